@@ -1,0 +1,240 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, PreferenceScope, Role, SCHEMA_VERSION,
+    ScopeId, Subject, decode, encode,
+};
+
+/// The one answer of a handoff.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Completion(Completion),
+    Findings(Findings),
+}
+
+/// What a project manager answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Completion {
+    #[schemars(extend("const" = SCHEMA_VERSION))]
+    pub schema_version: u32,
+    pub handoff_id: HandoffId,
+    pub kind: Kind,
+    pub status: Status,
+    pub message: Option<ChatMessage>,
+    pub finish_reason: FinishReason,
+    /// Tasks that this handoff created or changed.
+    pub tasks: Vec<TaskChange>,
+    pub usage: Usage,
+    pub trace: Trace,
+    /// How often the handoff was taken up, this time included.
+    pub attempts: u32,
+    pub instance: InstanceId,
+    /// Set when `status` is `failed` or `cancelled`.
+    pub error: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Completed,
+    NeedsClarification,
+    Failed,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    Stop,
+    Length,
+    Error,
+    Cancelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskChange {
+    pub task_id: ScopeId,
+    pub change: TaskChangeKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskChangeKind {
+    Created,
+    Updated,
+}
+
+/// What an analyst answers. With `error` set no verdict was reached, and `status` is `needs_clarification`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Findings {
+    #[schemars(extend("const" = SCHEMA_VERSION))]
+    pub schema_version: u32,
+    pub handoff_id: HandoffId,
+    pub kind: Kind,
+    /// Absent only when the handoff was refused before its task could be read.
+    pub task_id: Option<ScopeId>,
+    pub status: FindingsStatus,
+    pub findings: Vec<Finding>,
+    pub recommended_actions: Vec<String>,
+    pub preferences_applied: Vec<PreferenceApplied>,
+    pub usage: Usage,
+    pub trace: Trace,
+    pub attempts: u32,
+    pub instance: InstanceId,
+    pub error: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingsStatus {
+    Pass,
+    Fail,
+    NeedsClarification,
+}
+
+/// One acceptance criterion, judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    pub criterion: String,
+    pub verdict: Verdict,
+    pub severity: Severity,
+    pub evidence: Option<String>,
+    pub location: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Met,
+    NotMet,
+    Unclear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    Info,
+    Minor,
+    Major,
+    Critical,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PreferenceApplied {
+    pub key: String,
+    pub scope: PreferenceScope,
+    pub version: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    pub model_calls: u32,
+    pub tool_calls: u32,
+    /// `null` when the model's price is not known.
+    pub cost_usd: Option<f64>,
+}
+
+/// What was done, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Trace {
+    pub trace_id: String,
+    pub steps: Vec<Step>,
+    pub stop: Stop,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    pub index: u32,
+    pub act: Act,
+    pub name: String,
+    pub outcome: StepOutcome,
+    pub ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    Model,
+    Tool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepOutcome {
+    Ok,
+    Failed,
+    Rejected,
+}
+
+/// Why the work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    GoalMet,
+    NeedsClarification,
+    MaxSteps,
+    ToolFailure,
+    InferenceFailure,
+    Budget,
+    Deadline,
+    Cancelled,
+    /// Never started: the handoff was not acceptable.
+    Refused,
+    /// Given up after too many attempts.
+    GivenUp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    pub code: ErrorCode,
+    pub message: String,
+    /// Whether the same work, handed off anew, could succeed.
+    pub retryable: bool,
+}
+
+impl Failure {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retryable: code.retryable() }
+    }
+}
+
+impl Answer {
+    pub fn handoff_id(&self) -> HandoffId {
+        match self {
+            Self::Completion(completion) => completion.handoff_id,
+            Self::Findings(findings) => findings.handoff_id,
+        }
+    }
+
+    pub fn error(&self) -> Option<&Failure> {
+        match self {
+            Self::Completion(completion) => completion.error.as_ref(),
+            Self::Findings(findings) => findings.error.as_ref(),
+        }
+    }
+
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Completion(completion) => Subject::Completion(completion.handoff_id),
+            Self::Findings(findings) => Subject::Findings(findings.handoff_id),
+        }
+    }
+
+    pub fn encode(&self, encoding: Encoding) -> Result<Vec<u8>, CodecError> {
+        match self {
+            Self::Completion(completion) => encode(encoding, completion),
+            Self::Findings(findings) => encode(encoding, findings),
+        }
+    }
+
+    /// Reads the answer of an instance of that role.
+    pub fn decode(role: Role, encoding: Encoding, body: &[u8]) -> Result<Self, CodecError> {
+        Ok(match role {
+            Role::ProjectManager => Self::Completion(decode(encoding, body)?),
+            Role::ProjectAnalyst => Self::Findings(decode(encoding, body)?),
+        })
+    }
+}

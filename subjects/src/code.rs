@@ -1,0 +1,92 @@
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Why a handoff was not completed. A closed set: each code has a page under `docs/errors/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    InvalidHandoff,
+    UnsupportedVersion,
+    UntrustedProducer,
+    NotForPma,
+    DeadlineExceeded,
+    Cancelled,
+    ToolRejected,
+    ToolFailed,
+    InferenceFailed,
+    InferenceUnavailable,
+    BudgetExceeded,
+    Poisoned,
+    Internal,
+}
+
+impl ErrorCode {
+    pub const ALL: [Self; 13] = [
+        Self::InvalidHandoff,
+        Self::UnsupportedVersion,
+        Self::UntrustedProducer,
+        Self::NotForPma,
+        Self::DeadlineExceeded,
+        Self::Cancelled,
+        Self::ToolRejected,
+        Self::ToolFailed,
+        Self::InferenceFailed,
+        Self::InferenceUnavailable,
+        Self::BudgetExceeded,
+        Self::Poisoned,
+        Self::Internal,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidHandoff => "invalid_handoff",
+            Self::UnsupportedVersion => "unsupported_version",
+            Self::UntrustedProducer => "untrusted_producer",
+            Self::NotForPma => "not_for_pma",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Cancelled => "cancelled",
+            Self::ToolRejected => "tool_rejected",
+            Self::ToolFailed => "tool_failed",
+            Self::InferenceFailed => "inference_failed",
+            Self::InferenceUnavailable => "inference_unavailable",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::Poisoned => "poisoned",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Whether the same handoff, issued anew, could succeed.
+    pub const fn retryable(self) -> bool {
+        match self {
+            Self::DeadlineExceeded
+            | Self::ToolFailed
+            | Self::InferenceFailed
+            | Self::InferenceUnavailable
+            | Self::Poisoned
+            | Self::Internal => true,
+            Self::InvalidHandoff
+            | Self::UnsupportedVersion
+            | Self::UntrustedProducer
+            | Self::NotForPma
+            | Self::Cancelled
+            | Self::ToolRejected
+            | Self::BudgetExceeded => false,
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ErrorCode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text).ok_or_else(|| format!("`{text}` is not an error code"))
+    }
+}

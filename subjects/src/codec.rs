@@ -1,0 +1,94 @@
+use std::fmt;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// How a body is written. The answer comes in the encoding of the question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    #[default]
+    Json,
+    /// MessagePack with named fields.
+    MessagePack,
+}
+
+impl Encoding {
+    pub const ALL: [Self; 2] = [Self::Json, Self::MessagePack];
+
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::MessagePack => "application/msgpack",
+        }
+    }
+
+    /// Reads a `Content-Type`. No header means JSON; parameters such as `charset` are passed over.
+    pub fn from_content_type(header: Option<&str>) -> Result<Self, UnknownContentType> {
+        let Some(header) = header else { return Ok(Self::Json) };
+        let essence = header.split(';').next().unwrap_or_default().trim();
+        Self::ALL
+            .into_iter()
+            .find(|encoding| essence.eq_ignore_ascii_case(encoding.content_type()))
+            .ok_or(UnknownContentType)
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.content_type())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the content type is neither application/json nor application/msgpack")]
+pub struct UnknownContentType;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    #[error("not the JSON expected")]
+    Json(#[from] serde_json::Error),
+    #[error("not the MessagePack expected")]
+    ReadMessagePack(#[from] rmp_serde::decode::Error),
+    #[error("cannot be written as MessagePack")]
+    WriteMessagePack(#[from] rmp_serde::encode::Error),
+}
+
+impl CodecError {
+    /// The fault itself, in one line, for whoever wrote the body.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Json(error) => error.to_string(),
+            Self::ReadMessagePack(error) => error.to_string(),
+            Self::WriteMessagePack(error) => error.to_string(),
+        }
+    }
+}
+
+pub fn encode<T: Serialize>(encoding: Encoding, value: &T) -> Result<Vec<u8>, CodecError> {
+    Ok(match encoding {
+        Encoding::Json => serde_json::to_vec(value)?,
+        Encoding::MessagePack => rmp_serde::to_vec_named(value)?,
+    })
+}
+
+/// Decodes a body that we trust in shape: an answer, an event. A handoff goes through [`crate::Handoff::decode`].
+pub fn decode<T: DeserializeOwned>(encoding: Encoding, body: &[u8]) -> Result<T, CodecError> {
+    Ok(match encoding {
+        Encoding::Json => serde_json::from_slice(body)?,
+        Encoding::MessagePack => rmp_serde::from_slice(body)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_are_read_as_people_write_them() {
+        let read = Encoding::from_content_type;
+        assert_eq!(read(None), Ok(Encoding::Json));
+        assert_eq!(read(Some("application/json; charset=utf-8")), Ok(Encoding::Json));
+        assert_eq!(read(Some("Application/MsgPack")), Ok(Encoding::MessagePack));
+        assert_eq!(read(Some("text/plain")), Err(UnknownContentType));
+        assert_eq!(read(Some("")), Err(UnknownContentType));
+    }
+}

@@ -1,0 +1,51 @@
+//! Names of the headers that this contract uses. NATS keeps their case and compares with it.
+
+use async_nats::HeaderMap;
+
+pub const CONTENT_TYPE: &str = "Content-Type";
+pub const MSG_ID: &str = "Nats-Msg-Id";
+pub const SIGNATURE: &str = "Cynode-Signature";
+/// W3C trace context. Written in lowercase, read in any case.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// The compare-and-set of the server: the sequence expected …
+pub const EXPECTED_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+/// … and the subjects over which it is expected.
+pub const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+
+/// Finds a header whatever its case.
+pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'h str> {
+    headers?.iter().find(|(known, _)| AsRef::<str>::as_ref(*known).eq_ignore_ascii_case(name))?.1.first().map(|value| value.as_str())
+}
+
+/// The trace id of a `traceparent`, if it is one.
+pub fn trace_id(headers: Option<&HeaderMap>) -> Option<&str> {
+    let mut parts = get_any_case(headers, TRACEPARENT)?.split('-');
+    let (version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, len: usize| {
+        text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let real = |text: &str| text.bytes().any(|byte| byte != b'0');
+    (hex(version, 2) && version != "ff" && hex(trace, 32) && real(trace) && hex(span, 16) && real(span)).then_some(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_is_read_in_any_case_and_only_if_it_is_one() {
+        let read = |name: &str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value);
+            trace_id(Some(&headers)).map(str::to_owned)
+        };
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let good = format!("00-{trace}-00f067aa0ba902b7-01");
+        assert_eq!(read("traceparent", &good).as_deref(), Some(trace));
+        assert_eq!(read("Traceparent", &good).as_deref(), Some(trace));
+        for bad in ["", "00", &good.to_uppercase(), &good.replace(trace, &"0".repeat(32)), &good.replace("00-4", "ff-4")] {
+            assert_eq!(read("traceparent", bad), None, "{bad}");
+        }
+    }
+}

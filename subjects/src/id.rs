@@ -1,0 +1,189 @@
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Names one handoff for ever. Written as a lowercase hyphenated UUID, so that it is one subject token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "Uuid")]
+pub struct HandoffId(Uuid);
+
+impl HandoffId {
+    /// A fresh id that sorts by time of issue.
+    pub fn now() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id as a 128-bit trace id, for a handoff that came without one of its own.
+    pub fn trace_id(self) -> String {
+        self.0.simple().to_string()
+    }
+}
+
+impl fmt::Display for HandoffId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.0.as_hyphenated(), f)
+    }
+}
+
+impl fmt::Debug for HandoffId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for HandoffId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        // The other spellings that `Uuid` reads (braces, urn:, no hyphens) would give one id two names.
+        if text.len() != 36 {
+            return Err(IdError::NotHyphenated);
+        }
+        match Uuid::try_parse(text) {
+            Ok(uuid) if uuid.is_nil() => Err(IdError::Nil),
+            Ok(uuid) => Ok(Self(uuid)),
+            Err(_) => Err(IdError::NotHyphenated),
+        }
+    }
+}
+
+impl TryFrom<String> for HandoffId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<HandoffId> for String {
+    fn from(id: HandoffId) -> Self {
+        id.to_string()
+    }
+}
+
+/// An id of the orchestrator's: a user, a group, a project, a task, a run. Opaque, but never empty, never
+/// nil, and made only of characters that are safe in a log line, a file name or a prompt.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct ScopeId(#[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_.:@-]+$"))] Box<str>);
+
+impl ScopeId {
+    pub const MAX_LEN: usize = 128;
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ScopeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ScopeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ScopeId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'@' | b'-');
+        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(safe) {
+            return Err(IdError::NotAToken);
+        }
+        if Uuid::try_parse(text).is_ok_and(|uuid| uuid.is_nil()) {
+            return Err(IdError::Nil);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl TryFrom<String> for ScopeId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<ScopeId> for String {
+    fn from(id: ScopeId) -> Self {
+        id.0.into()
+    }
+}
+
+/// Names a running process. One token, so that it can be part of a subject.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct InstanceId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))] Box<str>);
+
+impl InstanceId {
+    pub const MAX_LEN: usize = 64;
+
+    /// A fresh id that starts with `prefix`, which must itself be a token.
+    pub fn random(prefix: &str) -> Result<Self, IdError> {
+        let random = Uuid::new_v4().simple().to_string();
+        format!("{prefix}-{}", &random[..12]).parse()
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(safe) {
+            return Err(IdError::NotAnInstance);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl TryFrom<String> for InstanceId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<InstanceId> for String {
+    fn from(id: InstanceId) -> Self {
+        id.0.into()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    #[error("a handoff id is a hyphenated UUID of 36 characters")]
+    NotHyphenated,
+    #[error("the nil UUID names nothing")]
+    Nil,
+    #[error("an id is 1 to 128 characters of A-Z a-z 0-9 _ . : @ -")]
+    NotAToken,
+    #[error("an instance is named with 1 to 64 characters of A-Z a-z 0-9 _ -")]
+    NotAnInstance,
+}

@@ -1,0 +1,74 @@
+//! Messages on core NATS: best effort, never needed for the answer.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{HandoffId, InstanceId, Kind, Role, Timestamp};
+
+/// How far a handoff has come, on `pma.event.<handoff_id>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    pub handoff_id: HandoffId,
+    pub kind: Kind,
+    pub instance: InstanceId,
+    pub attempt: u32,
+    pub progress: Progress,
+    /// Milliseconds since this instance took the handoff up.
+    pub elapsed_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// Still at it. Sent with every heartbeat.
+    Working,
+    /// Handed back, since the instance is leaving; another will take it up at once.
+    HandedBack,
+}
+
+/// What an instance answers to `pma.cancel.<handoff_id>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CancelReply {
+    pub instance: InstanceId,
+    pub state: CancelState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelState {
+    /// It was running here and has been told to stop.
+    Stopping,
+    /// Not running here; should it arrive, it is answered as cancelled.
+    Remembered,
+}
+
+/// What an instance answers on `pma.instance.<instance>`, and announces on `pma.presence`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstanceStatus {
+    pub instance: InstanceId,
+    pub role: Role,
+    pub version: String,
+    pub state: InstanceState,
+    pub started_at: Timestamp,
+    pub in_flight: BTreeMap<Kind, InFlight>,
+    /// SHA-256 of the instruction bundle in use.
+    pub bundle: String,
+    /// Which inference backend and model answer here.
+    pub model_route: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InstanceState {
+    Ready,
+    NotReady,
+    Draining,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InFlight {
+    pub running: usize,
+    pub slots: usize,
+}

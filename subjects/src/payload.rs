@@ -1,0 +1,160 @@
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{ErrorCode, HandoffId, Refusal, ScopeId, Timestamp};
+
+/// P14: the one model id that means "the project manager", whatever model stands behind it.
+pub const MODEL_ID: &str = "cynodeai.pm";
+
+/// A conversation that waits for its next assistant message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Chat {
+    /// Must be `cynodeai.pm`; anything else is direct inference and refused as `not_for_pma`.
+    pub model: String,
+    #[schemars(length(min = 1))]
+    pub messages: Vec<ChatMessage>,
+    /// Also send the text as it arrives, on `pma.delta.<handoff_id>`.
+    #[serde(default)]
+    pub stream: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<NonZeroU32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChatMessage {
+    pub role: ChatRole,
+    pub content: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatRole {
+    System,
+    User,
+    Assistant,
+}
+
+/// A schedule fired and what it means needs interpretation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Schedule {
+    pub schedule_id: ScopeId,
+    pub run_id: ScopeId,
+    pub fired_at: Timestamp,
+    pub payload_type: SchedulePayloadType,
+    /// A prompt is a string; a task is an object with at least a name.
+    pub payload: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedulePayloadType {
+    Task,
+    Prompt,
+    /// Needs no interpretation: refused as `not_for_pma`.
+    JobSpec,
+}
+
+/// A goal that should become tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    #[schemars(length(min = 1))]
+    pub goal: String,
+    #[serde(default)]
+    pub acceptance_criteria: Vec<String>,
+    #[serde(default)]
+    pub constraints: Vec<String>,
+}
+
+/// What was missing when an earlier handoff asked for clarification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Continue {
+    pub continues: HandoffId,
+    #[schemars(length(min = 1))]
+    pub input: String,
+}
+
+/// One task whose result an analyst should judge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verify {
+    pub task_id: ScopeId,
+    #[serde(default)]
+    pub acceptance_criteria: Vec<String>,
+    #[serde(default)]
+    pub artifacts: Vec<Artifact>,
+    #[serde(default)]
+    pub evidence: Vec<Evidence>,
+    /// How strict to be; free form, passed on to the analyst.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Artifact {
+    pub artifact_id: ScopeId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    pub label: String,
+    pub content: String,
+}
+
+impl Chat {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if self.model != MODEL_ID {
+            let message = format!("only model `{MODEL_ID}` is the project manager's; this one is direct inference");
+            return Err(Refusal::new(ErrorCode::NotForPma, message));
+        }
+        if self.messages.is_empty() {
+            return Err(Refusal::invalid("payload.messages is empty: there is nothing to answer"));
+        }
+        if self.temperature.is_some_and(|degrees| !(0.0..=2.0).contains(&degrees)) {
+            return Err(Refusal::invalid("payload.temperature lies outside 0 to 2"));
+        }
+        Ok(())
+    }
+}
+
+impl Schedule {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        match (self.payload_type, &self.payload) {
+            (SchedulePayloadType::JobSpec, _) => {
+                let message = "a job_spec needs no interpretation; dispatch it without the project manager";
+                Err(Refusal::new(ErrorCode::NotForPma, message))
+            }
+            (SchedulePayloadType::Prompt, Value::String(prompt)) if !prompt.trim().is_empty() => Ok(()),
+            (SchedulePayloadType::Prompt, _) => Err(Refusal::invalid("payload.payload of a prompt is a non-empty string")),
+            (SchedulePayloadType::Task, Value::Object(_)) => Ok(()),
+            (SchedulePayloadType::Task, _) => Err(Refusal::invalid("payload.payload of a task is an object")),
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if self.goal.trim().is_empty() {
+            return Err(Refusal::invalid("payload.goal is empty: there is nothing to plan"));
+        }
+        Ok(())
+    }
+}
+
+impl Continue {
+    pub(crate) fn check(&self, own: HandoffId) -> Result<(), Refusal> {
+        if self.continues == own {
+            return Err(Refusal::invalid("payload.continues is the handoff itself"));
+        }
+        if self.input.trim().is_empty() {
+            return Err(Refusal::invalid("payload.input is empty: there is nothing to continue with"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! The contract as documents for authors in other languages: JSON Schemas and an AsyncAPI description.
+//!
+//! They are made from the types, so they cannot say anything else than the code does.
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Value, json};
+
+use crate::{
+    CancelReply, Chat, Completion, Continue, Envelope, Event, Findings, InstanceStatus, Kind, Pattern, Plan, Role,
+    Schedule, Subject, Verify, headers, streams,
+};
+
+/// A message of the contract and the file its schema stands in.
+#[derive(Debug)]
+pub struct Document {
+    pub name: &'static str,
+    pub schema: Value,
+}
+
+impl Document {
+    pub fn file(&self) -> String {
+        format!("{}.schema.json", self.name)
+    }
+}
+
+/// One schema per message.
+pub fn documents() -> Vec<Document> {
+    vec![
+        document::<Envelope<Chat>>("handoff-chat"),
+        document::<Envelope<Schedule>>("handoff-schedule"),
+        document::<Envelope<Plan>>("handoff-plan"),
+        document::<Envelope<Continue>>("handoff-continue"),
+        document::<Envelope<Verify>>("handoff-verify"),
+        document::<Completion>("completion"),
+        document::<Findings>("findings"),
+        document::<Event>("event"),
+        document::<CancelReply>("cancel-reply"),
+        document::<InstanceStatus>("instance-status"),
+    ]
+}
+
+fn document<T: JsonSchema>(name: &'static str) -> Document {
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    Document { name, schema: schema.to_value() }
+}
+
+fn handoff_document(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Chat => "handoff-chat",
+        Kind::Schedule => "handoff-schedule",
+        Kind::Plan => "handoff-plan",
+        Kind::Continue => "handoff-continue",
+        Kind::Verify => "handoff-verify",
+    }
+}
+
+/// AsyncAPI 3.0, as seen from the worker. It has no words for JetStream: those stand under `x-nats-jetstream`.
+pub fn asyncapi(version: &str) -> Value {
+    let mut channels = serde_json::Map::new();
+    let mut operations = serde_json::Map::new();
+    let mut add = |name: String, action: &str, address: String, messages: &[&str], stream: Option<&str>| {
+        let messages: serde_json::Map<_, _> = messages
+            .iter()
+            .map(|message| ((*message).to_owned(), json!({ "$ref": format!("#/components/messages/{message}") })))
+            .collect();
+        let mut channel = json!({ "address": address, "messages": messages });
+        if let Some(stream) = stream {
+            channel["x-nats-jetstream"] = json!({ "stream": stream });
+        }
+        operations
+            .insert(name.clone(), json!({ "action": action, "channel": { "$ref": format!("#/channels/{name}") } }));
+        channels.insert(name, channel);
+    };
+    for kind in Kind::ALL {
+        let address = Subject::Handoff(kind).to_string();
+        add(format!("take-{kind}"), "receive", address, &[handoff_document(kind)], Some(streams::HANDOFFS));
+        let address = Subject::Dead(kind).to_string();
+        add(format!("give-up-{kind}"), "send", address, &[handoff_document(kind)], Some(streams::DEAD));
+    }
+    for (role, message) in [(Role::ProjectManager, "completion"), (Role::ProjectAnalyst, "findings")] {
+        let address = Pattern::Answers(role).to_string().replace('*', "{handoff_id}");
+        add(format!("answer-{}", role.prefix()), "send", address, &[message], Some(streams::RUNS));
+    }
+    for (name, action, pattern, message) in [
+        ("report-progress", "send", Pattern::Events, "event"),
+        ("cancel", "receive", Pattern::Cancels, "cancel-reply"),
+    ] {
+        add(name.to_owned(), action, pattern.to_string().replace('*', "{handoff_id}"), &[message], None);
+    }
+    add("announce".to_owned(), "send", Subject::Presence.to_string(), &["instance-status"], None);
+
+    let messages: serde_json::Map<_, _> = documents()
+        .iter()
+        .map(|document| {
+            let message = json!({
+                "contentType": "application/json",
+                "headers": { "type": "object", "properties": {
+                    headers::CONTENT_TYPE: { "enum": ["application/json", "application/msgpack"] },
+                    headers::TRACEPARENT: { "type": "string" },
+                }},
+                "payload": { "$ref": format!("schemas/{}", document.file()) },
+            });
+            (document.name.to_owned(), message)
+        })
+        .collect();
+    json!({
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "cynode-pma",
+            "version": version,
+            "description": "Handoffs in, one answer each out, over NATS JetStream. See README.md beside this file.",
+        },
+        "defaultContentType": "application/json",
+        "servers": { "nats": { "host": "127.0.0.1:4222", "protocol": "nats" } },
+        "channels": channels,
+        "operations": operations,
+        "components": { "messages": messages },
+    })
+}

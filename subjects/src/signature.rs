@@ -1,0 +1,129 @@
+//! Proof of origin: `Cynode-Signature: <nkey public>.<base64 ed25519>`.
+//!
+//! Signed is `subject \n handoff_id \n issued_at \n sha256(body)`: the id in its canonical lowercase form,
+//! `issued_at` as written in the body, the digest in lowercase hex. The subject is part of it, so a handoff
+//! cannot be moved to another queue; the body is part of it, so nothing in it can be changed.
+
+use data_encoding::{BASE64, HEXLOWER};
+use nkeys::KeyPair;
+use sha2::{Digest, Sha256};
+
+use crate::{Glimpse, HandoffId};
+
+/// What a signature speaks about.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    pub subject: &'a str,
+    pub handoff_id: HandoffId,
+    pub issued_at: &'a str,
+    pub body: &'a [u8],
+}
+
+impl<'a> Signed<'a> {
+    /// What the signature of this body would speak about, if enough of the body can be read.
+    pub fn of(subject: &'a str, glimpse: &'a Glimpse, body: &'a [u8]) -> Option<Self> {
+        let handoff_id = glimpse.handoff_id?;
+        let issued_at = glimpse.issued_at.as_deref()?;
+        Some(Self { subject, handoff_id, issued_at, body })
+    }
+
+    pub fn text(&self) -> String {
+        let digest = HEXLOWER.encode(&Sha256::digest(self.body));
+        format!("{}\n{}\n{}\n{digest}", self.subject, self.handoff_id, self.issued_at)
+    }
+
+    pub fn sign(&self, key: &KeyPair) -> Result<String, nkeys::error::Error> {
+        let signature = key.sign(self.text().as_bytes())?;
+        Ok(format!("{}.{}", key.public_key(), BASE64.encode(&signature)))
+    }
+}
+
+/// Someone whose handoffs are accepted, perhaps on some subjects only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedProducer {
+    pub key: String,
+    /// `None`: every handoff subject.
+    pub subjects: Option<Vec<String>>,
+}
+
+impl TrustedProducer {
+    fn may_publish(&self, subject: &str) -> bool {
+        self.subjects.as_ref().is_none_or(|subjects| subjects.iter().any(|allowed| allowed == subject))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    #[error("the handoff carries no signature")]
+    Missing,
+    #[error("the signature header is not <nkey>.<base64>")]
+    Malformed,
+    #[error("the handoff is signed by a key that is not trusted")]
+    UnknownKey,
+    #[error("the signing key is not trusted for this subject")]
+    NotForThisSubject,
+    #[error("the signature does not match the handoff")]
+    Mismatch,
+}
+
+/// Checks a signature header against those who are trusted.
+pub fn verify(trusted: &[TrustedProducer], header: Option<&str>, signed: &Signed<'_>) -> Result<(), SignatureError> {
+    let header = header.ok_or(SignatureError::Missing)?;
+    let (key, signature) = header.split_once('.').ok_or(SignatureError::Malformed)?;
+    let signature = BASE64.decode(signature.as_bytes()).map_err(|_| SignatureError::Malformed)?;
+    let producer = trusted.iter().find(|producer| producer.key == key).ok_or(SignatureError::UnknownKey)?;
+    if !producer.may_publish(signed.subject) {
+        return Err(SignatureError::NotForThisSubject);
+    }
+    let key = KeyPair::from_public_key(key).map_err(|_| SignatureError::Malformed)?;
+    key.verify(signed.text().as_bytes(), &signature).map_err(|_| SignatureError::Mismatch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0193f2c0-0000-7000-8000-0000000000aa";
+
+    fn signed(body: &[u8]) -> Signed<'_> {
+        Signed {
+            subject: "pma.handoff.chat",
+            handoff_id: ID.parse().expect("an id"),
+            issued_at: "2026-11-14T10:00:00+00:00",
+            body,
+        }
+    }
+
+    fn trusted(key: &KeyPair, subjects: Option<Vec<String>>) -> Vec<TrustedProducer> {
+        vec![TrustedProducer { key: key.public_key(), subjects }]
+    }
+
+    /// P2: only what the orchestrator signed, as it signed it, where it sent it, is its own.
+    #[test]
+    fn any_change_breaks_the_signature() {
+        let key = KeyPair::new_user();
+        let header = signed(b"body").sign(&key).expect("signed");
+        let producers = trusted(&key, None);
+        let check = |signed: &Signed<'_>| verify(&producers, Some(&header), signed);
+        assert_eq!(check(&signed(b"body")), Ok(()));
+        assert_eq!(check(&signed(b"Body")), Err(SignatureError::Mismatch));
+        assert_eq!(check(&Signed { subject: "pma.handoff.plan", ..signed(b"body") }), Err(SignatureError::Mismatch));
+        assert_eq!(check(&Signed { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }), Err(SignatureError::Mismatch));
+        let other = "0193f2c0-0000-7000-8000-0000000000ab".parse().expect("an id");
+        assert_eq!(check(&Signed { handoff_id: other, ..signed(b"body") }), Err(SignatureError::Mismatch));
+    }
+
+    #[test]
+    fn strangers_and_broken_headers_are_told_apart() {
+        let (key, stranger) = (KeyPair::new_user(), KeyPair::new_user());
+        let producers = trusted(&key, Some(vec!["pa.verify".into()]));
+        let check = |header: Option<&str>| verify(&producers, header, &signed(b"body"));
+        assert_eq!(check(None), Err(SignatureError::Missing));
+        assert_eq!(check(Some("nonsense")), Err(SignatureError::Malformed));
+        assert_eq!(check(Some(&format!("{}.%%%", key.public_key()))), Err(SignatureError::Malformed));
+        let by_stranger = signed(b"body").sign(&stranger).expect("signed");
+        assert_eq!(check(Some(&by_stranger)), Err(SignatureError::UnknownKey));
+        let elsewhere = signed(b"body").sign(&key).expect("signed");
+        assert_eq!(check(Some(&elsewhere)), Err(SignatureError::NotForThisSubject));
+    }
+}

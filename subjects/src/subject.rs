@@ -1,0 +1,212 @@
+use std::{fmt, str::FromStr};
+
+use crate::{HandoffId, InstanceId, Kind, Role};
+
+/// Every subject of the contract. `Display` builds it, `FromStr` reads it back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// Where work is handed off: `pma.handoff.<kind>`, `pa.verify`.
+    Handoff(Kind),
+    /// The one answer of a PM handoff: `pma.run.<id>.completion`.
+    Completion(HandoffId),
+    /// The one answer of a PA handoff: `pa.run.<id>.findings`.
+    Findings(HandoffId),
+    /// The journal of a handoff: `<role>.run.<id>.journal`.
+    Journal(Role, HandoffId),
+    /// What was given up, whole: `<role>.dead.<kind>`.
+    Dead(Kind),
+    /// Streamed text, best effort.
+    Delta(HandoffId),
+    /// Progress, best effort.
+    Event(HandoffId),
+    /// Asks every instance to stop a handoff.
+    Cancel(HandoffId),
+    /// Answers a request with what that instance is doing.
+    Instance(InstanceId),
+    /// Instances tell of their coming and going here, best effort.
+    Presence,
+}
+
+impl Subject {
+    /// Where the one answer to a handoff of this kind goes.
+    pub fn answer(kind: Kind, id: HandoffId) -> Self {
+        match kind.role() {
+            Role::ProjectManager => Self::Completion(id),
+            Role::ProjectAnalyst => Self::Findings(id),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handoff(Kind::Verify) => f.write_str("pa.verify"),
+            Self::Handoff(kind) => write!(f, "pma.handoff.{kind}"),
+            Self::Completion(id) => write!(f, "pma.run.{id}.completion"),
+            Self::Findings(id) => write!(f, "pa.run.{id}.findings"),
+            Self::Journal(role, id) => write!(f, "{}.run.{id}.journal", role.prefix()),
+            Self::Dead(kind) => write!(f, "{}.dead.{kind}", kind.role().prefix()),
+            Self::Delta(id) => write!(f, "pma.delta.{id}"),
+            Self::Event(id) => write!(f, "pma.event.{id}"),
+            Self::Cancel(id) => write!(f, "pma.cancel.{id}"),
+            Self::Instance(instance) => write!(f, "pma.instance.{instance}"),
+            Self::Presence => f.write_str("pma.presence"),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a subject of this contract")]
+pub struct UnknownSubject(String);
+
+impl FromStr for Subject {
+    type Err = UnknownSubject;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSubject> {
+        parse(text).ok_or_else(|| UnknownSubject(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Subject> {
+    let (role, rest) = text.split_once('.')?;
+    let role = Role::ALL.into_iter().find(|known| known.prefix() == role)?;
+    let mut tokens = rest.split('.');
+    let found = match (role, tokens.next()?) {
+        (Role::ProjectManager, "handoff") => {
+            Subject::Handoff(kind_of(Role::ProjectManager, tokens.next()?)?)
+        }
+        (Role::ProjectAnalyst, "verify") => Subject::Handoff(Kind::Verify),
+        (role, "dead") => Subject::Dead(kind_of(role, tokens.next()?)?),
+        (role, "run") => {
+            let id = id_of(tokens.next()?)?;
+            match (role, tokens.next()?) {
+                (Role::ProjectManager, "completion") => Subject::Completion(id),
+                (Role::ProjectAnalyst, "findings") => Subject::Findings(id),
+                (role, "journal") => Subject::Journal(role, id),
+                _ => return None,
+            }
+        }
+        (Role::ProjectManager, "delta") => Subject::Delta(id_of(tokens.next()?)?),
+        (Role::ProjectManager, "event") => Subject::Event(id_of(tokens.next()?)?),
+        (Role::ProjectManager, "cancel") => Subject::Cancel(id_of(tokens.next()?)?),
+        (Role::ProjectManager, "instance") => Subject::Instance(tokens.next()?.parse().ok()?),
+        (Role::ProjectManager, "presence") => Subject::Presence,
+        _ => return None,
+    };
+    tokens.next().is_none().then_some(found)
+}
+
+fn kind_of(role: Role, token: &str) -> Option<Kind> {
+    token.parse().ok().filter(|kind: &Kind| kind.role() == role)
+}
+
+fn id_of(token: &str) -> Option<HandoffId> {
+    let id: HandoffId = token.parse().ok()?;
+    // One id, one subject: an uppercase spelling would be another subject to the server.
+    (id.to_string() == token).then_some(id)
+}
+
+/// The wildcard subjects that streams, consumers and subscriptions use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// `pma.handoff.*`
+    PmHandoffs,
+    /// Journal and answer of one handoff: `<role>.run.<id>.*`. The compare-and-set is made over this.
+    Run(Role, HandoffId),
+    /// Journals and answers of every handoff of a role: `<role>.run.*.*`
+    Runs(Role),
+    /// Every answer of a role: `pma.run.*.completion`, `pa.run.*.findings`.
+    Answers(Role),
+    /// `<role>.dead.*`
+    Dead(Role),
+    /// `pma.delta.*`
+    Deltas,
+    /// `pma.event.*`
+    Events,
+    /// `pma.cancel.*`
+    Cancels,
+}
+
+/// What an orchestrator listens to.
+pub const ALL_ANSWERS: [Pattern; 2] =
+    [Pattern::Answers(Role::ProjectManager), Pattern::Answers(Role::ProjectAnalyst)];
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PmHandoffs => f.write_str("pma.handoff.*"),
+            Self::Run(role, id) => write!(f, "{}.run.{id}.*", role.prefix()),
+            Self::Runs(role) => write!(f, "{}.run.*.*", role.prefix()),
+            Self::Answers(Role::ProjectManager) => f.write_str("pma.run.*.completion"),
+            Self::Answers(Role::ProjectAnalyst) => f.write_str("pa.run.*.findings"),
+            Self::Dead(role) => write!(f, "{}.dead.*", role.prefix()),
+            Self::Deltas => f.write_str("pma.delta.*"),
+            Self::Events => f.write_str("pma.event.*"),
+            Self::Cancels => f.write_str("pma.cancel.*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_id() -> impl Strategy<Value = HandoffId> {
+        (1u128..).prop_filter_map("nil", |n| uuid::Uuid::from_u128(n).to_string().parse().ok())
+    }
+
+    fn any_subject() -> impl Strategy<Value = Subject> {
+        let kind = prop::sample::select(Kind::ALL.to_vec());
+        let role = prop::sample::select(Role::ALL.to_vec());
+        prop_oneof![
+            kind.clone().prop_map(Subject::Handoff),
+            kind.prop_map(Subject::Dead),
+            any_id().prop_map(Subject::Completion),
+            any_id().prop_map(Subject::Findings),
+            (role, any_id()).prop_map(|(role, id)| Subject::Journal(role, id)),
+            any_id().prop_map(Subject::Delta),
+            any_id().prop_map(Subject::Event),
+            any_id().prop_map(Subject::Cancel),
+            "[A-Za-z0-9_-]{1,64}".prop_map(|name| Subject::Instance(name.parse().expect("a token"))),
+            Just(Subject::Presence),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn printing_then_parsing_is_the_identity(subject in any_subject()) {
+            prop_assert_eq!(subject.to_string().parse::<Subject>(), Ok(subject));
+        }
+
+        #[test]
+        fn whatever_parses_prints_as_it_was_read(text in "(pma|pa)(\\.[a-z0-9-]{1,12}){1,4}") {
+            if let Ok(subject) = text.parse::<Subject>() {
+                prop_assert_eq!(subject.to_string(), text);
+            }
+        }
+    }
+
+    /// C4: the subjects the orchestrator publishes to are these, to the letter.
+    #[test]
+    fn handoff_subjects_are_as_the_contract_names_them() {
+        let names = Kind::ALL.map(|kind| Subject::Handoff(kind).to_string());
+        assert_eq!(
+            names,
+            ["pma.handoff.chat", "pma.handoff.schedule", "pma.handoff.plan", "pma.handoff.continue", "pa.verify"]
+        );
+    }
+
+    #[test]
+    fn strangers_and_near_misses_are_refused() {
+        for text in [
+            "", "pma", "pma.", "pma.handoff", "pma.handoff.verify", "pma.handoff.chat.x", "pa.handoff.chat", "pa.verify.x",
+            "pma.run.x.completion", "pma.run.00000000-0000-0000-0000-000000000000.completion",
+            "pma.run.0193F2C0-0000-7000-8000-0000000000AA.completion",
+            "pa.run.0193f2c0-0000-7000-8000-0000000000aa.completion", "pma.dead.verify", "pma.instance.", "PMA.presence",
+        ] {
+            assert!(text.parse::<Subject>().is_err(), "{text} was accepted");
+        }
+    }
+}

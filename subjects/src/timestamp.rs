@@ -1,0 +1,88 @@
+use std::{fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// An RFC 3339 instant that remembers how it was written.
+///
+/// A signature covers `issued_at` as text; parsing and printing again could change that text (`+00:00`
+/// becomes `Z`) and so break a good signature.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timestamp {
+    written: Box<str>,
+    at: OffsetDateTime,
+}
+
+impl Timestamp {
+    pub fn new(at: OffsetDateTime) -> Result<Self, TimestampError> {
+        let written = at.format(&Rfc3339).map_err(|_| TimestampError)?;
+        Ok(Self { written: written.into(), at })
+    }
+
+    pub fn at(&self) -> OffsetDateTime {
+        self.at
+    }
+
+    pub fn as_written(&self) -> &str {
+        &self.written
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Timestamp {}
+
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError)?;
+        Ok(Self { written: text.into(), at })
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = TimestampError;
+
+    fn try_from(text: String) -> Result<Self, TimestampError> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(timestamp: Timestamp) -> Self {
+        timestamp.written.into()
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a time is written as RFC 3339, as in 2026-11-14T10:00:00Z")]
+pub struct TimestampError;

@@ -1,0 +1,233 @@
+//! The examples behind the golden vectors.
+
+use serde_json::{Value, json};
+use subjects::{
+    Act, Answer, Artifact, Chat, ChatMessage, ChatRole, Completion, Context, Continue, Encoding, ErrorCode, Evidence,
+    Failure, Finding, Findings, FindingsStatus, FinishReason, Handoff, HandoffId, Kind, MODEL_ID, Plan, Preference,
+    PreferenceApplied, PreferenceScope, Project, SCHEMA_VERSION, Schedule, SchedulePayloadType, Scope, ScopeId,
+    Severity, Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Timestamp, Trace, Usage, Verdict, Verify,
+    Work,
+};
+
+const ID: &str = "0193f2c0-5a00-7000-8000-00000000c0de";
+
+fn id() -> HandoffId {
+    ID.parse().unwrap()
+}
+
+fn scope_id(text: &str) -> ScopeId {
+    text.parse().unwrap()
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn handoff(work: Work) -> Handoff {
+    Handoff {
+        id: id(),
+        issued_at: time("2026-11-14T10:00:00Z"),
+        deadline: Some(time("2026-11-14T10:05:00Z")),
+        reply_to: None,
+        scope: Scope {
+            user_id: Some(scope_id("user-7")),
+            group_ids: vec![scope_id("group-1"), scope_id("group-2")],
+            project_id: Some(scope_id("project-1")),
+            thread_id: Some(scope_id("thread-9")),
+            ..Scope::default()
+        },
+        context: Context {
+            project: Some(Project {
+                id: scope_id("project-1"),
+                name: "Docs".into(),
+                slug: Some("docs".into()),
+                description: Some("The public documentation.".into()),
+            }),
+            task: None,
+            preferences: Some(vec![Preference {
+                key: "agents.project_manager.additional_context".into(),
+                value: json!(["Answer in British English.", "Prefer short sentences."]),
+                value_type: "string[]".into(),
+                scope: PreferenceScope::User,
+                scope_id: Some(scope_id("user-7")),
+                version: 3,
+            }]),
+        },
+        work,
+    }
+}
+
+pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
+    vec![
+        (
+            "handoff-chat",
+            handoff(Work::Chat(Chat {
+                model: MODEL_ID.into(),
+                messages: vec![ChatMessage { role: ChatRole::User, content: "What is left to do for the release? ☂".into() }],
+                stream: true,
+                temperature: Some(0.2),
+                max_tokens: std::num::NonZeroU32::new(1024),
+            })),
+        ),
+        (
+            "handoff-schedule",
+            handoff(Work::Schedule(Schedule {
+                schedule_id: scope_id("nightly"),
+                run_id: scope_id("run-42"),
+                fired_at: time("2026-11-14T10:00:00Z"),
+                payload_type: SchedulePayloadType::Prompt,
+                payload: json!("Check the links of the documentation and open a task for each broken one."),
+            })),
+        ),
+        (
+            "handoff-plan",
+            handoff(Work::Plan(Plan {
+                goal: "Publish the documentation on every push to main".into(),
+                acceptance_criteria: vec!["A push to main updates the site within ten minutes".into()],
+                constraints: vec!["No new hosting provider".into()],
+            })),
+        ),
+        (
+            "handoff-continue",
+            handoff(Work::Continue(Continue {
+                continues: "0193f2c0-5a00-7000-8000-00000000beef".parse().unwrap(),
+                input: "The staging environment, not production.".into(),
+            })),
+        ),
+        (
+            "handoff-verify",
+            handoff(Work::Verify(Verify {
+                task_id: scope_id("deploy-docs-2"),
+                acceptance_criteria: vec!["A push to main updates the site within ten minutes".into()],
+                artifacts: vec![Artifact { artifact_id: scope_id("artifact-5"), path: Some("logs/deploy.txt".into()) }],
+                evidence: vec![Evidence { label: "deploy log".into(), content: "published in 212 s".into() }],
+                policy: Some(json!({ "strictness": "high" })),
+            })),
+        ),
+    ]
+}
+
+fn trace(stop: Stop, steps: Vec<Step>) -> Trace {
+    Trace { trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".into(), steps, stop }
+}
+
+pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
+    let completion = Completion {
+        schema_version: SCHEMA_VERSION,
+        handoff_id: id(),
+        kind: Kind::Chat,
+        status: Status::Completed,
+        message: Some(ChatMessage { role: ChatRole::Assistant, content: "One task is open: deploy-docs-2.".into() }),
+        finish_reason: FinishReason::Stop,
+        tasks: vec![TaskChange { task_id: scope_id("deploy-docs-2"), change: TaskChangeKind::Created }],
+        usage: Usage { prompt_tokens: 812, completion_tokens: 34, model_calls: 2, tool_calls: 1, cost_usd: Some(0.0021) },
+        trace: trace(
+            Stop::GoalMet,
+            vec![
+                Step { index: 0, act: Act::Tool, name: "db.task.create".into(), outcome: StepOutcome::Ok, ms: 3 },
+                Step { index: 1, act: Act::Model, name: "offline".into(), outcome: StepOutcome::Ok, ms: 11 },
+            ],
+        ),
+        attempts: 1,
+        instance: "pma-7d1f3a9c2b40".parse().unwrap(),
+        error: None,
+    };
+    let failed = Completion {
+        status: Status::Failed,
+        message: None,
+        finish_reason: FinishReason::Error,
+        tasks: vec![],
+        usage: Usage::default(),
+        trace: trace(Stop::Refused, vec![]),
+        error: Some(Failure::new(ErrorCode::NotForPma, "only model `cynodeai.pm` is the project manager's")),
+        ..completion.clone()
+    };
+    let findings = Findings {
+        schema_version: SCHEMA_VERSION,
+        handoff_id: id(),
+        kind: Kind::Verify,
+        task_id: Some(scope_id("deploy-docs-2")),
+        status: FindingsStatus::Fail,
+        findings: vec![Finding {
+            criterion: "A push to main updates the site within ten minutes".into(),
+            verdict: Verdict::NotMet,
+            severity: Severity::Major,
+            evidence: Some("the log ends after 900 s without a publish step".into()),
+            location: Some("logs/deploy.txt:118".into()),
+        }],
+        recommended_actions: vec!["Split the build from the publish step.".into()],
+        preferences_applied: vec![PreferenceApplied {
+            key: "agents.project_analyst.additional_context".into(),
+            scope: PreferenceScope::Project,
+            version: 2,
+        }],
+        usage: Usage::default(),
+        trace: trace(Stop::GoalMet, vec![]),
+        attempts: 2,
+        instance: "pa-0c55e1d2a3b4".parse().unwrap(),
+        error: None,
+    };
+    vec![
+        ("completion-completed", Answer::Completion(completion)),
+        ("completion-failed", Answer::Completion(failed)),
+        ("findings-fail", Answer::Findings(findings)),
+    ]
+}
+
+pub(crate) fn names() -> Vec<&'static str> {
+    let handoffs = handoffs().into_iter().map(|(name, _)| name);
+    handoffs.chain(answers().into_iter().map(|(name, _)| name)).collect()
+}
+
+/// Bodies that must be refused, each made from a good one by one change.
+pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
+    use ErrorCode::{InvalidHandoff, NotForPma, UnsupportedVersion};
+    let good = |kind: Kind| -> Value {
+        let (_, handoff) = handoffs().into_iter().find(|(_, handoff)| handoff.kind() == kind).unwrap();
+        serde_json::from_slice(&handoff.encode(Encoding::Json).unwrap()).unwrap()
+    };
+    let with = |kind: Kind, pointer: &str, value: Value| {
+        let mut body = good(kind);
+        *body.pointer_mut(pointer).unwrap() = value;
+        body.to_string()
+    };
+    let without = |kind: Kind, field: &str| {
+        let mut body = good(kind);
+        body.as_object_mut().unwrap().remove(field).unwrap();
+        body.to_string()
+    };
+    let chat = Kind::Chat;
+    let text = good(chat).to_string();
+    vec![
+        ("truncated", chat, text[..text.len() / 2].to_owned(), InvalidHandoff),
+        ("empty", chat, String::new(), InvalidHandoff),
+        ("not an object", chat, "[]".into(), InvalidHandoff),
+        ("something after the end", chat, format!("{text}{{}}"), InvalidHandoff),
+        ("a key twice", chat, text.replacen('{', r#"{"kind":"chat","#, 1), InvalidHandoff),
+        ("too deep", chat, format!(r#"{{"x":{}{}}}"#, "[".repeat(100), "]".repeat(100)), InvalidHandoff),
+        ("version from the future", chat, with(chat, "/schema_version", json!(2)), UnsupportedVersion),
+        ("version as text", chat, with(chat, "/schema_version", json!("1")), InvalidHandoff),
+        ("no version", chat, without(chat, "schema_version"), InvalidHandoff),
+        ("no id", chat, without(chat, "handoff_id"), InvalidHandoff),
+        ("nil id", chat, with(chat, "/handoff_id", json!("00000000-0000-0000-0000-000000000000")), InvalidHandoff),
+        ("malformed id", chat, with(chat, "/handoff_id", json!("{0193f2c05a0070008000000000000c0de}")), InvalidHandoff),
+        ("no time of issue", chat, without(chat, "issued_at"), InvalidHandoff),
+        ("a time that is none", chat, with(chat, "/issued_at", json!("yesterday")), InvalidHandoff),
+        ("no payload", chat, without(chat, "payload"), InvalidHandoff),
+        ("another kind than the subject's", Kind::Plan, text.clone(), InvalidHandoff),
+        ("an empty scope id", chat, with(chat, "/scope/user_id", json!("")), InvalidHandoff),
+        ("a wrong-typed field", chat, with(chat, "/payload/messages", json!("hello")), InvalidHandoff),
+        ("no messages", chat, with(chat, "/payload/messages", json!([])), InvalidHandoff),
+        ("too hot", chat, with(chat, "/payload/temperature", json!(2.5)), InvalidHandoff),
+        ("another model", chat, with(chat, "/payload/model", json!("gpt-oss")), NotForPma),
+        ("a model that only looks like it", chat, with(chat, "/payload/model", json!("cynodeai.pm ")), NotForPma),
+        ("a job spec", Kind::Schedule, with(Kind::Schedule, "/payload/payload_type", json!("job_spec")), NotForPma),
+        ("an empty goal", Kind::Plan, with(Kind::Plan, "/payload/goal", json!(" ")), InvalidHandoff),
+        ("itself continued", Kind::Continue, with(Kind::Continue, "/payload/continues", json!(ID)), InvalidHandoff),
+    ]
+}
+
+/// A key made from fixed bytes, so that the vector stays the same. It signs nothing else.
+pub(crate) fn signing_key() -> nkeys::KeyPair {
+    nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, [7; 32]).unwrap()
+}
