@@ -1,1 +1,37 @@
+//! What every process of ours needs of NATS: a connection, streams as they should be, publishes whose outcome
+//! is known, acknowledgements that were heard.
+//!
+//! It knows no handoff and decides nothing; whoever calls decides what an outcome means.
 
+mod confirm; // acknowledgements that the server answered
+mod connect; // one connection, its options, its comings and goings
+mod provision; // streams and consumers: make, compare
+mod publish; // publish and know what became of it
+mod read; // single messages out of a stream
+pub mod retry; // the one place that knows how to wait before trying again
+mod spill; // bodies too large for a message
+
+pub use confirm::{AckError, confirm};
+pub use connect::{Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect};
+pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
+pub use publish::{Expect, PublishError, publish, publish_within};
+pub use read::{ReadError, last_on, message_at, next_on};
+pub use spill::{SpillError, fetch, spill};
+
+use std::{error::Error, fmt};
+
+/// An error with everything behind it, on one line.
+#[derive(Debug)]
+pub struct Chain<'e>(pub &'e dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            write!(f, ": {error}")?;
+            next = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+use std::{fmt, time::Duration};
+
+use async_nats::jetstream::{
+    self, ErrorCode,
+    consumer::{self, pull},
+    context::GetStreamErrorKind,
+    stream::{self, ConsumerErrorKind},
+};
+use serde::{Deserialize, Serialize};
+use subjects::{
+    Role,
+    streams::{self, Sizing},
+};
+use tracing::info;
+
+/// What to do about streams and consumers at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provision {
+    /// Make what is missing; leave what is there as it is, and tell where it differs.
+    #[default]
+    Create,
+    /// Make nothing; refuse to start when anything is missing or differs.
+    Verify,
+    /// Neither make nor look.
+    None,
+}
+
+/// A field that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// `stream CYNODE_RUNS`, `consumer pma-chat`.
+    pub what: String,
+    pub field: &'static str,
+    pub expected: String,
+    pub found: String,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} is {}, should be {}", self.what, self.field, self.found, self.expected)
+    }
+}
+
+/// What was found. With [`Provision::None`] nothing is known and the configuration is taken at its word.
+#[derive(Clone, Debug, Default)]
+pub struct Provisioned {
+    pub drifts: Vec<Drift>,
+    /// How long the server really waits for an acknowledgement: the shortest of this role's consumers.
+    pub ack_wait: Option<Duration>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProvisionError {
+    #[error("JetStream is not enabled for this account")]
+    NoJetStream,
+    #[error("looking at {what}")]
+    Look {
+        what: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("making {what}")]
+    Make {
+        what: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("not as it should be (nats.provision = verify):\n  {}", list(.0))]
+    Drifted(Vec<Drift>),
+}
+
+fn list(drifts: &[Drift]) -> String {
+    drifts.iter().map(Drift::to_string).collect::<Vec<_>>().join("\n  ")
+}
+
+/// Makes or checks all streams, and the consumers of one role.
+pub async fn provision(
+    jetstream: &jetstream::Context,
+    how: Provision,
+    role: Role,
+    sizing: Sizing,
+) -> Result<Provisioned, ProvisionError> {
+    let mut found = Provisioned::default();
+    if how == Provision::None {
+        return Ok(found);
+    }
+    for config in streams::all(sizing) {
+        provision_stream(jetstream, how, config, &mut found).await?;
+    }
+    provision_bucket(jetstream, how, sizing, &mut found).await?;
+    for kind in role.kinds() {
+        let config = streams::consumer(kind, sizing);
+        let actual = provision_consumer(jetstream, how, streams::HANDOFFS, config, &mut found).await?;
+        if let Some(actual) = actual {
+            found.ack_wait = Some(found.ack_wait.map_or(actual.ack_wait, |shortest| shortest.min(actual.ack_wait)));
+        }
+    }
+    provision_consumer(jetstream, how, streams::ADVISORIES, streams::mover(role), &mut found).await?;
+    if how == Provision::Verify && !found.drifts.is_empty() {
+        return Err(ProvisionError::Drifted(found.drifts));
+    }
+    Ok(found)
+}
+
+async fn provision_stream(
+    jetstream: &jetstream::Context,
+    how: Provision,
+    expected: stream::Config,
+    found: &mut Provisioned,
+) -> Result<(), ProvisionError> {
+    let what = format!("stream {}", expected.name);
+    let actual = match jetstream.get_stream(&expected.name).await {
+        Ok(stream) => Some(stream.cached_info().config.clone()),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => None,
+            GetStreamErrorKind::JetStream(answer) if is_disabled(answer.error_code()) => {
+                return Err(ProvisionError::NoJetStream);
+            }
+            _ => return Err(ProvisionError::Look { what, source: Box::new(error) }),
+        },
+    };
+    match (actual, how) {
+        (Some(actual), _) => found.drifts.extend(stream_drifts(&what, &expected, &actual)),
+        (None, Provision::Create) => {
+            // Two instances may start at once: the second finds the stream of the first, which is the same.
+            jetstream.get_or_create_stream(expected).await.map_err(|error| make(&what, error))?;
+            info!(%what, "Made.");
+        }
+        (None, _) => found.drifts.push(missing(what)),
+    }
+    Ok(())
+}
+
+async fn provision_bucket(
+    jetstream: &jetstream::Context,
+    how: Provision,
+    sizing: Sizing,
+    found: &mut Provisioned,
+) -> Result<(), ProvisionError> {
+    let what = format!("object store {}", streams::SPILL);
+    if jetstream.get_object_store(streams::SPILL).await.is_ok() {
+        return Ok(());
+    }
+    if how == Provision::Create {
+        jetstream.create_object_store(streams::spill(sizing)).await.map_err(|error| make(&what, error))?;
+        info!(%what, "Made.");
+    } else {
+        found.drifts.push(missing(what));
+    }
+    Ok(())
+}
+
+async fn provision_consumer(
+    jetstream: &jetstream::Context,
+    how: Provision,
+    stream: &str,
+    expected: pull::Config,
+    found: &mut Provisioned,
+) -> Result<Option<consumer::Config>, ProvisionError> {
+    let name = expected.durable_name.clone().unwrap_or_default();
+    let what = format!("consumer {name}");
+    let looked: Result<consumer::Consumer<pull::Config>, _> = jetstream.get_consumer_from_stream(&name, stream).await;
+    let actual = match looked {
+        Ok(consumer) => Some(consumer.cached_info().config.clone()),
+        Err(error) => match error.kind() {
+            ConsumerErrorKind::JetStream(answer)
+                if matches!(answer.error_code(), ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND) =>
+            {
+                None
+            }
+            _ => return Err(ProvisionError::Look { what, source: Box::new(error) }),
+        },
+    };
+    match (actual, how) {
+        (Some(actual), _) => {
+            found.drifts.extend(consumer_drifts(&what, &expected, &actual));
+            Ok(Some(actual))
+        }
+        (None, Provision::Create) => {
+            let made = jetstream
+                .create_consumer_on_stream(expected, stream)
+                .await
+                .map_err(|error| make(&what, error))?;
+            info!(%what, "Made.");
+            Ok(Some(made.cached_info().config.clone()))
+        }
+        (None, _) => {
+            found.drifts.push(missing(what));
+            Ok(None)
+        }
+    }
+}
+
+fn is_disabled(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT)
+}
+
+fn make(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> ProvisionError {
+    ProvisionError::Make { what: what.to_owned(), source: Box::new(source) }
+}
+
+fn missing(what: String) -> Drift {
+    Drift { what, field: "existence", expected: "there".to_owned(), found: "missing".to_owned() }
+}
+
+/// Compares one field after another; only those that matter, since servers add fields of their own.
+struct Comparison<'w> {
+    what: &'w str,
+    drifts: Vec<Drift>,
+}
+
+impl Comparison<'_> {
+    fn field<T: PartialEq + fmt::Debug>(&mut self, field: &'static str, expected: &T, found: &T) {
+        if expected != found {
+            self.drifts.push(Drift {
+                what: self.what.to_owned(),
+                field,
+                expected: format!("{expected:?}"),
+                found: format!("{found:?}"),
+            });
+        }
+    }
+}
+
+fn stream_drifts(what: &str, expected: &stream::Config, found: &stream::Config) -> Vec<Drift> {
+    let sorted = |subjects: &[String]| {
+        let mut subjects = subjects.to_vec();
+        subjects.sort();
+        subjects
+    };
+    let mut compare = Comparison { what, drifts: Vec::new() };
+    compare.field("subjects", &sorted(&expected.subjects), &sorted(&found.subjects));
+    compare.field("retention", &expected.retention, &found.retention);
+    compare.field("discard", &expected.discard, &found.discard);
+    compare.field("storage", &expected.storage, &found.storage);
+    compare.field("replicas", &expected.num_replicas, &found.num_replicas);
+    compare.field("max_age", &expected.max_age, &found.max_age);
+    compare.field("max_messages", &expected.max_messages, &found.max_messages);
+    compare.field("max_messages_per_subject", &expected.max_messages_per_subject, &found.max_messages_per_subject);
+    compare.field("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
+    compare.field("allow_direct", &expected.allow_direct, &found.allow_direct);
+    compare.field("allow_msg_ttl", &expected.allow_message_ttl, &found.allow_message_ttl);
+    compare.drifts
+}
+
+fn consumer_drifts(what: &str, expected: &pull::Config, found: &consumer::Config) -> Vec<Drift> {
+    let filters = |one: &str, many: &[String]| {
+        let mut all: Vec<String> = many.to_vec();
+        if !one.is_empty() {
+            all.push(one.to_owned());
+        }
+        all.sort();
+        all
+    };
+    let mut compare = Comparison { what, drifts: Vec::new() };
+    compare.field(
+        "filter",
+        &filters(&expected.filter_subject, &expected.filter_subjects),
+        &filters(&found.filter_subject, &found.filter_subjects),
+    );
+    compare.field("ack_policy", &expected.ack_policy, &found.ack_policy);
+    compare.field("ack_wait", &expected.ack_wait, &found.ack_wait);
+    compare.field("max_deliver", &expected.max_deliver, &found.max_deliver);
+    compare.field("max_ack_pending", &expected.max_ack_pending, &found.max_ack_pending);
+    compare.field("backoff", &expected.backoff, &found.backoff);
+    compare.drifts
+}

@@ -1,0 +1,32 @@
+use async_nats::jetstream::{self, object_store};
+use bytes::Bytes;
+use subjects::streams;
+use tokio::io::AsyncReadExt;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpillError {
+    #[error("opening the object store {}", streams::SPILL)]
+    Store(#[from] jetstream::context::ObjectStoreError),
+    #[error("storing the body as `{0}`")]
+    Put(String, #[source] object_store::PutError),
+    #[error("finding the body `{0}`")]
+    Find(String, #[source] object_store::GetError),
+    #[error("reading the body `{0}`")]
+    Read(String, #[source] std::io::Error),
+}
+
+/// Keeps a body beside the streams, under a name. Storing it again under that name replaces it.
+pub async fn spill(jetstream: &jetstream::Context, name: &str, body: &[u8]) -> Result<(), SpillError> {
+    let store = jetstream.get_object_store(streams::SPILL).await?;
+    let mut body = body;
+    store.put(name, &mut body).await.map_err(|source| SpillError::Put(name.to_owned(), source))?;
+    Ok(())
+}
+
+pub async fn fetch(jetstream: &jetstream::Context, name: &str) -> Result<Bytes, SpillError> {
+    let store = jetstream.get_object_store(streams::SPILL).await?;
+    let mut object = store.get(name).await.map_err(|source| SpillError::Find(name.to_owned(), source))?;
+    let mut body = Vec::with_capacity(object.info().size);
+    object.read_to_end(&mut body).await.map_err(|source| SpillError::Read(name.to_owned(), source))?;
+    Ok(body.into())
+}
