@@ -20,6 +20,12 @@ impl HandoffId {
     pub fn trace_id(self) -> String {
         self.0.simple().to_string()
     }
+
+    /// The handoff as a span of its trace: deterministic, and never zero, which would be no span.
+    pub fn span_id(self) -> String {
+        let (high, low) = self.0.as_u64_pair();
+        format!("{:016x}", if low == 0 { high } else { low })
+    }
 }
 
 impl fmt::Display for HandoffId {

@@ -22,10 +22,8 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// Still at it. Sent with every heartbeat.
+    /// Still at it. Sent every few seconds.
     Working,
-    /// Handed back, since the instance is leaving; another will take it up at once.
-    HandedBack,
 }
 
 /// What an instance answers to `pma.cancel.<handoff_id>`.

@@ -21,6 +21,18 @@ impl Timestamp {
         Ok(Self { written: written.into(), at })
     }
 
+    /// The current time, to the millisecond.
+    pub fn now() -> Self {
+        let now = OffsetDateTime::now_utc();
+        let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
+        Self::new(now).unwrap_or_else(|_| Self::epoch())
+    }
+
+    /// The beginning of time, for when nothing is known.
+    pub fn epoch() -> Self {
+        Self { written: "1970-01-01T00:00:00Z".into(), at: OffsetDateTime::UNIX_EPOCH }
+    }
+
     pub fn at(&self) -> OffsetDateTime {
         self.at
     }

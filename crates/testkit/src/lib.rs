@@ -1,1 +1,20 @@
+//! Real servers, real processes and real signals for the tests and benchmarks.
+//!
+//! Nothing here stands in for the thing under test: NATS is nats-server, a worker is the binary, a crash is
+//! SIGKILL.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot be set up must stop")]
+
+mod binaries; // where the programs are
+mod nats; // a nats-server of one's own
+mod orchestrator; // publishes handoffs, collects answers
+mod process; // a child that does not outlive its test
+mod wait; // conditions with a deadline
+mod worker; // cynode-pma as a process
+
+pub use binaries::{binary, cynodectl, nats_server, old_nats_server, workspace};
+pub use nats::Nats;
+pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
+pub use process::{Finished, Process, run};
+pub use wait::{eventually, eventually_within};
+pub use worker::{Worker, WorkerBuilder};

@@ -1,0 +1,38 @@
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A binary of this workspace, built with the same profile as the running test.
+pub fn binary(name: &str) -> PathBuf {
+    let test = env::current_exe().expect("the test knows its own path");
+    let folder = test.ancestors().nth(2).expect("tests are built into <profile>/deps");
+    let path = folder.join(name);
+    assert!(path.is_file(), "{} is not built; `make test` builds it", path.display());
+    path
+}
+
+pub fn cynodectl() -> PathBuf {
+    binary("cynodectl")
+}
+
+/// The server that `make tools` found or fetched.
+pub fn nats_server() -> PathBuf {
+    tool("NATS_SERVER", "nats-server")
+}
+
+/// A server that is too old for us.
+pub fn old_nats_server() -> PathBuf {
+    tool("OLD_NATS_SERVER", "old-nats-server")
+}
+
+fn tool(variable: &str, name: &str) -> PathBuf {
+    let path = env::var_os(variable).map_or_else(|| workspace().join(".tools/bin").join(name), PathBuf::from);
+    assert!(path.is_file(), "{} is not there; `make tools` gets it, {variable} names another", path.display());
+    path
+}

@@ -1,0 +1,107 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{Process, nats_server};
+
+const START_WITHIN: Duration = Duration::from_secs(20);
+
+/// A nats-server with a port and a store of its own, gone when it goes out of scope.
+#[derive(Debug)]
+pub struct Nats {
+    process: Process,
+    folder: TempDir,
+    program: PathBuf,
+    port: u16,
+    extra: String,
+}
+
+impl Nats {
+    pub fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// Starts with more lines in the configuration file.
+    pub fn start_with(extra: &str) -> Self {
+        Self::start_program(nats_server(), extra)
+    }
+
+    pub fn start_program(program: PathBuf, extra: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        let process = spawn(&program, folder.path(), -1, extra);
+        let port = wait_for_port(folder.path(), &process);
+        Self { process, folder, program, port, extra: extra.to_owned() }
+    }
+
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts again on the same port with the same store.
+    pub fn start_again(&mut self) {
+        self.process = spawn(&self.program, self.folder.path(), i32::from(self.port), &self.extra);
+        wait_for_port(self.folder.path(), &self.process);
+    }
+
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub async fn client(&self) -> async_nats::Client {
+        async_nats::connect(self.url()).await.expect("the server takes connections")
+    }
+}
+
+fn spawn(program: &Path, folder: &Path, port: i32, extra: &str) -> Process {
+    let config = folder.join("nats.conf");
+    let store = folder.join("store");
+    let text = format!(
+        "listen: \"127.0.0.1:{port}\"\nports_file_dir: {:?}\njetstream {{ store_dir: {:?} }}\n{extra}\n",
+        folder.display().to_string(),
+        store.display().to_string(),
+    );
+    fs::write(&config, text).expect("a configuration file");
+    for old in ports_files(folder) {
+        fs::remove_file(old).expect("the last server's file can go");
+    }
+    let arguments = ["-c".to_owned(), config.display().to_string()];
+    Process::start(program, &arguments, &[], &folder.join("nats.log"))
+}
+
+fn ports_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "ports")).collect()
+}
+
+/// The server writes this file once it listens.
+fn wait_for_port(folder: &Path, process: &Process) -> u16 {
+    let until = Instant::now() + START_WITHIN;
+    loop {
+        for path in ports_files(folder) {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let url = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|ports| {
+                ports["nats"].as_array()?.iter().find_map(|url| Some(url.as_str()?.to_owned()))
+            });
+            if let Some(port) = url.and_then(|url| url.rsplit(':').next()?.parse().ok()) {
+                return port;
+            }
+        }
+        let log = || fs::read_to_string(folder.join("nats.log")).unwrap_or_default();
+        assert!(Instant::now() < until, "nats-server {} did not start:\n{}", process.id(), log());
+        thread::sleep(Duration::from_millis(5));
+    }
+}

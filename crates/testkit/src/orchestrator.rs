@@ -1,0 +1,166 @@
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use async_nats::{HeaderMap, jetstream};
+use futures_util::StreamExt;
+use serde_json::Value;
+use subjects::{
+    Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern, Role,
+    Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, streams,
+};
+
+use crate::{Nats, eventually_within};
+
+/// A handoff of now with an id of its own.
+pub fn handoff(work: Work) -> Handoff {
+    Handoff {
+        id: HandoffId::now(),
+        issued_at: Timestamp::now(),
+        deadline: None,
+        reply_to: None,
+        scope: Scope::default(),
+        context: Context::default(),
+        work,
+    }
+}
+
+pub fn chat(text: &str) -> Handoff {
+    handoff(Work::Chat(Chat {
+        model: MODEL_ID.to_owned(),
+        messages: vec![ChatMessage { role: ChatRole::User, content: text.to_owned() }],
+        stream: false,
+        temperature: None,
+        max_tokens: None,
+    }))
+}
+
+pub fn schedule(prompt: &str) -> Handoff {
+    handoff(Work::Schedule(Schedule {
+        schedule_id: "nightly".parse().unwrap(),
+        run_id: "run-1".parse().unwrap(),
+        fired_at: Timestamp::now(),
+        payload_type: SchedulePayloadType::Prompt,
+        payload: Value::from(prompt),
+    }))
+}
+
+pub fn verify(task: &str) -> Handoff {
+    handoff(Work::Verify(Verify {
+        task_id: task.parse().unwrap(),
+        acceptance_criteria: vec!["it works".to_owned()],
+        artifacts: Vec::new(),
+        evidence: Vec::new(),
+        policy: None,
+    }))
+}
+
+/// The other side of the contract: publishes handoffs and reads answers, over a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Orchestrator {
+    pub client: async_nats::Client,
+    pub jetstream: jetstream::Context,
+}
+
+impl Orchestrator {
+    pub async fn connect(nats: &Nats) -> Self {
+        let client = nats.client().await;
+        Self { jetstream: jetstream::new(client.clone()), client }
+    }
+
+    /// Publishes as an orchestrator should, and waits for the server to have it.
+    pub async fn publish(&self, handoff: &Handoff) -> HandoffId {
+        let mut headers = HeaderMap::new();
+        headers.insert(headers::MSG_ID, handoff.id.to_string());
+        let body = handoff.encode(Encoding::Json).unwrap();
+        self.publish_raw(handoff.kind(), headers, body).await;
+        handoff.id
+    }
+
+    /// Publishes whatever is given to the subject of a kind; gives its sequence.
+    pub async fn publish_raw(&self, kind: Kind, headers: HeaderMap, body: Vec<u8>) -> u64 {
+        let subject = Subject::Handoff(kind).to_string();
+        let acknowledged = self.jetstream.publish_with_headers(subject, headers, body.into()).await.expect("published");
+        acknowledged.await.expect("stored").sequence
+    }
+
+    /// The stored answer, if there is one.
+    pub async fn answer(&self, kind: Kind, id: HandoffId) -> Option<Answer> {
+        let stream = self.jetstream.get_stream_no_info(streams::RUNS).await.ok()?;
+        let subject = Subject::answer(kind, id).to_string();
+        let message = stream.get_last_raw_message_by_subject(&subject).await.ok()?;
+        let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
+        let encoding = Encoding::from_content_type(content_type).expect("an encoding of the contract");
+        Some(Answer::decode(kind.role(), encoding, &message.payload).expect("an answer of the contract"))
+    }
+
+    pub async fn answered(&self, kind: Kind, id: HandoffId) -> Answer {
+        self.answered_within(Duration::from_secs(30), kind, id).await
+    }
+
+    pub async fn answered_within(&self, patience: Duration, kind: Kind, id: HandoffId) -> Answer {
+        eventually_within(patience, &format!("an answer to {id}"), || self.answer(kind, id)).await
+    }
+
+    /// Waits until `count` answers of a role are stored, then gives how often each handoff was answered.
+    pub async fn all_answers(&self, role: Role, count: usize, patience: Duration) -> HashMap<HandoffId, usize> {
+        let until = Instant::now() + patience;
+        let stream = self.jetstream.get_stream(streams::RUNS).await.expect("the stream is there");
+        let consumer = stream
+            .create_consumer(jetstream::consumer::pull::OrderedConfig {
+                filter_subject: Pattern::Answers(role).to_string(),
+                ..Default::default()
+            })
+            .await
+            .expect("a consumer");
+        let mut messages = consumer.messages().await.expect("messages");
+        let mut seen: HashMap<HandoffId, usize> = HashMap::new();
+        // A little longer than needed, so that an answer too many would be seen.
+        let mut quiet_until = None;
+        loop {
+            match tokio::time::timeout(Duration::from_millis(200), messages.next()).await {
+                Ok(Some(Ok(message))) => match message.subject.parse() {
+                    Ok(Subject::Completion(id) | Subject::Findings(id)) => *seen.entry(id).or_default() += 1,
+                    other => panic!("not an answer: {other:?}"),
+                },
+                // The ordered consumer makes itself anew.
+                Ok(Some(Err(_)) | None) | Err(_) => {}
+            }
+            if seen.len() >= count && quiet_until.is_none() {
+                quiet_until = Some(Instant::now() + Duration::from_millis(500));
+            }
+            if quiet_until.is_some_and(|until| Instant::now() > until) {
+                return seen;
+            }
+            assert!(Instant::now() < until, "{} of {count} handoffs answered within {patience:?}", seen.len());
+        }
+    }
+
+    /// What the handoff queue holds.
+    pub async fn queued(&self) -> u64 {
+        self.stored(streams::HANDOFFS).await
+    }
+
+    pub async fn stored(&self, stream: &str) -> u64 {
+        self.jetstream.get_stream(stream).await.expect("the stream is there").cached_info().state.messages
+    }
+
+    /// Every message of a stream, oldest first.
+    pub async fn contents(&self, stream: &str) -> Vec<jetstream::message::StreamMessage> {
+        let stream = self.jetstream.get_stream(stream).await.expect("the stream is there");
+        let state = &stream.cached_info().state;
+        let mut out = Vec::new();
+        for sequence in state.first_sequence..=state.last_sequence {
+            if let Ok(message) = stream.get_raw_message(sequence).await {
+                out.push(message);
+            }
+        }
+        out
+    }
+
+    pub async fn consumer(&self, kind: Kind) -> jetstream::consumer::Info {
+        let stream = self.jetstream.get_stream_no_info(streams::HANDOFFS).await.expect("a stream");
+        stream.consumer_info(streams::consumer_name(kind)).await.expect("the consumer is there")
+    }
+}

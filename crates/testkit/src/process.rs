@@ -1,0 +1,118 @@
+use std::{
+    fs::File,
+    io::Read,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// A child process that is killed when it goes out of scope.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts a program whose output goes to a file.
+    #[expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
+    pub fn start(program: &Path, arguments: &[String], variables: &[(String, String)], log: &Path) -> Self {
+        let log = File::options().create(true).append(true).open(log).expect("a log file");
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(variables.iter().cloned())
+            .env_remove("PMA_ROLE")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        Self { child }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).expect("the process is there");
+    }
+
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // Already gone is fine: that is what was wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the child can be asked").is_none()
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self, within: Duration) -> ExitStatus {
+        let until = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the child can be asked") {
+                return status;
+            }
+            assert!(Instant::now() < until, "process {} did not end within {within:?}", self.child.id());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What a program that ran to its end left behind.
+#[derive(Debug)]
+pub struct Finished {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a program to its end, with just these variables of ours.
+#[expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
+pub fn run<A: AsRef<str>>(program: &Path, folder: &Path, arguments: &[A], variables: &[(&str, &str)]) -> Finished {
+    let mut child = Command::new(program)
+        .args(arguments.iter().map(AsRef::as_ref))
+        .envs(variables.iter().copied())
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let mut stderr = child.stderr.take().expect("a pipe");
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        stderr.read_to_string(&mut text).expect("UTF-8");
+        text
+    });
+    let mut stdout = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut stdout).expect("UTF-8");
+    let status = child.wait().expect("the child ends");
+    Finished { code: status.code().unwrap_or(-1), stdout, stderr: errors.join().expect("the reader ends") }
+}

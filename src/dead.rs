@@ -1,0 +1,159 @@
+//! What is given up: a whole copy with the reason, stored before the handoff is settled.
+//!
+//! The worker is the authority. For handoffs that kill every worker that takes them there is a net: the
+//! [`mover`] acts on the server's word, the [`sweeper`] on what it finds left behind.
+
+mod mover;
+mod sweeper;
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use broker::{Broker, PublishError, SpillError};
+use bytes::Bytes;
+use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Stop, Timestamp};
+use tracing::error;
+
+use crate::{
+    admission::{Arrived, Identity, Policy},
+    reply::{self, Run},
+    telemetry::Metrics,
+};
+
+pub(crate) use mover::run as run_mover;
+pub(crate) use sweeper::{Schedule, run as run_sweeper};
+
+const STORE_WITHIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("storing a dead letter")]
+    Publish(#[from] PublishError),
+    #[error("storing the body of a dead letter")]
+    Spill(#[from] SpillError),
+    #[error("answering a handoff that is given up")]
+    Answer(#[from] reply::Error),
+}
+
+/// A message that is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Casualty<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: u64,
+    pub(crate) deliveries: u64,
+    pub(crate) published_at: Option<&'a Timestamp>,
+    pub(crate) headers: Option<&'a HeaderMap>,
+    pub(crate) body: &'a Bytes,
+}
+
+/// Whoever gives up: who, with what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undertaker<'a> {
+    pub(crate) broker: &'a Broker,
+    pub(crate) instance: &'a InstanceId,
+    pub(crate) metrics: &'a Metrics,
+}
+
+impl Undertaker<'_> {
+    /// Stores the whole message. Doing it twice stores it once: the letter's id is the message's sequence.
+    pub(crate) async fn bury(&self, casualty: &Casualty<'_>, why: &Refusal) -> Result<(), Error> {
+        let mut letter = DeadLetter {
+            kind: casualty.kind,
+            reason: why.code,
+            message: why.message.clone(),
+            sequence: casualty.sequence,
+            deliveries: casualty.deliveries,
+            published_at: casualty.published_at.cloned().unwrap_or_else(Timestamp::epoch),
+            instance: self.instance.to_string(),
+            spilled: None,
+            original: casualty.headers.cloned().unwrap_or_default(),
+        };
+        let stored = match self.store(&letter, casualty.body).await {
+            // With the reason added it no longer fits into one message: the body goes beside it.
+            Err(Error::Publish(PublishError::TooLarge)) => {
+                let name = format!("dead-{}", casualty.sequence);
+                broker::spill(&self.broker.jetstream, &name, casualty.body).await?;
+                letter.spilled = Some(name);
+                self.store(&letter, &Bytes::new()).await
+            }
+            other => other,
+        };
+        stored?;
+        self.metrics.dead_letter(casualty.kind, why.code);
+        Ok(())
+    }
+
+    async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
+        let jetstream = &self.broker.jetstream;
+        broker::publish_within(jetstream, &letter.subject(), &letter.headers(), body, None, STORE_WITHIN).await?;
+        Ok(())
+    }
+
+    /// Stores the message, then answers whoever waits, if he can be known and may be answered.
+    pub(crate) async fn give_up(
+        &self,
+        casualty: &Casualty<'_>,
+        why: &Refusal,
+        identity: &Identity,
+        stop: Stop,
+    ) -> Result<(), Error> {
+        self.bury(casualty, why).await?;
+        let Some(id) = identity.answer_to else {
+            error!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, why = why.message, "Handoff given up without an answer.");
+            return Ok(());
+        };
+        self.answer(casualty, id, identity, why, stop).await?;
+        error!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, why = why.message, "Handoff given up.");
+        Ok(())
+    }
+
+    async fn answer(
+        &self,
+        casualty: &Casualty<'_>,
+        id: HandoffId,
+        identity: &Identity,
+        why: &Refusal,
+        stop: Stop,
+    ) -> Result<(), reply::Error> {
+        let run = Run {
+            kind: casualty.kind,
+            id,
+            instance: self.instance,
+            attempts: u32::try_from(casualty.deliveries).unwrap_or(u32::MAX),
+            trace_id: identity.trace_id.clone().unwrap_or_else(|| id.trace_id()),
+        };
+        let answer = run.failure(Failure::new(why.code, &why.message), stop);
+        // Fenced means that it had its answer already; that one stands.
+        reply::commit(self.broker, casualty.kind, &answer, identity.encoding).await?;
+        Ok(())
+    }
+}
+
+/// Gives up a message that the server will not deliver any more, found in the stream by its sequence.
+///
+/// Safe to repeat and to race with others: the letter and the answer are stored once, and removing what is
+/// gone changes nothing.
+async fn give_up_stored(
+    undertaker: &Undertaker<'_>,
+    policy: &Policy,
+    kind: Kind,
+    message: &async_nats::jetstream::message::StreamMessage,
+    deliveries: u64,
+) -> Result<(), Error> {
+    let published_at = Timestamp::new(message.time).ok();
+    let casualty = Casualty {
+        kind,
+        sequence: message.sequence,
+        deliveries,
+        published_at: published_at.as_ref(),
+        headers: Some(&message.headers),
+        body: &message.payload,
+    };
+    let arrived =
+        Arrived { kind, subject: &message.subject, headers: Some(&message.headers), body: &message.payload };
+    let why = Refusal::new(
+        ErrorCode::Poisoned,
+        format!("delivered {deliveries} times and never settled: it ends whatever works on it"),
+    );
+    undertaker.give_up(&casualty, &why, &policy.identity(&arrived), Stop::GivenUp).await
+}

@@ -1,0 +1,123 @@
+//! Acts on the server's advisories: a handoff was delivered too often and will not be delivered again.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::{AckKind, consumer::PullConsumer, stream::ConsumerError};
+use broker::{Broker, Chain, ReadError, retry::Waits};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use subjects::{InstanceId, Kind, Role, Subject, streams};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{Undertaker, give_up_stored};
+use crate::{admission::Policy, telemetry::Metrics};
+
+const PULL_EXPIRES: Duration = Duration::from_secs(10);
+const AT_ONCE: usize = 16;
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const ONE_ACK: Duration = Duration::from_secs(2);
+
+/// What of an advisory is of use.
+#[derive(Debug, Deserialize)]
+struct Advisory {
+    stream_seq: u64,
+    deliveries: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("finding the consumer of advisories")]
+    Consumer(#[from] ConsumerError),
+    #[error("pulling advisories")]
+    Pull(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("reading the handoff")]
+    Read(#[from] ReadError),
+    #[error("removing the handoff from the queue")]
+    Remove(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Dead(#[from] super::Error),
+    #[error("acknowledging the advisory")]
+    Ack(#[from] broker::AckError),
+}
+
+/// Moves until `stop`. Whatever fails is tried again: the advisory stays until its handoff is moved.
+pub(crate) async fn run(
+    broker: Broker,
+    role: Role,
+    policy: Arc<Policy>,
+    instance: InstanceId,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+    loop {
+        let undertaker = Undertaker { broker: &broker, instance: &instance, metrics: &metrics };
+        let moved = tokio::select! {
+            biased;
+            // Cancel-safe per docs on `cancelled()`.
+            () = stop.cancelled() => return,
+            // Cancelled halfway, the advisory was not acknowledged and is acted on again.
+            moved = pull_and_move(&undertaker, role, &policy) => moved,
+        };
+        match moved {
+            Ok(()) => waits.reset(),
+            Err(error) => {
+                debug!(error = %Chain(&error), "Dead letters could not be moved; trying again.");
+                let wait = waits.next_wait().unwrap_or(LONGEST_WAIT);
+                if tokio::time::timeout(wait, stop.cancelled()).await.is_ok() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy) -> Result<(), Error> {
+    let jetstream = &undertaker.broker.jetstream;
+    let consumer: PullConsumer =
+        jetstream.get_consumer_from_stream(streams::mover_name(role), streams::ADVISORIES).await?;
+    let mut batch = consumer
+        .batch()
+        .max_messages(AT_ONCE)
+        .expires(PULL_EXPIRES)
+        .messages()
+        .await
+        .map_err(|error| Error::Pull(Box::new(error)))?;
+    while let Some(message) = batch.next().await {
+        let message = message.map_err(Error::Pull)?;
+        match serde_json::from_slice::<Advisory>(&message.payload) {
+            Ok(advisory) => move_one(undertaker, policy, &advisory).await?,
+            Err(error) => warn!(%error, "An advisory that cannot be read was passed over."),
+        }
+        if let Some(ack) = &message.reply {
+            broker::confirm(&undertaker.broker.client, ack, AckKind::Ack.into(), ONE_ACK).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn move_one(undertaker: &Undertaker<'_>, policy: &Policy, advisory: &Advisory) -> Result<(), Error> {
+    let jetstream = &undertaker.broker.jetstream;
+    let Some(message) = broker::message_at(jetstream, streams::HANDOFFS, advisory.stream_seq).await? else {
+        // Acknowledged late, or moved by another.
+        return Ok(());
+    };
+    let Some(kind) = kind_of(&message.subject) else { return Ok(()) };
+    give_up_stored(undertaker, policy, kind, &message, advisory.deliveries).await?;
+    remove(undertaker, message.sequence).await?;
+    undertaker.metrics.moved.inc();
+    Ok(())
+}
+
+pub(super) fn kind_of(subject: &str) -> Option<Kind> {
+    match subject.parse() {
+        Ok(Subject::Handoff(kind)) => Some(kind),
+        _ => None,
+    }
+}
+
+async fn remove(undertaker: &Undertaker<'_>, sequence: u64) -> Result<(), Error> {
+    super::sweeper::remove(&undertaker.broker.jetstream, sequence).await.map_err(Error::Remove)
+}

@@ -1,0 +1,118 @@
+//! Finds handoffs that the server gave up although its advisory was lost: on a work queue they are just those
+//! that are still stored although their consumer's acknowledgement floor has passed them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_nats::jetstream::{self, consumer::PullConsumer, message::StreamMessage};
+use broker::{Broker, Chain, ReadError};
+use subjects::{InstanceId, Kind, Role, Subject, streams};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{Undertaker, give_up_stored};
+use crate::{admission::Policy, telemetry::Metrics};
+
+/// What the sweeper needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) every: Duration,
+    pub(crate) ack_wait: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("looking at the consumer of {0} handoffs")]
+    Consumer(Kind, #[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("reading the handoff queue")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Dead(#[from] super::Error),
+    #[error("removing the handoff from the queue")]
+    Remove(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Sweeps until `stop`.
+pub(crate) async fn run(
+    broker: Broker,
+    role: Role,
+    policy: Arc<Policy>,
+    instance: InstanceId,
+    metrics: Arc<Metrics>,
+    schedule: Schedule,
+    stop: CancellationToken,
+) {
+    let undertaker = Undertaker { broker: &broker, instance: &instance, metrics: &metrics };
+    // What was left behind at the last look. In a cluster a removal may lag behind the floor, so a handoff is
+    // taken for left behind only when it is seen twice.
+    let mut seen: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();
+    while tokio::time::timeout(schedule.every, stop.cancelled()).await.is_err() {
+        for kind in role.kinds() {
+            let before = seen.remove(&kind).unwrap_or_default();
+            match sweep(&undertaker, &policy, kind, schedule.ack_wait, &before).await {
+                Ok(left) => {
+                    seen.insert(kind, left);
+                }
+                Err(error) => debug!(%kind, error = %Chain(&error), "Sweep failed; the next one will do."),
+            }
+        }
+    }
+}
+
+async fn sweep(
+    undertaker: &Undertaker<'_>,
+    policy: &Policy,
+    kind: Kind,
+    ack_wait: Duration,
+    before: &[u64],
+) -> Result<Vec<u64>, Error> {
+    let jetstream = &undertaker.broker.jetstream;
+    let floor = floor(jetstream, kind).await?;
+    let filter = Subject::Handoff(kind).to_string();
+    let mut left = Vec::new();
+    let mut from = 1;
+    while let Some(message) = broker::next_on(jetstream, streams::HANDOFFS, &filter, from).await? {
+        if message.sequence > floor {
+            break;
+        }
+        from = message.sequence + 1;
+        if before.contains(&message.sequence) && is_old(&message, ack_wait) {
+            warn!(%kind, sequence = message.sequence, "A handoff was left behind in the queue; moving it to the dead letters.");
+            let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
+            give_up_stored(undertaker, policy, kind, &message, deliveries).await?;
+            remove(jetstream, message.sequence).await.map_err(Error::Remove)?;
+            undertaker.metrics.swept.inc();
+        } else {
+            left.push(message.sequence);
+        }
+    }
+    Ok(left)
+}
+
+async fn floor(jetstream: &jetstream::Context, kind: Kind) -> Result<u64, Error> {
+    let name = streams::consumer_name(kind);
+    let consumer: PullConsumer = jetstream
+        .get_consumer_from_stream(name, streams::HANDOFFS)
+        .await
+        .map_err(|error| Error::Consumer(kind, Box::new(error)))?;
+    Ok(consumer.cached_info().ack_floor.stream_sequence)
+}
+
+fn is_old(message: &StreamMessage, ack_wait: Duration) -> bool {
+    OffsetDateTime::now_utc() - message.time > 2 * ack_wait
+}
+
+/// Takes a message out of the queue. One that is gone already is as good.
+pub(super) async fn remove(
+    jetstream: &jetstream::Context,
+    sequence: u64,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = jetstream.get_stream_no_info(streams::HANDOFFS).await?;
+    match stream.delete_message(sequence).await {
+        Ok(_) => Ok(()),
+        Err(error) => match broker::message_at(jetstream, streams::HANDOFFS, sequence).await? {
+            None => Ok(()),
+            Some(_) => Err(Box::new(error)),
+        },
+    }
+}

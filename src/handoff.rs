@@ -1,0 +1,311 @@
+//! The life of one handoff, from delivery to settlement.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use broker::{Broker, Chain};
+use subjects::{
+    ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, streams::HANDOFF_DUPLICATE_WINDOW,
+};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+use tracing::{Instrument, debug, error, info_span, warn};
+
+use crate::{
+    admission::{Admitted, Arrived, Policy, Refused},
+    agent,
+    cancels::{Cancels, MayNotRun, Running},
+    dead::{self, Casualty, Undertaker},
+    inference::Offline,
+    intake::{Delivery, Settlement},
+    reply::{self, Committed, Run},
+    telemetry::{KindLabel, Metrics, Outcome},
+};
+
+const TELL_EVERY: Duration = Duration::from_secs(5);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// A copy of a handoff that runs here already waits for the first to end.
+const WAIT_FOR_COPY: Duration = Duration::from_secs(1);
+/// Clocks of producers differ; a handoff this close to the end of the window is looked up.
+const CLOCK_SLACK: Duration = Duration::from_secs(300);
+
+/// What every handoff of this instance needs.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) broker: Broker,
+    pub(crate) instance: InstanceId,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) model: Offline,
+    pub(crate) cancels: Cancels,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) max_attempts: u32,
+}
+
+/// How a delivery ends, and what is counted for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    settlement: Settlement,
+    outcome: Outcome,
+}
+
+impl Verdict {
+    const fn done(outcome: Outcome) -> Self {
+        Self { settlement: Settlement::Done, outcome }
+    }
+
+    const FENCED: Self = Self { settlement: Settlement::LeaveAlone, outcome: Outcome::Fenced };
+}
+
+/// What went wrong around a handoff, not with it. All of it may pass, so all of it means: again, later.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Reply(#[from] reply::Error),
+    #[error(transparent)]
+    Dead(#[from] dead::Error),
+}
+
+/// Runs one delivery to its end.
+pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
+    let kind = delivery.kind;
+    let label = KindLabel::of(kind);
+    let started = Instant::now();
+    desk.metrics.in_flight.get_or_create(&label).inc();
+    let _leaving = Leaving(&desk.metrics, label);
+    let span = info_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
+    async {
+        let work = async {
+            tokio::select! {
+                biased;
+                verdict = desk.decide(&delivery) => verdict,
+                // Only talks; the work goes on whether or not anyone hears it.
+                never = desk.tell_progress(&delivery, started) => match never {},
+            }
+        };
+        let verdict = delivery.held(&desk.broker.client, &desk.metrics, work).await;
+        if let Err(error) = delivery.settle(&desk.broker.client, verdict.settlement).await {
+            desk.metrics.ack_failures.get_or_create(&label).inc();
+            warn!(error = %Chain(&error), "Settlement not confirmed; the handoff comes back and is then settled.");
+        }
+        desk.metrics.settled(kind, verdict.outcome);
+        desk.metrics.seconds.get_or_create(&label).observe(started.elapsed().as_secs_f64());
+    }
+    .instrument(span)
+    .await;
+}
+
+/// Counts a handoff out, also when its task is aborted.
+struct Leaving<'m>(&'m Metrics, KindLabel);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.get_or_create(&self.1).dec();
+    }
+}
+
+impl Desk {
+    async fn decide(&self, delivery: &Delivery) -> Verdict {
+        let decided = self.try_decide(delivery).await;
+        decided.unwrap_or_else(|error| {
+            let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
+            let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
+            warn!(attempt, error = %Chain(&error), "Handoff could not be finished; handing back.");
+            Verdict { settlement: Settlement::Again(delay), outcome: Outcome::Retried }
+        })
+    }
+
+    async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
+        let arrived = Arrived {
+            kind: delivery.kind,
+            subject: delivery.subject(),
+            headers: delivery.headers(),
+            body: delivery.body(),
+        };
+        // Before the body is read: reading it may be what ended the others.
+        if delivery.deliveries > u64::from(self.max_attempts) {
+            return self.give_up_poisoned(delivery, &arrived).await;
+        }
+        match self.policy.admit(&arrived, OffsetDateTime::now_utc()) {
+            Ok(admitted) => self.answer(delivery, admitted).await,
+            Err(refused) => self.refuse(delivery, &refused).await,
+        }
+    }
+
+    async fn refuse(&self, delivery: &Delivery, refused: &Refused) -> Result<Verdict, Error> {
+        let Refused { refusal, identity } = refused;
+        self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await?;
+        self.metrics.refused(delivery.kind, refusal.code);
+        Ok(Verdict::done(Outcome::Refused))
+    }
+
+    async fn give_up_poisoned(&self, delivery: &Delivery, arrived: &Arrived<'_>) -> Result<Verdict, Error> {
+        let identity = self.policy.identity(arrived);
+        if let Some(id) = identity.answer_to
+            && reply::is_answered(&self.broker, delivery.kind, id).await?
+        {
+            return Ok(Verdict::done(Outcome::AlreadyAnswered));
+        }
+        let tried = delivery.deliveries - 1;
+        let why = Refusal::new(ErrorCode::Poisoned, format!("taken up {tried} times and never finished"));
+        self.undertaker().give_up(&casualty(delivery), &why, &identity, Stop::GivenUp).await?;
+        Ok(Verdict::done(Outcome::GivenUp))
+    }
+
+    async fn answer(&self, delivery: &Delivery, admitted: Admitted) -> Result<Verdict, Error> {
+        let id = admitted.handoff.id;
+        if may_be_a_copy(delivery, &admitted) && reply::is_answered(&self.broker, delivery.kind, id).await? {
+            if let Some(reply_to) = &admitted.handoff.reply_to {
+                reply::copy_stored(&self.broker, delivery.kind, id, reply_to).await?;
+            }
+            return Ok(Verdict::done(Outcome::AlreadyAnswered));
+        }
+        match self.cancels.start(id) {
+            Ok(running) => self.work(delivery, admitted, running).await,
+            Err(MayNotRun::Cancelled) => self.end(delivery, &admitted, Ended::Cancelled).await,
+            Err(MayNotRun::RunsAlready) => {
+                Ok(Verdict { settlement: Settlement::Again(WAIT_FOR_COPY), outcome: Outcome::Retried })
+            }
+        }
+    }
+
+    async fn work(&self, delivery: &Delivery, admitted: Admitted, running: Running) -> Result<Verdict, Error> {
+        let deadline = admitted.handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
+        let ended = tokio::select! {
+            biased;
+            // Cancel-safe per docs on `cancelled()`.
+            () = running.cancelled() => Err(Ended::Cancelled),
+            // Cancel-safe: sleeping only.
+            () = after(deadline) => Err(Ended::Deadline),
+            // Losing this race drops the work, which is what was asked for.
+            outcome = agent::work(&admitted.handoff, &self.model) => Ok(outcome),
+        };
+        match ended {
+            Err(ended) => self.end(delivery, &admitted, ended).await,
+            Ok(outcome) => {
+                let answer = self.run(delivery, &admitted).answer(outcome);
+                self.commit(delivery, &admitted, answer, Outcome::Answered).await
+            }
+        }
+    }
+
+    /// Ends a handoff that nobody waits for any more.
+    async fn end(&self, delivery: &Delivery, admitted: &Admitted, ended: Ended) -> Result<Verdict, Error> {
+        let (why, stop, outcome) = match ended {
+            Ended::Cancelled => {
+                (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Stop::Cancelled, Outcome::Answered)
+            }
+            Ended::Deadline => {
+                let why = Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
+                // With another deadline it could succeed, so it is kept.
+                self.undertaker().bury(&casualty(delivery), &why).await?;
+                (why, Stop::Deadline, Outcome::GivenUp)
+            }
+        };
+        let answer = self.run(delivery, admitted).failure(Failure::new(why.code, why.message), stop);
+        self.commit(delivery, admitted, answer, outcome).await
+    }
+
+    async fn commit(
+        &self,
+        delivery: &Delivery,
+        admitted: &Admitted,
+        answer: subjects::Answer,
+        outcome: Outcome,
+    ) -> Result<Verdict, Error> {
+        match reply::commit(&self.broker, delivery.kind, &answer, admitted.encoding).await? {
+            Committed::Ours => {
+                if let Some(reply_to) = &admitted.handoff.reply_to {
+                    reply::copy(&self.broker, &answer, admitted.encoding, reply_to).await;
+                }
+                debug!(handoff.id = %admitted.handoff.id, trace.id = admitted.trace_id, "Answered.");
+                Ok(Verdict::done(outcome))
+            }
+            Committed::Fenced => {
+                debug!(handoff.id = %admitted.handoff.id, "Fenced: the handoff has another answer or owner.");
+                Ok(Verdict::FENCED)
+            }
+        }
+    }
+
+    fn run(&self, delivery: &Delivery, admitted: &Admitted) -> Run<'_> {
+        Run {
+            kind: delivery.kind,
+            id: admitted.handoff.id,
+            instance: &self.instance,
+            attempts: u32::try_from(delivery.deliveries).unwrap_or(u32::MAX),
+            trace_id: admitted.trace_id.clone(),
+        }
+    }
+
+    fn undertaker(&self) -> Undertaker<'_> {
+        Undertaker { broker: &self.broker, instance: &self.instance, metrics: &self.metrics }
+    }
+
+    /// Best effort, from time to time: whoever watches sees that it is still being worked on.
+    async fn tell_progress(&self, delivery: &Delivery, started: Instant) -> Infallible {
+        tokio::time::sleep(TELL_EVERY).await;
+        let arrived = Arrived {
+            kind: delivery.kind,
+            subject: delivery.subject(),
+            headers: delivery.headers(),
+            body: delivery.body(),
+        };
+        let Some(id) = self.policy.identity(&arrived).answer_to else { return std::future::pending().await };
+        loop {
+            let event = Event {
+                handoff_id: id,
+                kind: delivery.kind,
+                instance: self.instance.clone(),
+                attempt: u32::try_from(delivery.deliveries).unwrap_or(u32::MAX),
+                progress: Progress::Working,
+                elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            };
+            self.tell(id, &event).await;
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+
+    async fn tell(&self, id: HandoffId, event: &Event) {
+        let body = match serde_json::to_vec(event) {
+            Ok(body) => body,
+            Err(error) => {
+                error!(%error, "An event could not be written.");
+                return;
+            }
+        };
+        if let Err(error) = self.broker.client.publish(Subject::Event(id).to_string(), body.into()).await {
+            debug!(error = %Chain(&error), "An event could not be sent.");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    Cancelled,
+    Deadline,
+}
+
+/// A first delivery of a young handoff whose id the server knows cannot be a copy: the server would have
+/// dropped it. Everything else is looked up before it is run.
+fn may_be_a_copy(delivery: &Delivery, admitted: &Admitted) -> bool {
+    let age = OffsetDateTime::now_utc() - admitted.handoff.issued_at.at();
+    delivery.deliveries > 1 || !admitted.deduplicated || age > HANDOFF_DUPLICATE_WINDOW - CLOCK_SLACK
+}
+
+fn casualty(delivery: &Delivery) -> Casualty<'_> {
+    Casualty {
+        kind: delivery.kind,
+        sequence: delivery.sequence,
+        deliveries: delivery.deliveries,
+        published_at: delivery.published_at.as_ref(),
+        headers: delivery.headers(),
+        body: delivery.body(),
+    }
+}
+
+async fn after(time: Option<time::Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time.try_into().unwrap_or(Duration::ZERO)).await,
+        None => std::future::pending().await,
+    }
+}

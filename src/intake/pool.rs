@@ -1,0 +1,277 @@
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use async_nats::Client;
+use broker::{Broker, Chain, retry::Waits};
+use futures_util::FutureExt;
+use subjects::{Kind, streams};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    Delivery,
+    delivery::{Clock, Terms},
+    pull::{Arrival, Puller},
+    returner::Returner,
+};
+use crate::telemetry::{Blocker, Health, KindLabel, Metrics};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest that a drained subscription may take to tell its end.
+const DRAIN_WITHIN: Duration = Duration::from_secs(2);
+
+/// The slots of one kind of handoff. Each kind has its own, so that a flood of one never delays another.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    kind: Kind,
+    terms: Terms,
+    client: Client,
+    connections: watch::Receiver<u64>,
+    slots: Arc<Semaphore>,
+    size: usize,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    pauses: Waits,
+    paused_until: Option<Instant>,
+    turns: JoinSet<()>,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        kind: Kind,
+        size: NonZeroUsize,
+        ack_wait: Duration,
+        broker: &Broker,
+        returner: Returner,
+        health: Arc<Health>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let clock = Clock::start();
+        Self {
+            kind,
+            terms: Terms { kind, ack_wait, clock, returner, jetstream: broker.jetstream.clone() },
+            client: broker.client.clone(),
+            connections: broker.connections.clone(),
+            slots: Arc::new(Semaphore::new(size.get())),
+            size: size.get(),
+            health,
+            metrics,
+            pauses: Waits::forever(FIRST_PAUSE, LONGEST_PAUSE),
+            paused_until: None,
+            turns: JoinSet::new(),
+        }
+    }
+
+    /// Takes deliveries and runs `work` on each until `stop`; then lets running work finish for `grace`, or until
+    /// told to `hurry`, and hands back the rest.
+    pub(crate) async fn run<W, F>(mut self, work: W, stop: CancellationToken, hurry: CancellationToken, grace: Duration)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let Some(mut puller) = self.open(&stop).await {
+            self.take(&mut puller, &work, &stop).await;
+            self.close(puller).await;
+        }
+        self.finish(grace, &hurry).await;
+    }
+
+    async fn open(&mut self, stop: &CancellationToken) -> Option<Puller> {
+        let mut waits = Waits::forever(FIRST_PAUSE, LONGEST_PAUSE);
+        while !stop.is_cancelled() {
+            match Puller::open(self.client.clone(), streams::HANDOFFS, streams::consumer_name(self.kind)).await {
+                Ok(puller) => return Some(puller),
+                Err(error) => {
+                    self.on_failure(&Chain(&error).to_string());
+                    tokio::time::sleep(waits.next_wait().unwrap_or(LONGEST_PAUSE)).await;
+                }
+            }
+        }
+        None
+    }
+
+    async fn take<W, F>(&mut self, puller: &mut Puller, work: &W, stop: &CancellationToken)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.connections.mark_unchanged();
+        loop {
+            let asking = !puller.has_asked();
+            let lost_at = puller.lost_at();
+            tokio::select! {
+                biased;
+                // Cancel-safe per docs on `cancelled()`.
+                () = stop.cancelled() => return,
+                // Cancel-safe: the change stays unseen until it is taken. An error means the client is gone.
+                Ok(()) = self.connections.changed() => self.on_reconnect(puller, work).await,
+                // Cancel-safe: a finished task stays in the set until it is taken.
+                Some(joined) = self.turns.join_next(), if !self.turns.is_empty() => on_joined(joined),
+                // Cancel-safe: a message not yet yielded stays in the subscription.
+                arrival = puller.next() => match arrival {
+                    Arrival::Closed => self.on_closed(puller, work).await,
+                    other => self.on_arrival(other, work),
+                },
+                // Cancel-safe: sleeping only.
+                () = at(lost_at), if lost_at.is_some() => {
+                    puller.forget();
+                    self.on_failure("a pull request was not answered");
+                }
+                // Cancel-safe: a permit not taken stays with the semaphore.
+                slots = free_slots(&self.slots, self.paused_until), if asking => {
+                    self.paused_until = None;
+                    if let Some(slots) = slots && let Err(error) = puller.ask(slots).await {
+                        self.on_failure(&Chain(&error).to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_arrival<W, F>(&mut self, arrival: Arrival, work: &W)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match arrival {
+            Arrival::Message(message, slot) => {
+                self.on_success();
+                match Delivery::accept(&self.terms, message, slot) {
+                    Some(delivery) => {
+                        self.count(&delivery);
+                        self.turns.spawn(work(delivery));
+                    }
+                    None => warn!(kind = %self.kind, "A message without an acknowledgement subject was passed over."),
+                }
+            }
+            Arrival::Unasked(message) => self.hand_back(message),
+            Arrival::Expired => self.on_success(),
+            Arrival::Failed(why) => self.on_failure(&why),
+            // Only a subscription that is being drained ends, and that one is read elsewhere.
+            Arrival::Closed => {}
+        }
+    }
+
+    fn count(&self, delivery: &Delivery) {
+        let label = KindLabel::of(self.kind);
+        self.metrics.received.get_or_create(&label).inc();
+        if delivery.deliveries > 1 {
+            self.metrics.redelivered.get_or_create(&label).inc();
+        }
+    }
+
+    /// There is no slot for it: dropped at once, so that the returner gives it to someone who has one.
+    fn hand_back(&self, message: async_nats::Message) {
+        let spare = Arc::new(Semaphore::new(1));
+        if let Ok(slot) = spare.try_acquire_owned() {
+            drop(Delivery::accept(&self.terms, message, slot));
+        }
+    }
+
+    async fn on_reconnect<W, F>(&mut self, puller: &mut Puller, work: &W)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        info!(kind = %self.kind, "Connection is back; pulling anew.");
+        match puller.reopen().await {
+            Ok(arrived) => arrived.into_iter().for_each(|arrival| self.on_arrival(arrival, work)),
+            Err(error) => self.on_failure(&Chain(&error).to_string()),
+        }
+    }
+
+    /// The server or the client ended the subscription; without a pause this would be a busy loop.
+    async fn on_closed<W, F>(&mut self, puller: &mut Puller, work: &W)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_failure("the subscription was closed");
+        tokio::time::sleep(LONGEST_PAUSE).await;
+        self.on_reconnect(puller, work).await;
+    }
+
+    fn on_success(&mut self) {
+        if self.paused_until.take().is_some() {
+            self.pauses.reset();
+        }
+        self.health.clear(Blocker::Pull(self.kind));
+    }
+
+    fn on_failure(&mut self, why: &str) {
+        self.metrics.pull_errors.get_or_create(&KindLabel::of(self.kind)).inc();
+        self.health.block(Blocker::Pull(self.kind), format!("cannot pull {} handoffs: {why}", self.kind));
+        let pause = self.pauses.next_wait().unwrap_or(LONGEST_PAUSE);
+        warn!(kind = %self.kind, why, pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX), "Pull failed; asking again.");
+        self.paused_until = Some(Instant::now() + pause);
+    }
+
+    /// No more pulls. What is on its way to us is read and handed back, not lost until its time runs out.
+    async fn close(&mut self, mut puller: Puller) {
+        puller.drain().await;
+        let emptied = timeout(DRAIN_WITHIN, async {
+            loop {
+                match puller.next().await {
+                    Arrival::Message(message, _) | Arrival::Unasked(message) => self.hand_back(message),
+                    Arrival::Closed => break,
+                    Arrival::Expired | Arrival::Failed(_) => {}
+                }
+            }
+        });
+        if emptied.await.is_err() {
+            warn!(kind = %self.kind, "The subscription did not end in time.");
+        }
+    }
+
+    async fn finish(&mut self, grace: Duration, hurry: &CancellationToken) {
+        let until = Instant::now() + grace;
+        let finished = async {
+            while let Some(joined) = self.turns.join_next().await {
+                on_joined(joined);
+            }
+        };
+        tokio::select! {
+            biased;
+            // All three only wait: what is not joined here stays in the set.
+            () = finished => {}
+            () = hurry.cancelled() => {}
+            () = sleep_until(until) => {}
+        }
+        if !self.turns.is_empty() {
+            info!(kind = %self.kind, unfinished = self.turns.len(), of = self.size, "Grace is over; handing back.");
+            self.turns.shutdown().await;
+        }
+    }
+}
+
+fn on_joined(joined: Result<(), tokio::task::JoinError>) {
+    if let Err(panic) = joined {
+        // Its delivery was dropped unsettled, so it is already on its way back.
+        error!(error = %panic, "A handoff's task panicked.");
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a pause to be over and for at least one free slot, then takes all that are free.
+async fn free_slots(slots: &Arc<Semaphore>, paused_until: Option<Instant>) -> Option<OwnedSemaphorePermit> {
+    if let Some(until) = paused_until {
+        sleep_until(until).await;
+    }
+    let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
+    let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
+    if more > 0 && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never() {
+        taken.merge(rest);
+    }
+    Some(taken)
+}

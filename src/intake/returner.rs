@@ -1,0 +1,53 @@
+use std::sync::Arc;
+
+use async_nats::Client;
+use subjects::Kind;
+use tokio::{sync::mpsc, task::JoinSet};
+use tracing::warn;
+
+use super::delivery::Receipt;
+use crate::telemetry::{KindLabel, Metrics};
+
+/// How many messages are handed back at once.
+const AT_ONCE: usize = 256;
+
+/// Takes deliveries that were dropped unsettled. `Drop` cannot wait for the server; this does.
+#[derive(Clone, Debug)]
+pub(crate) struct Returner(mpsc::UnboundedSender<(Kind, Receipt)>);
+
+impl Returner {
+    /// The handle, and the work behind it, which ends when the last handle is gone and all is handed back.
+    pub(crate) fn new(client: Client, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()>) {
+        // Unbounded, but never longer than there are slots.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), hand_back(receiver, client, metrics))
+    }
+
+    pub(super) fn take_back(&self, kind: Kind, receipt: Receipt) {
+        // Nobody listens only after shutdown; then the server's own timer hands it on.
+        drop(self.0.send((kind, receipt)));
+    }
+}
+
+async fn hand_back(
+    mut dropped: mpsc::UnboundedReceiver<(Kind, Receipt)>,
+    client: Client,
+    metrics: Arc<Metrics>,
+) {
+    let mut returning = JoinSet::new();
+    while let Some((kind, receipt)) = dropped.recv().await {
+        while returning.len() >= AT_ONCE {
+            returning.join_next().await;
+        }
+        let (client, metrics) = (client.clone(), Arc::clone(&metrics));
+        returning.spawn(async move {
+            metrics.returned.get_or_create(&KindLabel::of(kind)).inc();
+            if let Err(error) = receipt.give_back(&client).await {
+                warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");
+            }
+        });
+        // Finished ones are let go as we pass.
+        while returning.try_join_next().is_some() {}
+    }
+    while returning.join_next().await.is_some() {}
+}

@@ -1,0 +1,24 @@
+//! Takes handoffs from JetStream, answers each exactly once, settles it.
+//!
+//! Modules stand in the order in which a handoff passes them. The process spawns no other process, opens no
+//! database and holds no provider key.
+
+pub mod config; // flags, file, environment: one checked value
+pub mod instructions; // the role's bundle
+mod intake; // pull, hold, settle
+mod admission; // pure: may this be worked on?
+mod agent; // what is answered
+mod inference; // who answers
+mod reply; // the one answer, committed
+mod dead; // what is given up
+mod cancels; // what nobody wants any more
+mod handoff; // the life of one handoff, from delivery to settlement
+mod presence; // who is here
+mod telemetry; // logs, metrics, health
+mod worker; // all of it, started and stopped in order
+
+pub use telemetry::logs;
+pub use worker::{Error, check, run};
+
+/// What every answer and every connection names as its origin.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,399 @@
+//! All parts together: started in order, stopped in order.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
+use subjects::{Timestamp, streams::Sizing};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    admission::Policy,
+    cancels::Cancels,
+    config::{Backend, Config},
+    dead,
+    handoff::{self, Desk},
+    inference::Offline,
+    instructions::{self, Bundle},
+    intake::{Pool, Returner},
+    presence::{self, Card},
+    telemetry::{Blocker, Health, HttpError, Metrics, Server},
+};
+
+const FIRST_CONNECT_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// What each of the last steps of a shutdown may take.
+const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Why an instance could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Instructions(#[from] instructions::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Provision(#[from] ProvisionError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("listening for signals")]
+    Signals(#[source] std::io::Error),
+    #[error("a part of the worker ended: {0}")]
+    Part(String),
+}
+
+impl Error {
+    /// Whether a restart with the same configuration cannot help.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            Self::Instructions(_) => true,
+            Self::Connect(_) | Self::Provision(_) | Self::Http(_) | Self::Signals(_) | Self::Part(_) => false,
+        }
+    }
+}
+
+/// Looks at everything a start needs, then leaves.
+pub async fn check(config: Config) -> Result<String, Error> {
+    let bundle = Bundle::load(config.role, &config.instructions)?;
+    let broker = broker::connect(&config.nats.options).await?;
+    let server = broker.client.server_info().version;
+    let how = match config.nats.provision {
+        // A check changes nothing: what would be made is reported as missing.
+        broker::Provision::Create | broker::Provision::Verify => broker::Provision::Verify,
+        broker::Provision::None => broker::Provision::None,
+    };
+    let streams = match broker::provision(&broker.jetstream, how, config.role, sizing(&config)).await {
+        Ok(_) => "as they should be".to_owned(),
+        Err(error) if config.nats.provision == broker::Provision::Create => {
+            format!("to be made at start, or left as they are: {}", Chain(&error))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let warnings: String = config.warnings.iter().map(|warning| format!("\nwarning    {warning}")).collect();
+    Ok(format!(
+        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\nmodel      {}{warnings}\nall good",
+        config.role,
+        bundle.path.display(),
+        &bundle.hash[..12],
+        config.nats.options.shown_url(),
+        route(&config),
+    ))
+}
+
+/// Takes handoffs until SIGTERM or SIGINT. A second signal ends the grace at once.
+pub async fn run(config: Config) -> Result<String, Error> {
+    let signals = Signals::listen()?;
+    config.warnings.iter().for_each(|warning| warn!("{warning}"));
+    let bundle = Bundle::load(config.role, &config.instructions)?;
+    info!(role = %config.role, bundle = %bundle.path.display(), hash = bundle.hash, "Instructions loaded.");
+    let health = Arc::new(Health::starting());
+    let metrics = Arc::new(Metrics::new());
+    let mut parts = Parts::default();
+    let http = match config.http {
+        Some(address) => {
+            let server = Server::bind(address, Arc::clone(&health), Arc::clone(&metrics)).await?;
+            let address = server.address().to_string();
+            info!(%address, "Serving /healthz, /readyz and /metrics.");
+            let stop = parts.stop.clone();
+            parts.set.spawn(async move { server.serve(stop).await.map_err(|error| Chain(&error).to_string()) });
+            Some(address)
+        }
+        None => None,
+    };
+    let Some(broker) = connect(&config, &health, &signals.first).await? else { return Ok(String::new()) };
+    let provisioned = broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(&config)).await?;
+    tell_drift(&provisioned, &metrics);
+
+    let worker = Worker { config, broker, health, metrics, ack_wait: provisioned.ack_wait };
+    worker.serve(parts, &bundle, http, signals).await
+}
+
+/// Waits for a server that is not there yet; gives up on one that says no.
+async fn connect(config: &Config, health: &Health, stop: &CancellationToken) -> Result<Option<Broker>, Error> {
+    let mut waits = Waits::forever(FIRST_CONNECT_WAIT, LONGEST_CONNECT_WAIT);
+    loop {
+        match broker::connect(&config.nats.options).await {
+            Ok(broker) => {
+                health.clear(Blocker::Nats);
+                return Ok(Some(broker));
+            }
+            Err(error) if error.may_pass() => {
+                let why = Chain(&error).to_string();
+                warn!(why, "NATS is not there yet; trying again.");
+                health.block(Blocker::Nats, why);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let wait = waits.next_wait().unwrap_or(LONGEST_CONNECT_WAIT);
+        if timeout(wait, stop.cancelled()).await.is_ok() {
+            return Ok(None);
+        }
+    }
+}
+
+fn sizing(config: &Config) -> Sizing {
+    Sizing { replicas: config.nats.replicas, ack_wait: config.worker.ack_wait }
+}
+
+fn route(config: &Config) -> String {
+    match &config.inference.backend {
+        Backend::Offline { .. } => Offline::NAME.to_owned(),
+    }
+}
+
+fn tell_drift(provisioned: &Provisioned, metrics: &Metrics) {
+    metrics.drift.set(i64::try_from(provisioned.drifts.len()).unwrap_or(i64::MAX));
+    for drift in &provisioned.drifts {
+        warn!(%drift, "Left as it is; change it with the nats CLI or remove it to have it made anew.");
+    }
+}
+
+/// Tasks that live as long as the worker. One that ends early takes the worker down with it.
+#[derive(Debug, Default)]
+struct Parts {
+    set: JoinSet<Result<(), String>>,
+    stop: CancellationToken,
+}
+
+impl Parts {
+    /// Waits until a part ends that should not have.
+    async fn failed(&mut self) -> String {
+        loop {
+            match self.set.join_next().await {
+                Some(Ok(Ok(()))) if self.stop.is_cancelled() => {}
+                Some(Ok(Ok(()))) => return "without an error".to_owned(),
+                Some(Ok(Err(error))) => return error,
+                Some(Err(panic)) => return panic.to_string(),
+                None => return std::future::pending().await,
+            }
+        }
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        let ended = timeout(CLOSE_WITHIN, async { while self.set.join_next().await.is_some() {} });
+        if ended.await.is_err() {
+            self.set.shutdown().await;
+        }
+    }
+}
+
+struct Worker {
+    config: Config,
+    broker: Broker,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    /// What the server really waits, when it is known.
+    ack_wait: Option<Duration>,
+}
+
+impl Worker {
+    async fn serve(
+        self,
+        mut parts: Parts,
+        bundle: &Bundle,
+        http: Option<String>,
+        mut signals: Signals,
+    ) -> Result<String, Error> {
+        let (returner, returning) = Returner::new(self.broker.client.clone(), Arc::clone(&self.metrics));
+        let mut closing = JoinSet::new();
+        closing.spawn(returning);
+
+        let desk = Arc::new(self.desk());
+        self.start_parts(&mut parts, &desk);
+        let card = self.card(bundle, http);
+        parts.spawn(presence::serve(card.clone(), self.broker.clone(), parts.stop.clone()));
+
+        let pulling = CancellationToken::new();
+        let mut pools = self.start_pools(&desk, returner, &pulling, &signals.second);
+        drop(desk);
+        self.health.clear(Blocker::Starting);
+        card.announce(&self.broker).await;
+        info!(instance = %self.config.instance, role = %self.config.role, version = crate::VERSION, model = route(&self.config), "Ready.");
+
+        let asked_to_stop = signals.first.clone();
+        let failure = tokio::select! {
+            biased;
+            // Cancel-safe per docs on `cancelled()`.
+            () = asked_to_stop.cancelled() => None,
+            // Cancel-safe: a finished part stays in the set until it is taken.
+            part = parts.failed() => Some(part),
+            // Cancel-safe: signals are kept by the listener.
+            never = signals.watch() => match never {},
+        };
+
+        // 1. Not ready any more; no new handoffs.
+        self.health.block(Blocker::Draining, "draining");
+        info!(grace = %humantime::format_duration(self.config.worker.grace), "Stopping: letting work finish.");
+        card.announce(&self.broker).await;
+        pulling.cancel();
+        // 2. Work finishes within its grace or is dropped; what is dropped goes to the returner.
+        tokio::select! {
+            () = async { while pools.join_next().await.is_some() {} } => {}
+            never = signals.watch() => match never {},
+        }
+        // 3. The pools held the last handles, so the returner ends when all is handed back.
+        if timeout(CLOSE_WITHIN, closing.join_next()).await.is_err() {
+            warn!("Not everything could be handed back; it comes back by itself after ack_wait.");
+        }
+        // 4. The helpers, then the connection with what is still in its buffers.
+        parts.end().await;
+        close(&self.broker).await;
+        match failure {
+            None => {
+                info!("Stopped.");
+                Ok(String::new())
+            }
+            Some(part) => Err(Error::Part(part)),
+        }
+    }
+
+    fn desk(&self) -> Desk {
+        let Backend::Offline { delay } = self.config.inference.backend;
+        Desk {
+            broker: self.broker.clone(),
+            instance: self.config.instance.clone(),
+            policy: Arc::new(Policy {
+                trusted_producers: self.config.security.trusted_producers.clone(),
+                reply_prefixes: self.config.security.reply_prefixes.clone(),
+            }),
+            model: Offline::new(delay),
+            cancels: Cancels::default(),
+            metrics: Arc::clone(&self.metrics),
+            max_attempts: self.config.worker.max_attempts.get(),
+        }
+    }
+
+    fn start_parts(&self, parts: &mut Parts, desk: &Desk) {
+        let (broker, instance) = (self.broker.clone(), self.config.instance.clone());
+        let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
+        parts.spawn(desk.cancels.clone().listen(broker.clone(), instance.clone(), Arc::clone(&metrics), stop.clone()));
+        let (role, policy) = (self.config.role, Arc::clone(&desk.policy));
+        parts.spawn(infallible(dead::run_mover(
+            broker.clone(),
+            role,
+            Arc::clone(&policy),
+            instance.clone(),
+            Arc::clone(&metrics),
+            stop.clone(),
+        )));
+        let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
+        parts.spawn(infallible(dead::run_sweeper(broker.clone(), role, policy, instance, metrics, schedule, stop.clone())));
+        parts.spawn(infallible(watch_connection(broker, Arc::clone(&self.health), stop)));
+    }
+
+    fn start_pools(
+        &self,
+        desk: &Arc<Desk>,
+        returner: Returner,
+        pulling: &CancellationToken,
+        hurry: &CancellationToken,
+    ) -> JoinSet<()> {
+        let mut pools = JoinSet::new();
+        for (&kind, &slots) in &self.config.worker.slots {
+            let (health, metrics) = (Arc::clone(&self.health), Arc::clone(&self.metrics));
+            let pool = Pool::new(kind, slots, self.ack_wait(), &self.broker, returner.clone(), health, metrics);
+            let desk = Arc::clone(desk);
+            let work = move |delivery| handoff::live(Arc::clone(&desk), delivery);
+            let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);
+            pools.spawn(async move { pool.run(work, stop, hurry, grace).await });
+        }
+        pools
+    }
+
+    fn ack_wait(&self) -> Duration {
+        self.ack_wait.unwrap_or(self.config.worker.ack_wait)
+    }
+
+    fn card(&self, bundle: &Bundle, http: Option<String>) -> Card {
+        Card {
+            instance: self.config.instance.clone(),
+            role: self.config.role,
+            slots: self.config.worker.slots.iter().map(|(kind, slots)| (*kind, slots.get())).collect(),
+            started_at: Timestamp::now(),
+            bundle: bundle.hash.clone(),
+            model_route: route(&self.config),
+            http,
+            health: Arc::clone(&self.health),
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+}
+
+impl Parts {
+    fn spawn<E>(&mut self, part: impl Future<Output = Result<(), E>> + Send + 'static)
+    where
+        E: std::error::Error + 'static,
+    {
+        self.set.spawn(async move { part.await.map_err(|error| Chain(&error).to_string()) });
+    }
+}
+
+async fn infallible(part: impl Future<Output = ()>) -> Result<(), std::convert::Infallible> {
+    part.await;
+    Ok(())
+}
+
+/// Readiness follows the connection.
+async fn watch_connection(broker: Broker, health: Arc<Health>, stop: CancellationToken) {
+    const LOOK_EVERY: Duration = Duration::from_millis(250);
+    while timeout(LOOK_EVERY, stop.cancelled()).await.is_err() {
+        match broker.client.connection_state() {
+            async_nats::connection::State::Connected => health.clear(Blocker::Nats),
+            async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => {
+                health.block(Blocker::Nats, "the connection to NATS is lost");
+            }
+        }
+    }
+}
+
+async fn close(broker: &Broker) {
+    match timeout(CLOSE_WITHIN, broker.client.flush()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(error = %Chain(&error), "The last messages may not have been sent."),
+        Err(_) => warn!("The last messages could not be sent in time."),
+    }
+    if let Err(error) = broker.client.drain().await {
+        warn!(error = %Chain(&error), "The connection did not close cleanly.");
+    }
+}
+
+/// The first signal asks to stop, the second to hurry.
+struct Signals {
+    first: CancellationToken,
+    second: CancellationToken,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Error> {
+        Ok(Self {
+            first: CancellationToken::new(),
+            second: CancellationToken::new(),
+            terminate: signal(SignalKind::terminate()).map_err(Error::Signals)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(Error::Signals)?,
+        })
+    }
+
+    /// Passes signals on for as long as it is polled.
+    async fn watch(&mut self) -> std::convert::Infallible {
+        loop {
+            tokio::select! {
+                // Cancel-safe per docs on `recv()`.
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            if self.first.is_cancelled() {
+                self.second.cancel();
+            } else {
+                self.first.cancel();
+            }
+        }
+    }
+}
