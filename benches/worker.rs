@@ -1,1 +1,33 @@
-fn main() {}
+//! The numbers that the README claims, measured here and now: `make bench`.
+//!
+//! Every throughput is a ratio to a bare client loop on the same server in the same run, since machines differ
+//! and are never quiet.
+
+mod worker {
+    pub(crate) mod bare;
+    pub(crate) mod footprint;
+    pub(crate) mod report;
+    pub(crate) mod throughput;
+}
+
+use worker::{footprint, report::Report, throughput};
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
+    let mut report = Report::new();
+    if wanted("throughput") {
+        throughput::measure(&mut report).await;
+    }
+    if wanted("start") {
+        footprint::start_to_ready(&mut report).await;
+    }
+    if wanted("idle") {
+        footprint::idle_cpu(&mut report).await;
+    }
+    if wanted("memory") {
+        footprint::memory_in_flight(&mut report).await;
+    }
+    report.finish()
+}

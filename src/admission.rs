@@ -126,7 +126,9 @@ impl Policy {
 
     fn may_reply_to(&self, subject: &str) -> bool {
         const LONGEST: usize = 256;
-        let plain = |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte));
+        let plain = |token: &str| {
+            !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte))
+        };
         subject.len() <= LONGEST
             && subject.split('.').all(plain)
             && self.reply_prefixes.iter().any(|prefix| subject.starts_with(prefix.as_str()))

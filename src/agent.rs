@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use subjects::{
-    Act, ChatRole, FindingsStatus, FinishReason, Handoff, ScopeId, Status, Step, StepOutcome, Stop, Usage, Work,
+    Act, ChatRole, FindingsStatus, FinishReason, Handoff, ScopeId, Status, Step, StepOutcome, Stop, Usage,
+    Work,
 };
 
 use crate::inference::Offline;
@@ -58,7 +59,8 @@ pub(crate) async fn work(handoff: &Handoff, model: &Offline) -> Outcome {
 
 /// An analyst without a model and without tools has seen nothing, so it may judge nothing.
 fn cannot_judge(task: &ScopeId) -> Outcome {
-    let action = "Connect a model and the MCP gateway, then ask for verification again: nothing was looked at.";
+    let action =
+        "Connect a model and the MCP gateway, then ask for verification again: nothing was looked at.";
     Outcome {
         said: Said::Judgement {
             task: task.clone(),

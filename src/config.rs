@@ -10,7 +10,9 @@ mod environment; // variables as an argument
 mod error;
 mod raw; // as written, with the defaults
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap, net::SocketAddr, num::NonZeroU32, num::NonZeroUsize, path::PathBuf, time::Duration,
+};
 
 pub use cli::{Cli, Command};
 pub use describe::Loaded;

@@ -85,7 +85,8 @@ impl Undertaker<'_> {
 
     async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
         let jetstream = &self.broker.jetstream;
-        broker::publish_within(jetstream, &letter.subject(), &letter.headers(), body, None, STORE_WITHIN).await?;
+        broker::publish_within(jetstream, &letter.subject(), &letter.headers(), body, None, STORE_WITHIN)
+            .await?;
         Ok(())
     }
 

@@ -4,7 +4,8 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
 use subjects::{
-    ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, streams::HANDOFF_DUPLICATE_WINDOW,
+    ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject,
+    streams::HANDOFF_DUPLICATE_WINDOW,
 };
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -74,15 +75,18 @@ pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
     let _leaving = Leaving(&desk.metrics, label);
     let span = info_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
     async {
+        // Boxed, since a future that is passed on by value is kept twice.
+        let mut deciding = Box::pin(desk.decide(&delivery));
         let work = async {
             tokio::select! {
                 biased;
-                verdict = desk.decide(&delivery) => verdict,
+                verdict = &mut deciding => verdict,
                 // Only talks; the work goes on whether or not anyone hears it.
                 never = desk.tell_progress(&delivery, started) => match never {},
             }
         };
         let verdict = delivery.held(&desk.broker.client, &desk.metrics, work).await;
+        drop(deciding);
         if let Err(error) = delivery.settle(&desk.broker.client, verdict.settlement).await {
             desk.metrics.ack_failures.get_or_create(&label).inc();
             warn!(error = %Chain(&error), "Settlement not confirmed; the handoff comes back and is then settled.");
@@ -114,6 +118,7 @@ impl Desk {
         })
     }
 
+    /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
     async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
         let arrived = Arrived {
             kind: delivery.kind,
@@ -123,11 +128,11 @@ impl Desk {
         };
         // Before the body is read: reading it may be what ended the others.
         if delivery.deliveries > u64::from(self.max_attempts) {
-            return self.give_up_poisoned(delivery, &arrived).await;
+            return Box::pin(self.give_up_poisoned(delivery, &arrived)).await;
         }
         match self.policy.admit(&arrived, OffsetDateTime::now_utc()) {
-            Ok(admitted) => self.answer(delivery, admitted).await,
-            Err(refused) => self.refuse(delivery, &refused).await,
+            Ok(admitted) => self.answer(delivery, &admitted).await,
+            Err(refused) => Box::pin(self.refuse(delivery, &refused)).await,
         }
     }
 
@@ -151,25 +156,39 @@ impl Desk {
         Ok(Verdict::done(Outcome::GivenUp))
     }
 
-    async fn answer(&self, delivery: &Delivery, admitted: Admitted) -> Result<Verdict, Error> {
+    async fn answer(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
         let id = admitted.handoff.id;
-        if may_be_a_copy(delivery, &admitted) && reply::is_answered(&self.broker, delivery.kind, id).await? {
-            if let Some(reply_to) = &admitted.handoff.reply_to {
-                reply::copy_stored(&self.broker, delivery.kind, id, reply_to).await?;
-            }
+        if may_be_a_copy(delivery, admitted) && Box::pin(self.was_answered(admitted)).await? {
             return Ok(Verdict::done(Outcome::AlreadyAnswered));
         }
         match self.cancels.start(id) {
             Ok(running) => self.work(delivery, admitted, running).await,
-            Err(MayNotRun::Cancelled) => self.end(delivery, &admitted, Ended::Cancelled).await,
+            Err(MayNotRun::Cancelled) => Box::pin(self.end(delivery, admitted, Ended::Cancelled)).await,
             Err(MayNotRun::RunsAlready) => {
                 Ok(Verdict { settlement: Settlement::Again(WAIT_FOR_COPY), outcome: Outcome::Retried })
             }
         }
     }
 
-    async fn work(&self, delivery: &Delivery, admitted: Admitted, running: Running) -> Result<Verdict, Error> {
-        let deadline = admitted.handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
+    /// Whether the handoff has its answer. Whoever asked for a copy of it gets one more: nobody knows whether
+    /// the first was sent.
+    async fn was_answered(&self, admitted: &Admitted) -> Result<bool, Error> {
+        let (kind, id) = (admitted.handoff.kind(), admitted.handoff.id);
+        let answered = reply::is_answered(&self.broker, kind, id).await?;
+        if answered && let Some(reply_to) = &admitted.handoff.reply_to {
+            reply::copy_stored(&self.broker, kind, id, reply_to).await?;
+        }
+        Ok(answered)
+    }
+
+    async fn work(
+        &self,
+        delivery: &Delivery,
+        admitted: &Admitted,
+        running: Running,
+    ) -> Result<Verdict, Error> {
+        let deadline =
+            admitted.handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
         let ended = tokio::select! {
             biased;
             // Cancel-safe per docs on `cancelled()`.
@@ -180,10 +199,10 @@ impl Desk {
             outcome = agent::work(&admitted.handoff, &self.model) => Ok(outcome),
         };
         match ended {
-            Err(ended) => self.end(delivery, &admitted, ended).await,
+            Err(ended) => Box::pin(self.end(delivery, admitted, ended)).await,
             Ok(outcome) => {
-                let answer = self.run(delivery, &admitted).answer(outcome);
-                self.commit(delivery, &admitted, answer, Outcome::Answered).await
+                let answer = self.run(delivery, admitted).answer(outcome);
+                self.commit(delivery, admitted, &answer, Outcome::Answered).await
             }
         }
     }
@@ -191,31 +210,34 @@ impl Desk {
     /// Ends a handoff that nobody waits for any more.
     async fn end(&self, delivery: &Delivery, admitted: &Admitted, ended: Ended) -> Result<Verdict, Error> {
         let (why, stop, outcome) = match ended {
-            Ended::Cancelled => {
-                (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Stop::Cancelled, Outcome::Answered)
-            }
+            Ended::Cancelled => (
+                Refusal::new(ErrorCode::Cancelled, "cancelled by request"),
+                Stop::Cancelled,
+                Outcome::Answered,
+            ),
             Ended::Deadline => {
-                let why = Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
+                let why =
+                    Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
                 // With another deadline it could succeed, so it is kept.
                 self.undertaker().bury(&casualty(delivery), &why).await?;
                 (why, Stop::Deadline, Outcome::GivenUp)
             }
         };
         let answer = self.run(delivery, admitted).failure(Failure::new(why.code, why.message), stop);
-        self.commit(delivery, admitted, answer, outcome).await
+        self.commit(delivery, admitted, &answer, outcome).await
     }
 
     async fn commit(
         &self,
         delivery: &Delivery,
         admitted: &Admitted,
-        answer: subjects::Answer,
+        answer: &subjects::Answer,
         outcome: Outcome,
     ) -> Result<Verdict, Error> {
-        match reply::commit(&self.broker, delivery.kind, &answer, admitted.encoding).await? {
+        match reply::commit(&self.broker, delivery.kind, answer, admitted.encoding).await? {
             Committed::Ours => {
                 if let Some(reply_to) = &admitted.handoff.reply_to {
-                    reply::copy(&self.broker, &answer, admitted.encoding, reply_to).await;
+                    reply::copy(&self.broker, answer, admitted.encoding, reply_to).await;
                 }
                 debug!(handoff.id = %admitted.handoff.id, trace.id = admitted.trace_id, "Answered.");
                 Ok(Verdict::done(outcome))

@@ -78,7 +78,12 @@ impl Bundle {
             total += text.len() as u64;
             if total > MAX_BUNDLE_BYTES {
                 let path_of_bundle = paths.own.clone();
-                return Err(Error::BundleTooLarge { path: path_of_bundle, file: path, bytes: total, max: MAX_BUNDLE_BYTES });
+                return Err(Error::BundleTooLarge {
+                    path: path_of_bundle,
+                    file: path,
+                    bytes: total,
+                    max: MAX_BUNDLE_BYTES,
+                });
             }
             let name = path.file_name().unwrap_or_default();
             digest.update(name.as_encoded_bytes());
@@ -102,7 +107,9 @@ impl Bundle {
 fn refuse_other_roles(role: Role, paths: &config::Instructions) -> Result<(), Error> {
     let real = |path: &Path| fs::canonicalize(path).ok();
     match (real(&paths.own), real(&paths.other)) {
-        (Some(own), Some(other)) if own == other => Err(Error::OtherRole { path: paths.own.clone(), wanted: role }),
+        (Some(own), Some(other)) if own == other => {
+            Err(Error::OtherRole { path: paths.own.clone(), wanted: role })
+        }
         _ => Ok(()),
     }
 }
@@ -122,7 +129,8 @@ fn declared(role: Role, path: &Path, text: String) -> Result<String, Error> {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    let unreadable = |source| Error::Unreadable { what: "the instruction file", path: path.to_owned(), source };
+    let unreadable =
+        |source| Error::Unreadable { what: "the instruction file", path: path.to_owned(), source };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_FILE_BYTES {
         return Err(Error::FileTooLarge { path: path.to_owned(), bytes, max: MAX_FILE_BYTES });

@@ -3,17 +3,17 @@
 //! Modules stand in the order in which a handoff passes them. The process spawns no other process, opens no
 //! database and holds no provider key.
 
-pub mod config; // flags, file, environment: one checked value
-pub mod instructions; // the role's bundle
-mod intake; // pull, hold, settle
 mod admission; // pure: may this be worked on?
 mod agent; // what is answered
-mod inference; // who answers
-mod reply; // the one answer, committed
-mod dead; // what is given up
 mod cancels; // what nobody wants any more
+pub mod config; // flags, file, environment: one checked value
+mod dead; // what is given up
 mod handoff; // the life of one handoff, from delivery to settlement
+mod inference; // who answers
+pub mod instructions; // the role's bundle
+mod intake; // pull, hold, settle
 mod presence; // who is here
+mod reply; // the one answer, committed
 mod telemetry; // logs, metrics, health
 mod worker; // all of it, started and stopped in order
 

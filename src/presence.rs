@@ -45,7 +45,9 @@ impl Card {
             in_flight: self
                 .slots
                 .iter()
-                .map(|&(kind, slots)| (kind, InFlight { running: usize::try_from(running(kind)).unwrap_or(0), slots }))
+                .map(|&(kind, slots)| {
+                    (kind, InFlight { running: usize::try_from(running(kind)).unwrap_or(0), slots })
+                })
                 .collect(),
             bundle: self.bundle.clone(),
             model_route: self.model_route.clone(),

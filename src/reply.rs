@@ -6,8 +6,9 @@ use async_nats::HeaderMap;
 use broker::{Broker, Chain, Expect, PublishError, ReadError};
 use bytes::Bytes;
 use subjects::{
-    Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus, FinishReason,
-    HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, Status, Stop, Subject, Trace, Usage, headers, streams,
+    Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus,
+    FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, Status, Stop, Subject, Trace,
+    Usage, headers, streams,
 };
 use tracing::warn;
 
@@ -128,16 +129,23 @@ pub(crate) enum Error {
 }
 
 /// Stores the answer if, and only if, nothing was ever stored under the handoff's run.
-pub(crate) async fn commit(broker: &Broker, kind: Kind, answer: &Answer, encoding: Encoding) -> Result<Committed, Error> {
+pub(crate) async fn commit(
+    broker: &Broker,
+    kind: Kind,
+    answer: &Answer,
+    encoding: Encoding,
+) -> Result<Committed, Error> {
     let body = Bytes::from(answer.encode(encoding)?);
     let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: 0 };
     let subject = answer.subject();
     let headers = headers_of(answer, encoding);
-    match broker::publish_within(&broker.jetstream, &subject, &headers, &body, Some(&expect), COMMIT_WITHIN).await {
+    match broker::publish_within(&broker.jetstream, &subject, &headers, &body, Some(&expect), COMMIT_WITHIN)
+        .await
+    {
         Ok(_) => Ok(Committed::Ours),
         // An earlier try of ours may have been stored though its confirmation was lost.
         Err(PublishError::Conflict { unheard_before: true }) => {
-            let stored = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await?;
+            let stored = Box::pin(broker::last_on(&broker.jetstream, streams::RUNS, &subject)).await?;
             let ours = stored.is_some_and(|message| message.payload == body);
             Ok(if ours { Committed::Ours } else { Committed::Fenced })
         }
@@ -165,9 +173,16 @@ pub(crate) async fn copy(broker: &Broker, answer: &Answer, encoding: Encoding, r
 }
 
 /// Sends the copy again from what is stored, when it is not known whether it was sent before.
-pub(crate) async fn copy_stored(broker: &Broker, kind: Kind, id: HandoffId, reply_to: &str) -> Result<(), Error> {
+pub(crate) async fn copy_stored(
+    broker: &Broker,
+    kind: Kind,
+    id: HandoffId,
+    reply_to: &str,
+) -> Result<(), Error> {
     let subject = Subject::answer(kind, id);
-    let Some(stored) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? else { return Ok(()) };
+    let Some(stored) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? else {
+        return Ok(());
+    };
     let mut kept = HeaderMap::new();
     if let Some(content_type) = stored.headers.get(headers::CONTENT_TYPE) {
         kept.insert(headers::CONTENT_TYPE, content_type.clone());

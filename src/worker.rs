@@ -100,13 +100,16 @@ pub async fn run(config: Config) -> Result<String, Error> {
             let address = server.address().to_string();
             info!(%address, "Serving /healthz, /readyz and /metrics.");
             let stop = parts.stop.clone();
-            parts.set.spawn(async move { server.serve(stop).await.map_err(|error| Chain(&error).to_string()) });
+            parts
+                .set
+                .spawn(async move { server.serve(stop).await.map_err(|error| Chain(&error).to_string()) });
             Some(address)
         }
         None => None,
     };
     let Some(broker) = connect(&config, &health, &signals.first).await? else { return Ok(String::new()) };
-    let provisioned = broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(&config)).await?;
+    let provisioned =
+        broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(&config)).await?;
     tell_drift(&provisioned, &metrics);
 
     let worker = Worker { config, broker, health, metrics, ack_wait: provisioned.ack_wait };
@@ -114,7 +117,11 @@ pub async fn run(config: Config) -> Result<String, Error> {
 }
 
 /// Waits for a server that is not there yet; gives up on one that says no.
-async fn connect(config: &Config, health: &Health, stop: &CancellationToken) -> Result<Option<Broker>, Error> {
+async fn connect(
+    config: &Config,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<Option<Broker>, Error> {
     let mut waits = Waits::forever(FIRST_CONNECT_WAIT, LONGEST_CONNECT_WAIT);
     loop {
         match broker::connect(&config.nats.options).await {
@@ -210,8 +217,9 @@ impl Worker {
         parts.spawn(presence::serve(card.clone(), self.broker.clone(), parts.stop.clone()));
 
         let pulling = CancellationToken::new();
-        let mut pools = self.start_pools(&desk, returner, &pulling, &signals.second);
-        drop(desk);
+        let mut pools = self.start_pools(&desk, &returner, &pulling, &signals.second);
+        // From here on the pools hold the only handles, and when they are done, nobody does.
+        drop((desk, returner));
         self.health.clear(Blocker::Starting);
         card.announce(&self.broker).await;
         info!(instance = %self.config.instance, role = %self.config.role, version = crate::VERSION, model = route(&self.config), "Ready.");
@@ -272,7 +280,12 @@ impl Worker {
     fn start_parts(&self, parts: &mut Parts, desk: &Desk) {
         let (broker, instance) = (self.broker.clone(), self.config.instance.clone());
         let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
-        parts.spawn(desk.cancels.clone().listen(broker.clone(), instance.clone(), Arc::clone(&metrics), stop.clone()));
+        parts.spawn(desk.cancels.clone().listen(
+            broker.clone(),
+            instance.clone(),
+            Arc::clone(&metrics),
+            stop.clone(),
+        ));
         let (role, policy) = (self.config.role, Arc::clone(&desk.policy));
         parts.spawn(infallible(dead::run_mover(
             broker.clone(),
@@ -283,21 +296,30 @@ impl Worker {
             stop.clone(),
         )));
         let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
-        parts.spawn(infallible(dead::run_sweeper(broker.clone(), role, policy, instance, metrics, schedule, stop.clone())));
+        parts.spawn(infallible(dead::run_sweeper(
+            broker.clone(),
+            role,
+            policy,
+            instance,
+            metrics,
+            schedule,
+            stop.clone(),
+        )));
         parts.spawn(infallible(watch_connection(broker, Arc::clone(&self.health), stop)));
     }
 
     fn start_pools(
         &self,
         desk: &Arc<Desk>,
-        returner: Returner,
+        returner: &Returner,
         pulling: &CancellationToken,
         hurry: &CancellationToken,
     ) -> JoinSet<()> {
         let mut pools = JoinSet::new();
         for (&kind, &slots) in &self.config.worker.slots {
             let (health, metrics) = (Arc::clone(&self.health), Arc::clone(&self.metrics));
-            let pool = Pool::new(kind, slots, self.ack_wait(), &self.broker, returner.clone(), health, metrics);
+            let pool =
+                Pool::new(kind, slots, self.ack_wait(), &self.broker, returner.clone(), health, metrics);
             let desk = Arc::clone(desk);
             let work = move |delivery| handoff::live(Arc::clone(&desk), delivery);
             let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);

@@ -65,7 +65,16 @@ fn copies_go_only_where_they_may() {
         assert!(admit(&policy(None), &HeaderMap::new(), body.to_string().as_bytes()).is_ok(), "{good}");
     }
     let long = format!("pma.reply.{}", "x".repeat(300));
-    for bad in ["pma.handoff.chat", "pma.reply.", "pma.reply.*", "pma.reply.a b", "pma.reply..x", "", "pma.reply.\r\nPUB", &long] {
+    for bad in [
+        "pma.handoff.chat",
+        "pma.reply.",
+        "pma.reply.*",
+        "pma.reply.a b",
+        "pma.reply..x",
+        "",
+        "pma.reply.\r\nPUB",
+        &long,
+    ] {
         body["reply_to"] = json!(bad);
         assert_eq!(refused(&body, ErrorCode::InvalidHandoff).identity.answer_to, ID.parse().ok(), "{bad}");
     }

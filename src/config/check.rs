@@ -14,8 +14,8 @@ use figment::Figment;
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
-    Agent, Analysts, Backend, Config, Error, Gateway, Inference, Instructions, LogFormat, Nats, Security, Telemetry,
-    Worker,
+    Agent, Analysts, Backend, Config, Error, Gateway, Inference, Instructions, LogFormat, Nats, Security,
+    Telemetry, Worker,
     raw::{self, Raw, Text},
 };
 
@@ -39,7 +39,11 @@ pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
         agent: check.agent(&raw.agent)?,
         analysts: Analysts {
             enabled: check.boolean("analysts.enabled", &raw.analysts.enabled)?,
-            max_concurrent: check.number("analysts.max_concurrent", &raw.analysts.max_concurrent, 1..=1_000)?,
+            max_concurrent: check.number(
+                "analysts.max_concurrent",
+                &raw.analysts.max_concurrent,
+                1..=1_000,
+            )?,
         },
         security: check.security(&raw.security)?,
         http: check.listen(&raw.http.listen)?,
@@ -74,15 +78,23 @@ impl Check<'_> {
 
     fn duration(&self, key: &str, text: &Text, range: RangeInclusive<Duration>) -> Result<Duration, Error> {
         let right = || {
-            let (from, to) = (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
+            let (from, to) =
+                (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
             format!("a duration from {from} to {to}, as in 30s or 500ms")
         };
-        let duration = humantime::parse_duration(text.0.trim()).map_err(|_| self.wrong(key, &text.0, &right()))?;
+        let duration =
+            humantime::parse_duration(text.0.trim()).map_err(|_| self.wrong(key, &text.0, &right()))?;
         if range.contains(&duration) { Ok(duration) } else { Err(self.wrong(key, &text.0, &right())) }
     }
 
     /// G7: out of range is clamped, unreadable falls back to the default; both are said, neither stops the start.
-    fn clamped<T>(&mut self, key: &str, text: &Text, default: &Text, range: RangeInclusive<T>) -> Result<T, Error>
+    fn clamped<T>(
+        &mut self,
+        key: &str,
+        text: &Text,
+        default: &Text,
+        range: RangeInclusive<T>,
+    ) -> Result<T, Error>
     where
         T: FromStr + PartialOrd + Copy + std::fmt::Display,
     {
@@ -95,13 +107,18 @@ impl Check<'_> {
             // Not a number, in either sense.
             Ok(_) | Err(_) => self.number(key, default, range)?,
         };
-        self.warnings.push(format!("{key} (from {source}): `{}` is not within {low} to {high}; using {number}", text.0));
+        self.warnings.push(format!(
+            "{key} (from {source}): `{}` is not within {low} to {high}; using {number}",
+            text.0
+        ));
         Ok(number)
     }
 
     fn role(&self, text: Option<&Text>) -> Result<Role, Error> {
         let text = text.ok_or(Error::NoRole)?;
-        text.0.parse().map_err(|error: subjects::UnknownRole| Error::value(self.figment, "role", error.to_string()))
+        text.0
+            .parse()
+            .map_err(|error: subjects::UnknownRole| Error::value(self.figment, "role", error.to_string()))
     }
 
     fn instance(&self, role: Role, text: Option<&Text>) -> Result<InstanceId, Error> {
@@ -141,17 +158,26 @@ impl Check<'_> {
     }
 
     fn tls(&self, raw: &raw::Tls) -> Result<Tls, Error> {
-        let optional = |key: &str, text: &Option<Text>| text.as_ref().map(|text| self.file(key, text)).transpose();
+        let optional =
+            |key: &str, text: &Option<Text>| text.as_ref().map(|text| self.file(key, text)).transpose();
         let certificate = optional("nats.tls.cert_file", &raw.cert_file)?;
         let key = optional("nats.tls.key_file", &raw.key_file)?;
         let identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(Error::value(self.figment, "nats.tls.cert_file", "needs nats.tls.key_file beside it"));
+                return Err(Error::value(
+                    self.figment,
+                    "nats.tls.cert_file",
+                    "needs nats.tls.key_file beside it",
+                ));
             }
             (None, Some(_)) => {
-                return Err(Error::value(self.figment, "nats.tls.key_file", "needs nats.tls.cert_file beside it"));
+                return Err(Error::value(
+                    self.figment,
+                    "nats.tls.key_file",
+                    "needs nats.tls.cert_file beside it",
+                ));
             }
         };
         Ok(Tls {
@@ -176,7 +202,10 @@ impl Check<'_> {
             };
             set.as_ref().map_or_else(|| root.join(role.as_str()), |text| PathBuf::from(&text.0))
         };
-        let skill = raw.skill.as_ref().map_or_else(|| root.join("skills/cynode-interaction.md"), |text| (&text.0).into());
+        let skill = raw
+            .skill
+            .as_ref()
+            .map_or_else(|| root.join("skills/cynode-interaction.md"), |text| (&text.0).into());
         Ok(Instructions { own: path_of(role), other: path_of(role.other()), skill })
     }
 
@@ -185,7 +214,8 @@ impl Check<'_> {
         if !url.0.starts_with("http://") && !url.0.starts_with("https://") {
             return Err(self.wrong("gateway.url", &url.0, "an http:// or https:// URL"));
         }
-        let token_file = raw.token_file.as_ref().map(|text| self.file("gateway.token_file", text)).transpose()?;
+        let token_file =
+            raw.token_file.as_ref().map(|text| self.file("gateway.token_file", text)).transpose()?;
         Ok(Some(Gateway { url: url.0.clone(), token_file }))
     }
 
@@ -211,7 +241,8 @@ impl Check<'_> {
             };
             let key = format!("worker.concurrency.{kind}");
             // Checked for both roles, so that a file shared by both is wrong for both or for none.
-            let count = self.number(&key, text, NonZeroUsize::MIN..=NonZeroUsize::MIN.saturating_add(65_535))?;
+            let count =
+                self.number(&key, text, NonZeroUsize::MIN..=NonZeroUsize::MIN.saturating_add(65_535))?;
             if kind.role() == role {
                 slots.insert(kind, count);
             }
@@ -234,7 +265,12 @@ impl Check<'_> {
         let defaults = raw::Agent::default();
         Ok(Agent {
             max_steps: self.clamped("agent.max_steps", &raw.max_steps, &defaults.max_steps, 1..=50)?,
-            temperature: self.clamped("agent.temperature", &raw.temperature, &defaults.temperature, 0.0..=2.0)?,
+            temperature: self.clamped(
+                "agent.temperature",
+                &raw.temperature,
+                &defaults.temperature,
+                0.0..=2.0,
+            )?,
             context_tokens: self.number("agent.context_tokens", &raw.context_tokens, 1_024..=10_000_000)?,
         })
     }
@@ -248,11 +284,19 @@ impl Check<'_> {
                 raw::Producer::Limited { key, subjects } => (key, Some(subjects.clone())),
             };
             if nkeys::KeyPair::from_public_key(public).is_err() {
-                return Err(self.wrong(key, public, "a public nkey, as in UD… (never a seed, which starts with S)"));
+                return Err(self.wrong(
+                    key,
+                    public,
+                    "a public nkey, as in UD… (never a seed, which starts with S)",
+                ));
             }
             for subject in subjects.iter().flatten() {
                 if !matches!(subject.parse(), Ok(Subject::Handoff(_))) {
-                    return Err(self.wrong(key, subject, "a handoff subject, as in pma.handoff.chat or pa.verify"));
+                    return Err(self.wrong(
+                        key,
+                        subject,
+                        "a handoff subject, as in pma.handoff.chat or pa.verify",
+                    ));
                 }
             }
             trusted_producers.push(TrustedProducer { key: public.clone(), subjects });
@@ -263,8 +307,11 @@ impl Check<'_> {
                 return Err(self.wrong("security.reply_prefixes", prefix, right));
             }
         }
-        let signing_key_file =
-            raw.signing_key_file.as_ref().map(|text| self.file("security.signing_key_file", text)).transpose()?;
+        let signing_key_file = raw
+            .signing_key_file
+            .as_ref()
+            .map(|text| self.file("security.signing_key_file", text))
+            .transpose()?;
         Ok(Security { trusted_producers, signing_key_file, reply_prefixes: raw.reply_prefixes.clone() })
     }
 
@@ -294,13 +341,24 @@ impl Check<'_> {
 /// A copy of an answer must never land in the contract's own subjects, nor in the server's.
 fn is_reply_prefix(prefix: &str) -> bool {
     const OWN: [&str; 11] = [
-        "pma.handoff.", "pa.verify.", "pma.run.", "pa.run.", "pma.dead.", "pa.dead.", "pma.delta.", "pma.event.",
-        "pma.cancel.", "pma.instance.", "pma.presence.",
+        "pma.handoff.",
+        "pa.verify.",
+        "pma.run.",
+        "pa.run.",
+        "pma.dead.",
+        "pa.dead.",
+        "pma.delta.",
+        "pma.event.",
+        "pma.cancel.",
+        "pma.instance.",
+        "pma.presence.",
     ];
     let tokens_are_plain = prefix.strip_suffix('.').is_some_and(|path| {
         path.split('.').all(|token| !token.is_empty() && !token.contains(['*', '>', ' ', '\t', '\r', '\n']))
     });
-    tokens_are_plain && !prefix.starts_with('$') && !OWN.iter().any(|own| own.starts_with(prefix) || prefix.starts_with(own))
+    tokens_are_plain
+        && !prefix.starts_with('$')
+        && !OWN.iter().any(|own| own.starts_with(prefix) || prefix.starts_with(own))
 }
 
 #[cfg(test)]
@@ -312,7 +370,19 @@ mod tests {
         for good in ["pma.reply.", "pa.reply.", "_INBOX.", "orchestrator.answers.", "pma.handoffs."] {
             assert!(is_reply_prefix(good), "{good}");
         }
-        for bad in ["", ".", "pma.", "pa.", "pma.handoff.", "pma.handoff.chat.", "$JS.", "a.*.", "a..b.", "reply", ">."] {
+        for bad in [
+            "",
+            ".",
+            "pma.",
+            "pa.",
+            "pma.handoff.",
+            "pma.handoff.chat.",
+            "$JS.",
+            "a.*.",
+            "a..b.",
+            "reply",
+            ">.",
+        ] {
             assert!(!is_reply_prefix(bad), "{bad}");
         }
     }

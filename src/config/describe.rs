@@ -22,7 +22,10 @@ impl Loaded {
                 // Put right where they had to be.
                 "agent.max_steps" => self.config.agent.max_steps.to_string(),
                 "agent.temperature" => self.config.agent.temperature.to_string(),
-                _ => self.figment.find_value(&key).map_or_else(|_| "(not set)".to_owned(), |value| shown(&value)),
+                _ => self
+                    .figment
+                    .find_value(&key)
+                    .map_or_else(|_| "(not set)".to_owned(), |value| shown(&value)),
             };
             lines.push(format!("{key} = {value}  # {}", source_of(&self.figment, &key)));
         }
@@ -37,7 +40,8 @@ fn shown(value: &Value) -> String {
         Value::String(_, text) => format!("{text:?}"),
         Value::Array(_, items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Dict(_, fields) => {
-            let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{key} = {}", shown(value))).collect();
+            let fields: Vec<_> =
+                fields.iter().map(|(key, value)| format!("{key} = {}", shown(value))).collect();
             format!("{{ {} }}", fields.join(", "))
         }
         Value::Char(_, char) => format!("{char:?}"),

@@ -30,7 +30,11 @@ impl Error {
     pub(super) fn from_figment(figment: &Figment, error: figment::Error) -> Self {
         let first = error.into_iter().next();
         let Some(error) = first else {
-            return Self::Value { key: "?".into(), source_name: "?".into(), problem: "cannot be read".into() };
+            return Self::Value {
+                key: "?".into(),
+                source_name: "?".into(),
+                problem: "cannot be read".into(),
+            };
         };
         let key = error.path.join(".");
         let source_name = match &error.metadata {
@@ -56,7 +60,9 @@ fn name_of(metadata: &figment::Metadata, key: &str) -> String {
     let keys: Vec<&str> = key.split('.').collect();
     match (&metadata.source, &*metadata.name) {
         (Some(figment::Source::File(path)), _) => format!("file {}", path.display()),
-        (_, super::environment::NAME) => format!("environment {}", metadata.interpolate(&figment::Profile::Default, &keys)),
+        (_, super::environment::NAME) => {
+            format!("environment {}", metadata.interpolate(&figment::Profile::Default, &keys))
+        }
         (_, super::cli::NAME) => "flag".to_owned(),
         _ => "default".to_owned(),
     }

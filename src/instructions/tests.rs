@@ -20,7 +20,10 @@ fn root() -> TempDir {
 }
 
 fn load(role: Role, own: &Path, other: &Path, root: &TempDir) -> Result<Bundle, Error> {
-    Bundle::load(role, &config::Instructions { own: own.into(), other: other.into(), skill: root.path().join(SKILL) })
+    Bundle::load(
+        role,
+        &config::Instructions { own: own.into(), other: other.into(), skill: root.path().join(SKILL) },
+    )
 }
 
 fn load_default(role: Role, root: &TempDir) -> Result<Bundle, Error> {

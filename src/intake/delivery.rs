@@ -147,7 +147,12 @@ impl Delivery {
     }
 
     /// Keeps the message ours while `work` runs: the heartbeat is polled in the same task and ends with it.
-    pub(crate) async fn held<T>(&self, client: &Client, metrics: &Metrics, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn held<T>(
+        &self,
+        client: &Client,
+        metrics: &Metrics,
+        work: impl Future<Output = T>,
+    ) -> T {
         tokio::select! {
             biased;
             done = work => done,

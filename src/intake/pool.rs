@@ -69,8 +69,13 @@ impl Pool {
 
     /// Takes deliveries and runs `work` on each until `stop`; then lets running work finish for `grace`, or until
     /// told to `hurry`, and hands back the rest.
-    pub(crate) async fn run<W, F>(mut self, work: W, stop: CancellationToken, hurry: CancellationToken, grace: Duration)
-    where
+    pub(crate) async fn run<W, F>(
+        mut self,
+        work: W,
+        stop: CancellationToken,
+        hurry: CancellationToken,
+        grace: Duration,
+    ) where
         W: Fn(Delivery) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
@@ -84,7 +89,9 @@ impl Pool {
     async fn open(&mut self, stop: &CancellationToken) -> Option<Puller> {
         let mut waits = Waits::forever(FIRST_PAUSE, LONGEST_PAUSE);
         while !stop.is_cancelled() {
-            match Puller::open(self.client.clone(), streams::HANDOFFS, streams::consumer_name(self.kind)).await {
+            match Puller::open(self.client.clone(), streams::HANDOFFS, streams::consumer_name(self.kind))
+                .await
+            {
                 Ok(puller) => return Some(puller),
                 Err(error) => {
                     self.on_failure(&Chain(&error).to_string());
@@ -146,7 +153,9 @@ impl Pool {
                         self.count(&delivery);
                         self.turns.spawn(work(delivery));
                     }
-                    None => warn!(kind = %self.kind, "A message without an acknowledgement subject was passed over."),
+                    None => {
+                        warn!(kind = %self.kind, "A message without an acknowledgement subject was passed over.");
+                    }
                 }
             }
             Arrival::Unasked(message) => self.hand_back(message),
@@ -270,7 +279,9 @@ async fn free_slots(slots: &Arc<Semaphore>, paused_until: Option<Instant>) -> Op
     }
     let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
     let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-    if more > 0 && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never() {
+    if more > 0
+        && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never()
+    {
         taken.merge(rest);
     }
     Some(taken)

@@ -121,7 +121,9 @@ impl Puller {
                 self.asked = None;
                 Arrival::Failed(match message.description {
                     Some(words) => format!("{status} {words}"),
-                    None if status == StatusCode::NO_RESPONDERS => "JetStream or the consumer is not there".to_owned(),
+                    None if status == StatusCode::NO_RESPONDERS => {
+                        "JetStream or the consumer is not there".to_owned()
+                    }
                     None => status.to_string(),
                 })
             }

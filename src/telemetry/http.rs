@@ -29,7 +29,11 @@ struct Shared {
 }
 
 impl Server {
-    pub(crate) async fn bind(address: SocketAddr, health: Arc<Health>, metrics: Arc<Metrics>) -> Result<Self, Error> {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        health: Arc<Health>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Error> {
         let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen(address, source))?;
         let address = listener.local_addr().map_err(|source| Error::Listen(address, source))?;
         Ok(Self { listener, address, shared: Shared { health, metrics } })
@@ -69,6 +73,10 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
             [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")],
             text,
         ),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, [("content-type", "text/plain")], "cannot be written\n".to_owned()),
+        Err(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            [("content-type", "text/plain")],
+            "cannot be written\n".to_owned(),
+        ),
     }
 }

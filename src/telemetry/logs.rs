@@ -13,7 +13,9 @@ pub fn start(config: &Telemetry) {
             let layer = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
             registry.with(layer.with_writer(std::io::stderr)).try_init()
         }
-        LogFormat::Text => registry.with(fmt::layer().with_target(false).with_writer(std::io::stderr)).try_init(),
+        LogFormat::Text => {
+            registry.with(fmt::layer().with_target(false).with_writer(std::io::stderr)).try_init()
+        }
     };
     // Already open: whoever opened it keeps it.
     drop(started);

@@ -116,20 +116,53 @@ impl Metrics {
     fn register(&mut self) {
         let it = &mut self.registry;
         it.register("handoffs_received", "Deliveries taken from the queue", self.received.clone());
-        it.register("handoffs_redelivered", "Deliveries that were not the first of their handoff", self.redelivered.clone());
+        it.register(
+            "handoffs_redelivered",
+            "Deliveries that were not the first of their handoff",
+            self.redelivered.clone(),
+        );
         it.register("handoffs_in_flight", "Handoffs being worked on", self.in_flight.clone());
         it.register("handoffs_settled", "Deliveries by how they ended", self.settled.clone());
-        it.register("handoffs_refused", "Handoffs that were not acceptable, by error code", self.refused.clone());
+        it.register(
+            "handoffs_refused",
+            "Handoffs that were not acceptable, by error code",
+            self.refused.clone(),
+        );
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
-        it.register_with_unit("handoff_duration", "From delivery to settlement", Unit::Seconds, self.seconds.clone());
-        it.register("handoffs_returned", "Deliveries dropped unsettled and handed back", self.returned.clone());
-        it.register("heartbeat_failures", "In-progress signals that were not confirmed", self.heartbeat_failures.clone());
-        it.register("ack_failures", "Settlements that were not confirmed; the handoff comes back", self.ack_failures.clone());
+        it.register_with_unit(
+            "handoff_duration",
+            "From delivery to settlement",
+            Unit::Seconds,
+            self.seconds.clone(),
+        );
+        it.register(
+            "handoffs_returned",
+            "Deliveries dropped unsettled and handed back",
+            self.returned.clone(),
+        );
+        it.register(
+            "heartbeat_failures",
+            "In-progress signals that were not confirmed",
+            self.heartbeat_failures.clone(),
+        );
+        it.register(
+            "ack_failures",
+            "Settlements that were not confirmed; the handoff comes back",
+            self.ack_failures.clone(),
+        );
         it.register("pull_errors", "Pull requests that failed", self.pull_errors.clone());
-        it.register("dead_moved", "Handoffs moved to the dead letters on the server's word", self.moved.clone());
+        it.register(
+            "dead_moved",
+            "Handoffs moved to the dead letters on the server's word",
+            self.moved.clone(),
+        );
         it.register("dead_swept", "Handoffs moved to the dead letters by the sweeper", self.swept.clone());
         it.register("cancels_received", "Requests to cancel a handoff", self.cancels.clone());
-        it.register("config_drift", "Fields of streams and consumers that are not as they should be", self.drift.clone());
+        it.register(
+            "config_drift",
+            "Fields of streams and consumers that are not as they should be",
+            self.drift.clone(),
+        );
         it.register("ready", "1 when the instance takes handoffs", self.ready.clone());
     }
 
@@ -138,11 +171,15 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, kind: Kind, code: ErrorCode) {
-        self.refused.get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) }).inc();
+        self.refused
+            .get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) })
+            .inc();
     }
 
     pub(crate) fn dead_letter(&self, kind: Kind, code: ErrorCode) {
-        self.dead_letters.get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) }).inc();
+        self.dead_letters
+            .get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) })
+            .inc();
     }
 
     /// The text that a scraper reads.

@@ -2,8 +2,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, PreferenceScope, Role, SCHEMA_VERSION,
-    ScopeId, Subject, decode, encode,
+    ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, PreferenceScope, Role,
+    SCHEMA_VERSION, ScopeId, Subject, decode, encode,
 };
 
 /// The one answer of a handoff.

@@ -87,6 +87,9 @@ impl FromStr for ErrorCode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|code| code.as_str() == text).ok_or_else(|| format!("`{text}` is not an error code"))
+        Self::ALL
+            .into_iter()
+            .find(|code| code.as_str() == text)
+            .ok_or_else(|| format!("`{text}` is not an error code"))
     }
 }

@@ -3,8 +3,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    Chat, CodecError, Continue, Encoding, ErrorCode, HandoffId, Kind, Plan, Schedule, ScopeId, Subject, Timestamp,
-    Verify, encode, shape::Body,
+    Chat, CodecError, Continue, Encoding, ErrorCode, HandoffId, Kind, Plan, Schedule, ScopeId, Subject,
+    Timestamp, Verify, encode, shape::Body,
 };
 
 /// The major version of the contract that this build speaks.
@@ -166,7 +166,8 @@ impl Handoff {
         match body.glimpse().schema_version {
             Some(version) if version == u64::from(SCHEMA_VERSION) => {}
             Some(version) => {
-                let message = format!("schema_version {version} is not {SCHEMA_VERSION}, the one spoken here");
+                let message =
+                    format!("schema_version {version} is not {SCHEMA_VERSION}, the one spoken here");
                 return Err(Refusal::new(ErrorCode::UnsupportedVersion, message));
             }
             None => return Err(Refusal::invalid("schema_version is missing or not a whole number")),

@@ -15,7 +15,12 @@ pub const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 /// Finds a header whatever its case.
 pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'h str> {
-    headers?.iter().find(|(known, _)| AsRef::<str>::as_ref(*known).eq_ignore_ascii_case(name))?.1.first().map(|value| value.as_str())
+    headers?
+        .iter()
+        .find(|(known, _)| AsRef::<str>::as_ref(*known).eq_ignore_ascii_case(name))?
+        .1
+        .first()
+        .map(|value| value.as_str())
 }
 
 /// The trace id of a `traceparent`, if it is one.
@@ -26,7 +31,8 @@ pub fn trace_id(headers: Option<&HeaderMap>) -> Option<&str> {
         text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let real = |text: &str| text.bytes().any(|byte| byte != b'0');
-    (hex(version, 2) && version != "ff" && hex(trace, 32) && real(trace) && hex(span, 16) && real(span)).then_some(trace)
+    (hex(version, 2) && version != "ff" && hex(trace, 32) && real(trace) && hex(span, 16) && real(span))
+        .then_some(trace)
 }
 
 #[cfg(test)]
@@ -44,7 +50,13 @@ mod tests {
         let good = format!("00-{trace}-00f067aa0ba902b7-01");
         assert_eq!(read("traceparent", &good).as_deref(), Some(trace));
         assert_eq!(read("Traceparent", &good).as_deref(), Some(trace));
-        for bad in ["", "00", &good.to_uppercase(), &good.replace(trace, &"0".repeat(32)), &good.replace("00-4", "ff-4")] {
+        for bad in [
+            "",
+            "00",
+            &good.to_uppercase(),
+            &good.replace(trace, &"0".repeat(32)),
+            &good.replace("00-4", "ff-4"),
+        ] {
             assert_eq!(read("traceparent", bad), None, "{bad}");
         }
     }

@@ -100,7 +100,8 @@ impl FromStr for ScopeId {
     type Err = IdError;
 
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'@' | b'-');
+        let safe =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'@' | b'-');
         if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(safe) {
             return Err(IdError::NotAToken);
         }

@@ -22,20 +22,22 @@ pub mod signature;
 pub mod streams;
 
 pub use answer::{
-    Act, Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied, Severity,
-    Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Trace, Usage, Verdict,
+    Act, Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied,
+    Severity, Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Trace, Usage, Verdict,
 };
 pub use code::ErrorCode;
 pub use codec::{CodecError, Encoding, UnknownContentType, decode, encode};
 pub use dead::{DeadLetter, DeadLetterError};
 pub use handoff::{
-    Context, Envelope, Handoff, Preference, PreferenceScope, Project, Refusal, SCHEMA_VERSION, Scope, Task, Work,
+    Context, Envelope, Handoff, Preference, PreferenceScope, Project, Refusal, SCHEMA_VERSION, Scope, Task,
+    Work,
 };
 pub use id::{HandoffId, IdError, InstanceId, ScopeId};
 pub use kind::{Kind, Role, UnknownKind, UnknownRole};
 pub use live::{CancelReply, CancelState, Event, InFlight, InstanceState, InstanceStatus, Progress};
 pub use payload::{
-    Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType, Verify,
+    Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType,
+    Verify,
 };
 pub use shape::{Body, Glimpse, MAX_DEPTH, ShapeError};
 pub use subject::{ALL_ANSWERS, Pattern, Subject, UnknownSubject};

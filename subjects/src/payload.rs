@@ -110,7 +110,8 @@ pub struct Evidence {
 impl Chat {
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         if self.model != MODEL_ID {
-            let message = format!("only model `{MODEL_ID}` is the project manager's; this one is direct inference");
+            let message =
+                format!("only model `{MODEL_ID}` is the project manager's; this one is direct inference");
             return Err(Refusal::new(ErrorCode::NotForPma, message));
         }
         if self.messages.is_empty() {
@@ -131,7 +132,9 @@ impl Schedule {
                 Err(Refusal::new(ErrorCode::NotForPma, message))
             }
             (SchedulePayloadType::Prompt, Value::String(prompt)) if !prompt.trim().is_empty() => Ok(()),
-            (SchedulePayloadType::Prompt, _) => Err(Refusal::invalid("payload.payload of a prompt is a non-empty string")),
+            (SchedulePayloadType::Prompt, _) => {
+                Err(Refusal::invalid("payload.payload of a prompt is a non-empty string"))
+            }
             (SchedulePayloadType::Task, Value::Object(_)) => Ok(()),
             (SchedulePayloadType::Task, _) => Err(Refusal::invalid("payload.payload of a task is an object")),
         }

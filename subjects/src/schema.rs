@@ -6,8 +6,8 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::{
-    CancelReply, Chat, Completion, Continue, Envelope, Event, Findings, InstanceStatus, Kind, Pattern, Plan, Role,
-    Schedule, Subject, Verify, headers, streams,
+    CancelReply, Chat, Completion, Continue, Envelope, Event, Findings, InstanceStatus, Kind, Pattern, Plan,
+    Role, Schedule, Subject, Verify, headers, streams,
 };
 
 /// A message of the contract and the file its schema stands in.
@@ -61,14 +61,18 @@ pub fn asyncapi(version: &str) -> Value {
     let mut add = |name: String, action: &str, address: String, messages: &[&str], stream: Option<&str>| {
         let messages: serde_json::Map<_, _> = messages
             .iter()
-            .map(|message| ((*message).to_owned(), json!({ "$ref": format!("#/components/messages/{message}") })))
+            .map(|message| {
+                ((*message).to_owned(), json!({ "$ref": format!("#/components/messages/{message}") }))
+            })
             .collect();
         let mut channel = json!({ "address": address, "messages": messages });
         if let Some(stream) = stream {
             channel["x-nats-jetstream"] = json!({ "stream": stream });
         }
-        operations
-            .insert(name.clone(), json!({ "action": action, "channel": { "$ref": format!("#/channels/{name}") } }));
+        operations.insert(
+            name.clone(),
+            json!({ "action": action, "channel": { "$ref": format!("#/channels/{name}") } }),
+        );
         channels.insert(name, channel);
     };
     for kind in Kind::ALL {

@@ -67,7 +67,11 @@ pub enum SignatureError {
 }
 
 /// Checks a signature header against those who are trusted.
-pub fn verify(trusted: &[TrustedProducer], header: Option<&str>, signed: &Signed<'_>) -> Result<(), SignatureError> {
+pub fn verify(
+    trusted: &[TrustedProducer],
+    header: Option<&str>,
+    signed: &Signed<'_>,
+) -> Result<(), SignatureError> {
     let header = header.ok_or(SignatureError::Missing)?;
     let (key, signature) = header.split_once('.').ok_or(SignatureError::Malformed)?;
     let signature = BASE64.decode(signature.as_bytes()).map_err(|_| SignatureError::Malformed)?;
@@ -107,8 +111,14 @@ mod tests {
         let check = |signed: &Signed<'_>| verify(&producers, Some(&header), signed);
         assert_eq!(check(&signed(b"body")), Ok(()));
         assert_eq!(check(&signed(b"Body")), Err(SignatureError::Mismatch));
-        assert_eq!(check(&Signed { subject: "pma.handoff.plan", ..signed(b"body") }), Err(SignatureError::Mismatch));
-        assert_eq!(check(&Signed { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }), Err(SignatureError::Mismatch));
+        assert_eq!(
+            check(&Signed { subject: "pma.handoff.plan", ..signed(b"body") }),
+            Err(SignatureError::Mismatch)
+        );
+        assert_eq!(
+            check(&Signed { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }),
+            Err(SignatureError::Mismatch)
+        );
         let other = "0193f2c0-0000-7000-8000-0000000000ab".parse().expect("an id");
         assert_eq!(check(&Signed { handoff_id: other, ..signed(b"body") }), Err(SignatureError::Mismatch));
     }

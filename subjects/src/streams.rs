@@ -84,7 +84,9 @@ fn dead(sizing: Sizing) -> stream::Config {
 
 fn advisories(sizing: Sizing) -> stream::Config {
     stream::Config {
-        description: Some("The server's word on handoffs it delivered too often: the net under dead letters.".into()),
+        description: Some(
+            "The server's word on handoffs it delivered too often: the net under dead letters.".into(),
+        ),
         subjects: vec![format!("{ADVISORY_ROOT}.*")],
         retention: RetentionPolicy::WorkQueue,
         max_age: 30 * DAY,
@@ -143,7 +145,10 @@ pub const fn consumer_name(kind: Kind) -> &'static str {
 /// Reads the advisories about the consumers of one role, so that no role touches the work of another.
 pub fn mover(role: Role) -> consumer::pull::Config {
     consumer::pull::Config {
-        filter_subjects: role.kinds().map(|kind| format!("{ADVISORY_ROOT}.{}", consumer_name(kind))).collect(),
+        filter_subjects: role
+            .kinds()
+            .map(|kind| format!("{ADVISORY_ROOT}.{}", consumer_name(kind)))
+            .collect(),
         ack_wait: Duration::from_secs(30),
         max_deliver: -1,
         max_ack_pending: 1_000,

@@ -72,9 +72,7 @@ fn parse(text: &str) -> Option<Subject> {
     let role = Role::ALL.into_iter().find(|known| known.prefix() == role)?;
     let mut tokens = rest.split('.');
     let found = match (role, tokens.next()?) {
-        (Role::ProjectManager, "handoff") => {
-            Subject::Handoff(kind_of(Role::ProjectManager, tokens.next()?)?)
-        }
+        (Role::ProjectManager, "handoff") => Subject::Handoff(kind_of(Role::ProjectManager, tokens.next()?)?),
         (Role::ProjectAnalyst, "verify") => Subject::Handoff(Kind::Verify),
         (role, "dead") => Subject::Dead(kind_of(role, tokens.next()?)?),
         (role, "run") => {
@@ -194,17 +192,34 @@ mod tests {
         let names = Kind::ALL.map(|kind| Subject::Handoff(kind).to_string());
         assert_eq!(
             names,
-            ["pma.handoff.chat", "pma.handoff.schedule", "pma.handoff.plan", "pma.handoff.continue", "pa.verify"]
+            [
+                "pma.handoff.chat",
+                "pma.handoff.schedule",
+                "pma.handoff.plan",
+                "pma.handoff.continue",
+                "pa.verify"
+            ]
         );
     }
 
     #[test]
     fn strangers_and_near_misses_are_refused() {
         for text in [
-            "", "pma", "pma.", "pma.handoff", "pma.handoff.verify", "pma.handoff.chat.x", "pa.handoff.chat", "pa.verify.x",
-            "pma.run.x.completion", "pma.run.00000000-0000-0000-0000-000000000000.completion",
+            "",
+            "pma",
+            "pma.",
+            "pma.handoff",
+            "pma.handoff.verify",
+            "pma.handoff.chat.x",
+            "pa.handoff.chat",
+            "pa.verify.x",
+            "pma.run.x.completion",
+            "pma.run.00000000-0000-0000-0000-000000000000.completion",
             "pma.run.0193F2C0-0000-7000-8000-0000000000AA.completion",
-            "pa.run.0193f2c0-0000-7000-8000-0000000000aa.completion", "pma.dead.verify", "pma.instance.", "PMA.presence",
+            "pa.run.0193f2c0-0000-7000-8000-0000000000aa.completion",
+            "pma.dead.verify",
+            "pma.instance.",
+            "PMA.presence",
         ] {
             assert!(text.parse::<Subject>().is_err(), "{text} was accepted");
         }

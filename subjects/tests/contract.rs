@@ -26,8 +26,13 @@ fn check_file(path: &str, expected: &[u8]) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, expected).unwrap();
     }
-    let found = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `make contract`", path.display()));
-    assert!(found == expected, "{} has drifted from the types; run `make contract` and review", path.display());
+    let found =
+        fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `make contract`", path.display()));
+    assert!(
+        found == expected,
+        "{} has drifted from the types; run `make contract` and review",
+        path.display()
+    );
 }
 
 fn pretty(value: &Value) -> Vec<u8> {
@@ -50,8 +55,10 @@ fn no_schema_or_vector_is_left_over() {
     let mut expected: Vec<String> = schema::documents().iter().map(schema::Document::file).collect();
     expected.sort();
     assert_eq!(files("schemas"), expected);
-    let mut expected: Vec<String> =
-        examples::names().iter().flat_map(|name| [format!("{name}.json"), format!("{name}.msgpack")]).collect();
+    let mut expected: Vec<String> = examples::names()
+        .iter()
+        .flat_map(|name| [format!("{name}.json"), format!("{name}.msgpack")])
+        .collect();
     expected.extend(["refused.json".to_owned(), "signature.json".to_owned()]);
     expected.sort();
     assert_eq!(files("vectors"), expected);
@@ -59,7 +66,8 @@ fn no_schema_or_vector_is_left_over() {
 
 fn files(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(root().join(folder)).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

@@ -25,7 +25,9 @@ fn no_body_makes_the_decoder_panic() {
                 scope.spawn(move || run(SmallRng::seed_from_u64(seed ^ thread), corpus, inputs / THREADS))
             })
             .collect();
-        runs.into_iter().map(|run| run.join().expect("a body made the decoder panic; see the bytes above")).sum()
+        runs.into_iter()
+            .map(|run| run.join().expect("a body made the decoder panic; see the bytes above"))
+            .sum()
     });
     println!("{inputs} inputs in {:.1} s, {accepted} of them acceptable", started.elapsed().as_secs_f64());
     // Both ends must be reached, or the mutations have become too wild or too tame to test anything.
@@ -43,7 +45,11 @@ fn corpus() -> Vec<Sample> {
     let mut corpus = Vec::new();
     for kind in Kind::ALL {
         for (encoding, extension) in [(Encoding::Json, "json"), (Encoding::MessagePack, "msgpack")] {
-            corpus.push((kind, encoding, fs::read(folder.join(format!("handoff-{kind}.{extension}"))).unwrap()));
+            corpus.push((
+                kind,
+                encoding,
+                fs::read(folder.join(format!("handoff-{kind}.{extension}"))).unwrap(),
+            ));
         }
     }
     corpus
@@ -72,9 +78,26 @@ fn run(mut rng: SmallRng, corpus: &[Sample], inputs: u64) -> u64 {
 
 /// Pieces that have broken parsers before.
 const NASTY: [&[u8]; 20] = [
-    b"null", b"{}", b"[[[[[[[[", b"\"\\ud800\"", b"1e999", b"-0", b"\0", b"\xff\xfe", b"18446744073709551616", b"\"\"",
-    b",", b":", b"}", b"\xdf\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xc1", b"\xdb\xff\xff\xff\xff", b"\xcb\x7f\xf8\0\0\0\0\0\0",
-    b"\"handoff_id\":", b"9999-99-99T99:99:99Z",
+    b"null",
+    b"{}",
+    b"[[[[[[[[",
+    b"\"\\ud800\"",
+    b"1e999",
+    b"-0",
+    b"\0",
+    b"\xff\xfe",
+    b"18446744073709551616",
+    b"\"\"",
+    b",",
+    b":",
+    b"}",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xc1",
+    b"\xdb\xff\xff\xff\xff",
+    b"\xcb\x7f\xf8\0\0\0\0\0\0",
+    b"\"handoff_id\":",
+    b"9999-99-99T99:99:99Z",
 ];
 
 fn mutate(rng: &mut SmallRng, body: &mut Vec<u8>, corpus: &[Sample]) {

@@ -114,7 +114,10 @@ pub async fn connect(options: &Options) -> Result<Broker, ConnectError> {
     Ok(Broker { client, jetstream, connections })
 }
 
-async fn client_options(options: &Options, connected: watch::Sender<u64>) -> Result<ConnectOptions, ConnectError> {
+async fn client_options(
+    options: &Options,
+    connected: watch::Sender<u64>,
+) -> Result<ConnectOptions, ConnectError> {
     let waits = Arc::new(Mutex::new(Waits::forever(RECONNECT_FIRST, RECONNECT_LONGEST)));
     let mut out = ConnectOptions::new()
         .name(&options.name)
@@ -163,7 +166,9 @@ fn on_event(event: &Event, connected: &watch::Sender<u64>) {
             info!("Connected to NATS.");
         }
         Event::Disconnected => warn!("Connection to NATS lost; reconnecting."),
-        Event::SlowConsumer(subscription) => warn!(subscription, "Messages were dropped: a subscription is too slow."),
+        Event::SlowConsumer(subscription) => {
+            warn!(subscription, "Messages were dropped: a subscription is too slow.");
+        }
         Event::ServerError(error) => warn!(%error, "NATS reports an error."),
         Event::ClientError(error) => debug!(%error, "The NATS client reports an error."),
         Event::LameDuckMode => info!("The NATS server is going away; another will be used."),

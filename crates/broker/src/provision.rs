@@ -93,7 +93,8 @@ pub async fn provision(
         let config = streams::consumer(kind, sizing);
         let actual = provision_consumer(jetstream, how, streams::HANDOFFS, config, &mut found).await?;
         if let Some(actual) = actual {
-            found.ack_wait = Some(found.ack_wait.map_or(actual.ack_wait, |shortest| shortest.min(actual.ack_wait)));
+            found.ack_wait =
+                Some(found.ack_wait.map_or(actual.ack_wait, |shortest| shortest.min(actual.ack_wait)));
         }
     }
     provision_consumer(jetstream, how, streams::ADVISORIES, streams::mover(role), &mut found).await?;
@@ -113,7 +114,9 @@ async fn provision_stream(
     let actual = match jetstream.get_stream(&expected.name).await {
         Ok(stream) => Some(stream.cached_info().config.clone()),
         Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => None,
+            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                None
+            }
             GetStreamErrorKind::JetStream(answer) if is_disabled(answer.error_code()) => {
                 return Err(ProvisionError::NoJetStream);
             }
@@ -160,12 +163,16 @@ async fn provision_consumer(
 ) -> Result<Option<consumer::Config>, ProvisionError> {
     let name = expected.durable_name.clone().unwrap_or_default();
     let what = format!("consumer {name}");
-    let looked: Result<consumer::Consumer<pull::Config>, _> = jetstream.get_consumer_from_stream(&name, stream).await;
+    let looked: Result<consumer::Consumer<pull::Config>, _> =
+        jetstream.get_consumer_from_stream(&name, stream).await;
     let actual = match looked {
         Ok(consumer) => Some(consumer.cached_info().config.clone()),
         Err(error) => match error.kind() {
             ConsumerErrorKind::JetStream(answer)
-                if matches!(answer.error_code(), ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND) =>
+                if matches!(
+                    answer.error_code(),
+                    ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND
+                ) =>
             {
                 None
             }
@@ -237,7 +244,11 @@ fn stream_drifts(what: &str, expected: &stream::Config, found: &stream::Config) 
     compare.field("replicas", &expected.num_replicas, &found.num_replicas);
     compare.field("max_age", &expected.max_age, &found.max_age);
     compare.field("max_messages", &expected.max_messages, &found.max_messages);
-    compare.field("max_messages_per_subject", &expected.max_messages_per_subject, &found.max_messages_per_subject);
+    compare.field(
+        "max_messages_per_subject",
+        &expected.max_messages_per_subject,
+        &found.max_messages_per_subject,
+    );
     compare.field("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
     compare.field("allow_direct", &expected.allow_direct, &found.allow_direct);
     compare.field("allow_msg_ttl", &expected.allow_message_ttl, &found.allow_message_ttl);

@@ -2,12 +2,7 @@ use std::{error::Error as _, time::Duration};
 
 use async_nats::{
     HeaderMap,
-    jetstream::{
-        self, ErrorCode,
-        context::PublishErrorKind,
-        message::PublishMessage,
-        publish::PublishAck,
-    },
+    jetstream::{self, ErrorCode, context::PublishErrorKind, message::PublishMessage, publish::PublishAck},
 };
 use bytes::Bytes;
 use subjects::{Pattern, Subject, headers};

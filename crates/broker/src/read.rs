@@ -51,7 +51,10 @@ pub async fn next_on(
     in_time(handle.get_first_raw_message_by_subject(filter, sequence)).await
 }
 
-async fn handle(jetstream: &jetstream::Context, stream: &str) -> Result<jetstream::stream::Stream<()>, ReadError> {
+async fn handle(
+    jetstream: &jetstream::Context,
+    stream: &str,
+) -> Result<jetstream::stream::Stream<()>, ReadError> {
     jetstream.get_stream_no_info(stream).await.map_err(|source| ReadError::Stream(stream.to_owned(), source))
 }
 

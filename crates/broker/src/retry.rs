@@ -58,7 +58,10 @@ mod tests {
         let mut waits = Waits::forever(first, longest);
         let found: Vec<_> = (0..20).filter_map(|_| waits.next_wait()).collect();
         assert_eq!(found.len(), 20);
-        assert!(found.iter().all(|wait| *wait >= first.mul_f64(0.69) && *wait <= longest.mul_f64(1.31)), "{found:?}");
+        assert!(
+            found.iter().all(|wait| *wait >= first.mul_f64(0.69) && *wait <= longest.mul_f64(1.31)),
+            "{found:?}"
+        );
         assert!(found[19] > found[0]);
         let mut none_left = Waits::within(first, longest, Duration::ZERO);
         assert_eq!(none_left.next_wait(), None);

@@ -33,6 +33,10 @@ pub fn old_nats_server() -> PathBuf {
 
 fn tool(variable: &str, name: &str) -> PathBuf {
     let path = env::var_os(variable).map_or_else(|| workspace().join(".tools/bin").join(name), PathBuf::from);
-    assert!(path.is_file(), "{} is not there; `make tools` gets it, {variable} names another", path.display());
+    assert!(
+        path.is_file(),
+        "{} is not there; `make tools` gets it, {variable} names another",
+        path.display()
+    );
     path
 }

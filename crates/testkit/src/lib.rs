@@ -3,7 +3,12 @@
 //! Nothing here stands in for the thing under test: NATS is nats-server, a worker is the binary, a crash is
 //! SIGKILL.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot be set up must stop")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot be set up must stop"
+)]
 
 mod binaries; // where the programs are
 mod nats; // a nats-server of one's own

@@ -84,7 +84,10 @@ fn spawn(program: &Path, folder: &Path, port: i32, extra: &str) -> Process {
 
 fn ports_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the folder is there");
-    entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "ports")).collect()
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "ports"))
+        .collect()
 }
 
 /// The server writes this file once it listens.

@@ -7,8 +7,8 @@ use async_nats::{HeaderMap, jetstream};
 use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
-    Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern, Role,
-    Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, streams,
+    Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern,
+    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, streams,
 };
 
 use crate::{Nats, eventually_within};
@@ -81,7 +81,8 @@ impl Orchestrator {
     /// Publishes whatever is given to the subject of a kind; gives its sequence.
     pub async fn publish_raw(&self, kind: Kind, headers: HeaderMap, body: Vec<u8>) -> u64 {
         let subject = Subject::Handoff(kind).to_string();
-        let acknowledged = self.jetstream.publish_with_headers(subject, headers, body.into()).await.expect("published");
+        let acknowledged =
+            self.jetstream.publish_with_headers(subject, headers, body.into()).await.expect("published");
         acknowledged.await.expect("stored").sequence
     }
 
@@ -104,7 +105,12 @@ impl Orchestrator {
     }
 
     /// Waits until `count` answers of a role are stored, then gives how often each handoff was answered.
-    pub async fn all_answers(&self, role: Role, count: usize, patience: Duration) -> HashMap<HandoffId, usize> {
+    pub async fn all_answers(
+        &self,
+        role: Role,
+        count: usize,
+        patience: Duration,
+    ) -> HashMap<HandoffId, usize> {
         let until = Instant::now() + patience;
         let stream = self.jetstream.get_stream(streams::RUNS).await.expect("the stream is there");
         let consumer = stream
@@ -119,13 +125,14 @@ impl Orchestrator {
         // A little longer than needed, so that an answer too many would be seen.
         let mut quiet_until = None;
         loop {
-            match tokio::time::timeout(Duration::from_millis(200), messages.next()).await {
-                Ok(Some(Ok(message))) => match message.subject.parse() {
+            // Anything else, and the ordered consumer makes itself anew.
+            if let Ok(Some(Ok(message))) =
+                tokio::time::timeout(Duration::from_millis(200), messages.next()).await
+            {
+                match message.subject.parse() {
                     Ok(Subject::Completion(id) | Subject::Findings(id)) => *seen.entry(id).or_default() += 1,
                     other => panic!("not an answer: {other:?}"),
-                },
-                // The ordered consumer makes itself anew.
-                Ok(Some(Err(_)) | None) | Err(_) => {}
+                }
             }
             if seen.len() >= count && quiet_until.is_none() {
                 quiet_until = Some(Instant::now() + Duration::from_millis(500));
@@ -133,7 +140,11 @@ impl Orchestrator {
             if quiet_until.is_some_and(|until| Instant::now() > until) {
                 return seen;
             }
-            assert!(Instant::now() < until, "{} of {count} handoffs answered within {patience:?}", seen.len());
+            assert!(
+                Instant::now() < until,
+                "{} of {count} handoffs answered within {patience:?}",
+                seen.len()
+            );
         }
     }
 

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
+
 use std::{
     fs::File,
     io::Read,
@@ -20,7 +22,6 @@ pub struct Process {
 
 impl Process {
     /// Starts a program whose output goes to a file.
-    #[expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
     pub fn start(program: &Path, arguments: &[String], variables: &[(String, String)], log: &Path) -> Self {
         let log = File::options().create(true).append(true).open(log).expect("a log file");
         let child = Command::new(program)
@@ -94,8 +95,12 @@ pub struct Finished {
 }
 
 /// Runs a program to its end, with just these variables of ours.
-#[expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
-pub fn run<A: AsRef<str>>(program: &Path, folder: &Path, arguments: &[A], variables: &[(&str, &str)]) -> Finished {
+pub fn run<A: AsRef<str>>(
+    program: &Path,
+    folder: &Path,
+    arguments: &[A],
+    variables: &[(&str, &str)],
+) -> Finished {
     let mut child = Command::new(program)
         .args(arguments.iter().map(AsRef::as_ref))
         .envs(variables.iter().copied())

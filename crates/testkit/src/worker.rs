@@ -59,7 +59,8 @@ impl Worker {
     /// The value of one metric line, such as `pma_handoffs_in_flight{kind="chat"}`.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await;
-        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 

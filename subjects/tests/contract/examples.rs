@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use subjects::{
-    Act, Answer, Artifact, Chat, ChatMessage, ChatRole, Completion, Context, Continue, Encoding, ErrorCode, Evidence,
-    Failure, Finding, Findings, FindingsStatus, FinishReason, Handoff, HandoffId, Kind, MODEL_ID, Plan, Preference,
-    PreferenceApplied, PreferenceScope, Project, SCHEMA_VERSION, Schedule, SchedulePayloadType, Scope, ScopeId,
-    Severity, Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Timestamp, Trace, Usage, Verdict, Verify,
-    Work,
+    Act, Answer, Artifact, Chat, ChatMessage, ChatRole, Completion, Context, Continue, Encoding, ErrorCode,
+    Evidence, Failure, Finding, Findings, FindingsStatus, FinishReason, Handoff, HandoffId, Kind, MODEL_ID,
+    Plan, Preference, PreferenceApplied, PreferenceScope, Project, SCHEMA_VERSION, Schedule,
+    SchedulePayloadType, Scope, ScopeId, Severity, Status, Step, StepOutcome, Stop, TaskChange,
+    TaskChangeKind, Timestamp, Trace, Usage, Verdict, Verify, Work,
 };
 
 const ID: &str = "0193f2c0-5a00-7000-8000-00000000c0de";
@@ -63,7 +63,10 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
             "handoff-chat",
             handoff(Work::Chat(Chat {
                 model: MODEL_ID.into(),
-                messages: vec![ChatMessage { role: ChatRole::User, content: "What is left to do for the release? ☂".into() }],
+                messages: vec![ChatMessage {
+                    role: ChatRole::User,
+                    content: "What is left to do for the release? ☂".into(),
+                }],
                 stream: true,
                 temperature: Some(0.2),
                 max_tokens: std::num::NonZeroU32::new(1024),
@@ -99,7 +102,10 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
             handoff(Work::Verify(Verify {
                 task_id: scope_id("deploy-docs-2"),
                 acceptance_criteria: vec!["A push to main updates the site within ten minutes".into()],
-                artifacts: vec![Artifact { artifact_id: scope_id("artifact-5"), path: Some("logs/deploy.txt".into()) }],
+                artifacts: vec![Artifact {
+                    artifact_id: scope_id("artifact-5"),
+                    path: Some("logs/deploy.txt".into()),
+                }],
                 evidence: vec![Evidence { label: "deploy log".into(), content: "published in 212 s".into() }],
                 policy: Some(json!({ "strictness": "high" })),
             })),
@@ -117,14 +123,29 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         handoff_id: id(),
         kind: Kind::Chat,
         status: Status::Completed,
-        message: Some(ChatMessage { role: ChatRole::Assistant, content: "One task is open: deploy-docs-2.".into() }),
+        message: Some(ChatMessage {
+            role: ChatRole::Assistant,
+            content: "One task is open: deploy-docs-2.".into(),
+        }),
         finish_reason: FinishReason::Stop,
         tasks: vec![TaskChange { task_id: scope_id("deploy-docs-2"), change: TaskChangeKind::Created }],
-        usage: Usage { prompt_tokens: 812, completion_tokens: 34, model_calls: 2, tool_calls: 1, cost_usd: Some(0.0021) },
+        usage: Usage {
+            prompt_tokens: 812,
+            completion_tokens: 34,
+            model_calls: 2,
+            tool_calls: 1,
+            cost_usd: Some(0.0021),
+        },
         trace: trace(
             Stop::GoalMet,
             vec![
-                Step { index: 0, act: Act::Tool, name: "db.task.create".into(), outcome: StepOutcome::Ok, ms: 3 },
+                Step {
+                    index: 0,
+                    act: Act::Tool,
+                    name: "db.task.create".into(),
+                    outcome: StepOutcome::Ok,
+                    ms: 3,
+                },
                 Step { index: 1, act: Act::Model, name: "offline".into(), outcome: StepOutcome::Ok, ms: 11 },
             ],
         ),
@@ -209,8 +230,18 @@ pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
         ("version as text", chat, with(chat, "/schema_version", json!("1")), InvalidHandoff),
         ("no version", chat, without(chat, "schema_version"), InvalidHandoff),
         ("no id", chat, without(chat, "handoff_id"), InvalidHandoff),
-        ("nil id", chat, with(chat, "/handoff_id", json!("00000000-0000-0000-0000-000000000000")), InvalidHandoff),
-        ("malformed id", chat, with(chat, "/handoff_id", json!("{0193f2c05a0070008000000000000c0de}")), InvalidHandoff),
+        (
+            "nil id",
+            chat,
+            with(chat, "/handoff_id", json!("00000000-0000-0000-0000-000000000000")),
+            InvalidHandoff,
+        ),
+        (
+            "malformed id",
+            chat,
+            with(chat, "/handoff_id", json!("{0193f2c05a0070008000000000000c0de}")),
+            InvalidHandoff,
+        ),
         ("no time of issue", chat, without(chat, "issued_at"), InvalidHandoff),
         ("a time that is none", chat, with(chat, "/issued_at", json!("yesterday")), InvalidHandoff),
         ("no payload", chat, without(chat, "payload"), InvalidHandoff),
@@ -220,10 +251,25 @@ pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
         ("no messages", chat, with(chat, "/payload/messages", json!([])), InvalidHandoff),
         ("too hot", chat, with(chat, "/payload/temperature", json!(2.5)), InvalidHandoff),
         ("another model", chat, with(chat, "/payload/model", json!("gpt-oss")), NotForPma),
-        ("a model that only looks like it", chat, with(chat, "/payload/model", json!("cynodeai.pm ")), NotForPma),
-        ("a job spec", Kind::Schedule, with(Kind::Schedule, "/payload/payload_type", json!("job_spec")), NotForPma),
+        (
+            "a model that only looks like it",
+            chat,
+            with(chat, "/payload/model", json!("cynodeai.pm ")),
+            NotForPma,
+        ),
+        (
+            "a job spec",
+            Kind::Schedule,
+            with(Kind::Schedule, "/payload/payload_type", json!("job_spec")),
+            NotForPma,
+        ),
         ("an empty goal", Kind::Plan, with(Kind::Plan, "/payload/goal", json!(" ")), InvalidHandoff),
-        ("itself continued", Kind::Continue, with(Kind::Continue, "/payload/continues", json!(ID)), InvalidHandoff),
+        (
+            "itself continued",
+            Kind::Continue,
+            with(Kind::Continue, "/payload/continues", json!(ID)),
+            InvalidHandoff,
+        ),
     ]
 }
 

@@ -1,0 +1,51 @@
+# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+CARGO  ?= cargo
+PYTHON ?= python3
+DENY   := .tools/bin/cargo-deny
+DENY_VERSION := 0.20.2
+# A test that cannot go on should stop where it stands, and may say what it measured.
+IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A clippy::print_stdout -A clippy::print_stderr
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: run
+run: tools ## build everything and start a local stack: NATS, a project manager, a project analyst
+	@echo "building (the first time takes a few minutes) ..."
+	@$(CARGO) build --quiet --bins --workspace
+	@$(PYTHON) scripts/run_local.py
+
+.PHONY: test
+test: tools ## run every test this machine can run
+	@$(PYTHON) scripts/run_tests.py
+
+.PHONY: check
+check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --lib --bins --locked -- -D warnings
+	$(CARGO) clippy --workspace --tests --benches --locked -- -D warnings $(IN_TESTS)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
+	$(PYTHON) scripts/check_dependencies.py $(DENY)
+	$(PYTHON) scripts/check_guardrails.py
+
+.PHONY: bench
+bench: tools ## measure; writes target/bench/report.json and prints a table
+	$(CARGO) build --release --bins --workspace
+	$(CARGO) bench --bench worker
+
+.PHONY: contract
+contract: ## write schemas, AsyncAPI and golden vectors anew from the types
+	UPDATE_CONTRACT=1 $(CARGO) test --quiet -p subjects --test contract
+
+.PHONY: fmt
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+.PHONY: tools
+tools: ## get what the tests need besides Rust: nats-server
+	@$(PYTHON) scripts/get_nats_server.py --with-old
+
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (once, a few minutes) ..."
+	$(CARGO) install cargo-deny@$(DENY_VERSION) --locked --quiet --no-default-features --root .tools

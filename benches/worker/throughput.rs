@@ -1,0 +1,118 @@
+//! Handoffs per second of the whole worker, as a ratio to the bare loop.
+
+use std::time::{Duration, Instant};
+
+use async_nats::{
+    HeaderMap,
+    jetstream::{consumer::pull, stream},
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use subjects::{Encoding, Kind, Subject, headers, streams};
+use testkit::{Nats, Orchestrator, Worker, chat};
+
+use super::{
+    bare::{self, Confirm},
+    report::{Goal, Report},
+};
+
+const HANDOFFS: usize = 30_000;
+const IN_FLIGHT: usize = 256;
+const ROUNDS: usize = 5;
+/// About the size of an answer.
+const REPLY: usize = 640;
+
+pub(crate) async fn measure(report: &mut Report) {
+    println!("throughput: {HANDOFFS} handoffs of 1 KiB, {IN_FLIGHT} in flight, {ROUNDS} rounds");
+    let nats = Nats::start();
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let (mut plain, mut cheap, mut worker) = (Vec::new(), Vec::new(), Vec::new());
+    // One after the other within a round, so that a slow minute of the machine hits all alike.
+    for _ in 0..ROUNDS {
+        plain.push(bare_round(&nats, Confirm::DoubleAck).await);
+        cheap.push(bare_round(&nats, Confirm::Request).await);
+        worker.push(worker_round(&nats, &orchestrator).await);
+    }
+    let ratios = |base: &[f64]| worker.iter().zip(base).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>();
+    let (to_plain, to_cheap) = (ratios(&plain), ratios(&cheap));
+    report.add("bare loop, double_ack", "/s", plain, None);
+    report.add("bare loop, ack by request", "/s", cheap, None);
+    report.add("worker", "/s", worker, None);
+    report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.70)));
+    report.add("worker to bare loop, ack by request", "x", to_cheap, Some(Goal::AtLeast(0.70)));
+}
+
+fn body() -> Vec<u8> {
+    let text = "x".repeat(700);
+    chat(&text).encode(Encoding::Json).expect("a body")
+}
+
+/// Fills a queue with `HANDOFFS` messages on `subject`.
+pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usize) {
+    let jobs = (0..count).map(|_| {
+        let subject = subject.to_owned();
+        let handoff = chat(&"x".repeat(700));
+        let mut sent = HeaderMap::new();
+        sent.insert(headers::MSG_ID, handoff.id.to_string());
+        let body = handoff.encode(Encoding::Json).expect("a body");
+        async move {
+            let stored = orchestrator.jetstream.publish_with_headers(subject, sent, body.into()).await;
+            stored.expect("sent").await.expect("stored");
+        }
+    });
+    futures_util::stream::iter(jobs).buffer_unordered(500).collect::<Vec<()>>().await;
+}
+
+async fn bare_round(nats: &Nats, confirm: Confirm) -> f64 {
+    let orchestrator = Orchestrator::connect(nats).await;
+    let jetstream = &orchestrator.jetstream;
+    let queue = stream::Config {
+        name: "BENCH_IN".into(),
+        subjects: vec!["bench.in".into()],
+        retention: stream::RetentionPolicy::WorkQueue,
+        ..Default::default()
+    };
+    let queue = jetstream.create_stream(queue).await.expect("a queue");
+    let replies =
+        stream::Config { name: "BENCH_OUT".into(), subjects: vec!["bench.reply.*".into()], ..Default::default() };
+    jetstream.create_stream(replies).await.expect("a stream for replies");
+    let consumer = queue
+        .create_consumer(pull::Config {
+            durable_name: Some("bare".into()),
+            max_ack_pending: 100_000,
+            ..Default::default()
+        })
+        .await
+        .expect("a consumer");
+    fill(&orchestrator, "bench.in", HANDOFFS).await;
+    let reply = Bytes::from(vec![b'y'; REPLY]);
+    let rate = bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, confirm).await;
+    for name in ["BENCH_IN", "BENCH_OUT"] {
+        jetstream.delete_stream(name).await.expect("removed");
+    }
+    rate
+}
+
+/// From the first answer to the last acknowledgement, with the queue full before the worker starts.
+async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
+    // A first start makes the streams.
+    drop(Worker::manager(nats).start().await);
+    orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there").purge().await.expect("emptied");
+    assert_eq!(body().len() / 1024, 0, "about 1 KiB");
+    fill(orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS).await;
+    let worker = Worker::manager(nats).set("worker.concurrency.chat", IN_FLIGHT.to_string()).spawn();
+    let mut first = None;
+    loop {
+        let left = usize::try_from(orchestrator.queued().await).expect("a count");
+        let done = HANDOFFS - left;
+        match first {
+            None if done > 0 => first = Some((Instant::now(), done)),
+            Some((started, before)) if left == 0 => {
+                drop(worker);
+                return (HANDOFFS - before) as f64 / Instant::elapsed(&started).as_secs_f64();
+            }
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! One handoff in, one answer out.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use subjects::{
+    Answer, Encoding, ErrorCode, FindingsStatus, Kind, Plan, Role, Status, Stop, Work, headers, streams,
+};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually, handoff, schedule, verify};
+
+/// C5, C6, P14: a chat for `cynodeai.pm` comes back as a completion on the handoff's own subject.
+#[tokio::test]
+async fn a_chat_is_answered_and_leaves_the_queue() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("What is left to do?")).await;
+    let Answer::Completion(completion) = orchestrator.answered(Kind::Chat, id).await else {
+        panic!("a completion")
+    };
+    assert_eq!(completion.status, Status::Completed);
+    assert_eq!(completion.attempts, 1);
+    assert_eq!(completion.trace.stop, Stop::GoalMet);
+    assert_eq!(completion.trace.trace_id, id.trace_id());
+    let message = completion.message.expect("a message");
+    assert!(message.content.contains("What is left to do?"), "{}", message.content);
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+}
+
+/// P3: the other kinds of a manager are taken up as well, each from its own queue.
+#[tokio::test]
+async fn schedule_and_plan_are_answered() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let plan = handoff(Work::Plan(Plan {
+        goal: "Ship it".into(),
+        acceptance_criteria: vec![],
+        constraints: vec![],
+    }));
+    for handoff in [schedule("Check the links."), plan] {
+        let id = orchestrator.publish(&handoff).await;
+        let Answer::Completion(completion) = orchestrator.answered(handoff.kind(), id).await else {
+            panic!()
+        };
+        assert_eq!((completion.kind, completion.status), (handoff.kind(), Status::Completed));
+    }
+}
+
+/// An analyst that has seen nothing says so, instead of passing or failing what it cannot judge.
+#[tokio::test]
+async fn a_verification_without_eyes_asks_for_clarification() {
+    let nats = Nats::start();
+    let _worker = Worker::analyst(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&verify("deploy-docs-2")).await;
+    let Answer::Findings(findings) = orchestrator.answered(Kind::Verify, id).await else {
+        panic!("findings")
+    };
+    assert_eq!(findings.status, FindingsStatus::NeedsClarification);
+    assert_eq!(findings.task_id.map(|id| id.to_string()).as_deref(), Some("deploy-docs-2"));
+    assert_eq!(findings.error, None);
+}
+
+/// The answer comes in the encoding of the question, and `traceparent` runs through.
+#[tokio::test]
+async fn message_pack_is_answered_in_message_pack() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let question = chat("packed");
+    let mut sent = HeaderMap::new();
+    sent.insert(headers::CONTENT_TYPE, Encoding::MessagePack.content_type());
+    sent.insert("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    orchestrator.publish_raw(Kind::Chat, sent, question.encode(Encoding::MessagePack).unwrap()).await;
+    orchestrator.answered(Kind::Chat, question.id).await;
+    let stored = orchestrator.contents(streams::RUNS).await;
+    let content_type = stored[0].headers.get(headers::CONTENT_TYPE).unwrap().as_str();
+    assert_eq!(content_type, "application/msgpack");
+    assert!(
+        stored[0]
+            .headers
+            .get("traceparent")
+            .unwrap()
+            .as_str()
+            .starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-")
+    );
+    let answer = Answer::decode(Role::ProjectManager, Encoding::MessagePack, &stored[0].payload).unwrap();
+    assert_eq!(answer.handoff_id(), question.id);
+}
+
+/// `reply_to` asks for a copy beside the durable answer.
+#[tokio::test]
+async fn a_copy_goes_where_the_handoff_asks() {
+    use futures_util::StreamExt;
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut copies = orchestrator.client.subscribe("pma.reply.mine").await.unwrap();
+    orchestrator.client.flush().await.unwrap();
+    let mut question = chat("a copy, please");
+    question.reply_to = Some("pma.reply.mine".into());
+    let id = orchestrator.publish(&question).await;
+    let copy = tokio::time::timeout(Duration::from_secs(10), copies.next()).await.unwrap().unwrap();
+    let stored = orchestrator.contents(streams::RUNS).await;
+    assert_eq!(copy.payload, stored[0].payload);
+    assert_eq!(orchestrator.answered(Kind::Chat, id).await.handoff_id(), id);
+}
+
+/// The same id published twice is run once: by the server's own memory while it lasts, by a look at the answers
+/// when the producer gave the server no id to remember.
+#[tokio::test]
+async fn a_handoff_published_twice_runs_once() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let question = chat("twice");
+    orchestrator.publish(&question).await;
+    orchestrator.answered(Kind::Chat, question.id).await;
+    orchestrator.publish(&question).await;
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap()).await;
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"AlreadyAnswered\"}";
+    eventually("the copy to be known for one", async || worker.metric(settled).await.filter(|n| *n == 1.0))
+        .await;
+    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"Answered\"}";
+    assert_eq!(worker.metric(answered).await, Some(1.0));
+    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+}
+
+/// A copy that arrives while the first is still running waits for it.
+#[tokio::test]
+async fn a_copy_of_a_running_handoff_waits_for_it() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).thinking(Duration::from_millis(1500)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let question = chat("twice at once");
+    for _ in 0..2 {
+        orchestrator
+            .publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap())
+            .await;
+    }
+    orchestrator.answered(Kind::Chat, question.id).await;
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"Answered\"}";
+    assert_eq!(worker.metric(answered).await, Some(1.0));
+    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+}
+
+/// A deadline that passes during the work ends it, with an answer and a dead letter that can be replayed.
+#[tokio::test]
+async fn a_deadline_ends_the_work() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).thinking(Duration::from_secs(60)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut question = chat("quickly");
+    let soon = time::OffsetDateTime::now_utc() + Duration::from_secs(1);
+    question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
+    let id = orchestrator.publish(&question).await;
+    let answer = orchestrator.answered_within(Duration::from_secs(5), Kind::Chat, id).await;
+    assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
+}
