@@ -12,6 +12,7 @@ use async_nats::HeaderMap;
 use broker::{Broker, PublishError, SpillError};
 use bytes::Bytes;
 use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Stop, Timestamp};
+use time::OffsetDateTime;
 use tracing::error;
 
 use crate::{
@@ -41,7 +42,7 @@ pub(crate) struct Casualty<'a> {
     pub(crate) kind: Kind,
     pub(crate) sequence: u64,
     pub(crate) deliveries: u64,
-    pub(crate) published_at: Option<&'a Timestamp>,
+    pub(crate) published_at: OffsetDateTime,
     pub(crate) headers: Option<&'a HeaderMap>,
     pub(crate) body: &'a Bytes,
 }
@@ -63,7 +64,7 @@ impl Undertaker<'_> {
             message: why.message.clone(),
             sequence: casualty.sequence,
             deliveries: casualty.deliveries,
-            published_at: casualty.published_at.cloned().unwrap_or_else(Timestamp::epoch),
+            published_at: Timestamp::new(casualty.published_at).unwrap_or_else(|_| Timestamp::epoch()),
             instance: self.instance.to_string(),
             spilled: None,
             original: casualty.headers.cloned().unwrap_or_default(),
@@ -85,7 +86,7 @@ impl Undertaker<'_> {
 
     async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
         let jetstream = &self.broker.jetstream;
-        broker::publish_within(jetstream, &letter.subject(), &letter.headers(), body, None, STORE_WITHIN)
+        broker::publish_within(jetstream, &letter.subject(), || letter.headers(), body, None, STORE_WITHIN)
             .await?;
         Ok(())
     }
@@ -141,12 +142,11 @@ async fn give_up_stored(
     message: &async_nats::jetstream::message::StreamMessage,
     deliveries: u64,
 ) -> Result<(), Error> {
-    let published_at = Timestamp::new(message.time).ok();
     let casualty = Casualty {
         kind,
         sequence: message.sequence,
         deliveries,
-        published_at: published_at.as_ref(),
+        published_at: message.time,
         headers: Some(&message.headers),
         body: &message.payload,
     };

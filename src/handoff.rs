@@ -9,7 +9,7 @@ use subjects::{
 };
 use time::OffsetDateTime;
 use tokio::time::Instant;
-use tracing::{Instrument, debug, error, info_span, warn};
+use tracing::{Instrument, debug, debug_span, warn};
 
 use crate::{
     admission::{Admitted, Arrived, Policy, Refused},
@@ -19,10 +19,9 @@ use crate::{
     inference::Offline,
     intake::{Delivery, Settlement},
     reply::{self, Committed, Run},
-    telemetry::{KindLabel, Metrics, Outcome},
+    telemetry::{Metrics, OfKind, Outcome},
 };
 
-const TELL_EVERY: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// A copy of a handoff that runs here already waits for the first to end.
@@ -69,41 +68,35 @@ enum Error {
 /// Runs one delivery to its end.
 pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
     let kind = delivery.kind;
-    let label = KindLabel::of(kind);
+    let metrics = desk.metrics.of(kind);
     let started = Instant::now();
-    desk.metrics.in_flight.get_or_create(&label).inc();
-    let _leaving = Leaving(&desk.metrics, label);
-    let span = info_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
+    metrics.in_flight.inc();
+    let _leaving = Leaving(metrics);
+    let span = debug_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
     async {
-        // Boxed, since a future that is passed on by value is kept twice.
-        let mut deciding = Box::pin(desk.decide(&delivery));
-        let work = async {
-            tokio::select! {
-                biased;
-                verdict = &mut deciding => verdict,
-                // Only talks; the work goes on whether or not anyone hears it.
-                never = desk.tell_progress(&delivery, started) => match never {},
-            }
+        let verdict = tokio::select! {
+            biased;
+            verdict = desk.decide(&delivery) => verdict,
+            // In the same task as the work, so that it ends with it.
+            never = desk.keep(&delivery, started) => match never {},
         };
-        let verdict = delivery.held(&desk.broker.client, &desk.metrics, work).await;
-        drop(deciding);
         if let Err(error) = delivery.settle(&desk.broker.client, verdict.settlement).await {
-            desk.metrics.ack_failures.get_or_create(&label).inc();
+            metrics.ack_failures.inc();
             warn!(error = %Chain(&error), "Settlement not confirmed; the handoff comes back and is then settled.");
         }
-        desk.metrics.settled(kind, verdict.outcome);
-        desk.metrics.seconds.get_or_create(&label).observe(started.elapsed().as_secs_f64());
+        metrics.settled(verdict.outcome);
+        metrics.seconds.observe(started.elapsed().as_secs_f64());
     }
     .instrument(span)
     .await;
 }
 
 /// Counts a handoff out, also when its task is aborted.
-struct Leaving<'m>(&'m Metrics, KindLabel);
+struct Leaving<'m>(&'m OfKind);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.get_or_create(&self.1).dec();
+        self.0.in_flight.dec();
     }
 }
 
@@ -111,7 +104,7 @@ impl Desk {
     async fn decide(&self, delivery: &Delivery) -> Verdict {
         let decided = self.try_decide(delivery).await;
         decided.unwrap_or_else(|error| {
-            let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
+            let attempt = attempt(delivery);
             let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
             warn!(attempt, error = %Chain(&error), "Handoff could not be finished; handing back.");
             Verdict { settlement: Settlement::Again(delay), outcome: Outcome::Retried }
@@ -120,12 +113,7 @@ impl Desk {
 
     /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
     async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
-        let arrived = Arrived {
-            kind: delivery.kind,
-            subject: delivery.subject(),
-            headers: delivery.headers(),
-            body: delivery.body(),
-        };
+        let arrived = arrived(delivery);
         // Before the body is read: reading it may be what ended the others.
         if delivery.deliveries > u64::from(self.max_attempts) {
             return Box::pin(self.give_up_poisoned(delivery, &arrived)).await;
@@ -254,7 +242,7 @@ impl Desk {
             kind: delivery.kind,
             id: admitted.handoff.id,
             instance: &self.instance,
-            attempts: u32::try_from(delivery.deliveries).unwrap_or(u32::MAX),
+            attempts: attempt(delivery),
             trace_id: admitted.trace_id.clone(),
         }
     }
@@ -263,38 +251,36 @@ impl Desk {
         Undertaker { broker: &self.broker, instance: &self.instance, metrics: &self.metrics }
     }
 
-    /// Best effort, from time to time: whoever watches sees that it is still being worked on.
-    async fn tell_progress(&self, delivery: &Delivery, started: Instant) -> Infallible {
-        tokio::time::sleep(TELL_EVERY).await;
-        let arrived = Arrived {
-            kind: delivery.kind,
-            subject: delivery.subject(),
-            headers: delivery.headers(),
-            body: delivery.body(),
-        };
-        let Some(id) = self.policy.identity(&arrived).answer_to else { return std::future::pending().await };
+    /// Keeps the delivery ours for as long as it is polled, and lets whoever watches know that work goes on.
+    async fn keep(&self, delivery: &Delivery, started: Instant) -> Infallible {
+        let every = delivery.beat_every();
+        let mut due = started + every;
+        let mut told = None;
         loop {
-            let event = Event {
-                handoff_id: id,
-                kind: delivery.kind,
-                instance: self.instance.clone(),
-                attempt: u32::try_from(delivery.deliveries).unwrap_or(u32::MAX),
-                progress: Progress::Working,
-                elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            };
-            self.tell(id, &event).await;
-            tokio::time::sleep(TELL_EVERY).await;
+            tokio::time::sleep_until(due).await;
+            due = Instant::now() + every;
+            if let Err(error) = delivery.extend(&self.broker.client).await {
+                self.metrics.of(delivery.kind).heartbeat_failures.inc();
+                debug!(sequence = delivery.sequence, error = %Chain(&error), "Heartbeat not confirmed.");
+            }
+            let id = *told.get_or_insert_with(|| self.policy.identity(&arrived(delivery)).answer_to);
+            if let Some(id) = id {
+                self.tell(id, delivery, started).await;
+            }
         }
     }
 
-    async fn tell(&self, id: HandoffId, event: &Event) {
-        let body = match serde_json::to_vec(event) {
-            Ok(body) => body,
-            Err(error) => {
-                error!(%error, "An event could not be written.");
-                return;
-            }
+    /// Best effort: the answer does not depend on it.
+    async fn tell(&self, id: HandoffId, delivery: &Delivery, started: Instant) {
+        let event = Event {
+            handoff_id: id,
+            kind: delivery.kind,
+            instance: self.instance.clone(),
+            attempt: attempt(delivery),
+            progress: Progress::Working,
+            elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
+        let body = serde_json::to_vec(&event).unwrap_or_default();
         if let Err(error) = self.broker.client.publish(Subject::Event(id).to_string(), body.into()).await {
             debug!(error = %Chain(&error), "An event could not be sent.");
         }
@@ -314,12 +300,25 @@ fn may_be_a_copy(delivery: &Delivery, admitted: &Admitted) -> bool {
     delivery.deliveries > 1 || !admitted.deduplicated || age > HANDOFF_DUPLICATE_WINDOW - CLOCK_SLACK
 }
 
+fn arrived(delivery: &Delivery) -> Arrived<'_> {
+    Arrived {
+        kind: delivery.kind,
+        subject: delivery.subject(),
+        headers: delivery.headers(),
+        body: delivery.body(),
+    }
+}
+
+fn attempt(delivery: &Delivery) -> u32 {
+    u32::try_from(delivery.deliveries).unwrap_or(u32::MAX)
+}
+
 fn casualty(delivery: &Delivery) -> Casualty<'_> {
     Casualty {
         kind: delivery.kind,
         sequence: delivery.sequence,
         deliveries: delivery.deliveries,
-        published_at: delivery.published_at.as_ref(),
+        published_at: delivery.published_at,
         headers: delivery.headers(),
         body: delivery.body(),
     }

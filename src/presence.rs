@@ -10,7 +10,7 @@ use subjects::{InFlight, InstanceId, InstanceStatus, Kind, Role, Subject, Timest
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::telemetry::{Health, KindLabel, Metrics};
+use crate::telemetry::{Health, Metrics};
 
 /// The name all instances share; `cynodectl status` asks for it.
 pub(crate) const SERVICE: &str = "cynode-pma";
@@ -35,7 +35,7 @@ pub(crate) struct Error(#[source] async_nats::Error);
 
 impl Card {
     fn status(&self) -> InstanceStatus {
-        let running = |kind| self.metrics.in_flight.get_or_create(&KindLabel::of(kind)).get();
+        let running = |kind| self.metrics.of(kind).in_flight.get();
         InstanceStatus {
             instance: self.instance.clone(),
             role: self.role,

@@ -138,8 +138,8 @@ pub(crate) async fn commit(
     let body = Bytes::from(answer.encode(encoding)?);
     let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: 0 };
     let subject = answer.subject();
-    let headers = headers_of(answer, encoding);
-    match broker::publish_within(&broker.jetstream, &subject, &headers, &body, Some(&expect), COMMIT_WITHIN)
+    let headers = || headers_of(answer, encoding);
+    match broker::publish_within(&broker.jetstream, &subject, headers, &body, Some(&expect), COMMIT_WITHIN)
         .await
     {
         Ok(_) => Ok(Committed::Ours),

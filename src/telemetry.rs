@@ -7,4 +7,4 @@ mod metrics;
 
 pub(crate) use health::{Blocker, Health};
 pub(crate) use http::{Error as HttpError, Server};
-pub(crate) use metrics::{KindLabel, Metrics, Outcome};
+pub(crate) use metrics::{Metrics, OfKind, Outcome};

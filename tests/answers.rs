@@ -120,10 +120,10 @@ async fn a_handoff_published_twice_runs_once() {
     orchestrator.publish(&question).await;
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap()).await;
     eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
-    let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"AlreadyAnswered\"}";
+    let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"already_answered\"}";
     eventually("the copy to be known for one", async || worker.metric(settled).await.filter(|n| *n == 1.0))
         .await;
-    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"Answered\"}";
+    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
 }
@@ -142,7 +142,7 @@ async fn a_copy_of_a_running_handoff_waits_for_it() {
     }
     orchestrator.answered(Kind::Chat, question.id).await;
     eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
-    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"Answered\"}";
+    let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
 }

@@ -40,7 +40,10 @@ pub(crate) async fn drain(
             context.publish(subject, reply).await.expect("sent").await.expect("stored");
             match confirm {
                 Confirm::DoubleAck => {
-                    #[expect(clippy::disallowed_methods, reason = "this is what the worker is compared with")]
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "this is what the worker is compared with"
+                    )]
                     message.double_ack().await.expect("acknowledged");
                 }
                 Confirm::Request => {

@@ -40,7 +40,10 @@ pub(crate) async fn idle_cpu(report: &mut Report) {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
     let used = || {
-        let stat = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap()).unwrap().stat().unwrap();
+        let stat = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap())
+            .unwrap()
+            .stat()
+            .unwrap();
         (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
     };
     let before = used();
@@ -63,7 +66,8 @@ pub(crate) async fn memory_in_flight(report: &mut Report) {
         process.status().unwrap().vmrss.unwrap() as f64
     };
     let idle = resident();
-    let filling = fill(&orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS);
+    let subject = Subject::Handoff(Kind::Chat).to_string();
+    let filling = fill(&orchestrator, &subject, HANDOFFS);
     let watching = async {
         let (mut most, mut at_most) = (0.0_f64, 0.0_f64);
         loop {

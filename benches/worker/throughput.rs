@@ -33,18 +33,14 @@ pub(crate) async fn measure(report: &mut Report) {
         cheap.push(bare_round(&nats, Confirm::Request).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
-    let ratios = |base: &[f64]| worker.iter().zip(base).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>();
+    let ratios =
+        |base: &[f64]| worker.iter().zip(base).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>();
     let (to_plain, to_cheap) = (ratios(&plain), ratios(&cheap));
     report.add("bare loop, double_ack", "/s", plain, None);
     report.add("bare loop, ack by request", "/s", cheap, None);
     report.add("worker", "/s", worker, None);
     report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.70)));
     report.add("worker to bare loop, ack by request", "x", to_cheap, Some(Goal::AtLeast(0.70)));
-}
-
-fn body() -> Vec<u8> {
-    let text = "x".repeat(700);
-    chat(&text).encode(Encoding::Json).expect("a body")
 }
 
 /// Fills a queue with `HANDOFFS` messages on `subject`.
@@ -73,8 +69,11 @@ async fn bare_round(nats: &Nats, confirm: Confirm) -> f64 {
         ..Default::default()
     };
     let queue = jetstream.create_stream(queue).await.expect("a queue");
-    let replies =
-        stream::Config { name: "BENCH_OUT".into(), subjects: vec!["bench.reply.*".into()], ..Default::default() };
+    let replies = stream::Config {
+        name: "BENCH_OUT".into(),
+        subjects: vec!["bench.reply.*".into()],
+        ..Default::default()
+    };
     jetstream.create_stream(replies).await.expect("a stream for replies");
     let consumer = queue
         .create_consumer(pull::Config {
@@ -98,7 +97,6 @@ async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
     // A first start makes the streams.
     drop(Worker::manager(nats).start().await);
     orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there").purge().await.expect("emptied");
-    assert_eq!(body().len() / 1024, 0, "about 1 KiB");
     fill(orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS).await;
     let worker = Worker::manager(nats).set("worker.concurrency.chat", IN_FLIGHT.to_string()).spawn();
     let mut first = None;

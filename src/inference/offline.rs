@@ -27,6 +27,9 @@ impl Offline {
 /// The first words, on one line.
 fn excerpt(text: &str) -> String {
     const LONGEST: usize = 240;
+    // No more is looked at than could be shown, however long the text.
+    let cut = text.floor_char_boundary(4 * LONGEST);
+    let (text, was_cut) = (&text[..cut], cut < text.len());
     let mut out = String::with_capacity(LONGEST.min(text.len()));
     for word in text.split_whitespace() {
         if out.len() + word.len() >= LONGEST {
@@ -37,6 +40,9 @@ fn excerpt(text: &str) -> String {
             out.push(' ');
         }
         out.push_str(word);
+    }
+    if was_cut && !out.ends_with('…') {
+        out.push('…');
     }
     out
 }

@@ -1,5 +1,4 @@
 use std::{
-    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,12 +12,11 @@ use async_nats::{
 };
 use broker::{AckError, retry::Waits};
 use bytes::Bytes;
-use subjects::{Kind, Timestamp};
+use subjects::Kind;
+use time::OffsetDateTime;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-use tracing::debug;
 
 use super::Returner;
-use crate::telemetry::{KindLabel, Metrics};
 
 const ONE_ACK: Duration = Duration::from_secs(2);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -35,7 +33,7 @@ pub(crate) struct Delivery {
     pub(crate) sequence: u64,
     /// How often the server has delivered this message, this time included.
     pub(crate) deliveries: u64,
-    pub(crate) published_at: Option<Timestamp>,
+    pub(crate) published_at: OffsetDateTime,
     message: Message,
     /// `None` once settled.
     receipt: Option<Receipt>,
@@ -92,6 +90,19 @@ impl Receipt {
         broker::confirm(client, &self.ack, verb.into(), within).await
     }
 
+    /// Goes on until the server hears it or the message is no longer ours to settle.
+    async fn send_again(&self, client: &Client, verb: AckKind, mut error: AckError) -> Result<(), AckError> {
+        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, self.ack_wait);
+        while let Some(wait) = waits.next_wait() {
+            tokio::time::sleep(wait).await;
+            match self.send(client, verb, ONE_ACK).await {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(error)
+    }
+
     /// Gives a message back, unless its time has run out and it may be someone else's.
     pub(super) async fn give_back(&self, client: &Client) -> Result<(), AckError> {
         if self.is_fresh() { self.send(client, AckKind::Nak(None), ONE_ACK).await } else { Ok(()) }
@@ -114,7 +125,7 @@ impl Delivery {
         let message = jetstream::Message { message, context: terms.jetstream.clone() };
         let info = message.info().ok()?;
         let (sequence, deliveries) = (info.stream_sequence, u64::try_from(info.delivered).unwrap_or(1));
-        let published_at = Timestamp::new(info.published).ok();
+        let published_at = info.published;
         let message = message.message;
         let receipt = Receipt {
             ack: message.reply.clone()?,
@@ -146,38 +157,20 @@ impl Delivery {
         &self.message.payload
     }
 
-    /// Keeps the message ours while `work` runs: the heartbeat is polled in the same task and ends with it.
-    pub(crate) async fn held<T>(
-        &self,
-        client: &Client,
-        metrics: &Metrics,
-        work: impl Future<Output = T>,
-    ) -> T {
-        tokio::select! {
-            biased;
-            done = work => done,
-            never = self.beat(client, metrics) => match never {},
-        }
+    /// How often to [extend](Self::extend): two beats may be lost before the server gives the message to someone else.
+    pub(crate) fn beat_every(&self) -> Duration {
+        self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait / 3)
     }
 
-    async fn beat(&self, client: &Client, metrics: &Metrics) -> Infallible {
-        let Some(receipt) = &self.receipt else { return std::future::pending().await };
-        // Two beats may be lost before the server gives the message to someone else.
-        let every = receipt.ack_wait / 3;
-        let mut due = Instant::now() + every;
-        loop {
-            tokio::time::sleep_until(due).await;
-            due = Instant::now() + every;
-            // A confirmed beat proves the connection; what counts is when it was sent.
-            let sent = receipt.clock.now();
-            match receipt.send(client, AckKind::Progress, every).await {
-                Ok(()) => receipt.confirmed.store(sent, Ordering::Relaxed),
-                Err(error) => {
-                    metrics.heartbeat_failures.get_or_create(&KindLabel::of(self.kind)).inc();
-                    debug!(sequence = self.sequence, %error, "Heartbeat not confirmed.");
-                }
-            }
-        }
+    /// Tells the server that the message is still being worked on. To be called in the same task as the work, so that
+    /// a heartbeat cannot outlive what it stands for.
+    pub(crate) async fn extend(&self, client: &Client) -> Result<(), AckError> {
+        let Some(receipt) = &self.receipt else { return Ok(()) };
+        // A confirmed beat proves the connection; what counts is when it was sent.
+        let sent = receipt.clock.now();
+        receipt.send(client, AckKind::Progress, receipt.ack_wait / 3).await?;
+        receipt.confirmed.store(sent, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Ends the delivery. Waits until the server says so: an acknowledgement lost on the way means a redelivery.
@@ -188,14 +181,10 @@ impl Delivery {
             Settlement::Done => AckKind::Ack,
             Settlement::Again(delay) => AckKind::Nak(Some(delay)),
         };
-        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, receipt.ack_wait);
-        loop {
-            let error = match receipt.send(client, verb, ONE_ACK).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            let Some(wait) = waits.next_wait() else { return Err(error) };
-            tokio::time::sleep(wait).await;
+        match receipt.send(client, verb, ONE_ACK).await {
+            Ok(()) => Ok(()),
+            // Seldom, so it should not make every settlement larger.
+            Err(error) => Box::pin(receipt.send_again(client, verb, error)).await,
         }
     }
 }

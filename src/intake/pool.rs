@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use subjects::{Kind, streams};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -18,10 +18,12 @@ use super::{
     pull::{Arrival, Puller},
     returner::Returner,
 };
-use crate::telemetry::{Blocker, Health, KindLabel, Metrics};
+use crate::telemetry::{Blocker, Health, Metrics};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long a nearly full pool waits for more free slots before it asks.
+const LINGER: Duration = Duration::from_millis(1);
 /// The longest that a drained subscription may take to tell its end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
@@ -37,7 +39,9 @@ pub(crate) struct Pool {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     pauses: Waits,
-    paused_until: Option<Instant>,
+    failing: bool,
+    /// When the next request may be made; `None` while one is open.
+    ask_after: Option<Instant>,
     turns: JoinSet<()>,
 }
 
@@ -62,7 +66,8 @@ impl Pool {
             health,
             metrics,
             pauses: Waits::forever(FIRST_PAUSE, LONGEST_PAUSE),
-            paused_until: None,
+            failing: false,
+            ask_after: None,
             turns: JoinSet::new(),
         }
     }
@@ -110,6 +115,9 @@ impl Pool {
         self.connections.mark_unchanged();
         loop {
             let asking = !puller.has_asked();
+            let ask_after = asking.then(|| {
+                *self.ask_after.get_or_insert_with(|| Instant::now() + linger(&self.slots, self.size))
+            });
             let lost_at = puller.lost_at();
             tokio::select! {
                 biased;
@@ -118,25 +126,46 @@ impl Pool {
                 // Cancel-safe: the change stays unseen until it is taken. An error means the client is gone.
                 Ok(()) = self.connections.changed() => self.on_reconnect(puller, work).await,
                 // Cancel-safe: a finished task stays in the set until it is taken.
-                Some(joined) = self.turns.join_next(), if !self.turns.is_empty() => on_joined(joined),
+                Some(joined) = self.turns.join_next(), if !self.turns.is_empty() => self.on_joined(joined),
                 // Cancel-safe: a message not yet yielded stays in the subscription.
-                arrival = puller.next() => match arrival {
-                    Arrival::Closed => self.on_closed(puller, work).await,
-                    other => self.on_arrival(other, work),
-                },
+                arrival = puller.next() => self.on_arrivals(arrival, puller, work).await,
                 // Cancel-safe: sleeping only.
                 () = at(lost_at), if lost_at.is_some() => {
                     puller.forget();
                     self.on_failure("a pull request was not answered");
                 }
-                // Cancel-safe: a permit not taken stays with the semaphore.
-                slots = free_slots(&self.slots, self.paused_until), if asking => {
-                    self.paused_until = None;
-                    if let Some(slots) = slots && let Err(error) = puller.ask(slots).await {
-                        self.on_failure(&Chain(&error).to_string());
+                // Cancel-safe: sleeping until an instant that stays the same, and a permit not taken stays with the
+                // semaphore.
+                slots = free_slots(&self.slots, ask_after), if asking => {
+                    self.ask_after = None;
+                    if let Some(slots) = slots {
+                        self.ask(puller, slots).await;
                     }
                 }
             }
+        }
+    }
+
+    async fn ask(&mut self, puller: &mut Puller, slots: OwnedSemaphorePermit) {
+        self.metrics.of(self.kind).pulls.inc();
+        if let Err(error) = puller.ask(slots).await {
+            self.on_failure(&Chain(&error).to_string());
+        }
+    }
+
+    /// Takes one arrival and all that came with it: going around the loop for each would cost more than the message.
+    async fn on_arrivals<W, F>(&mut self, first: Arrival, puller: &mut Puller, work: &W)
+    where
+        W: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut next = Some(first);
+        while let Some(arrival) = next {
+            if let Arrival::Closed = arrival {
+                return self.on_closed(puller, work).await;
+            }
+            self.on_arrival(arrival, work);
+            next = puller.next().now_or_never();
         }
     }
 
@@ -151,7 +180,8 @@ impl Pool {
                 match Delivery::accept(&self.terms, message, slot) {
                     Some(delivery) => {
                         self.count(&delivery);
-                        self.turns.spawn(work(delivery));
+                        // Boxed before it is handed on: each step of a spawn would copy it whole.
+                        self.turns.spawn(Box::pin(work(delivery)));
                     }
                     None => {
                         warn!(kind = %self.kind, "A message without an acknowledgement subject was passed over.");
@@ -167,10 +197,10 @@ impl Pool {
     }
 
     fn count(&self, delivery: &Delivery) {
-        let label = KindLabel::of(self.kind);
-        self.metrics.received.get_or_create(&label).inc();
+        let metrics = self.metrics.of(self.kind);
+        metrics.received.inc();
         if delivery.deliveries > 1 {
-            self.metrics.redelivered.get_or_create(&label).inc();
+            metrics.redelivered.inc();
         }
     }
 
@@ -206,18 +236,20 @@ impl Pool {
     }
 
     fn on_success(&mut self) {
-        if self.paused_until.take().is_some() {
+        if self.failing {
+            self.failing = false;
             self.pauses.reset();
+            self.health.clear(Blocker::Pull(self.kind));
         }
-        self.health.clear(Blocker::Pull(self.kind));
     }
 
     fn on_failure(&mut self, why: &str) {
-        self.metrics.pull_errors.get_or_create(&KindLabel::of(self.kind)).inc();
+        self.metrics.of(self.kind).pull_errors.inc();
         self.health.block(Blocker::Pull(self.kind), format!("cannot pull {} handoffs: {why}", self.kind));
         let pause = self.pauses.next_wait().unwrap_or(LONGEST_PAUSE);
         warn!(kind = %self.kind, why, pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX), "Pull failed; asking again.");
-        self.paused_until = Some(Instant::now() + pause);
+        self.failing = true;
+        self.ask_after = Some(Instant::now() + pause);
     }
 
     /// No more pulls. What is on its way to us is read and handed back, not lost until its time runs out.
@@ -237,11 +269,23 @@ impl Pool {
         }
     }
 
+    /// Takes one finished task and all that finished with it.
+    fn on_joined(&mut self, joined: Result<(), JoinError>) {
+        let mut next = Some(joined);
+        while let Some(joined) = next {
+            if let Err(panic) = joined {
+                // Its delivery was dropped unsettled, so it is already on its way back.
+                error!(error = %panic, "A handoff's task panicked.");
+            }
+            next = self.turns.try_join_next();
+        }
+    }
+
     async fn finish(&mut self, grace: Duration, hurry: &CancellationToken) {
         let until = Instant::now() + grace;
         let finished = async {
             while let Some(joined) = self.turns.join_next().await {
-                on_joined(joined);
+                self.on_joined(joined);
             }
         };
         tokio::select! {
@@ -258,13 +302,6 @@ impl Pool {
     }
 }
 
-fn on_joined(joined: Result<(), tokio::task::JoinError>) {
-    if let Err(panic) = joined {
-        // Its delivery was dropped unsettled, so it is already on its way back.
-        error!(error = %panic, "A handoff's task panicked.");
-    }
-}
-
 async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
@@ -272,11 +309,15 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// Waits for a pause to be over and for at least one free slot, then takes all that are free.
-async fn free_slots(slots: &Arc<Semaphore>, paused_until: Option<Instant>) -> Option<OwnedSemaphorePermit> {
-    if let Some(until) = paused_until {
-        sleep_until(until).await;
-    }
+/// How long to wait before asking. When the pool is nearly full it lingers a moment: at full load slots come free one
+/// by one, and a pull request for each would cost the server more than the messages do.
+fn linger(slots: &Semaphore, size: usize) -> Duration {
+    if slots.available_permits() < size / 4 { LINGER } else { Duration::ZERO }
+}
+
+/// Waits until it is time to ask and at least one slot is free, then takes all that are free.
+async fn free_slots(slots: &Arc<Semaphore>, ask_after: Option<Instant>) -> Option<OwnedSemaphorePermit> {
+    at(ask_after).await;
     let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
     let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
     if more > 0

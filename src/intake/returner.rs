@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tracing::warn;
 
 use super::delivery::Receipt;
-use crate::telemetry::{KindLabel, Metrics};
+use crate::telemetry::Metrics;
 
 /// How many messages are handed back at once.
 const AT_ONCE: usize = 256;
@@ -41,7 +41,7 @@ async fn hand_back(
         }
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
-            metrics.returned.get_or_create(&KindLabel::of(kind)).inc();
+            metrics.of(kind).returned.inc();
             if let Err(error) = receipt.give_back(&client).await {
                 warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");
             }

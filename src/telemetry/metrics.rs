@@ -15,18 +15,18 @@ use prometheus_client::{
 use subjects::{ErrorCode, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct KindLabel {
+struct KindLabel {
     kind: Name,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct SettledLabels {
+struct SettledLabels {
     kind: Name,
-    outcome: Outcome,
+    outcome: Name,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct CodeLabels {
+struct CodeLabels {
     kind: Name,
     code: Name,
 }
@@ -42,7 +42,7 @@ impl EncodeLabelValue for Name {
 }
 
 /// How a delivery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     /// Its answer is ours and stored.
     Answered,
@@ -58,9 +58,40 @@ pub(crate) enum Outcome {
     Fenced,
 }
 
-impl KindLabel {
-    pub(crate) fn of(kind: Kind) -> Self {
-        Self { kind: Name(kind.as_str()) }
+impl Outcome {
+    const ALL: [Self; 6] =
+        [Self::Answered, Self::AlreadyAnswered, Self::Refused, Self::GivenUp, Self::Retried, Self::Fenced];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::AlreadyAnswered => "already_answered",
+            Self::Refused => "refused",
+            Self::GivenUp => "given_up",
+            Self::Retried => "retried",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
+/// The metrics of one kind, looked up once: a lookup by label for each handoff would be felt.
+#[derive(Debug)]
+pub(crate) struct OfKind {
+    pub(crate) received: Counter,
+    pub(crate) redelivered: Counter,
+    pub(crate) in_flight: Gauge,
+    pub(crate) seconds: Histogram,
+    pub(crate) returned: Counter,
+    pub(crate) heartbeat_failures: Counter,
+    pub(crate) ack_failures: Counter,
+    pub(crate) pulls: Counter,
+    pub(crate) pull_errors: Counter,
+    settled: [Counter; Outcome::ALL.len()],
+}
+
+impl OfKind {
+    pub(crate) fn settled(&self, outcome: Outcome) {
+        self.settled[outcome as usize].inc();
     }
 }
 
@@ -68,17 +99,9 @@ impl KindLabel {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    pub(crate) received: Family<KindLabel, Counter>,
-    pub(crate) redelivered: Family<KindLabel, Counter>,
-    pub(crate) in_flight: Family<KindLabel, Gauge>,
-    settled: Family<SettledLabels, Counter>,
+    kinds: [OfKind; Kind::ALL.len()],
     refused: Family<CodeLabels, Counter>,
     dead_letters: Family<CodeLabels, Counter>,
-    pub(crate) seconds: Family<KindLabel, Histogram>,
-    pub(crate) returned: Family<KindLabel, Counter>,
-    pub(crate) heartbeat_failures: Family<KindLabel, Counter>,
-    pub(crate) ack_failures: Family<KindLabel, Counter>,
-    pub(crate) pull_errors: Family<KindLabel, Counter>,
     pub(crate) moved: Counter,
     pub(crate) swept: Counter,
     pub(crate) cancels: Counter,
@@ -88,69 +111,30 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let seconds: Family<KindLabel, Histogram> =
-            Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 11)));
-        let mut metrics = Self {
-            registry: Registry::with_prefix("pma"),
-            received: Family::default(),
-            redelivered: Family::default(),
-            in_flight: Family::default(),
-            settled: Family::default(),
+        let mut registry = Registry::with_prefix("pma");
+        let kinds = register_kinds(&mut registry);
+        let metrics = Self {
+            kinds,
             refused: Family::default(),
             dead_letters: Family::default(),
-            seconds,
-            returned: Family::default(),
-            heartbeat_failures: Family::default(),
-            ack_failures: Family::default(),
-            pull_errors: Family::default(),
             moved: Counter::default(),
             swept: Counter::default(),
             cancels: Counter::default(),
             drift: Gauge::default(),
             ready: Gauge::default(),
+            registry,
         };
-        metrics.register();
-        metrics
+        metrics.registered()
     }
 
-    fn register(&mut self) {
+    fn registered(mut self) -> Self {
         let it = &mut self.registry;
-        it.register("handoffs_received", "Deliveries taken from the queue", self.received.clone());
-        it.register(
-            "handoffs_redelivered",
-            "Deliveries that were not the first of their handoff",
-            self.redelivered.clone(),
-        );
-        it.register("handoffs_in_flight", "Handoffs being worked on", self.in_flight.clone());
-        it.register("handoffs_settled", "Deliveries by how they ended", self.settled.clone());
         it.register(
             "handoffs_refused",
             "Handoffs that were not acceptable, by error code",
             self.refused.clone(),
         );
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
-        it.register_with_unit(
-            "handoff_duration",
-            "From delivery to settlement",
-            Unit::Seconds,
-            self.seconds.clone(),
-        );
-        it.register(
-            "handoffs_returned",
-            "Deliveries dropped unsettled and handed back",
-            self.returned.clone(),
-        );
-        it.register(
-            "heartbeat_failures",
-            "In-progress signals that were not confirmed",
-            self.heartbeat_failures.clone(),
-        );
-        it.register(
-            "ack_failures",
-            "Settlements that were not confirmed; the handoff comes back",
-            self.ack_failures.clone(),
-        );
-        it.register("pull_errors", "Pull requests that failed", self.pull_errors.clone());
         it.register(
             "dead_moved",
             "Handoffs moved to the dead letters on the server's word",
@@ -164,10 +148,11 @@ impl Metrics {
             self.drift.clone(),
         );
         it.register("ready", "1 when the instance takes handoffs", self.ready.clone());
+        self
     }
 
-    pub(crate) fn settled(&self, kind: Kind, outcome: Outcome) {
-        self.settled.get_or_create(&SettledLabels { kind: Name(kind.as_str()), outcome }).inc();
+    pub(crate) fn of(&self, kind: Kind) -> &OfKind {
+        &self.kinds[kind as usize]
     }
 
     pub(crate) fn refused(&self, kind: Kind, code: ErrorCode) {
@@ -188,4 +173,49 @@ impl Metrics {
         text::encode(&mut out, &self.registry)?;
         Ok(out)
     }
+}
+
+fn register_kinds(registry: &mut Registry) -> [OfKind; Kind::ALL.len()] {
+    let mut counter = |name: &str, help: &str| {
+        let family: Family<KindLabel, Counter> = Family::default();
+        registry.register(name, help, family.clone());
+        move |kind: Kind| family.get_or_create_owned(&KindLabel { kind: Name(kind.as_str()) })
+    };
+    let received = counter("handoffs_received", "Deliveries taken from the queue");
+    let redelivered = counter("handoffs_redelivered", "Deliveries that were not the first of their handoff");
+    let returned = counter("handoffs_returned", "Deliveries dropped unsettled and handed back");
+    let heartbeat_failures = counter("heartbeat_failures", "In-progress signals that were not confirmed");
+    let ack_failures = counter("ack_failures", "Settlements that were not confirmed; the handoff comes back");
+    let pulls = counter("pulls", "Pull requests made");
+    let pull_errors = counter("pull_errors", "Pull requests that failed");
+    let in_flight: Family<KindLabel, Gauge> = Family::default();
+    registry.register("handoffs_in_flight", "Handoffs being worked on", in_flight.clone());
+    let seconds: Family<KindLabel, Histogram> =
+        Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 11)));
+    registry.register_with_unit(
+        "handoff_duration",
+        "From delivery to settlement",
+        Unit::Seconds,
+        seconds.clone(),
+    );
+    let settled: Family<SettledLabels, Counter> = Family::default();
+    registry.register("handoffs_settled", "Deliveries by how they ended", settled.clone());
+    Kind::ALL.map(|kind| {
+        let label = KindLabel { kind: Name(kind.as_str()) };
+        OfKind {
+            received: received(kind),
+            redelivered: redelivered(kind),
+            in_flight: in_flight.get_or_create_owned(&label),
+            seconds: seconds.get_or_create_owned(&label),
+            returned: returned(kind),
+            heartbeat_failures: heartbeat_failures(kind),
+            ack_failures: ack_failures(kind),
+            pulls: pulls(kind),
+            pull_errors: pull_errors(kind),
+            settled: Outcome::ALL.map(|outcome| {
+                let labels = SettledLabels { kind: Name(kind.as_str()), outcome: Name(outcome.as_str()) };
+                settled.get_or_create_owned(&labels)
+            }),
+        }
+    })
 }

@@ -2,6 +2,7 @@ use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// Names one handoff for ever. Written as a lowercase hyphenated UUID, so that it is one subject token.
@@ -14,6 +15,15 @@ impl HandoffId {
     /// A fresh id that sorts by time of issue.
     pub fn now() -> Self {
         Self(Uuid::now_v7())
+    }
+
+    /// The id under which dead letter `number` of this handoff goes out again. Replaying the same letter twice
+    /// gives the same id, so it is run once.
+    pub fn replayed(self, number: u64) -> Self {
+        let digest = Sha256::digest(format!("replay\n{self}\n{number}"));
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
     /// The id as a 128-bit trace id, for a handoff that came without one of its own.

@@ -62,8 +62,15 @@ fn inspect(encoding: Encoding, body: &[u8]) -> (Glimpse, Result<(), ShapeError>)
     let walker = Walker::default();
     let walked = match encoding {
         Encoding::Json => {
-            let mut json = serde_json::Deserializer::from_slice(body);
-            walker.root().deserialize(&mut json).and_then(|()| json.end()).map_err(|error| error.to_string())
+            // Checked once as a whole, so that no string needs to be checked by itself.
+            std::str::from_utf8(body).map_err(|error| error.to_string()).and_then(|text| {
+                let mut json = serde_json::Deserializer::from_str(text);
+                walker
+                    .root()
+                    .deserialize(&mut json)
+                    .and_then(|()| json.end())
+                    .map_err(|error| error.to_string())
+            })
         }
         Encoding::MessagePack => {
             let mut rest = body;
@@ -181,7 +188,7 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let entry = self.deeper()?;
-        let mut seen: HashSet<Cow<'de, str>> = HashSet::new();
+        let mut seen = Seen::default();
         while let Some(key) = entries.next_key_seed(Key)? {
             let field = match &*key {
                 "handoff_id" if self.depth == 0 => Field::HandoffId,
@@ -189,11 +196,35 @@ impl<'de> Visitor<'de> for Value<'_> {
                 "issued_at" if self.depth == 0 => Field::IssuedAt,
                 _ => Field::Other,
             };
-            if seen.contains(&key) {
+            if let Err(key) = seen.insert(key) {
                 return Err(self.walker.fail(ShapeError::DuplicateKey(key.chars().take(64).collect())));
             }
-            seen.insert(key);
             entries.next_value_seed(Value { field, ..entry })?;
+        }
+        Ok(())
+    }
+}
+
+/// The keys of one object. Few are compared one by one, which is faster than hashing; many are hashed, since comparing
+/// them would let a body of a megabyte keep us busy for minutes.
+#[derive(Default)]
+struct Seen<'de> {
+    few: Vec<Cow<'de, str>>,
+    many: HashSet<Cow<'de, str>>,
+}
+
+impl<'de> Seen<'de> {
+    const FEW: usize = 16;
+
+    /// Gives the key back if it was there already.
+    fn insert(&mut self, key: Cow<'de, str>) -> Result<(), Cow<'de, str>> {
+        if self.few.contains(&key) || (!self.many.is_empty() && self.many.contains(&key)) {
+            return Err(key);
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push(key);
+        } else {
+            self.many.insert(key);
         }
         Ok(())
     }
@@ -265,6 +296,16 @@ mod tests {
         assert_eq!(json(r#"{"a":{"b":1,"b":2}}"#).1, Err(ShapeError::DuplicateKey("b".into())));
         let pack = [0x82, 0xa1, b'b', 0x01, 0xa1, b'b', 0x02];
         assert_eq!(inspect(Encoding::MessagePack, &pack).1, Err(ShapeError::DuplicateKey("b".into())));
+    }
+
+    #[test]
+    fn a_key_is_found_again_among_many() {
+        let keys: Vec<String> = (0..1_000).map(|n| format!("\"k{n}\":0")).collect();
+        assert_eq!(json(&format!("{{{}}}", keys.join(","))).1, Ok(()));
+        for again in [0, 15, 16, 999] {
+            let found = json(&format!("{{{},\"k{again}\":0}}", keys.join(","))).1;
+            assert_eq!(found, Err(ShapeError::DuplicateKey(format!("k{again}"))));
+        }
     }
 
     #[test]

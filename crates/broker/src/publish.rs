@@ -6,13 +6,10 @@ use async_nats::{
 };
 use bytes::Bytes;
 use subjects::{Pattern, Subject, headers};
-use tokio::time::timeout;
 use tracing::debug;
 
 use crate::{Chain, retry::Waits};
 
-/// The longest one try may take. Only an answer of the server counts; a publish that is merely queued does not.
-const ONE_TRY: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
@@ -35,8 +32,6 @@ pub enum PublishError {
     Full,
     #[error("the outcome of the publish was not heard")]
     Unheard(#[source] jetstream::context::PublishError),
-    #[error("publish timed out")]
-    TimedOut,
     #[error("the server refused the publish")]
     Refused(#[source] jetstream::context::PublishError),
 }
@@ -44,7 +39,7 @@ pub enum PublishError {
 impl PublishError {
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unheard(_) | Self::TimedOut => true,
+            Self::Unheard(_) => true,
             Self::Conflict { .. } | Self::TooLarge | Self::Full | Self::Refused(_) => false,
         }
     }
@@ -63,36 +58,52 @@ pub async fn publish(
         headers.insert(headers::EXPECTED_SUBJECT, over.to_string());
     }
     let message = PublishMessage::build().headers(headers).payload(body);
-    let published = async { jetstream.send_publish(subject.to_string(), message).await?.await };
-    match timeout(ONE_TRY, published).await {
-        Ok(result) => result.map_err(classify),
-        Err(_) => Err(PublishError::TimedOut),
-    }
+    // The client bounds both the sending and the wait for the server's word.
+    let acknowledged = jetstream.send_publish(subject.to_string(), message).await.map_err(classify)?;
+    acknowledged.await.map_err(classify)
 }
 
-/// Publishes, and again while the outcome is unknown, for at most `within`.
+/// Publishes, and again while the outcome is unknown, for at most `within`. Headers are made for each try, since a try
+/// consumes them and most need only one.
 pub async fn publish_within(
     jetstream: &jetstream::Context,
     subject: &Subject,
-    headers: &HeaderMap,
+    headers: impl Fn() -> HeaderMap,
     body: &Bytes,
     expect: Option<&Expect>,
     within: Duration,
 ) -> Result<PublishAck, PublishError> {
+    match publish(jetstream, subject, headers(), body.clone(), expect).await {
+        // Seldom, so it should not make every publish larger.
+        Err(error) if error.may_pass() => {
+            Box::pin(publish_again(jetstream, subject, headers, body, expect, within, error)).await
+        }
+        other => other,
+    }
+}
+
+async fn publish_again(
+    jetstream: &jetstream::Context,
+    subject: &Subject,
+    headers: impl Fn() -> HeaderMap,
+    body: &Bytes,
+    expect: Option<&Expect>,
+    within: Duration,
+    mut error: PublishError,
+) -> Result<PublishAck, PublishError> {
     let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, within);
-    let mut unheard_before = false;
-    loop {
-        let error = match publish(jetstream, subject, headers.clone(), body.clone(), expect).await {
-            Ok(ack) => return Ok(ack),
-            Err(PublishError::Conflict { .. }) => return Err(PublishError::Conflict { unheard_before }),
-            Err(error) if !error.may_pass() => return Err(error),
-            Err(error) => error,
-        };
-        unheard_before = true;
-        let Some(wait) = waits.next_wait() else { return Err(error) };
+    while let Some(wait) = waits.next_wait() {
         debug!(%subject, error = %Chain(&error), "Publish not confirmed; trying again.");
         tokio::time::sleep(wait).await;
+        error = match publish(jetstream, subject, headers(), body.clone(), expect).await {
+            Err(PublishError::Conflict { .. }) => {
+                return Err(PublishError::Conflict { unheard_before: true });
+            }
+            Err(again) if again.may_pass() => again,
+            other => return other,
+        };
     }
+    Err(error)
 }
 
 fn classify(error: jetstream::context::PublishError) -> PublishError {

@@ -1,0 +1,100 @@
+use async_nats::HeaderMap;
+use subjects::{
+    Answer, CodecError, Completion, Encoding, Findings, FindingsStatus, Role, Status, Subject, Verdict,
+    headers,
+};
+
+use crate::{error::Exit, print};
+
+/// Reads an answer as it was stored or heard.
+pub(crate) fn read(
+    subject: &str,
+    headers: Option<&HeaderMap>,
+    body: &[u8],
+) -> Option<Result<Answer, CodecError>> {
+    let role = match subject.parse() {
+        Ok(Subject::Completion(_)) => Role::ProjectManager,
+        Ok(Subject::Findings(_)) => Role::ProjectAnalyst,
+        _ => return None,
+    };
+    let encoding = Encoding::from_content_type(headers::get_any_case(headers, headers::CONTENT_TYPE)).ok()?;
+    Some(Answer::decode(role, encoding, body))
+}
+
+/// What a script should make of an answer.
+pub(crate) fn exit(answer: &Answer) -> Exit {
+    match answer {
+        Answer::Completion(completion) => match completion.status {
+            Status::Completed => Exit::Done,
+            Status::NeedsClarification => Exit::NeedsClarification,
+            Status::Failed | Status::Cancelled => Exit::Failed,
+        },
+        Answer::Findings(findings) => match (findings.status, &findings.error) {
+            (_, Some(_)) | (FindingsStatus::Fail, None) => Exit::Failed,
+            (FindingsStatus::Pass, None) => Exit::Done,
+            (FindingsStatus::NeedsClarification, None) => Exit::NeedsClarification,
+        },
+    }
+}
+
+/// Prints an answer: the words to standard output, the circumstances to standard error.
+pub(crate) fn show(answer: &Answer, json: bool) {
+    match (json, answer) {
+        (true, Answer::Completion(completion)) => print::json(completion),
+        (true, Answer::Findings(findings)) => print::json(findings),
+        (false, Answer::Completion(completion)) => show_completion(completion),
+        (false, Answer::Findings(findings)) => show_findings(findings),
+    }
+}
+
+fn show_completion(completion: &Completion) {
+    if let Some(message) = &completion.message {
+        print::line(&print::safe(&message.content));
+    }
+    for task in &completion.tasks {
+        print::line(&format!("task {} {}", task.task_id, word(&task.change)));
+    }
+    if let Some(error) = &completion.error {
+        print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
+    }
+    let usage = &completion.usage;
+    print::note(&format!(
+        "— {} · attempt {} · {} · {} model calls, {} tool calls",
+        word(&completion.status),
+        completion.attempts,
+        completion.instance,
+        usage.model_calls,
+        usage.tool_calls,
+    ));
+}
+
+fn show_findings(findings: &Findings) {
+    let task = findings.task_id.as_ref().map_or("?", |task| task.as_str());
+    print::line(&format!("{}: {}", task, word(&findings.status)));
+    for finding in &findings.findings {
+        let mark = match finding.verdict {
+            Verdict::Met => "met    ",
+            Verdict::NotMet => "NOT MET",
+            Verdict::Unclear => "unclear",
+        };
+        print::line(&format!("  {mark}  {}", print::safe(&finding.criterion)));
+        for detail in [&finding.evidence, &finding.location].into_iter().flatten() {
+            print::line(&format!("           {}", print::safe(detail)));
+        }
+    }
+    for action in &findings.recommended_actions {
+        print::line(&format!("  → {}", print::safe(action)));
+    }
+    if let Some(error) = &findings.error {
+        print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
+    }
+    print::note(&format!("— attempt {} · {}", findings.attempts, findings.instance));
+}
+
+/// A word of the contract, as it is written there.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word.replace('_', " "),
+        Ok(_) | Err(_) => "?".to_owned(),
+    }
+}

@@ -1,0 +1,69 @@
+use std::time::Duration;
+
+use broker::Broker;
+use subjects::{Answer, CancelReply, CancelState, Kind, Subject, streams};
+
+use crate::{
+    answer, cli,
+    error::{Error, Exit},
+    print,
+};
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Asks, then looks whether the handoff ended.
+pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> Result<Exit, Error> {
+    let id = command.handoff;
+    if let Some(answer) = stored(broker, id).await? {
+        print::note("it has its answer already; nothing to cancel:");
+        answer::show(&answer, json);
+        return Ok(Exit::Failed);
+    }
+    let reply = match broker.client.request(Subject::Cancel(id).to_string(), "".into()).await {
+        Ok(reply) => reply,
+        Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
+            return Err(Error::NobodyListens);
+        }
+        Err(error) => return Err(Error::nats(error)),
+    };
+    let heard: CancelReply = serde_json::from_slice(&reply.payload).map_err(Error::nats)?;
+    let until = tokio::time::Instant::now() + command.timeout;
+    loop {
+        if let Some(answer) = stored(broker, id).await? {
+            let cancelled = answer.error().is_some_and(|error| error.code == subjects::ErrorCode::Cancelled);
+            if json {
+                answer::show(&answer, true);
+            } else if cancelled {
+                print::line(&format!("{id} is cancelled"));
+            } else {
+                print::note("it was answered before it could be cancelled:");
+                answer::show(&answer, false);
+            }
+            return Ok(if cancelled { Exit::Done } else { Exit::Failed });
+        }
+        if tokio::time::Instant::now() >= until {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    if json {
+        print::json(&heard);
+    } else {
+        print::line(match heard.state {
+            CancelState::Stopping => "told to stop; it has not ended yet",
+            CancelState::Remembered => "heard and remembered: it is cancelled when an instance takes it up",
+        });
+    }
+    Ok(Exit::Done)
+}
+
+async fn stored(broker: &Broker, id: subjects::HandoffId) -> Result<Option<Answer>, Error> {
+    for kind in [Kind::Chat, Kind::Verify] {
+        let subject = Subject::answer(kind, id);
+        if let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? {
+            let read = answer::read(&message.subject, Some(&message.headers), &message.payload);
+            return read.transpose().map_err(Error::nats);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,236 @@
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use subjects::{HandoffId, Kind, ScopeId};
+
+/// Operate cynode-pma over NATS.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cynodectl",
+    version,
+    after_help = "Exit codes: 0 done (completed, pass); 1 the answer is failed, cancelled or fail; 2 the answer needs \
+                  clarification; 64 wrong usage; 69 NATS or its streams cannot be used; 75 no answer in time."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) link: Link,
+
+    /// Print JSON for programs instead of text for people.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Link {
+    /// NATS server, or several separated by commas.
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "NATS_URL",
+        default_value = "nats://127.0.0.1:4222",
+        hide_env_values = true
+    )]
+    pub(crate) server: String,
+
+    /// Credentials file (.creds).
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "nkey")]
+    pub(crate) creds: Option<PathBuf>,
+
+    /// File with an nkey seed.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) nkey: Option<PathBuf>,
+
+    /// Certificate authority of the server.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// Certificate of this client.
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// Key of that certificate.
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hand work off and wait for its answer.
+    #[command(subcommand)]
+    Handoff(Handoff),
+    /// Show answers and progress as they come.
+    Watch(Watch),
+    /// Stop a handoff, running or still queued.
+    Cancel(Cancel),
+    /// Show streams, queues, work in flight and instances.
+    Status,
+    /// Look after handoffs that were given up.
+    #[command(subcommand)]
+    Dead(Dead),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Handoff {
+    /// Say something to the project manager.
+    Chat {
+        /// What to say; `-` reads it from standard input.
+        text: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Let the project manager interpret a schedule that fired.
+    Schedule {
+        /// What the schedule asks for; `-` reads it from standard input.
+        prompt: String,
+        #[arg(long, default_value = "manual")]
+        schedule_id: ScopeId,
+        #[arg(long, default_value = "manual-run")]
+        run_id: ScopeId,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Have a goal planned.
+    Plan {
+        /// The goal; `-` reads it from standard input.
+        goal: String,
+        /// Something that must hold when the goal is met. May be given more than once.
+        #[arg(long = "criterion", value_name = "TEXT")]
+        criteria: Vec<String>,
+        /// Something to respect on the way. May be given more than once.
+        #[arg(long = "constraint", value_name = "TEXT")]
+        constraints: Vec<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Answer what an earlier handoff asked.
+    Continue {
+        /// The handoff that needs clarification.
+        continues: HandoffId,
+        /// The clarification; `-` reads it from standard input.
+        input: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Have a task verified by an analyst.
+    Verify {
+        /// The task.
+        task_id: ScopeId,
+        /// An acceptance criterion. May be given more than once.
+        #[arg(long = "criterion", value_name = "TEXT")]
+        criteria: Vec<String>,
+        /// An artifact to look at. May be given more than once.
+        #[arg(long = "artifact", value_name = "ID")]
+        artifacts: Vec<ScopeId>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// Id of the handoff; made when not given. The same id is answered once.
+    #[arg(long, value_name = "UUID")]
+    pub(crate) id: Option<HandoffId>,
+    #[arg(long = "user", value_name = "ID")]
+    pub(crate) user_id: Option<ScopeId>,
+    /// May be given more than once.
+    #[arg(long = "group", value_name = "ID")]
+    pub(crate) group_ids: Vec<ScopeId>,
+    #[arg(long = "project", value_name = "ID")]
+    pub(crate) project_id: Option<ScopeId>,
+    #[arg(long = "task", value_name = "ID")]
+    pub(crate) task_scope: Option<ScopeId>,
+    #[arg(long = "thread", value_name = "ID")]
+    pub(crate) thread_id: Option<ScopeId>,
+    /// After this time nobody wants the answer any more, as in 5m.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) deadline: Option<Duration>,
+    /// How long to wait for the answer.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub(crate) timeout: Duration,
+    /// Publish, print the id, and leave.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Write the handoff as MessagePack.
+    #[arg(long)]
+    pub(crate) msgpack: bool,
+    /// Sign with the nkey seed in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sign: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// Only this handoff; ends with its answer.
+    pub(crate) handoff: Option<HandoffId>,
+    /// End after this time.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cancel {
+    pub(crate) handoff: HandoffId,
+    /// How long to wait for the handoff to end.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5s")]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dead {
+    /// List them, newest first.
+    Ls {
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+        /// Only this kind.
+        #[arg(long)]
+        kind: Option<Kind>,
+        /// Only this reason, such as poisoned.
+        #[arg(long)]
+        reason: Option<subjects::ErrorCode>,
+    },
+    /// Show one: why, when, by whom, and the handoff itself.
+    Show {
+        /// Its number in `dead ls`.
+        number: u64,
+        /// Print the body just as it is.
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Hand them off again.
+    ///
+    /// A handoff that was never answered keeps its id. One that was answered, if only with a failure, has its answer
+    /// for ever, so it gets a new id. A deadline that has passed is dropped.
+    Replay {
+        #[command(flatten)]
+        which: Which,
+        /// Sign with the nkey seed in this file.
+        #[arg(long, value_name = "FILE")]
+        sign: Option<PathBuf>,
+    },
+    /// Remove them for good.
+    Drop {
+        #[command(flatten)]
+        which: Which,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// Numbers as in `dead ls`.
+    pub(crate) numbers: Vec<u64>,
+    /// All there are.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// All with this reason, such as poisoned.
+    #[arg(long)]
+    pub(crate) reason: Option<subjects::ErrorCode>,
+}

@@ -1,0 +1,49 @@
+use broker::Broker;
+use bytes::Bytes;
+use subjects::{DeadLetter, Encoding, HandoffId, Timestamp, headers, streams};
+
+use crate::error::Error;
+
+/// A dead letter and where it lies.
+#[derive(Debug)]
+pub(super) struct Letter {
+    /// Its sequence in the stream of dead letters, which is what people call it by.
+    pub(super) number: u64,
+    pub(super) died_at: Timestamp,
+    pub(super) about: DeadLetter,
+    stored: Bytes,
+}
+
+impl Letter {
+    pub(super) async fn read(broker: &Broker, number: u64) -> Result<Option<Self>, Error> {
+        let Some(message) = broker::message_at(&broker.jetstream, streams::DEAD, number).await? else {
+            return Ok(None);
+        };
+        let about = DeadLetter::read(&message.subject, &message.headers)
+            .map_err(|source| Error::Letter(number, source))?;
+        let died_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
+        Ok(Some(Self { number, died_at, about, stored: message.payload }))
+    }
+
+    /// The handoff as it was published, wherever it lies.
+    pub(super) async fn body(&self, broker: &Broker) -> Result<Bytes, Error> {
+        match &self.about.spilled {
+            Some(object) => Ok(broker::fetch(&broker.jetstream, object).await?),
+            None => Ok(self.stored.clone()),
+        }
+    }
+
+    /// How the body is written, if its header says so.
+    pub(super) fn encoding(&self) -> Option<Encoding> {
+        Encoding::from_content_type(headers::get_any_case(Some(&self.about.original), headers::CONTENT_TYPE))
+            .ok()
+    }
+
+    /// The handoff's id as far as it can be read.
+    pub(super) fn handoff_id(&self) -> Option<HandoffId> {
+        let body = subjects::Body::inspect(self.encoding()?, &self.stored);
+        body.glimpse().handoff_id.or_else(|| {
+            headers::get_any_case(Some(&self.about.original), headers::MSG_ID).and_then(|id| id.parse().ok())
+        })
+    }
+}

@@ -1,0 +1,105 @@
+use broker::Broker;
+use serde_json::{Value, json};
+use subjects::{Encoding, ErrorCode, Kind};
+
+use super::{Letter, all};
+use crate::{
+    error::{Error, Exit},
+    print,
+};
+
+pub(super) async fn list(
+    broker: &Broker,
+    limit: usize,
+    kind: Option<Kind>,
+    reason: Option<ErrorCode>,
+    json: bool,
+) -> Result<Exit, Error> {
+    let letters = all(broker, limit, |letter| {
+        kind.is_none_or(|kind| letter.about.kind == kind)
+            && reason.is_none_or(|reason| letter.about.reason == reason)
+    })
+    .await?;
+    if json {
+        letters.iter().for_each(|letter| print::json(&summary(letter)));
+    } else if letters.is_empty() {
+        print::line("no dead letters");
+    } else {
+        let rows = letters.iter().map(|letter| {
+            let about = &letter.about;
+            vec![
+                letter.number.to_string(),
+                about.kind.to_string(),
+                about.reason.to_string(),
+                about.deliveries.to_string(),
+                letter.died_at.to_string(),
+                letter.handoff_id().map_or_else(|| "?".to_owned(), |id| id.to_string()),
+                print::safe(&about.message).chars().take(60).collect(),
+            ]
+        });
+        print::table(&["NUMBER", "KIND", "REASON", "DELIVERIES", "DIED", "HANDOFF", "WHY"], rows.collect());
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> Result<Exit, Error> {
+    let letter = Letter::read(broker, number).await?.ok_or(Error::NoSuchLetter(number))?;
+    let body = letter.body(broker).await?;
+    if raw {
+        print::bytes(&body);
+        return Ok(Exit::Done);
+    }
+    let readable = readable(letter.encoding(), &body);
+    if json {
+        let mut out = summary(&letter);
+        out["headers"] = headers(&letter);
+        out["body"] = readable.unwrap_or(Value::Null);
+        print::json(&out);
+        return Ok(Exit::Done);
+    }
+    let about = &letter.about;
+    print::line(&format!("{} handoff, given up as {}", about.kind, about.reason));
+    print::line(&format!("why         {}", print::safe(&about.message)));
+    print::line(&format!("deliveries  {}", about.deliveries));
+    print::line(&format!("published   {}", about.published_at));
+    print::line(&format!("given up    {} by {}", letter.died_at, print::safe(&about.instance)));
+    for (name, value) in headers(&letter).as_object().into_iter().flatten() {
+        print::line(&format!("header      {}: {}", print::safe(name), print::safe(&value.to_string())));
+    }
+    match readable {
+        Some(value) => print::line(&print::safe(&serde_json::to_string_pretty(&value).unwrap_or_default())),
+        None => {
+            print::line(&format!("body        {} bytes that cannot be read; --raw prints them", body.len()))
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn summary(letter: &Letter) -> Value {
+    let about = &letter.about;
+    json!({
+        "number": letter.number,
+        "kind": about.kind,
+        "reason": about.reason,
+        "message": about.message,
+        "deliveries": about.deliveries,
+        "sequence": about.sequence,
+        "published_at": about.published_at,
+        "died_at": letter.died_at,
+        "instance": about.instance,
+        "handoff_id": letter.handoff_id(),
+    })
+}
+
+fn headers(letter: &Letter) -> Value {
+    let mut out = serde_json::Map::new();
+    for (name, values) in letter.about.original.iter() {
+        let values: Vec<&str> = values.iter().map(|value| value.as_str()).collect();
+        out.insert(name.to_string(), values.join(", ").into());
+    }
+    Value::Object(out)
+}
+
+fn readable(encoding: Option<Encoding>, body: &[u8]) -> Option<Value> {
+    subjects::decode(encoding?, body).ok()
+}

@@ -1,0 +1,95 @@
+use std::{path::PathBuf, process::ExitCode};
+
+use broker::{ConnectError, PublishError, ReadError, SpillError};
+use subjects::HandoffId;
+
+/// How the command ended, for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done,
+    /// The answer is a failure, a cancellation, or a `fail`.
+    Failed,
+    NeedsClarification,
+    Usage,
+    Unavailable,
+    NoAnswer,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::NeedsClarification => 2,
+            Exit::Usage => 64,
+            Exit::Unavailable => 69,
+            Exit::NoAnswer => 75,
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the streams are not there; start a worker with nats.provision = create, or make them")]
+    NoStreams,
+    #[error("the queue is full; the handoff was not accepted")]
+    QueueFull,
+    #[error("publishing the handoff")]
+    Publish(#[source] PublishError),
+    #[error("reading from NATS")]
+    Read(#[from] ReadError),
+    #[error("reading the body of a dead letter")]
+    Spill(#[from] SpillError),
+    #[error("listening")]
+    Subscribe(#[from] async_nats::SubscribeError),
+    #[error("sending")]
+    Send(#[from] async_nats::PublishError),
+    #[error("NATS did not answer as expected")]
+    Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(
+        "no answer to {0} within {1}; `cynodectl watch {0}` waits on, `cynodectl status` shows who works"
+    )]
+    NoAnswer(HandoffId, humantime::FormattedDuration),
+    #[error("no instance is running to hear it; start one, then cancel again")]
+    NobodyListens,
+    #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
+    NoSuchLetter(u64),
+    #[error("dead letter {0} cannot be read")]
+    Letter(u64, #[source] subjects::DeadLetterError),
+    #[error("reading {0}")]
+    File(PathBuf, #[source] std::io::Error),
+    #[error("{0} holds no nkey seed")]
+    Key(PathBuf, #[source] nkeys::error::Error),
+    #[error("writing a message")]
+    Encode(#[from] subjects::CodecError),
+    #[error("reading standard input")]
+    Input(#[source] std::io::Error),
+    #[error("nothing was removed; say --yes to remove without being asked")]
+    NotConfirmed,
+}
+
+impl Error {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::NoAnswer(..) => Exit::NoAnswer,
+            Self::NoSuchLetter(_) | Self::Letter(..) | Self::NotConfirmed => Exit::Failed,
+            Self::File(..) | Self::Key(..) | Self::Input(_) | Self::Encode(_) => Exit::Usage,
+            Self::Connect(_)
+            | Self::NoStreams
+            | Self::QueueFull
+            | Self::Publish(_)
+            | Self::Read(_)
+            | Self::Spill(_)
+            | Self::Subscribe(_)
+            | Self::Send(_)
+            | Self::Nats(_)
+            | Self::NobodyListens => Exit::Unavailable,
+        }
+    }
+
+    pub(crate) fn nats(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Nats(error.into())
+    }
+}

@@ -1,0 +1,205 @@
+use std::{
+    io::Read,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use async_nats::HeaderMap;
+use broker::{Broker, PublishError};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use subjects::{
+    Answer, Artifact, Body, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Event, Handoff,
+    HandoffId, Kind, MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work,
+    headers, signature::Signed, streams,
+};
+
+use crate::{
+    answer,
+    cli::{self, Common},
+    error::{Error, Exit},
+    print,
+};
+
+const PUBLISH_WITHIN: Duration = Duration::from_secs(5);
+/// A look into the stream now and then, should the answer have passed while the connection was away.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> Result<Exit, Error> {
+    let (work, common) = work(command)?;
+    let handoff = Handoff {
+        id: common.id.unwrap_or_else(HandoffId::now),
+        issued_at: Timestamp::now(),
+        deadline: common
+            .deadline
+            .and_then(|time| Timestamp::new(time::OffsetDateTime::now_utc() + time).ok()),
+        reply_to: None,
+        scope: Scope {
+            user_id: common.user_id.clone(),
+            group_ids: common.group_ids.clone(),
+            project_id: common.project_id.clone(),
+            task_id: common.task_scope.clone(),
+            thread_id: common.thread_id.clone(),
+            ..Scope::default()
+        },
+        context: Context::default(),
+        work,
+    };
+    let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
+    let body = handoff.encode(encoding)?;
+    let mut sent = HeaderMap::new();
+    sent.insert(headers::CONTENT_TYPE, encoding.content_type());
+    sent.insert(headers::MSG_ID, handoff.id.to_string());
+    if let Some(file) = &common.sign {
+        sent.insert(headers::SIGNATURE, sign(file, &handoff.subject(), encoding, &body)?);
+    }
+    // Listening comes first: the answer may be there before the publish returns.
+    let waiting = Waiting::start(broker, handoff.kind(), handoff.id).await?;
+    let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;
+    if acknowledged.duplicate {
+        print::note(&format!("{} was handed off before; waiting for its answer.", handoff.id));
+    }
+    if common.no_wait {
+        if json {
+            print::json(&serde_json::json!({ "handoff_id": handoff.id }))
+        } else {
+            print::line(&handoff.id.to_string())
+        }
+        return Ok(Exit::Done);
+    }
+    let answer = waiting.answer(broker, common.timeout).await?;
+    answer::show(&answer, json);
+    Ok(answer::exit(&answer))
+}
+
+fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
+    Ok(match command {
+        cli::Handoff::Chat { text, common } => {
+            let chat = Chat {
+                model: MODEL_ID.to_owned(),
+                messages: vec![ChatMessage { role: ChatRole::User, content: text_or_input(text)? }],
+                stream: false,
+                temperature: None,
+                max_tokens: None,
+            };
+            (Work::Chat(chat), common)
+        }
+        cli::Handoff::Schedule { prompt, schedule_id, run_id, common } => {
+            let schedule = Schedule {
+                schedule_id,
+                run_id,
+                fired_at: Timestamp::now(),
+                payload_type: SchedulePayloadType::Prompt,
+                payload: text_or_input(prompt)?.into(),
+            };
+            (Work::Schedule(schedule), common)
+        }
+        cli::Handoff::Plan { goal, criteria, constraints, common } => {
+            let plan = Plan { goal: text_or_input(goal)?, acceptance_criteria: criteria, constraints };
+            (Work::Plan(plan), common)
+        }
+        cli::Handoff::Continue { continues, input, common } => {
+            (Work::Continue(Continue { continues, input: text_or_input(input)? }), common)
+        }
+        cli::Handoff::Verify { task_id, criteria, artifacts, common } => {
+            let artifacts =
+                artifacts.into_iter().map(|artifact_id| Artifact { artifact_id, path: None }).collect();
+            let verify = Verify {
+                task_id,
+                acceptance_criteria: criteria,
+                artifacts,
+                evidence: Vec::new(),
+                policy: None,
+            };
+            (Work::Verify(verify), common)
+        }
+    })
+}
+
+fn text_or_input(text: String) -> Result<String, Error> {
+    if text != "-" {
+        return Ok(text);
+    }
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).map_err(Error::Input)?;
+    Ok(input.trim_end().to_owned())
+}
+
+/// The signature header of a body.
+pub(crate) fn sign(file: &Path, subject: &Subject, encoding: Encoding, body: &[u8]) -> Result<String, Error> {
+    let seed = std::fs::read_to_string(file).map_err(|source| Error::File(file.to_owned(), source))?;
+    let key_error = |source| Error::Key(file.to_owned(), source);
+    let key = nkeys::KeyPair::from_seed(seed.trim()).map_err(key_error)?;
+    let inspected = Body::inspect(encoding, body);
+    let subject = subject.to_string();
+    let signed = Signed::of(&subject, inspected.glimpse(), body)
+        .ok_or_else(|| Error::nats("the handoff has no id or time of issue to sign"))?;
+    signed.sign(&key).map_err(key_error)
+}
+
+pub(crate) async fn publish(
+    broker: &Broker,
+    subject: &Subject,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<async_nats::jetstream::publish::PublishAck, Error> {
+    let published =
+        broker::publish_within(&broker.jetstream, subject, || headers.clone(), body, None, PUBLISH_WITHIN)
+            .await;
+    match published {
+        Ok(acknowledged) => Ok(acknowledged),
+        Err(PublishError::Full) => Err(Error::QueueFull),
+        // Nobody answered for a while: there is no stream for this subject.
+        Err(PublishError::Unheard(_)) => Err(Error::NoStreams),
+        Err(error) => Err(Error::Publish(error)),
+    }
+}
+
+/// Waits for one answer. It begins to listen before the handoff is published.
+pub(crate) struct Waiting {
+    kind: Kind,
+    id: HandoffId,
+    answers: async_nats::Subscriber,
+    events: async_nats::Subscriber,
+}
+
+impl Waiting {
+    pub(crate) async fn start(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Self, Error> {
+        let answers = broker.client.subscribe(Subject::answer(kind, id).to_string()).await?;
+        let events = broker.client.subscribe(Subject::Event(id).to_string()).await?;
+        Ok(Self { kind, id, answers, events })
+    }
+
+    pub(crate) async fn answer(mut self, broker: &Broker, within: Duration) -> Result<Answer, Error> {
+        let started = Instant::now();
+        let subject = Subject::answer(self.kind, self.id);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut worked_on_by = String::new();
+        loop {
+            let found = tokio::select! {
+                () = tokio::time::sleep(within.saturating_sub(started.elapsed())) => {
+                    print::progress("");
+                    return Err(Error::NoAnswer(self.id, humantime::format_duration(within)));
+                }
+                Some(message) = self.answers.next() => {
+                    answer::read(&message.subject, message.headers.as_ref(), &message.payload)
+                }
+                Some(message) = self.events.next() => {
+                    if let Ok(event) = serde_json::from_slice::<Event>(&message.payload) {
+                        worked_on_by = format!(" · {} is at it, attempt {}", event.instance, event.attempt);
+                    }
+                    None
+                }
+                _ = look.tick() => {
+                    print::progress(&format!("waiting for {} s{worked_on_by}", started.elapsed().as_secs()));
+                    let stored = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await.ok().flatten();
+                    stored.and_then(|message| answer::read(&message.subject, Some(&message.headers), &message.payload))
+                }
+            };
+            if let Some(answer) = found {
+                print::progress("");
+                return answer.map_err(Error::nats);
+            }
+        }
+    }
+}

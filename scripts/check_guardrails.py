@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Holds the tree against AGENTS.md: the rules there that a program can check and no lint or test does."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+SECTIONS = [
+    "Framework Governance", "Design Tenets", "Agent Roles & Interfaces", "Planning Protocol", "Tool Contract",
+    "Memory & RAG", "Coordinator Policy", "Configuration Policy", "Observability & Tracing", "Testing Invariants",
+    "Change Management",
+]
+
+# Which of our crates may depend on which. Tests may use the kit on top.
+MAY_DEPEND_ON = {
+    "subjects": set(),
+    "broker": {"subjects"},
+    "cynode-pma": {"subjects", "broker"},
+    "cynodectl": {"subjects", "broker"},
+    "testkit": {"subjects"},
+}
+MANIFESTS = ["Cargo.toml", "subjects/Cargo.toml", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("crates/*/Cargo.toml"))]
+
+# What the worker must not be able to do, said by what it must not link.
+WORKER_NEVER_LINKS = {"sqlx", "sea-orm", "diesel", "rusqlite", "tokio-postgres", "libloading", "mlua", "rhai"}
+
+REQUIRED_LINTS = ["unwrap_used", "expect_used", "panic", "dbg_macro", "print_stdout", "allow_attributes",
+                  "await_holding_lock", "large_futures", "let_underscore_must_use", "todo", "unimplemented"]
+REQUIRED_BANS = ["std::process::Command", "tokio::spawn", "std::env::set_var"]
+
+problems = []
+
+
+def problem(text):
+    problems.append(text)
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def tracked(*patterns):
+    """Files that git knows, so that build output does not count."""
+    out = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT,
+                         capture_output=True, text=True, check=True).stdout
+    return [name for name in out.splitlines() if (ROOT / name).is_file()]
+
+
+def check_text():
+    found = re.findall(r"^## (.+)$", read("AGENTS.md"), re.M)
+    if found != SECTIONS:
+        problem(f"AGENTS.md has sections {found}; the checker knows {SECTIONS}. Change both.")
+    if "**[checked]**" not in read("AGENTS.md"):
+        problem("AGENTS.md marks no rule as [checked].")
+    vnext = re.search(r"^## vNext\n(.*?)(?=^## |\Z)", read("CHANGELOG.md"), re.M | re.S)
+    if not vnext or not re.search(r"^- ", vnext.group(1), re.M):
+        problem("CHANGELOG.md needs a section `## vNext` with at least one line.")
+
+
+def check_dependencies():
+    for manifest in MANIFESTS:
+        package = tomllib.loads(read(manifest))
+        name = package["package"]["name"]
+        if name not in MAY_DEPEND_ON:
+            problem(f"{manifest}: {name} is not in MAY_DEPEND_ON; say what it may depend on.")
+            continue
+        ours = set(package.get("dependencies", {})) & set(MAY_DEPEND_ON)
+        if not ours <= MAY_DEPEND_ON[name]:
+            problem(f"{manifest}: {name} must not depend on {sorted(ours - MAY_DEPEND_ON[name])}.")
+    tree = subprocess.run(["cargo", "tree", "--locked", "-p", "cynode-pma", "-e", "normal", "--prefix", "none"],
+                          cwd=ROOT, capture_output=True, text=True)
+    if tree.returncode != 0:
+        problem("`cargo tree` failed: " + tree.stderr.strip())
+    linked = {line.split(" ")[0] for line in tree.stdout.splitlines() if line}
+    if linked & WORKER_NEVER_LINKS:
+        problem(f"the worker links {sorted(linked & WORKER_NEVER_LINKS)}.")
+
+
+def check_habits():
+    lints = tomllib.loads(read("Cargo.toml"))["workspace"]["lints"]
+    if lints["rust"].get("unsafe_code") != "forbid":
+        problem("unsafe_code must be forbidden for the workspace.")
+    for lint in REQUIRED_LINTS:
+        if lints["clippy"].get(lint) != "deny":
+            problem(f"the lint {lint} must be denied.")
+    for manifest in MANIFESTS:
+        if tomllib.loads(read(manifest)).get("lints", {}).get("workspace") is not True:
+            problem(f"{manifest} does not take the lints of the workspace.")
+    bans = read("clippy.toml")
+    for ban in REQUIRED_BANS:
+        if f'path = "{ban}", ' not in bans:
+            problem(f"clippy.toml must ban {ban}, with a reason.")
+    retries = tomllib.loads(read(".config/nextest.toml"))["profile"]["default"].get("retries")
+    if retries != 0:
+        problem("nextest must not retry.")
+
+
+def check_sources():
+    for name in tracked("*.rs"):
+        text = read(name)
+        lines = text.count("\n")
+        if lines > 500:
+            problem(f"{name} has {lines} lines; at most 500.")
+        if re.search(r"#\[ignore", text):
+            problem(f"{name} ignores a test.")
+        production = not re.search(r"(^|/)(tests|benches|testkit)(/|\.rs$)", name)
+        if production and not name.startswith("subjects/") and re.search(r'format!\(\s*"(pma|pa)\.', text):
+            problem(f"{name} writes a subject by hand; `subjects` builds them.")
+        if production and "#[expect(clippy::disallowed_types" in text:
+            problem(f"{name} is allowed to spawn processes.")
+
+
+def main():
+    for check in (check_text, check_dependencies, check_habits, check_sources):
+        check()
+    for text in problems:
+        print(f"guardrails: {text}")
+    if problems:
+        sys.exit(1)
+    print("guardrails ok")
+
+
+if __name__ == "__main__":
+    main()
