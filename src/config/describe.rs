@@ -1,4 +1,5 @@
 use figment::{Figment, value::Value};
+use subjects::Role;
 
 use super::{Config, error::source_of, raw};
 
@@ -10,33 +11,45 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// One setting a line: key, value, source. Secrets are in files, so only their paths can show; a URL may
-    /// carry a password all the same and is shown without it.
+    /// Every setting as a line of TOML with its source behind it. Secrets are in files, so only their paths can show;
+    /// a URL may carry a password all the same and is shown without it.
     pub fn describe(&self) -> String {
-        let mut lines = Vec::new();
-        for key in raw::keys() {
-            let value = match key.as_str() {
-                "nats.url" => format!("{:?}", self.config.nats.options.shown_url()),
-                // Made at start when not set; what was made is what counts.
-                "instance" => format!("{:?}", self.config.instance.as_str()),
-                // Put right where they had to be.
-                "agent.max_steps" => self.config.agent.max_steps.to_string(),
-                "agent.temperature" => self.config.agent.temperature.to_string(),
-                _ => self
-                    .figment
-                    .find_value(&key)
-                    .map_or_else(|_| "(not set)".to_owned(), |value| shown(&value)),
-            };
-            lines.push(format!("{key} = {value}  # {}", source_of(&self.figment, &key)));
+        let lines = raw::keys().into_iter().map(|key| match self.value(&key) {
+            Some(value) => format!("{key} = {value}  # {}", source_of(&self.figment, &key)),
+            None => format!("# {key} is not set"),
+        });
+        let warnings = self.config.warnings.iter().map(|warning| format!("# warning: {warning}"));
+        lines.chain(warnings).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What counts, which is not always what was written.
+    fn value(&self, key: &str) -> Option<String> {
+        let config = &self.config;
+        let path_of = |role: Role| {
+            let instructions = &config.instructions;
+            if role == config.role { &instructions.own } else { &instructions.other }
+        };
+        match key {
+            "nats.url" => Some(format!("{:?}", config.nats.options.shown_url())),
+            "instance" => Some(format!("{:?}", config.instance.as_str())),
+            "agent.max_steps" => Some(config.agent.max_steps.to_string()),
+            "agent.temperature" => Some(config.agent.temperature.to_string()),
+            "instructions.project_manager" => Some(format!("{:?}", path_of(Role::ProjectManager))),
+            "instructions.project_analyst" => Some(format!("{:?}", path_of(Role::ProjectAnalyst))),
+            "instructions.skill" => Some(format!("{:?}", config.instructions.skill)),
+            _ => match self.figment.find_value(key) {
+                Ok(Value::Empty(..)) | Err(_) => None,
+                Ok(value) => Some(shown(&value)),
+            },
         }
-        lines.extend(self.config.warnings.iter().map(|warning| format!("# warning: {warning}")));
-        lines.join("\n")
     }
 }
 
 fn shown(value: &Value) -> String {
     match value {
-        Value::Empty(..) => "(not set)".to_owned(),
+        Value::Empty(..) => "\"\"".to_owned(),
+        // Settings are read as text; numbers and truths are shown as what they are.
+        Value::String(_, text) if text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok() => text.clone(),
         Value::String(_, text) => format!("{text:?}"),
         Value::Array(_, items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Dict(_, fields) => {

@@ -1,0 +1,233 @@
+//! Whatever arrives: answered with its own code where the id can be read, dead-lettered whole, settled, counted, and
+//! never shown to a model.
+
+use async_nats::HeaderMap;
+use serde_json::{Value, json};
+use subjects::{
+    Answer, DeadLetter, Encoding, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Status, headers,
+    streams,
+};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule, verify};
+
+/// One bad message and what must become of it.
+struct Bad {
+    name: &'static str,
+    kind: Kind,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    code: ErrorCode,
+    /// Who must be answered; `None` when the id cannot be read.
+    answered: Option<HandoffId>,
+}
+
+fn value(handoff: &Handoff) -> Value {
+    serde_json::from_slice(&handoff.encode(Encoding::Json).unwrap()).unwrap()
+}
+
+fn content_type(text: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(headers::CONTENT_TYPE, text);
+    headers
+}
+
+/// A chat changed in one place.
+fn changed(name: &'static str, code: ErrorCode, change: impl Fn(&mut Value)) -> Bad {
+    changed_from(name, &chat("hello"), code, change)
+}
+
+fn changed_from(name: &'static str, good: &Handoff, code: ErrorCode, change: impl Fn(&mut Value)) -> Bad {
+    let mut body = value(good);
+    change(&mut body);
+    Bad {
+        name,
+        kind: good.kind(),
+        headers: HeaderMap::new(),
+        answered: body["handoff_id"].as_str().and_then(|id| id.parse().ok()),
+        body: body.to_string().into_bytes(),
+        code,
+    }
+}
+
+fn raw(name: &'static str, headers: HeaderMap, body: Vec<u8>, answered: Option<HandoffId>) -> Bad {
+    Bad { name, kind: Kind::Chat, headers, body, code: ErrorCode::InvalidHandoff, answered }
+}
+
+fn all() -> Vec<Bad> {
+    use ErrorCode::{DeadlineExceeded, InvalidHandoff, NotForPma, UnsupportedVersion};
+    let good = chat("hello");
+    // Written so that the id comes early, as the contract's own examples have it.
+    let text = |handoff: &Handoff| {
+        let id = handoff.id;
+        let rest = value(handoff).to_string();
+        format!("{{\"schema_version\":1,\"handoff_id\":\"{id}\",\"x\":{rest}")
+    };
+    let truncated = chat("truncated");
+    let packed = chat("packed");
+    let mut half_packed = packed.encode(Encoding::MessagePack).unwrap();
+    half_packed.truncate(half_packed.len() - 7);
+    let wrong_type = chat("typed");
+    let deep = chat("deep");
+    let deep_body =
+        format!("{{\"handoff_id\":\"{}\",\"x\":{}1{}}}", deep.id, "[".repeat(10_000), "]".repeat(10_000));
+    let twice = chat("twice");
+    let twice_body = value(&twice).to_string().replacen('{', "{\"kind\":\"chat\",", 1);
+    let by_message_id = chat("known by its message id");
+    let mut with_id = HeaderMap::new();
+    with_id.insert(headers::MSG_ID, by_message_id.id.to_string());
+    vec![
+        raw("truncated JSON", HeaderMap::new(), text(&truncated).into_bytes(), Some(truncated.id)),
+        raw("unreadable, with a message id", with_id, b"{".to_vec(), Some(by_message_id.id)),
+        raw("empty", HeaderMap::new(), Vec::new(), None),
+        raw("not UTF-8", HeaderMap::new(), vec![0xff, 0xfe], None),
+        raw("wrong MessagePack", content_type("application/msgpack"), half_packed, Some(packed.id)),
+        raw(
+            "JSON called MessagePack",
+            content_type("application/msgpack"),
+            value(&good).to_string().into_bytes(),
+            None,
+        ),
+        raw(
+            "wrong content type",
+            content_type("text/plain"),
+            value(&wrong_type).to_string().into_bytes(),
+            Some(wrong_type.id),
+        ),
+        raw("10,000-deep nesting", HeaderMap::new(), deep_body.into_bytes(), Some(deep.id)),
+        raw("duplicate keys", HeaderMap::new(), twice_body.into_bytes(), Some(twice.id)),
+        changed("unknown major version", UnsupportedVersion, |body| body["schema_version"] = json!(2)),
+        changed("missing version", InvalidHandoff, |body| {
+            drop(body.as_object_mut().unwrap().remove("schema_version"))
+        }),
+        changed("missing field", InvalidHandoff, |body| {
+            drop(body.as_object_mut().unwrap().remove("payload"))
+        }),
+        changed("wrong-typed field", InvalidHandoff, |body| body["payload"]["messages"] = json!(7)),
+        changed("wrong kind for the subject", InvalidHandoff, |body| body["kind"] = json!("plan")),
+        changed("nil id", InvalidHandoff, |body| {
+            body["handoff_id"] = json!("00000000-0000-0000-0000-000000000000")
+        }),
+        changed("malformed id", InvalidHandoff, |body| body["handoff_id"] = json!("not-a-uuid")),
+        changed("malformed scope id", InvalidHandoff, |body| body["scope"]["user_id"] = json!("a b")),
+        changed("another model", NotForPma, |body| body["payload"]["model"] = json!("llama-3")),
+        changed_from("a job spec", &schedule("x"), NotForPma, |body| {
+            body["payload"]["payload_type"] = json!("job_spec")
+        }),
+        changed("an expired deadline", DeadlineExceeded, |body| {
+            body["deadline"] = json!("2020-01-01T00:00:00Z")
+        }),
+        changed("a foreign reply_to", InvalidHandoff, |body| body["reply_to"] = json!("pma.handoff.chat")),
+    ]
+}
+
+#[tokio::test]
+async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let all = all();
+    for (number, bad) in all.iter().enumerate() {
+        let sequence = orchestrator.publish_raw(bad.kind, bad.headers.clone(), bad.body.clone()).await;
+        let name = bad.name;
+        eventually(&format!("{name}: to be settled"), async || {
+            (orchestrator.queued().await == 0).then_some(())
+        })
+        .await;
+
+        // Kept whole, with the reason.
+        let letters = orchestrator.contents(streams::DEAD).await;
+        assert_eq!(letters.len(), number + 1, "{name}");
+        let stored = &letters[number];
+        let letter = DeadLetter::read(&stored.subject, &stored.headers).unwrap();
+        assert_eq!(
+            (letter.kind, letter.reason, letter.sequence),
+            (bad.kind, bad.code, sequence),
+            "{name}: {letter:?}"
+        );
+        assert_eq!(stored.payload, bad.body, "{name}");
+        for (header, values) in bad.headers.iter() {
+            assert_eq!(letter.original.get(header.clone()), values.first(), "{name}");
+        }
+
+        // Answered where the id can be read.
+        if let Some(id) = bad.answered {
+            let Some(Answer::Completion(answer)) = orchestrator.answer(bad.kind, id).await else {
+                panic!("{name} was not answered")
+            };
+            assert_eq!(answer.status, Status::Failed, "{name}");
+            assert_eq!(answer.error.as_ref().map(|error| error.code), Some(bad.code), "{name}");
+            assert_eq!(answer.usage.model_calls, 0, "{name} reached a model");
+        }
+    }
+    let answers = all.iter().filter(|bad| bad.answered.is_some()).count();
+    assert_eq!(
+        orchestrator.stored(streams::RUNS).await,
+        answers as u64,
+        "someone was answered who was not to be"
+    );
+    for code in [ErrorCode::InvalidHandoff, ErrorCode::UnsupportedVersion, ErrorCode::DeadlineExceeded] {
+        let expected = all.iter().filter(|bad| bad.code == code && bad.kind == Kind::Chat).count();
+        let name = format!("pma_handoffs_refused_total{{kind=\"chat\",code=\"{code}\"}}");
+        assert_eq!(worker.metric(&name).await, Some(expected as f64), "{name}");
+    }
+    // And the worker is as well as before.
+    let id = orchestrator.publish(&chat("still there?")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+}
+
+/// A refused verification is answered with findings that claim no verdict.
+#[tokio::test]
+async fn a_refused_verification_claims_no_verdict() {
+    let nats = Nats::start();
+    let _worker = Worker::analyst(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut question = verify("task-1");
+    question.deadline = Some("2020-01-01T00:00:00Z".parse().unwrap());
+    let id = orchestrator.publish(&question).await;
+    let Answer::Findings(findings) = orchestrator.answered(Kind::Verify, id).await else {
+        panic!("findings")
+    };
+    assert_eq!(findings.status, FindingsStatus::NeedsClarification);
+    assert_eq!(findings.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+}
+
+/// A body that fills the server's largest message is answered when good; when bad it is kept whole although the reason
+/// no longer fits beside it. One byte more is the producer's error.
+#[tokio::test]
+async fn the_largest_message_is_answered_or_kept_whole() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let limit = orchestrator.client.max_payload();
+    let filled = |text: &str| {
+        let mut handoff = chat(text);
+        let short = handoff.encode(Encoding::Json).unwrap().len();
+        if let subjects::Work::Chat(chat) = &mut handoff.work {
+            chat.messages[0].content.push_str(&"x".repeat(limit - short));
+        }
+        handoff
+    };
+    let good = filled("good ");
+    let body = good.encode(Encoding::Json).unwrap();
+    assert_eq!(body.len(), limit);
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body.clone()).await;
+    let answer = orchestrator.answered(Kind::Chat, good.id).await;
+    assert_eq!(answer.error(), None);
+
+    let bad = filled("bad ");
+    let body =
+        String::from_utf8(bad.encode(Encoding::Json).unwrap()).unwrap().replace("cynodeai.pm", "cynodeai.xx");
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body.clone().into_bytes()).await;
+    let answer = orchestrator.answered(Kind::Chat, bad.id).await;
+    assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::NotForPma));
+    let letters = orchestrator.contents(streams::DEAD).await;
+    let letter = DeadLetter::read(&letters[0].subject, &letters[0].headers).unwrap();
+    let object = letter.spilled.expect("it lies beside the letter");
+    let store = orchestrator.jetstream.get_object_store(streams::SPILL).await.unwrap();
+    let mut kept = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();
+    assert_eq!(kept, body.as_bytes());
+
+    let over = vec![b'x'; limit + 1];
+    let refused = orchestrator.jetstream.publish("pma.handoff.chat", over.into()).await;
+    assert!(refused.is_err(), "the server takes more than it says");
+}

@@ -1,0 +1,91 @@
+//! With trusted producers set, only what one of them signed is a handoff.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use nkeys::KeyPair;
+use subjects::{
+    Body, DeadLetter, Encoding, ErrorCode, Handoff, Kind, Subject, headers, signature::Signed, streams,
+};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually};
+
+fn signature(key: &KeyPair, subject: &Subject, body: &[u8]) -> String {
+    let subject = subject.to_string();
+    let inspected = Body::inspect(Encoding::Json, body);
+    Signed::of(&subject, inspected.glimpse(), body).unwrap().sign(key).unwrap()
+}
+
+fn signed(key: &KeyPair, subject: &Subject, handoff: &Handoff) -> (HeaderMap, Vec<u8>) {
+    let body = handoff.encode(Encoding::Json).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(headers::SIGNATURE, signature(key, subject, &body));
+    headers.insert(headers::MSG_ID, handoff.id.to_string());
+    (headers, body)
+}
+
+/// P2: unsigned, wrongly signed, changed and re-targeted handoffs are dead-lettered without an answer, so a stranger
+/// cannot occupy another handoff's id: the rightful one is answered afterwards under that very id.
+#[tokio::test]
+async fn a_stranger_is_not_answered_and_cannot_occupy_an_id() {
+    let nats = Nats::start();
+    let (key, stranger) = (KeyPair::new_user(), KeyPair::new_user());
+    let trusted = format!("[\"{}\"]", key.public_key());
+    let worker = Worker::manager(&nats).set("security.trusted_producers", &trusted).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let rightful = chat("the rightful one");
+    let chat_subject = Subject::Handoff(Kind::Chat);
+    let (good_headers, good_body) = signed(&key, &chat_subject, &rightful);
+
+    let mut strangers = Vec::new();
+    strangers.push(("unsigned", Kind::Chat, HeaderMap::new(), good_body.clone()));
+    let (by_stranger, _) = signed(&stranger, &chat_subject, &rightful);
+    strangers.push(("signed by a stranger", Kind::Chat, by_stranger, good_body.clone()));
+    let mut garbled = HeaderMap::new();
+    garbled.insert(headers::SIGNATURE, "garbled");
+    strangers.push(("garbled signature", Kind::Chat, garbled, good_body.clone()));
+    let changed = String::from_utf8(good_body.clone()).unwrap().replace("rightful", "wrongful").into_bytes();
+    strangers.push(("changed body", Kind::Chat, good_headers.clone(), changed));
+    strangers.push(("re-targeted", Kind::Plan, good_headers.clone(), good_body.clone()));
+    strangers.push(("truncated", Kind::Chat, good_headers.clone(), good_body[..40].to_vec()));
+    for (number, (name, kind, mut headers, body)) in strangers.into_iter().enumerate() {
+        // Without the rightful one's message id, or the server would take it for that one.
+        headers.insert(headers::MSG_ID, format!("stranger-{number}"));
+        orchestrator.publish_raw(kind, headers, body.clone()).await;
+        eventually(name, async || (orchestrator.queued().await == 0).then_some(())).await;
+        let letters = orchestrator.contents(streams::DEAD).await;
+        assert_eq!(letters.len(), number + 1, "{name}");
+        let letter = DeadLetter::read(&letters[number].subject, &letters[number].headers).unwrap();
+        assert_eq!(letter.reason, ErrorCode::UntrustedProducer, "{name}");
+        assert_eq!(letters[number].payload, body, "{name}");
+    }
+    assert_eq!(orchestrator.stored(streams::RUNS).await, 0, "a stranger was answered");
+
+    orchestrator.publish_raw(Kind::Chat, good_headers, good_body).await;
+    let answer = orchestrator.answered_within(Duration::from_secs(10), Kind::Chat, rightful.id).await;
+    assert_eq!(answer.error(), None);
+    let refused = "pma_handoffs_refused_total{kind=\"chat\",code=\"untrusted_producer\"}";
+    assert_eq!(worker.metric(refused).await, Some(5.0));
+}
+
+/// A key may be trusted for some subjects only.
+#[tokio::test]
+async fn a_key_may_be_trusted_for_one_subject_alone() {
+    let nats = Nats::start();
+    let key = KeyPair::new_user();
+    let trusted = format!("[{{key=\"{}\",subjects=[\"pma.handoff.plan\"]}}]", key.public_key());
+    let _worker = Worker::manager(&nats).set("security.trusted_producers", &trusted).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let question = chat("not mine to ask");
+    let (headers, body) = signed(&key, &Subject::Handoff(Kind::Chat), &question);
+    orchestrator.publish_raw(Kind::Chat, headers, body).await;
+    eventually("it to be given up", async || (orchestrator.stored(streams::DEAD).await == 1).then_some(()))
+        .await;
+    let plan = testkit::handoff(subjects::Work::Plan(subjects::Plan {
+        goal: "mine to ask".into(),
+        acceptance_criteria: vec![],
+        constraints: vec![],
+    }));
+    let (headers, body) = signed(&key, &Subject::Handoff(Kind::Plan), &plan);
+    orchestrator.publish_raw(Kind::Plan, headers, body).await;
+    assert_eq!(orchestrator.answered(Kind::Plan, plan.id).await.error(), None);
+}
