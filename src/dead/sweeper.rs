@@ -1,5 +1,5 @@
-//! Finds handoffs that the server gave up although its advisory was lost: on a work queue they are just those
-//! that are still stored although their consumer's acknowledgement floor has passed them.
+//! Finds handoffs that the server gave up although its advisory was lost: on a work queue they are just those that
+//! are still stored although their consumer is done with them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -67,12 +67,12 @@ async fn sweep(
     before: &[u64],
 ) -> Result<Vec<u64>, Error> {
     let jetstream = &undertaker.broker.jetstream;
-    let floor = floor(jetstream, kind).await?;
+    let done_to = done_to(jetstream, kind).await?;
     let filter = Subject::Handoff(kind).to_string();
     let mut left = Vec::new();
     let mut from = 1;
     while let Some(message) = broker::next_on(jetstream, streams::HANDOFFS, &filter, from).await? {
-        if message.sequence > floor {
+        if message.sequence > done_to {
             break;
         }
         from = message.sequence + 1;
@@ -89,13 +89,19 @@ async fn sweep(
     Ok(left)
 }
 
-async fn floor(jetstream: &jetstream::Context, kind: Kind) -> Result<u64, Error> {
+/// The sequence up to which the consumer will deliver nothing any more.
+///
+/// That is its acknowledgement floor; but the floor moves only with an acknowledgement, so on a quiet queue it stays
+/// behind. When nothing waits for one, all that was delivered is done with.
+async fn done_to(jetstream: &jetstream::Context, kind: Kind) -> Result<u64, Error> {
     let name = streams::consumer_name(kind);
     let consumer: PullConsumer = jetstream
         .get_consumer_from_stream(name, streams::HANDOFFS)
         .await
         .map_err(|error| Error::Consumer(kind, Box::new(error)))?;
-    Ok(consumer.cached_info().ack_floor.stream_sequence)
+    let info = consumer.cached_info();
+    let floor = info.ack_floor.stream_sequence;
+    Ok(if info.num_ack_pending == 0 { floor.max(info.delivered.stream_sequence) } else { floor })
 }
 
 fn is_old(message: &StreamMessage, ack_wait: Duration) -> bool {

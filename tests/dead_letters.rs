@@ -1,0 +1,147 @@
+//! What ends every worker that takes it ends in the dead letters, exactly once, whoever is left to put it there.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::pull;
+use subjects::{Answer, DeadLetter, ErrorCode, Kind, Status, Stop, Subject, streams};
+use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, eventually_within};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A worker that never finishes, so that there is time to kill it.
+fn doomed(nats: &Nats) -> WorkerBuilder {
+    Worker::manager(nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(600))
+}
+
+/// Starts a worker and kills it once it holds the handoff. `false` when there was nothing to hold any more.
+async fn dies_holding(settings: &WorkerBuilder, orchestrator: &Orchestrator) -> bool {
+    let mut worker = settings.start().await;
+    let held = eventually_within(PATIENCE, "the handoff to be taken up or given up", async || {
+        if worker.metric("pma_handoffs_in_flight{kind=\"chat\"}").await == Some(1.0) {
+            return Some(true);
+        }
+        (orchestrator.queued().await == 0 || orchestrator.stored(streams::DEAD).await > 0).then_some(false)
+    })
+    .await;
+    worker.process.kill();
+    held
+}
+
+async fn only_letter(orchestrator: &Orchestrator) -> DeadLetter {
+    let letters = orchestrator.contents(streams::DEAD).await;
+    assert_eq!(letters.len(), 1, "exactly one dead letter");
+    DeadLetter::read(&letters[0].subject, &letters[0].headers).unwrap()
+}
+
+async fn given_up(orchestrator: &Orchestrator, id: subjects::HandoffId) {
+    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else {
+        panic!("a completion")
+    };
+    assert_eq!((answer.status, answer.trace.stop), (Status::Failed, Stop::GivenUp));
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Poisoned));
+}
+
+/// The worker is the authority: it counts attempts and gives up before the server does.
+#[tokio::test]
+async fn a_crash_loop_ends_in_one_dead_letter() {
+    let nats = Nats::start();
+    let settings = doomed(&nats).set("worker.max_attempts", "3");
+    let orchestrator = Orchestrator::connect(&nats).await;
+    drop(settings.start().await);
+    let question = chat("kills its worker every time");
+    let id = orchestrator.publish(&question).await;
+    let mut deaths = 0;
+    while dies_holding(&settings, &orchestrator).await {
+        deaths += 1;
+        // A few more than three: one may die while it is giving up.
+        assert!(deaths < 8, "it is never given up");
+    }
+    assert!(deaths >= 3, "it was given up after {deaths} deaths");
+    // Another look by a healthy worker changes nothing.
+    let healthy =
+        Worker::manager(&nats).set("worker.ack_wait", "1s").set("worker.sweep_every", "1s").start().await;
+    given_up(&orchestrator, id).await;
+    eventually_within(PATIENCE, "the queue to be empty", async || {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
+    let letter = only_letter(&orchestrator).await;
+    assert_eq!(letter.reason, ErrorCode::Poisoned);
+    assert!(letter.deliveries > 3, "{letter:?}");
+    assert_eq!(letter.original.get("Nats-Msg-Id").map(|value| value.as_str()), Some(id.to_string().as_str()));
+    let body = orchestrator.contents(streams::DEAD).await.remove(0).payload;
+    assert_eq!(body, question.encode(subjects::Encoding::Json).unwrap());
+    drop(healthy);
+}
+
+/// Makes the queue deliver a handoff twice and no more.
+async fn two_deliveries_only(orchestrator: &Orchestrator) {
+    let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let name = streams::consumer_name(Kind::Chat);
+    stream.delete_consumer(name).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some(name.to_owned()),
+        filter_subject: Subject::Handoff(Kind::Chat).to_string(),
+        ack_wait: Duration::from_secs(1),
+        max_deliver: 2,
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+}
+
+/// The server gave up first: the mover acts on its advisory.
+#[tokio::test]
+async fn the_mover_catches_what_the_server_gave_up() {
+    let nats = Nats::start();
+    let settings = doomed(&nats);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    drop(settings.start().await);
+    two_deliveries_only(&orchestrator).await;
+    let id = orchestrator.publish(&chat("too much for the server")).await;
+    assert!(dies_holding(&settings, &orchestrator).await);
+    assert!(dies_holding(&settings, &orchestrator).await);
+    // The server gives up when the next one asks. Two at once: only one letter must come of it.
+    let first = Worker::manager(&nats).set("worker.sweep_every", "1h").start().await;
+    let second = Worker::manager(&nats).set("worker.sweep_every", "1h").start().await;
+    given_up(&orchestrator, id).await;
+    eventually_within(PATIENCE, "the queue to be empty", async || {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
+    eventually_within(PATIENCE, "the advisory to be done with", async || {
+        (orchestrator.stored(streams::ADVISORIES).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(only_letter(&orchestrator).await.deliveries, 2);
+    let moved = first.metric("pma_dead_moved_total").await.unwrap()
+        + second.metric("pma_dead_moved_total").await.unwrap();
+    assert!(moved >= 1.0);
+}
+
+/// The server gave up and its advisory was lost: the sweeper finds what was left behind.
+#[tokio::test]
+async fn the_sweeper_catches_what_nobody_told_of() {
+    let nats = Nats::start();
+    let settings = doomed(&nats);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    drop(settings.start().await);
+    two_deliveries_only(&orchestrator).await;
+    let id = orchestrator.publish(&chat("left behind")).await;
+    assert!(dies_holding(&settings, &orchestrator).await);
+    assert!(dies_holding(&settings, &orchestrator).await);
+    // Nobody listens when the advisory goes out, and nobody makes the stream again.
+    orchestrator.jetstream.delete_stream(streams::ADVISORIES).await.unwrap();
+    let worker = Worker::manager(&nats)
+        .set("nats.provision", "none")
+        .set("worker.ack_wait", "1s")
+        .set("worker.sweep_every", "1s")
+        .start()
+        .await;
+    given_up(&orchestrator, id).await;
+    eventually_within(PATIENCE, "the queue to be empty", async || {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(only_letter(&orchestrator).await.reason, ErrorCode::Poisoned);
+    assert_eq!(worker.metric("pma_dead_swept_total").await, Some(1.0));
+}

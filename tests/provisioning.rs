@@ -1,0 +1,144 @@
+//! Streams and consumers: made, checked, or left alone; and servers that will not do.
+
+use std::time::Duration;
+
+use subjects::{Kind, streams};
+use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server};
+
+const UNAVAILABLE: i32 = 69;
+
+/// Starts a worker that should refuse, and gives its last words.
+fn refused(settings: &WorkerBuilder) -> String {
+    let mut worker = settings.spawn();
+    let status = worker.process.wait(Duration::from_secs(10));
+    assert_eq!(status.code(), Some(UNAVAILABLE), "{}", worker.log());
+    worker.log()
+}
+
+/// `create` makes what is missing, as the contract defines it, and `verify` is content with it.
+#[tokio::test]
+async fn what_create_makes_verify_accepts() {
+    let nats = Nats::start();
+    drop(Worker::manager(&nats).start().await);
+    drop(Worker::analyst(&nats).start().await);
+    let manager = Worker::manager(&nats).set("nats.provision", "verify").start().await;
+    let _analyst = Worker::analyst(&nats).set("nats.provision", "verify").start().await;
+    assert_eq!(manager.metric("pma_config_drift").await, Some(0.0));
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("hello")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+}
+
+/// `verify` refuses to start without streams and names each that is missing; it makes none.
+#[tokio::test]
+async fn verify_names_what_is_missing() {
+    let nats = Nats::start();
+    let words = refused(&Worker::manager(&nats).set("nats.provision", "verify"));
+    for part in [
+        "stream CYNODE_HANDOFFS",
+        "stream CYNODE_DEAD",
+        "object store CYNODE_SPILL",
+        "consumer pma-chat",
+        "missing",
+    ] {
+        assert!(words.contains(part), "{part} is not in:\n{words}");
+    }
+    let orchestrator = Orchestrator::connect(&nats).await;
+    assert!(orchestrator.jetstream.get_stream(streams::HANDOFFS).await.is_err(), "it made a stream");
+}
+
+/// `verify` names each field that differs, with both values; `create` leaves it as it is and goes on, counting.
+#[tokio::test]
+async fn each_drifted_field_is_named() {
+    let nats = Nats::start();
+    drop(Worker::manager(&nats).start().await);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let jetstream = &orchestrator.jetstream;
+    let mut runs = jetstream.get_stream(streams::RUNS).await.unwrap().cached_info().config.clone();
+    runs.max_age = Duration::from_secs(3_600);
+    runs.max_messages = 5;
+    jetstream.update_stream(runs).await.unwrap();
+    let stream = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(7) };
+    stream.update_consumer(streams::consumer(Kind::Chat, sizing)).await.unwrap();
+    let words = refused(&Worker::manager(&nats).set("nats.provision", "verify"));
+    for part in [
+        "stream CYNODE_RUNS: max_age is 3600s, should be 604800s",
+        "stream CYNODE_RUNS: max_messages is 5, should be -1",
+        "consumer pma-chat: ack_wait is 7s, should be 30s",
+    ] {
+        assert!(words.contains(part), "{part} is not in:\n{words}");
+    }
+    assert!(!words.contains("consumer pma-plan"), "{words}");
+    let worker = Worker::manager(&nats).start().await;
+    assert_eq!(worker.metric("pma_config_drift").await, Some(3.0));
+    assert_eq!(orchestrator.consumer(Kind::Chat).await.config.ack_wait, Duration::from_secs(7));
+}
+
+/// A consumer that waits less than the configuration says is held by its own time, or slow work would be taken away.
+#[tokio::test]
+async fn heartbeats_follow_what_the_server_really_waits() {
+    let nats = Nats::start();
+    drop(Worker::manager(&nats).start().await);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(1) };
+    stream.update_consumer(streams::consumer(Kind::Chat, sizing)).await.unwrap();
+    let worker = Worker::manager(&nats).thinking(Duration::from_secs(3)).start().await;
+    let id = orchestrator.publish(&chat("slowly")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+    assert_eq!(worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await, Some(1.0));
+}
+
+/// `none` neither makes nor looks; without streams it is not ready and says why, and it recovers when they come.
+#[tokio::test]
+async fn none_leaves_it_all_to_others() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).set("nats.provision", "none").start().await;
+    testkit::eventually("the worker to say why it is not ready", async || {
+        let (status, why) = worker.get("/readyz").await;
+        (status == 503 && why.contains("cannot pull chat handoffs")).then_some(())
+    })
+    .await;
+    let maker = Worker::manager(&nats).start().await;
+    testkit::eventually("the worker to recover", async || {
+        (worker.get("/readyz").await.0 == 200).then_some(())
+    })
+    .await;
+    drop(maker);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("hello")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+}
+
+/// A server that is too old is refused, with its version.
+#[tokio::test]
+async fn an_old_server_is_refused_with_its_version() {
+    let nats = Nats::start_program(old_nats_server(), "");
+    let words = refused(&Worker::manager(&nats));
+    assert!(words.contains("nats-server 2.10.26") && words.contains("2.11.0 or newer"), "{words}");
+}
+
+/// A server without JetStream, and one that does not know us.
+#[tokio::test]
+async fn servers_that_say_no_are_told_apart() {
+    let secured = Nats::start_with("authorization { users = [ { user: a, password: b } ] }");
+    let words = refused(&Worker::manager(&secured));
+    assert!(words.contains("refuses these credentials"), "{words}");
+    let plain = Nats::start_with("accounts { A { users: [ { user: a, password: b } ] } }\nno_auth_user: a");
+    let words = refused(&Worker::manager(&plain));
+    assert!(words.contains("JetStream is not enabled"), "{words}");
+}
+
+/// nkey and TLS: a worker proves who it is and checks whom it talks to.
+#[tokio::test]
+async fn an_nkey_opens_the_door() {
+    let key = nkeys::KeyPair::new_user();
+    let nats = Nats::start_with(&format!("authorization {{ users = [ {{ nkey: {} }} ] }}", key.public_key()));
+    let seed = nats.folder().join("worker.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let settings = Worker::manager(&nats).set("nats.nkey_file", seed.display().to_string());
+    assert!(refused(&Worker::manager(&nats)).contains("refuses these credentials"));
+    let worker = settings.start().await;
+    assert!(!worker.log().contains(&key.seed().unwrap()), "the seed is in the log");
+}
