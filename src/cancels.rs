@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use broker::{Broker, Chain};
+use async_nats::{Client, Subscriber};
+use broker::Chain;
 use futures_util::StreamExt;
-use subjects::{CancelReply, CancelState, HandoffId, InstanceId, Pattern, Subject};
+use subjects::{CancelReply, CancelState, HandoffId, InstanceId, Subject};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -103,24 +104,24 @@ impl Cancels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears cancels until `stop`.
+    /// Hears cancels from `cancels` until `stop`.
     pub(crate) async fn listen(
         self,
-        broker: Broker,
+        mut cancels: Subscriber,
+        client: Client,
         instance: InstanceId,
         metrics: Arc<Metrics>,
         stop: CancellationToken,
-    ) -> Result<(), async_nats::SubscribeError> {
-        let mut cancels = broker.client.subscribe(Pattern::Cancels.to_string()).await?;
+    ) {
         loop {
             let message = tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => return,
                 // Cancel-safe: a message not yet yielded stays in the subscription.
                 message = cancels.next() => message,
             };
-            let Some(message) = message else { return Ok(()) };
+            let Some(message) = message else { return };
             let Ok(Subject::Cancel(id)) = message.subject.parse() else {
                 warn!(subject = %message.subject, "A cancel that names no handoff was passed over.");
                 continue;
@@ -131,7 +132,7 @@ impl Cancels {
             if let Some(reply) = message.reply {
                 let said = CancelReply { instance: instance.clone(), state };
                 let body = serde_json::to_vec(&said).unwrap_or_default();
-                if let Err(error) = broker.client.publish(reply, body.into()).await {
+                if let Err(error) = client.publish(reply, body.into()).await {
                     warn!(error = %Chain(&error), "A cancel could not be answered.");
                 }
             }

@@ -31,7 +31,7 @@ pub(crate) struct Card {
 
 #[derive(Debug, thiserror::Error)]
 #[error("registering as a NATS service")]
-pub(crate) struct Error(#[source] async_nats::Error);
+pub struct Error(#[source] async_nats::Error);
 
 impl Card {
     fn status(&self) -> InstanceStatus {
@@ -76,34 +76,46 @@ impl Card {
     }
 }
 
-/// Answers until `stop`.
-pub(crate) async fn serve(card: Card, broker: Broker, stop: CancellationToken) -> Result<(), Error> {
-    let service = broker
-        .client
-        .service_builder()
-        .description("Agent worker: takes handoffs, answers each exactly once.")
-        .metadata(card.metadata())
-        .start(SERVICE, crate::VERSION)
-        .await
-        .map_err(Error)?;
-    let mut requests =
-        service.endpoint(Subject::Instance(card.instance.clone()).to_string()).await.map_err(Error)?;
-    loop {
-        let request = tokio::select! {
-            biased;
-            // Cancel-safe per docs on `cancelled()`.
-            () = stop.cancelled() => break,
-            // Cancel-safe: a request not yet yielded stays in the subscription.
-            request = requests.next() => request,
-        };
-        let Some(request) = request else { break };
-        let body = serde_json::to_vec(&card.status()).unwrap_or_default();
-        if let Err(error) = request.respond(Ok(body.into())).await {
-            warn!(error = %Chain(&error), "A status request could not be answered.");
+/// An instance that can be found and asked.
+pub(crate) struct Presence {
+    card: Card,
+    service: async_nats::service::Service,
+    requests: async_nats::service::endpoint::Endpoint,
+}
+
+impl Presence {
+    pub(crate) async fn register(card: Card, broker: &Broker) -> Result<Self, Error> {
+        let service = broker
+            .client
+            .service_builder()
+            .description("Agent worker: takes handoffs, answers each exactly once.")
+            .metadata(card.metadata())
+            .start(SERVICE, crate::VERSION)
+            .await
+            .map_err(Error)?;
+        let subject = Subject::Instance(card.instance.clone()).to_string();
+        let requests = service.endpoint_builder().name("status").add(subject).await.map_err(Error)?;
+        Ok(Self { card, service, requests })
+    }
+
+    /// Answers until `stop`.
+    pub(crate) async fn serve(mut self, stop: CancellationToken) {
+        loop {
+            let request = tokio::select! {
+                biased;
+                // Cancel-safe per docs on `cancelled()`.
+                () = stop.cancelled() => break,
+                // Cancel-safe: a request not yet yielded stays in the subscription.
+                request = self.requests.next() => request,
+            };
+            let Some(request) = request else { break };
+            let body = serde_json::to_vec(&self.card.status()).unwrap_or_default();
+            if let Err(error) = request.respond(Ok(body.into())).await {
+                warn!(error = %Chain(&error), "A status request could not be answered.");
+            }
+        }
+        if let Err(error) = self.service.stop().await {
+            debug!(%error, "The NATS service did not stop cleanly.");
         }
     }
-    if let Err(error) = service.stop().await {
-        debug!(%error, "The NATS service did not stop cleanly.");
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
-use subjects::{Timestamp, streams::Sizing};
+use subjects::{Pattern, Timestamp, streams::Sizing};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -21,7 +21,7 @@ use crate::{
     inference::Offline,
     instructions::{self, Bundle},
     intake::{Pool, Returner},
-    presence::{self, Card},
+    presence::{self, Card, Presence},
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
 };
 
@@ -41,6 +41,12 @@ pub enum Error {
     Provision(#[from] ProvisionError),
     #[error(transparent)]
     Http(#[from] HttpError),
+    #[error(transparent)]
+    Presence(#[from] presence::Error),
+    #[error("listening for cancels")]
+    Subscribe(#[from] async_nats::SubscribeError),
+    #[error("the connection to NATS was lost during the start")]
+    Flush(#[from] async_nats::client::FlushError),
     #[error("listening for signals")]
     Signals(#[source] std::io::Error),
     #[error("a part of the worker ended: {0}")]
@@ -52,7 +58,14 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         match self {
             Self::Instructions(_) => true,
-            Self::Connect(_) | Self::Provision(_) | Self::Http(_) | Self::Signals(_) | Self::Part(_) => false,
+            Self::Connect(_)
+            | Self::Provision(_)
+            | Self::Http(_)
+            | Self::Presence(_)
+            | Self::Subscribe(_)
+            | Self::Flush(_)
+            | Self::Signals(_)
+            | Self::Part(_) => false,
         }
     }
 }
@@ -212,9 +225,8 @@ impl Worker {
         closing.spawn(returning);
 
         let desk = Arc::new(self.desk());
-        self.start_parts(&mut parts, &desk);
         let card = self.card(bundle, http);
-        parts.spawn(presence::serve(card.clone(), self.broker.clone(), parts.stop.clone()));
+        self.start_parts(&mut parts, &desk, &card).await?;
 
         let pulling = CancellationToken::new();
         let mut pools = self.start_pools(&desk, &returner, &pulling, &signals.second);
@@ -277,25 +289,34 @@ impl Worker {
         }
     }
 
-    fn start_parts(&self, parts: &mut Parts, desk: &Desk) {
+    /// Starts the helpers. Whoever sees this instance as ready can find it, ask it and cancel what it does, so the
+    /// subscriptions for that are made, and known to the server, before this returns.
+    async fn start_parts(&self, parts: &mut Parts, desk: &Desk, card: &Card) -> Result<(), Error> {
         let (broker, instance) = (self.broker.clone(), self.config.instance.clone());
         let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
-        parts.spawn(desk.cancels.clone().listen(
-            broker.clone(),
+        let presence = Presence::register(card.clone(), &broker).await?;
+        parts.spawn(infallible(presence.serve(stop.clone())));
+        let cancels = broker.client.subscribe(Pattern::Cancels.to_string()).await?;
+        broker.client.flush().await?;
+        let listening = desk.cancels.clone().listen(
+            cancels,
+            broker.client.clone(),
             instance.clone(),
-            Arc::clone(&metrics),
+            metrics,
             stop.clone(),
-        ));
+        );
+        parts.spawn(infallible(listening));
         let (role, policy) = (self.config.role, Arc::clone(&desk.policy));
         parts.spawn(infallible(dead::run_mover(
             broker.clone(),
             role,
             Arc::clone(&policy),
             instance.clone(),
-            Arc::clone(&metrics),
+            Arc::clone(&self.metrics),
             stop.clone(),
         )));
         let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
+        let metrics = Arc::clone(&self.metrics);
         parts.spawn(infallible(dead::run_sweeper(
             broker.clone(),
             role,
@@ -306,6 +327,7 @@ impl Worker {
             stop.clone(),
         )));
         parts.spawn(infallible(watch_connection(broker, Arc::clone(&self.health), stop)));
+        Ok(())
     }
 
     fn start_pools(
