@@ -1,0 +1,231 @@
+//! The operator's commands, as an operator runs them.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::Value;
+use subjects::{Kind, streams};
+use testkit::{Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run};
+
+const FAILED: i32 = 1;
+const NEEDS_CLARIFICATION: i32 = 2;
+const USAGE: i32 = 64;
+const UNAVAILABLE: i32 = 69;
+const NO_ANSWER: i32 = 75;
+
+/// Runs a command line against a server, off the test's own thread.
+async fn ctl(nats: &Nats, line: &[&str]) -> Finished {
+    let mut arguments = vec!["--server".to_owned(), nats.url()];
+    arguments.extend(line.iter().map(|&word| word.to_owned()));
+    tokio::task::spawn_blocking(move || run(&cynodectl(), Path::new("."), &arguments, &[])).await.unwrap()
+}
+
+#[track_caller]
+fn json(finished: &Finished) -> Value {
+    serde_json::from_str(finished.stdout.trim()).unwrap_or_else(|error| panic!("{error}: {finished:?}"))
+}
+
+#[tokio::test]
+async fn a_chat_prints_its_answer_and_a_script_can_tell_how_it_went() {
+    let nats = Nats::start();
+    let _manager = Worker::manager(&nats).start().await;
+    let _analyst = Worker::analyst(&nats).start().await;
+    let said = ctl(&nats, &["handoff", "chat", "What is left to do?"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains("What is left to do?"), "{said:?}");
+    assert!(said.stderr.contains("completed · attempt 1"), "{said:?}");
+
+    for line in [
+        &["--json", "handoff", "chat", "hello", "--msgpack"][..],
+        &["--json", "handoff", "schedule", "Check the links."],
+        &["--json", "handoff", "plan", "Ship it", "--criterion", "it is shipped", "--project", "p-1"],
+        &["--json", "handoff", "continue", "0193f2c0-5a00-7000-8000-00000000beef", "staging"],
+    ] {
+        let said = ctl(&nats, line).await;
+        assert_eq!(said.code, 0, "{line:?}: {said:?}");
+        assert_eq!(json(&said)["status"], "completed", "{line:?}");
+    }
+    let said = ctl(&nats, &["--json", "handoff", "verify", "deploy-docs-2", "--criterion", "it works"]).await;
+    assert_eq!(
+        (said.code, &json(&said)["status"]),
+        (NEEDS_CLARIFICATION, &Value::from("needs_clarification"))
+    );
+    let said = ctl(&nats, &["--json", "handoff", "plan", " "]).await;
+    assert_eq!((said.code, &json(&said)["error"]["code"]), (FAILED, &Value::from("invalid_handoff")));
+
+    // The same id is answered once, also when it is asked again.
+    let id = "0193f2c0-5a00-7000-8000-0000000000aa";
+    let once = ctl(&nats, &["--json", "handoff", "chat", "once", "--id", id]).await;
+    let again = ctl(&nats, &["--json", "handoff", "chat", "once", "--id", id]).await;
+    assert_eq!((again.code, json(&once)), (0, json(&again)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_says_what_to_do() {
+    let nats = Nats::start();
+    let said = ctl(&nats, &["handoff", "chat", "hello"]).await;
+    assert_eq!(said.code, UNAVAILABLE);
+    assert!(said.stderr.contains("start a worker with nats.provision = create"), "{said:?}");
+    assert_eq!(ctl(&nats, &["status"]).await.code, UNAVAILABLE);
+    drop(Worker::manager(&nats).start().await);
+    let said = ctl(&nats, &["handoff", "chat", "hello", "--timeout", "300ms"]).await;
+    assert_eq!(said.code, NO_ANSWER);
+    assert!(said.stderr.contains("no answer to") && said.stderr.contains("cynodectl watch"), "{said:?}");
+    let said = ctl(&nats, &["cancel", "0193f2c0-5a00-7000-8000-0000000000aa"]).await;
+    assert_eq!(said.code, UNAVAILABLE);
+    assert!(said.stderr.contains("no instance is running"), "{said:?}");
+    let said = ctl(&nats, &["dead", "show", "7"]).await;
+    assert_eq!(said.code, FAILED);
+    assert!(said.stderr.contains("no dead letter 7"), "{said:?}");
+    assert_eq!(ctl(&nats, &["handoff", "chat", "hi", "--id", "nonsense"]).await.code, USAGE);
+    assert_eq!(ctl(&nats, &["dead", "replay"]).await.code, USAGE);
+    let said = ctl(&nats, &["handoff", "chat", "hi", "--sign", "/nowhere"]).await;
+    assert_eq!(said.code, USAGE);
+    assert!(said.stderr.contains("/nowhere"), "{said:?}");
+    let nobody = run(&cynodectl(), Path::new("."), &["--server", "nats://127.0.0.1:1", "status"], &[]);
+    assert_eq!(nobody.code, UNAVAILABLE);
+    assert!(nobody.stderr.contains("cannot be reached"), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn status_shows_queues_work_and_instances() {
+    let nats = Nats::start();
+    let worker =
+        Worker::manager(&nats).set("instance", "pm-one").thinking(Duration::from_secs(60)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    orchestrator.publish(&chat("long")).await;
+    worker.holds(Kind::Chat, 1).await;
+    let said = ctl(&nats, &["status"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in ["CYNODE_HANDOFFS", "IN FLIGHT", "pm-one", "project_manager", "ready", "chat 1/16", "offline"]
+    {
+        assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
+    }
+    let said = json(&ctl(&nats, &["status", "--json"]).await);
+    assert_eq!(said["queues"][0]["in_flight"], 1);
+    assert_eq!(said["instances"][0]["in_flight"]["chat"]["running"], 1);
+    drop(worker);
+    assert!(ctl(&nats, &["status"]).await.stdout.contains("no instance is running"));
+}
+
+#[tokio::test]
+async fn a_handoff_is_cancelled_and_watched_to_its_end() {
+    let nats = Nats::start();
+    let worker =
+        Worker::manager(&nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(60)).start().await;
+    let said = ctl(&nats, &["handoff", "chat", "never mind", "--no-wait"]).await;
+    let id = said.stdout.trim().to_owned();
+    worker.holds(Kind::Chat, 1).await;
+    let watching = {
+        let (url, id) = (nats.url(), id.clone());
+        tokio::task::spawn_blocking(move || {
+            run(&cynodectl(), Path::new("."), &["--server", &url, "--json", "watch", &id], &[])
+        })
+    };
+    let everything = {
+        let url = nats.url();
+        tokio::task::spawn_blocking(move || {
+            run(&cynodectl(), Path::new("."), &["--server", &url, "watch", "--for", "3s"], &[])
+        })
+    };
+    // Long enough that the watchers listen and a heartbeat passes.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let said = ctl(&nats, &["cancel", &id]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains("is cancelled"), "{said:?}");
+    let watched = watching.await.unwrap();
+    assert_eq!(watched.code, FAILED, "{watched:?}");
+    assert!(watched.stdout.lines().last().unwrap().contains("\"status\":\"cancelled\""), "{watched:?}");
+    let seen = everything.await.unwrap();
+    assert!(seen.stdout.contains("working for") && seen.stdout.contains("cancelled by"), "{seen:?}");
+    // Too late to cancel: it says so and shows the answer that stands.
+    let said = ctl(&nats, &["cancel", &id]).await;
+    assert_eq!(said.code, FAILED, "{said:?}");
+    assert!(said.stderr.contains("has its answer already"), "{said:?}");
+}
+
+/// The whole life of a dead letter: listed, shown, replayed under a new id because it has been answered, dropped.
+#[tokio::test]
+async fn dead_letters_are_listed_shown_replayed_and_dropped() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    assert!(ctl(&nats, &["dead", "ls"]).await.stdout.contains("no dead letters"));
+    let mut late = chat("too late");
+    late.deadline = Some("2020-01-01T00:00:00Z".parse().unwrap());
+    let id = orchestrator.publish(&late).await;
+    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.publish_raw(Kind::Chat, async_nats::HeaderMap::new(), b"{\"half".to_vec()).await;
+    eventually("both to be given up", async || (orchestrator.stored(streams::DEAD).await == 2).then_some(()))
+        .await;
+
+    let listed = ctl(&nats, &["dead", "ls"]).await;
+    assert!(
+        listed.stdout.contains("deadline_exceeded") && listed.stdout.contains(&id.to_string()),
+        "{listed:?}"
+    );
+    assert!(listed.stdout.contains("invalid_handoff"), "{listed:?}");
+    let only = ctl(&nats, &["--json", "dead", "ls", "--reason", "deadline_exceeded"]).await;
+    let number = json(&only)["number"].as_u64().unwrap().to_string();
+    let shown = ctl(&nats, &["dead", "show", &number]).await;
+    assert!(
+        shown.stdout.contains("given up as deadline_exceeded") && shown.stdout.contains("too late"),
+        "{shown:?}"
+    );
+    let raw = ctl(&nats, &["dead", "show", &number, "--raw"]).await;
+    assert_eq!(raw.stdout.as_bytes(), late.encode(subjects::Encoding::Json).unwrap());
+
+    let replayed = ctl(&nats, &["--json", "dead", "replay", &number]).await;
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    assert!(replayed.stderr.contains("for ever") && replayed.stderr.contains("without one"), "{replayed:?}");
+    let replayed = json(&replayed);
+    assert_eq!(replayed["replay_of"], id.to_string());
+    let new_id = replayed["handoff_id"].as_str().unwrap().parse().unwrap();
+    let answer = orchestrator.answered(Kind::Chat, new_id).await;
+    assert_eq!(answer.error(), None, "the replay was answered well");
+    assert_eq!(
+        orchestrator.answered(Kind::Chat, id).await.error().unwrap().code,
+        subjects::ErrorCode::DeadlineExceeded
+    );
+
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "the replayed letter is gone");
+    let refused = ctl(&nats, &["dead", "drop", "--all"]).await;
+    assert_eq!((refused.code, orchestrator.stored(streams::DEAD).await), (FAILED, 1), "{refused:?}");
+    let dropped = ctl(&nats, &["dead", "drop", "--all", "--yes"]).await;
+    assert_eq!((dropped.code, orchestrator.stored(streams::DEAD).await), (0, 0), "{dropped:?}");
+}
+
+/// A handoff that was never answered keeps its id when it is replayed, and what an operator signs is trusted.
+#[tokio::test]
+async fn a_stranger_handoff_is_replayed_with_a_signature_under_its_own_id() {
+    let nats = Nats::start();
+    let key = nkeys::KeyPair::new_user();
+    let seed = nats.folder().join("operator.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let seed = seed.display().to_string();
+    let trusted = format!("[\"{}\"]", key.public_key());
+    let _worker = Worker::manager(&nats).set("security.trusted_producers", &trusted).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("forgot to sign")).await;
+    eventually("it to be given up", async || (orchestrator.stored(streams::DEAD).await == 1).then_some(()))
+        .await;
+    let replayed = ctl(&nats, &["--json", "dead", "replay", "--all", "--sign", &seed]).await;
+    assert_eq!(
+        (replayed.code, &json(&replayed)["handoff_id"]),
+        (0, &Value::from(id.to_string())),
+        "{replayed:?}"
+    );
+    assert_eq!(orchestrator.answered(Kind::Chat, id).await.error(), None);
+    let said = ctl(&nats, &["handoff", "chat", "signed from the start", "--sign", &seed]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let unheard = ctl(&nats, &["handoff", "chat", "unsigned", "--timeout", "500ms"]).await;
+    assert_eq!(unheard.code, NO_ANSWER, "{unheard:?}");
+}
+
+/// Text from others cannot play tricks with the terminal.
+#[tokio::test]
+async fn control_characters_do_not_reach_the_terminal() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let said = ctl(&nats, &["handoff", "chat", "\u{1b}[2Jgone"]).await;
+    assert!(!said.stdout.contains('\u{1b}') && said.stdout.contains("gone"), "{said:?}");
+}
