@@ -1,6 +1,6 @@
 //! Configuration: flag > file > environment > default.
 //!
-//! What is written ([`raw`]) becomes one checked [`Config`] before anything connects; a wrong value is told
+//! What is written (`raw`) becomes one checked [`Config`] before anything connects; a wrong value is told
 //! with its key, its source and what would be right.
 
 mod check; // raw -> checked

@@ -155,6 +155,19 @@ fn steps_and_temperature_are_put_right_with_a_warning() {
     check("MODEL_TEMPERATURE", "hot", "agent.temperature", "0.2", true);
 }
 
+/// A setting that this build does not use is accepted, and said to be without effect.
+#[test]
+fn settings_without_effect_are_said_to_be() {
+    let folder = folder(Some("role = \"project_manager\"\n[gateway]\nurl = \"http://127.0.0.1:9000/mcp\"\n"));
+    let finished = pma(folder.path(), &["config"], &[]);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    assert!(
+        finished.stdout.contains("# warning: gateway.url (from file pma.toml) has no effect"),
+        "{}",
+        finished.stdout
+    );
+}
+
 /// Every setting is listed with its value and source; secrets do not show.
 #[test]
 fn the_effective_configuration_is_listed() {

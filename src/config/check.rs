@@ -26,6 +26,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
     let raw: Raw = figment.extract().map_err(|error| Error::from_figment(figment, error))?;
     let mut check = Check { figment, warnings: Vec::new() };
+    check.without_effect();
     let role = check.role(raw.role.as_ref())?;
     let instance = check.instance(role, raw.instance.as_ref())?;
     Ok(Config {
@@ -59,6 +60,28 @@ struct Check<'f> {
 }
 
 impl Check<'_> {
+    /// A setting that does nothing must not look as if it did.
+    fn without_effect(&mut self) {
+        const NOT_YET: [&str; 10] = [
+            "gateway.url",
+            "gateway.token_file",
+            "analysts.enabled",
+            "analysts.max_concurrent",
+            "agent.context_tokens",
+            "inference.base_url",
+            "inference.model",
+            "inference.token_file",
+            "security.signing_key_file",
+            "telemetry.otlp_endpoint",
+        ];
+        for key in NOT_YET {
+            let source = super::error::source_of(self.figment, key);
+            if source != "default" {
+                self.warnings.push(format!("{key} (from {source}) has no effect in this build"));
+            }
+        }
+    }
+
     fn wrong(&self, key: &str, found: &str, right: &str) -> Error {
         Error::value(self.figment, key, format!("`{found}` is not {right}"))
     }

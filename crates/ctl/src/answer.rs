@@ -59,13 +59,17 @@ fn show_completion(completion: &Completion) {
     }
     let usage = &completion.usage;
     print::note(&format!(
-        "— {} · attempt {} · {} · {} model calls, {} tool calls",
+        "— {} · attempt {} · {} · {}, {}",
         word(&completion.status),
         completion.attempts,
         completion.instance,
-        usage.model_calls,
-        usage.tool_calls,
+        count(usage.model_calls, "model call"),
+        count(usage.tool_calls, "tool call"),
     ));
+}
+
+fn count(number: u32, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 fn show_findings(findings: &Findings) {

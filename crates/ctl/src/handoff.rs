@@ -61,9 +61,9 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     }
     if common.no_wait {
         if json {
-            print::json(&serde_json::json!({ "handoff_id": handoff.id }))
+            print::json(&serde_json::json!({ "handoff_id": handoff.id }));
         } else {
-            print::line(&handoff.id.to_string())
+            print::line(&handoff.id.to_string());
         }
         return Ok(Exit::Done);
     }

@@ -69,7 +69,7 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     match readable {
         Some(value) => print::line(&print::safe(&serde_json::to_string_pretty(&value).unwrap_or_default())),
         None => {
-            print::line(&format!("body        {} bytes that cannot be read; --raw prints them", body.len()))
+            print::line(&format!("body        {} bytes that cannot be read; --raw prints them", body.len()));
         }
     }
     Ok(Exit::Done)

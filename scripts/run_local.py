@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Starts a local stack on this machine: NATS, a project manager, a project analyst.
+
+With a terminal it stays until Ctrl-C; without one it shows a short tour and leaves.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATA = ROOT / ".cynode"
+BIN = ROOT / "target" / "debug"
+PORT = int(os.environ.get("NATS_PORT", "4222"))
+URL = f"nats://127.0.0.1:{PORT}"
+
+children = []
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def start(name, *command):
+    """Starts one process of the stack; its output goes to a log file."""
+    log = open(DATA / f"{name}.log", "w")
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+    children.append((name, process))
+    return process
+
+
+def stop():
+    """Ends all in the opposite order: workers hand back what they have before NATS goes."""
+    for _, process in reversed(children):
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=25)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def wait_for(what, condition, seconds=20):
+    """Waits for a condition; a process of ours that ends meanwhile is the answer."""
+    until = time.monotonic() + seconds
+    while not condition():
+        for name, process in children:
+            if process.poll() is not None:
+                fail(f"{name} ended while waiting for {what}", name)
+        if time.monotonic() > until:
+            fail(f"{what} took more than {seconds} s", children[-1][0])
+        time.sleep(0.05)
+
+
+def fail(why, name):
+    tail = "\n".join((DATA / f"{name}.log").read_text().splitlines()[-8:])
+    stop()
+    sys.exit(f"{why}. The end of .cynode/{name}.log:\n{tail}")
+
+
+def listening():
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", PORT)) == 0
+
+
+def ctl(*arguments, quiet=False):
+    command = [str(BIN / "cynodectl"), "--server", URL, *arguments]
+    if not quiet:
+        say("\n$ cynodectl " + " ".join(f'"{word}"' if " " in word else word for word in arguments))
+    return subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
+
+
+def instances():
+    found = ctl("--json", "status", quiet=True)
+    return len(json.loads(found.stdout)["instances"]) if found.returncode == 0 else 0
+
+
+def main():
+    DATA.mkdir(exist_ok=True)
+    if listening():
+        sys.exit(f"port {PORT} is taken: a stack may be running already, or another NATS. Stop it, or choose another port "
+                 f"with NATS_PORT=… make run.")
+    say(f"starting nats-server on {URL} (data in .cynode/nats)")
+    start("nats", str(ROOT / ".tools/bin/nats-server"), "-a", "127.0.0.1", "-p", str(PORT), "-js", "-sd", str(DATA / "nats"))
+    wait_for("NATS", listening)
+    say("starting a project manager and a project analyst")
+    start("manager", str(BIN / "cynode-pma"), "run", "--role=project_manager", f"--nats-url={URL}")
+    start("analyst", str(BIN / "cynode-pma"), "run", "--role=project_analyst", f"--nats-url={URL}")
+    wait_for("the workers", lambda: instances() == 2)
+    ctl("status")
+    ctl("handoff", "chat", "What is left to do for the release?")
+    if not sys.stdin.isatty():
+        ctl("handoff", "plan", "Publish the documentation", "--criterion", "the site is up")
+        ctl("handoff", "verify", "deploy-docs-2", "--criterion", "the site is up")
+        ctl("dead", "ls")
+        say("\nthat was the tour; `make run` in a terminal keeps the stack up")
+        return
+    say(f"\nThe stack is up. In another terminal:\n\n  {BIN.relative_to(ROOT)}/cynodectl handoff chat \"hello\"\n"
+        f"  {BIN.relative_to(ROOT)}/cynodectl watch\n  {BIN.relative_to(ROOT)}/cynodectl status\n\n"
+        "Logs are in .cynode/. Ctrl-C ends everything.")
+    while all(process.poll() is None for _, process in children):
+        time.sleep(0.2)
+    for name, process in children:
+        if process.poll() is not None:
+            fail(f"{name} ended by itself", name)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        main()
+    except KeyboardInterrupt:
+        say("\nstopping ...")
+    finally:
+        stop()

@@ -1,0 +1,35 @@
+//! Every file in `deploy/` is loaded by the program it is for.
+
+use testkit::{binary, nats_server, run, workspace};
+
+#[test]
+fn the_example_configuration_is_accepted_for_both_roles() {
+    let file = workspace().join("deploy/pma.toml").display().to_string();
+    for role in ["project_manager", "project_analyst"] {
+        let role = format!("--role={role}");
+        let finished = run(&binary("cynode-pma"), workspace(), &["config", "--config", &file, &role], &[]);
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+        assert!(finished.stdout.contains("nats.provision = \"verify\"  # file"), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn the_server_accepts_its_configuration() {
+    let file = workspace().join("deploy/nats/nats.conf").display().to_string();
+    let finished = run(&nats_server(), workspace(), &["-t", "-c", &file], &[]);
+    assert_eq!(finished.code, 0, "{}{}", finished.stdout, finished.stderr);
+}
+
+/// Each error code has its page, and no page speaks of a code that is none.
+#[test]
+fn every_error_code_has_a_page() {
+    let mut pages: Vec<String> = std::fs::read_dir(workspace().join("docs/errors"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "README.md")
+        .collect();
+    pages.sort();
+    let mut codes: Vec<String> = subjects::ErrorCode::ALL.iter().map(|code| format!("{code}.md")).collect();
+    codes.sort();
+    assert_eq!(pages, codes);
+}
