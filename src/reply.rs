@@ -201,6 +201,9 @@ fn headers_of(answer: &Answer, encoding: Encoding) -> HeaderMap {
     };
     let mut out = HeaderMap::new();
     out.insert(headers::CONTENT_TYPE, encoding.content_type());
-    out.insert(headers::TRACEPARENT, format!("00-{trace_id}-{}-01", answer.handoff_id().span_id()));
+    // Only a trace that the producer began is carried on; one made from the id is in the answer for whoever wants it.
+    if *trace_id != answer.handoff_id().trace_id() {
+        out.insert(headers::TRACEPARENT, format!("00-{trace_id}-{}-01", answer.handoff_id().span_id()));
+    }
     out
 }

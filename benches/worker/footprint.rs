@@ -56,34 +56,28 @@ pub(crate) async fn memory_in_flight(report: &mut Report) {
     println!("memory: {IN_FLIGHT} in flight, a handler of {THINKING:?}");
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
-    let worker = Worker::manager(&nats)
-        .set("worker.concurrency.chat", IN_FLIGHT.to_string())
-        .thinking(THINKING)
-        .start()
-        .await;
-    let resident = || {
-        let process = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap()).unwrap();
-        process.status().unwrap().vmrss.unwrap() as f64
-    };
-    let idle = resident();
-    let subject = Subject::Handoff(Kind::Chat).to_string();
-    let filling = fill(&orchestrator, &subject, HANDOFFS);
-    let watching = async {
-        let (mut most, mut at_most) = (0.0_f64, 0.0_f64);
-        loop {
-            let in_flight = worker.metric("pma_handoffs_in_flight{kind=\"chat\"}").await.unwrap_or(0.0);
-            at_most = at_most.max(in_flight);
-            most = most.max(resident());
-            if at_most > 0.0 && in_flight == 0.0 && orchestrator.queued().await == 0 {
-                return (most, at_most);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let ((), (most, at_most)) = tokio::join!(filling, watching);
+    // A first start makes the streams, so that the queue can be full before the one that is measured starts.
+    drop(Worker::manager(&nats).start().await);
+    let settings =
+        Worker::manager(&nats).set("worker.concurrency.chat", IN_FLIGHT.to_string()).thinking(THINKING);
+    let idle = resident(&settings.start().await);
+    fill(&orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS).await;
+    let worker = settings.start().await;
+    let (mut most, mut at_most) = (0.0_f64, 0.0_f64);
+    while orchestrator.queued().await > 0 {
+        at_most = at_most.max(worker.metric("pma_handoffs_in_flight{kind=\"chat\"}").await.unwrap_or(0.0));
+        most = most.max(resident(&worker));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     report.add("most in flight", "handoffs", vec![at_most], None);
     report.add("resident memory, idle", "KiB", vec![idle], None);
     report.add("resident memory, most", "KiB", vec![most], None);
     let each = (most - idle) / at_most.max(1.0);
     report.add("memory per handoff in flight", "KiB", vec![each], Some(Goal::AtMost(16.0)));
+}
+
+/// Resident memory of a worker, in KiB.
+fn resident(worker: &Worker) -> f64 {
+    let process = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap()).unwrap();
+    process.status().unwrap().vmrss.unwrap() as f64
 }

@@ -106,6 +106,8 @@ async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
         match first {
             None if done > 0 => first = Some((Instant::now(), done)),
             Some((started, before)) if left == 0 => {
+                let pulls = worker.metric("pma_pulls_total{kind=\"chat\"}").await.unwrap_or(0.0);
+                println!("  {:.0} handoffs to a pull request", HANDOFFS as f64 / pulls);
                 drop(worker);
                 return (HANDOFFS - before) as f64 / Instant::elapsed(&started).as_secs_f64();
             }

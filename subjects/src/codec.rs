@@ -64,8 +64,14 @@ impl CodecError {
 }
 
 pub fn encode<T: Serialize>(encoding: Encoding, value: &T) -> Result<Vec<u8>, CodecError> {
+    // About the size of a message, so that it need not grow step by step.
+    const USUAL: usize = 1024;
     Ok(match encoding {
-        Encoding::Json => serde_json::to_vec(value)?,
+        Encoding::Json => {
+            let mut out = Vec::with_capacity(USUAL);
+            serde_json::to_writer(&mut out, value)?;
+            out
+        }
         Encoding::MessagePack => rmp_serde::to_vec_named(value)?,
     })
 }
