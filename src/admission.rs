@@ -32,6 +32,8 @@ pub(crate) struct Identity {
     /// To whom an answer can go. `None` when the id cannot be read, or when the message is not to be trusted:
     /// answering a stranger would let him occupy another handoff's id.
     pub(crate) answer_to: Option<HandoffId>,
+    /// Where a copy of the answer goes, if that is readable and allowed.
+    pub(crate) reply_to: Option<String>,
     pub(crate) encoding: Encoding,
     pub(crate) trace_id: Option<String>,
 }
@@ -59,8 +61,11 @@ impl Policy {
         let refused = |refusal| Refused { refusal, identity: identity.clone() };
         let handoff = Handoff::decode(arrived.kind, &body).map_err(refused)?;
         self.check(&handoff, now).map_err(refused)?;
-        let deduplicated = headers::get_any_case(arrived.headers, headers::MSG_ID)
-            .is_some_and(|id| id.parse() == Ok(handoff.id));
+        // As the server reads it: this spelling of the header, this spelling of the id.
+        let deduplicated = arrived
+            .headers
+            .and_then(|headers| headers.get(headers::MSG_ID))
+            .is_some_and(|id| id.as_str() == handoff.id.to_string());
         let trace_id = identity.trace_id.unwrap_or_else(|| handoff.id.trace_id());
         Ok(Admitted { handoff, encoding: identity.encoding, trace_id, deduplicated })
     }
@@ -79,10 +84,16 @@ impl Policy {
         let body = Body::inspect(encoding.unwrap_or_default(), arrived.body);
         let mut identity = Identity {
             answer_to: None,
+            reply_to: None,
             encoding: encoding.unwrap_or_default(),
             trace_id: headers::trace_id(arrived.headers).map(str::to_owned),
         };
-        if let Err(error) = self.trust(arrived, &body) {
+        // The content type is not signed: with another one a stranger could have a good body refused.
+        let trusted = match encoding {
+            Err(_) if !self.trusted_producers.is_empty() => Err(signature::SignatureError::Mismatch),
+            Ok(_) | Err(_) => self.trust(arrived, &body),
+        };
+        if let Err(error) = trusted {
             let refusal = Refusal::new(ErrorCode::UntrustedProducer, error.to_string());
             return Err(Refused { refusal, identity });
         }
@@ -90,6 +101,7 @@ impl Policy {
         identity.answer_to = body.glimpse().handoff_id.or_else(|| {
             headers::get_any_case(arrived.headers, headers::MSG_ID).and_then(|id| id.parse().ok())
         });
+        identity.reply_to = body.glimpse().reply_to.clone().filter(|subject| self.may_reply_to(subject));
         match encoding {
             Ok(_) => Ok((identity, body)),
             Err(unknown) => Err(Refused { refusal: Refusal::invalid(unknown.to_string()), identity }),

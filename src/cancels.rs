@@ -27,39 +27,47 @@ pub(crate) struct Cancels(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    running: HashMap<HandoffId, CancellationToken>,
+    running: HashMap<HandoffId, Tokens>,
     /// In the order in which they were heard.
     heard: VecDeque<(Instant, HandoffId)>,
     remembered: HashMap<HandoffId, Instant>,
+}
+
+/// What a running handoff is told, and what it tells.
+#[derive(Clone, Debug, Default)]
+struct Tokens {
+    cancel: CancellationToken,
+    ended: CancellationToken,
 }
 
 /// A handoff's entry for as long as it runs here.
 #[derive(Debug)]
 pub(crate) struct Running {
     id: HandoffId,
-    token: CancellationToken,
+    tokens: Tokens,
     cancels: Cancels,
 }
 
 impl Running {
     /// Ends when the handoff is cancelled.
     pub(crate) async fn cancelled(&self) {
-        self.token.cancelled().await;
+        self.tokens.cancel.cancelled().await;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.cancels.lock().running.remove(&self.id);
+        self.tokens.ended.cancel();
     }
 }
 
 /// Why a handoff must not run here now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum MayNotRun {
     Cancelled,
-    /// A copy of it runs here already.
-    RunsAlready,
+    /// A copy of it runs here already; the token tells when that has ended.
+    RunsAlready(CancellationToken),
 }
 
 impl Cancels {
@@ -68,12 +76,20 @@ impl Cancels {
         if state.remembered.get(&id).is_some_and(|heard| heard.elapsed() < REMEMBER) {
             return Err(MayNotRun::Cancelled);
         }
-        if state.running.contains_key(&id) {
-            return Err(MayNotRun::RunsAlready);
+        if let Some(tokens) = state.running.get(&id) {
+            return Err(MayNotRun::RunsAlready(tokens.ended.clone()));
         }
-        let token = CancellationToken::new();
-        state.running.insert(id, token.clone());
-        Ok(Running { id, token, cancels: self.clone() })
+        let tokens = Tokens::default();
+        state.running.insert(id, tokens.clone());
+        Ok(Running { id, tokens, cancels: self.clone() })
+    }
+
+    /// Waits until the handoff does not run here, if it does.
+    pub(crate) async fn ended(&self, id: HandoffId) {
+        let ended = self.lock().running.get(&id).map(|tokens| tokens.ended.clone());
+        if let Some(ended) = ended {
+            ended.cancelled().await;
+        }
     }
 
     fn cancel(&self, id: HandoffId) -> CancelState {
@@ -91,8 +107,8 @@ impl Cancels {
             }
         }
         match state.running.get(&id) {
-            Some(token) => {
-                token.cancel();
+            Some(tokens) => {
+                tokens.cancel.cancel();
                 CancelState::Stopping
             }
             None => CancelState::Remembered,
@@ -155,15 +171,17 @@ mod tests {
         assert_eq!(cancels.cancel(id(1)), CancelState::Stopping);
         running.cancelled().await;
         assert_eq!(cancels.cancel(id(2)), CancelState::Remembered);
-        assert_eq!(cancels.start(id(2)).unwrap_err(), MayNotRun::Cancelled);
+        assert!(matches!(cancels.start(id(2)), Err(MayNotRun::Cancelled)));
     }
 
     #[tokio::test]
     async fn a_handoff_runs_once_at_a_time() {
         let cancels = Cancels::default();
         let running = cancels.start(id(1)).unwrap();
-        assert_eq!(cancels.start(id(1)).unwrap_err(), MayNotRun::RunsAlready);
+        let Err(MayNotRun::RunsAlready(ended)) = cancels.start(id(1)) else { panic!("it ran twice") };
         drop(running);
+        ended.cancelled().await;
+        cancels.ended(id(1)).await;
         assert!(cancels.start(id(1)).is_ok());
     }
 

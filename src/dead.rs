@@ -13,11 +13,11 @@ use broker::{Broker, PublishError, SpillError};
 use bytes::Bytes;
 use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Stop, Timestamp};
 use time::OffsetDateTime;
-use tracing::error;
+use tracing::warn;
 
 use crate::{
     admission::{Arrived, Identity, Policy},
-    reply::{self, Run},
+    reply::{self, Committed, Run},
     telemetry::Metrics,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Undertaker<'a> {
 }
 
 impl Undertaker<'_> {
-    /// Stores the whole message. Doing it twice stores it once: the letter's id is the message's sequence.
+    /// Stores the whole message. Doing it twice stores it once: the letter has a name of its own.
     pub(crate) async fn bury(&self, casualty: &Casualty<'_>, why: &Refusal) -> Result<(), Error> {
         let mut letter = DeadLetter {
             kind: casualty.kind,
@@ -67,12 +67,19 @@ impl Undertaker<'_> {
             published_at: Timestamp::new(casualty.published_at).unwrap_or_else(|_| Timestamp::epoch()),
             instance: self.instance.to_string(),
             spilled: None,
+            spilled_headers: None,
             original: casualty.headers.cloned().unwrap_or_default(),
         };
+        if let Some(taken) = letter.lighten() {
+            let name = format!("{}-headers", letter.name());
+            let text = serde_json::to_vec(&taken).unwrap_or_default();
+            broker::spill(&self.broker.jetstream, &name, &text).await?;
+            letter.spilled_headers = Some(name);
+        }
         let stored = match self.store(&letter, casualty.body).await {
             // With the reason added it no longer fits into one message: the body goes beside it.
             Err(Error::Publish(PublishError::TooLarge)) => {
-                let name = format!("dead-{}", casualty.sequence);
+                let name = letter.name();
                 broker::spill(&self.broker.jetstream, &name, casualty.body).await?;
                 letter.spilled = Some(name);
                 self.store(&letter, &Bytes::new()).await
@@ -91,22 +98,33 @@ impl Undertaker<'_> {
         Ok(())
     }
 
-    /// Stores the message, then answers whoever waits, if he can be known and may be answered.
+    /// Stores the message, then answers whoever waits, if he can be known and may be answered. `false` when there was
+    /// nothing to give up: an earlier delivery of it has been answered.
     pub(crate) async fn give_up(
         &self,
         casualty: &Casualty<'_>,
         why: &Refusal,
         identity: &Identity,
         stop: Stop,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
+        if let Some(id) = identity.answer_to
+            && casualty.deliveries > 1
+            && reply::is_answered(self.broker, casualty.kind, id).await?
+        {
+            return Ok(false);
+        }
         self.bury(casualty, why).await?;
-        let Some(id) = identity.answer_to else {
-            error!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, why = why.message, "Handoff given up without an answer.");
-            return Ok(());
-        };
-        self.answer(casualty, id, identity, why, stop).await?;
-        error!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, why = why.message, "Handoff given up.");
-        Ok(())
+        // The words may quote the handoff, so they are in the letter and not in the log.
+        match identity.answer_to {
+            Some(id) => {
+                self.answer(casualty, id, identity, why, stop).await?;
+                warn!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, "Handoff given up.");
+            }
+            None => {
+                warn!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, "Handoff given up without an answer.");
+            }
+        }
+        Ok(true)
     }
 
     async fn answer(
@@ -126,7 +144,10 @@ impl Undertaker<'_> {
         };
         let answer = run.failure(Failure::new(why.code, &why.message), stop);
         // Fenced means that it had its answer already; that one stands.
-        reply::commit(self.broker, casualty.kind, &answer, identity.encoding).await?;
+        let committed = reply::commit(self.broker, casualty.kind, &answer, identity.encoding).await?;
+        if let (Committed::Ours, Some(reply_to)) = (committed, &identity.reply_to) {
+            reply::copy(self.broker, &answer, identity.encoding, reply_to).await;
+        }
         Ok(())
     }
 }
@@ -156,5 +177,6 @@ async fn give_up_stored(
         ErrorCode::Poisoned,
         format!("delivered {deliveries} times and never settled: it ends whatever works on it"),
     );
-    undertaker.give_up(&casualty, &why, &policy.identity(&arrived), Stop::GivenUp).await
+    undertaker.give_up(&casualty, &why, &policy.identity(&arrived), Stop::GivenUp).await?;
+    Ok(())
 }

@@ -3,10 +3,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
-use subjects::{
-    ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject,
-    streams::HANDOFF_DUPLICATE_WINDOW,
-};
+use subjects::{ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, debug_span, warn};
@@ -24,10 +21,8 @@ use crate::{
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// A copy of a handoff that runs here already waits for the first to end.
-const WAIT_FOR_COPY: Duration = Duration::from_secs(1);
-/// Clocks of producers differ; a handoff this close to the end of the window is looked up.
-const CLOCK_SLACK: Duration = Duration::from_secs(300);
+/// A handoff that reached the queue this soon after it was issued was not published before; see `may_be_a_copy`.
+const PUBLISHED_AT_ONCE: time::Duration = time::Duration::seconds(2);
 
 /// What every handoff of this instance needs.
 #[derive(Debug)]
@@ -114,7 +109,7 @@ impl Desk {
     /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
     async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
         let arrived = arrived(delivery);
-        // Before the body is read: reading it may be what ended the others.
+        // Before the body is decoded: that may be what ended the others.
         if delivery.deliveries > u64::from(self.max_attempts) {
             return Box::pin(self.give_up_poisoned(delivery, &arrived)).await;
         }
@@ -126,35 +121,42 @@ impl Desk {
 
     async fn refuse(&self, delivery: &Delivery, refused: &Refused) -> Result<Verdict, Error> {
         let Refused { refusal, identity } = refused;
-        self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await?;
+        if !self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await? {
+            return Ok(Verdict::done(Outcome::AlreadyAnswered));
+        }
         self.metrics.refused(delivery.kind, refusal.code);
         Ok(Verdict::done(Outcome::Refused))
     }
 
     async fn give_up_poisoned(&self, delivery: &Delivery, arrived: &Arrived<'_>) -> Result<Verdict, Error> {
         let identity = self.policy.identity(arrived);
-        if let Some(id) = identity.answer_to
-            && reply::is_answered(&self.broker, delivery.kind, id).await?
-        {
-            return Ok(Verdict::done(Outcome::AlreadyAnswered));
+        if let Some(id) = identity.answer_to {
+            // It may be slow rather than poison: as long as it runs here, nobody gives it up.
+            self.cancels.ended(id).await;
         }
         let tried = delivery.deliveries - 1;
         let why = Refusal::new(ErrorCode::Poisoned, format!("taken up {tried} times and never finished"));
-        self.undertaker().give_up(&casualty(delivery), &why, &identity, Stop::GivenUp).await?;
-        Ok(Verdict::done(Outcome::GivenUp))
+        let given_up = self.undertaker().give_up(&casualty(delivery), &why, &identity, Stop::GivenUp).await?;
+        Ok(Verdict::done(if given_up { Outcome::GivenUp } else { Outcome::AlreadyAnswered }))
     }
 
     async fn answer(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
         let id = admitted.handoff.id;
-        if may_be_a_copy(delivery, admitted) && Box::pin(self.was_answered(admitted)).await? {
-            return Ok(Verdict::done(Outcome::AlreadyAnswered));
-        }
-        match self.cancels.start(id) {
-            Ok(running) => self.work(delivery, admitted, running).await,
-            Err(MayNotRun::Cancelled) => Box::pin(self.end(delivery, admitted, Ended::Cancelled)).await,
-            Err(MayNotRun::RunsAlready) => {
-                Ok(Verdict { settlement: Settlement::Again(WAIT_FOR_COPY), outcome: Outcome::Retried })
+        let mut look = may_be_a_copy(delivery, admitted);
+        loop {
+            if look && Box::pin(self.was_answered(admitted)).await? {
+                return Ok(Verdict::done(Outcome::AlreadyAnswered));
             }
+            match self.cancels.start(id) {
+                Ok(running) => return self.work(delivery, admitted, running).await,
+                Err(MayNotRun::Cancelled) => {
+                    return Box::pin(self.end(delivery, admitted, Ended::Cancelled)).await;
+                }
+                // A redelivery to ourselves, or a copy: held, not handed back, since each return would count as an
+                // attempt. When the first has ended, its answer is looked for.
+                Err(MayNotRun::RunsAlready(ended)) => ended.cancelled().await,
+            }
+            look = true;
         }
     }
 
@@ -206,6 +208,10 @@ impl Desk {
             Ended::Deadline => {
                 let why =
                     Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
+                // Someone else may have finished it while we were held up.
+                if self.was_answered(admitted).await? {
+                    return Ok(Verdict::done(Outcome::AlreadyAnswered));
+                }
                 // With another deadline it could succeed, so it is kept.
                 self.undertaker().bury(&casualty(delivery), &why).await?;
                 (why, Stop::Deadline, Outcome::GivenUp)
@@ -293,11 +299,13 @@ enum Ended {
     Deadline,
 }
 
-/// A first delivery of a young handoff whose id the server knows cannot be a copy: the server would have
-/// dropped it. Everything else is looked up before it is run.
+/// A first delivery that reached the queue just after it was issued, under its own id, cannot be a copy: the server
+/// drops copies that it remembers, and it can forget one only by a restart, which takes longer than that. Everything
+/// else is looked up before it is run.
 fn may_be_a_copy(delivery: &Delivery, admitted: &Admitted) -> bool {
-    let age = OffsetDateTime::now_utc() - admitted.handoff.issued_at.at();
-    delivery.deliveries > 1 || !admitted.deduplicated || age > HANDOFF_DUPLICATE_WINDOW - CLOCK_SLACK
+    let waited = delivery.published_at - admitted.handoff.issued_at.at();
+    let at_once = (time::Duration::ZERO..=PUBLISHED_AT_ONCE).contains(&waited);
+    delivery.deliveries > 1 || !admitted.deduplicated || !at_once
 }
 
 fn arrived(delivery: &Delivery) -> Arrived<'_> {

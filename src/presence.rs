@@ -1,12 +1,13 @@
 //! Who is here: the NATS micro service that `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS` find, and what this
 //! instance answers when asked what it is doing.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_nats::service::ServiceExt;
 use broker::{Broker, Chain};
 use futures_util::StreamExt;
 use subjects::{InFlight, InstanceId, InstanceStatus, Kind, Role, Subject, Timestamp};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -14,6 +15,7 @@ use crate::telemetry::{Health, Metrics};
 
 /// The name all instances share; `cynodectl status` asks for it.
 pub(crate) const SERVICE: &str = "cynode-pma";
+const ANNOUNCE_WITHIN: Duration = Duration::from_millis(500);
 
 /// What an instance says about itself.
 #[derive(Clone, Debug)]
@@ -70,8 +72,10 @@ impl Card {
     /// P20: tells whoever listens that this instance came, changed or goes. Best effort.
     pub(crate) async fn announce(&self, broker: &Broker) {
         let body = serde_json::to_vec(&self.status()).unwrap_or_default();
-        if let Err(error) = broker.client.publish(Subject::Presence.to_string(), body.into()).await {
-            debug!(error = %Chain(&error), "Presence could not be announced.");
+        let publish = broker.client.publish(Subject::Presence.to_string(), body.into());
+        // While the connection is away nobody hears it, and nothing should wait for it.
+        if !matches!(timeout(ANNOUNCE_WITHIN, publish).await, Ok(Ok(()))) {
+            debug!("Presence could not be announced.");
         }
     }
 }

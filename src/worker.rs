@@ -82,7 +82,7 @@ pub async fn check(config: Config) -> Result<String, Error> {
     };
     let streams = match broker::provision(&broker.jetstream, how, config.role, sizing(&config)).await {
         Ok(_) => "as they should be".to_owned(),
-        Err(error) if config.nats.provision == broker::Provision::Create => {
+        Err(error @ ProvisionError::Drifted(_)) if config.nats.provision == broker::Provision::Create => {
             format!("to be made at start, or left as they are: {}", Chain(&error))
         }
         Err(error) => return Err(error.into()),
@@ -100,7 +100,7 @@ pub async fn check(config: Config) -> Result<String, Error> {
 
 /// Takes handoffs until SIGTERM or SIGINT. A second signal ends the grace at once.
 pub async fn run(config: Config) -> Result<String, Error> {
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     config.warnings.iter().for_each(|warning| warn!("{warning}"));
     let bundle = Bundle::load(config.role, &config.instructions)?;
     info!(role = %config.role, bundle = %bundle.path.display(), hash = bundle.hash, "Instructions loaded.");
@@ -120,39 +120,49 @@ pub async fn run(config: Config) -> Result<String, Error> {
         }
         None => None,
     };
-    let Some(broker) = connect(&config, &health, &signals.first).await? else { return Ok(String::new()) };
-    let provisioned =
-        broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(&config)).await?;
-    tell_drift(&provisioned, &metrics);
+    let asked_to_stop = signals.first.clone();
+    let started = tokio::select! {
+        biased;
+        // Cancelled halfway, a start has made nothing that the next one would not make as well.
+        () = asked_to_stop.cancelled() => None,
+        started = start(&config, &health, &metrics) => Some(started?),
+        never = signals.watch() => match never {},
+    };
+    let Some((broker, provisioned)) = started else {
+        info!("Stopped before NATS was there.");
+        parts.end().await;
+        return Ok(String::new());
+    };
 
     let worker = Worker { config, broker, health, metrics, ack_wait: provisioned.ack_wait };
     worker.serve(parts, &bundle, http, signals).await
 }
 
+async fn start(config: &Config, health: &Health, metrics: &Metrics) -> Result<(Broker, Provisioned), Error> {
+    let broker = connect(config, health).await?;
+    let provisioned =
+        broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(config)).await?;
+    tell_drift(&provisioned, metrics);
+    Ok((broker, provisioned))
+}
+
 /// Waits for a server that is not there yet; gives up on one that says no.
-async fn connect(
-    config: &Config,
-    health: &Health,
-    stop: &CancellationToken,
-) -> Result<Option<Broker>, Error> {
+async fn connect(config: &Config, health: &Health) -> Result<Broker, ConnectError> {
     let mut waits = Waits::forever(FIRST_CONNECT_WAIT, LONGEST_CONNECT_WAIT);
     loop {
         match broker::connect(&config.nats.options).await {
             Ok(broker) => {
                 health.clear(Blocker::Nats);
-                return Ok(Some(broker));
+                return Ok(broker);
             }
             Err(error) if error.may_pass() => {
                 let why = Chain(&error).to_string();
                 warn!(why, "NATS is not there yet; trying again.");
                 health.block(Blocker::Nats, why);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
-        let wait = waits.next_wait().unwrap_or(LONGEST_CONNECT_WAIT);
-        if timeout(wait, stop.cancelled()).await.is_ok() {
-            return Ok(None);
-        }
+        tokio::time::sleep(waits.next_wait().unwrap_or(LONGEST_CONNECT_WAIT)).await;
     }
 }
 
@@ -250,8 +260,8 @@ impl Worker {
         // 1. Not ready any more; no new handoffs.
         self.health.block(Blocker::Draining, "draining");
         info!(grace = %humantime::format_duration(self.config.worker.grace), "Stopping: letting work finish.");
-        card.announce(&self.broker).await;
         pulling.cancel();
+        card.announce(&self.broker).await;
         // 2. Work finishes within its grace or is dropped; what is dropped goes to the returner.
         tokio::select! {
             () = async { while pools.join_next().await.is_some() {} } => {}
@@ -282,7 +292,7 @@ impl Worker {
                 trusted_producers: self.config.security.trusted_producers.clone(),
                 reply_prefixes: self.config.security.reply_prefixes.clone(),
             }),
-            model: Offline::new(delay),
+            model: Offline::new(delay, self.metrics.model_calls.clone()),
             cancels: Cancels::default(),
             metrics: Arc::clone(&self.metrics),
             max_attempts: self.config.worker.max_attempts.get(),
@@ -402,8 +412,10 @@ async fn close(broker: &Broker) {
         Ok(Err(error)) => warn!(error = %Chain(&error), "The last messages may not have been sent."),
         Err(_) => warn!("The last messages could not be sent in time."),
     }
-    if let Err(error) = broker.client.drain().await {
-        warn!(error = %Chain(&error), "The connection did not close cleanly.");
+    match timeout(CLOSE_WITHIN, broker.client.drain()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(error = %Chain(&error), "The connection did not close cleanly."),
+        Err(_) => warn!("The connection did not close in time."),
     }
 }
 

@@ -132,7 +132,9 @@ async fn a_handoff_published_twice_runs_once() {
 #[tokio::test]
 async fn a_copy_of_a_running_handoff_waits_for_it() {
     let nats = Nats::start();
-    let worker = Worker::manager(&nats).thinking(Duration::from_millis(1500)).start().await;
+    // With one attempt allowed, a copy that was handed back and taken up again would be given up as poison.
+    let settings = Worker::manager(&nats).set("worker.max_attempts", "1").set("worker.ack_wait", "1s");
+    let worker = settings.thinking(Duration::from_secs(4)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let question = chat("twice at once");
     for _ in 0..2 {
@@ -145,6 +147,35 @@ async fn a_copy_of_a_running_handoff_waits_for_it() {
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
+    assert_eq!(worker.metric("pma_model_calls_total").await, Some(1.0));
+}
+
+/// A handoff that was answered by one who died before settling it is not given up because its deadline passed since.
+#[tokio::test]
+async fn what_was_answered_is_not_given_up_later() {
+    let nats = Nats::start();
+    let settings = Worker::manager(&nats).set("worker.ack_wait", "1s");
+    drop(settings.start().await);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut question = chat("answered, not settled");
+    let soon = time::OffsetDateTime::now_utc() + Duration::from_secs(1);
+    question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
+    let id = orchestrator.publish(&question).await;
+    // One takes it, answers it and dies.
+    let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let consumer: async_nats::jetstream::consumer::PullConsumer =
+        stream.get_consumer(streams::consumer_name(Kind::Chat)).await.unwrap();
+    let mut taken = consumer.fetch().max_messages(1).messages().await.unwrap();
+    futures_util::StreamExt::next(&mut taken).await.unwrap().unwrap();
+    let subject = subjects::Subject::Completion(id).to_string();
+    orchestrator.jetstream.publish(subject, "the answer".into()).await.unwrap().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let worker = settings.start().await;
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
+    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+    assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0));
 }
 
 /// A deadline that passes during the work ends it, with an answer and a dead letter that can be replayed.

@@ -155,7 +155,6 @@ async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
             };
             assert_eq!(answer.status, Status::Failed, "{name}");
             assert_eq!(answer.error.as_ref().map(|error| error.code), Some(bad.code), "{name}");
-            assert_eq!(answer.usage.model_calls, 0, "{name} reached a model");
         }
     }
     let answers = all.iter().filter(|bad| bad.answered.is_some()).count();
@@ -169,6 +168,7 @@ async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
         let name = format!("pma_handoffs_refused_total{{kind=\"chat\",code=\"{code}\"}}");
         assert_eq!(worker.metric(&name).await, Some(expected as f64), "{name}");
     }
+    assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "something of it reached a model");
     // And the worker is as well as before.
     let id = orchestrator.publish(&chat("still there?")).await;
     orchestrator.answered(Kind::Chat, id).await;
@@ -227,7 +227,45 @@ async fn the_largest_message_is_answered_or_kept_whole() {
     tokio::io::AsyncReadExt::read_to_end(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();
     assert_eq!(kept, body.as_bytes());
 
-    let over = vec![b'x'; limit + 1];
-    let refused = orchestrator.jetstream.publish("pma.handoff.chat", over.into()).await;
-    assert!(refused.is_err(), "the server takes more than it says");
+    // Past the client, which would not even send it: the server says no, and nothing is stored.
+    let stored = orchestrator.stored(streams::HANDOFFS).await;
+    let address = nats.url().replace("nats://", "");
+    let said =
+        tokio::task::spawn_blocking(move || publish_over_the_limit(&address, limit + 1)).await.unwrap();
+    assert!(said.contains("Maximum Payload Violation"), "{said}");
+    assert_eq!(orchestrator.stored(streams::HANDOFFS).await, stored);
+    let id = orchestrator.publish(&chat("still there?")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+}
+
+/// Speaks to the server without a client; gives what it said.
+fn publish_over_the_limit(address: &str, bytes: usize) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "CONNECT {{\"verbose\":false}}\r\nPUB pma.handoff.chat {bytes}\r\n").unwrap();
+    let mut said = String::new();
+    // It ends when the server hangs up, which it does for this.
+    stream.read_to_string(&mut said).ok();
+    said
+}
+
+/// A message with more headers than a dead letter can carry is kept all the same, headers and body.
+#[tokio::test]
+async fn a_flood_of_headers_is_kept_beside_the_letter() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut flood = HeaderMap::new();
+    flood.insert("X-Flood", "x".repeat(60_000));
+    flood.insert("Cynode-Dead-Body-Object", "someone-elses");
+    orchestrator.publish_raw(Kind::Chat, flood, b"{".to_vec()).await;
+    eventually("it to be settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    let letters = orchestrator.contents(streams::DEAD).await;
+    let letter = DeadLetter::read(&letters[0].subject, &letters[0].headers).unwrap();
+    assert_eq!((&letters[0].payload[..], letter.spilled), (&b"{"[..], None));
+    let store = orchestrator.jetstream.get_object_store(streams::SPILL).await.unwrap();
+    let mut kept = String::new();
+    let object = letter.spilled_headers.expect("they lie beside the letter");
+    tokio::io::AsyncReadExt::read_to_string(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();
+    assert!(kept.contains("X-Flood") && kept.contains("someone-elses"));
 }

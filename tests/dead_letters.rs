@@ -58,8 +58,12 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     }
     assert!(deaths >= 3, "it was given up after {deaths} deaths");
     // Another look by a healthy worker changes nothing.
-    let healthy =
-        Worker::manager(&nats).set("worker.ack_wait", "1s").set("worker.sweep_every", "1s").start().await;
+    let healthy = Worker::manager(&nats)
+        .set("worker.ack_wait", "1s")
+        .set("worker.max_attempts", "3")
+        .set("worker.sweep_every", "1s")
+        .start()
+        .await;
     given_up(&orchestrator, id).await;
     eventually_within(PATIENCE, "the queue to be empty", async || {
         (orchestrator.queued().await == 0).then_some(())
@@ -71,6 +75,18 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     assert_eq!(letter.original.get("Nats-Msg-Id").map(|value| value.as_str()), Some(id.to_string().as_str()));
     let body = orchestrator.contents(streams::DEAD).await.remove(0).payload;
     assert_eq!(body, question.encode(subjects::Encoding::Json).unwrap());
+    // And it replays: under a new id, since this one has its answer.
+    let url = nats.url();
+    let replayed = tokio::task::spawn_blocking(move || {
+        let line = ["--server", &url, "--json", "dead", "replay", "--reason", "poisoned"];
+        testkit::run(&testkit::cynodectl(), testkit::workspace(), &line, &[])
+    });
+    let replayed = replayed.await.unwrap();
+    let said: serde_json::Value = serde_json::from_str(&replayed.stdout).expect(&replayed.stderr);
+    assert_eq!(said["replay_of"], id.to_string());
+    let again = said["handoff_id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(orchestrator.answered(Kind::Chat, again).await.error(), None);
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     drop(healthy);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use subjects::{Answer, Kind};
+use subjects::{Answer, Kind, streams};
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule};
 
 /// A handler that runs three times `ack_wait` is not redelivered.
@@ -44,6 +44,38 @@ async fn a_busy_instance_holds_nothing_back() {
     }
     assert_eq!(slow.metric("pma_handoffs_received_total{kind=\"chat\"}").await, Some(1.0));
     assert_eq!(orchestrator.consumer(Kind::Chat).await.num_ack_pending, 1);
+}
+
+/// A zombie, frozen past `ack_wait` and thawed when another has answered, gives no second answer and does no harm to
+/// what the other does.
+#[tokio::test]
+async fn a_zombie_changes_nothing() {
+    let nats = Nats::start();
+    // One slot, so that the zombie has no request open while it is frozen.
+    let settings = Worker::manager(&nats)
+        .set("worker.ack_wait", "1s")
+        .set("worker.grace", "0s")
+        .set("worker.concurrency.chat", "1");
+    let mut zombie = settings.clone().thinking(Duration::from_secs(4)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("haunted")).await;
+    zombie.holds(Kind::Chat, 1).await;
+    zombie.process.freeze();
+    let other = settings.clone().thinking(Duration::from_secs(6)).start().await;
+    other.holds(Kind::Chat, 1).await;
+    // Thawed while the other works: its late signs of life and its leaving must not touch the other's delivery.
+    zombie.process.thaw();
+    zombie.process.terminate();
+    assert_eq!(zombie.process.wait(Duration::from_secs(10)).code(), Some(0), "{}", zombie.log());
+    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    assert_eq!(answer.attempts, 2);
+    assert_eq!(
+        other.metric("pma_handoffs_received_total{kind=\"chat\"}").await,
+        Some(1.0),
+        "taken from the other"
+    );
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
 }
 
 /// An instance never takes more than it has slots for.

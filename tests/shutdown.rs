@@ -103,11 +103,37 @@ async fn readiness_falls_first_and_a_second_signal_hurries() {
     assert!(worker.process.is_running());
     worker.process.terminate();
     assert_eq!(worker.process.wait(Duration::from_secs(5)).code(), Some(0), "{}", worker.log());
-    // Handed back, so it is waiting for the next instance and not for its ack_wait.
-    eventually("the handoff to be handed back", async || {
-        let info = orchestrator.consumer(Kind::Chat).await;
-        let redelivered_at_once = info.num_ack_pending <= 1 && orchestrator.queued().await == 1;
-        redelivered_at_once.then_some(())
-    })
-    .await;
+    // Handed back: the next instance has it at once, though its ack_wait is half a minute.
+    let next = Worker::manager(&nats).thinking(Duration::from_secs(120)).start().await;
+    let started = Instant::now();
+    next.holds(Kind::Chat, 1).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "took {:?}", started.elapsed());
+}
+
+/// A worker that waits for its server can be told to stop.
+#[tokio::test]
+async fn a_worker_that_waits_for_nats_stops_when_told() {
+    let mut nats = Nats::start();
+    nats.kill();
+    let mut worker = Worker::manager(&nats).spawn();
+    eventually("the worker to wait", async || worker.log().contains("NATS is not there yet").then_some(()))
+        .await;
+    worker.process.terminate();
+    assert_eq!(worker.process.wait(Duration::from_secs(3)).code(), Some(0), "{}", worker.log());
+}
+
+/// A worker that loses its server can be told to stop, with work in hand.
+#[tokio::test]
+async fn a_worker_that_lost_nats_stops_when_told() {
+    let mut nats = Nats::start();
+    let mut worker =
+        Worker::manager(&nats).set("worker.grace", "1s").thinking(Duration::from_secs(120)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    for n in 0..16 {
+        orchestrator.publish(&chat(&format!("{n}"))).await;
+    }
+    worker.holds(Kind::Chat, 16).await;
+    nats.kill();
+    worker.process.terminate();
+    worker.process.wait(Duration::from_secs(20));
 }

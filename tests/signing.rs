@@ -46,6 +46,13 @@ async fn a_stranger_is_not_answered_and_cannot_occupy_an_id() {
     let changed = String::from_utf8(good_body.clone()).unwrap().replace("rightful", "wrongful").into_bytes();
     strangers.push(("changed body", Kind::Chat, good_headers.clone(), changed));
     strangers.push(("re-targeted", Kind::Plan, good_headers.clone(), good_body.clone()));
+    // The content type is not signed; with another one a good body must not be refused in the rightful one's name.
+    let mut relabelled = good_headers.clone();
+    relabelled.insert(headers::CONTENT_TYPE, "text/plain");
+    strangers.push(("relabelled", Kind::Chat, relabelled, good_body.clone()));
+    let mut repacked = good_headers.clone();
+    repacked.insert(headers::CONTENT_TYPE, "application/msgpack");
+    strangers.push(("repacked", Kind::Chat, repacked, good_body.clone()));
     strangers.push(("truncated", Kind::Chat, good_headers.clone(), good_body[..40].to_vec()));
     for (number, (name, kind, mut headers, body)) in strangers.into_iter().enumerate() {
         // Without the rightful one's message id, or the server would take it for that one.
@@ -64,7 +71,7 @@ async fn a_stranger_is_not_answered_and_cannot_occupy_an_id() {
     let answer = orchestrator.answered_within(Duration::from_secs(10), Kind::Chat, rightful.id).await;
     assert_eq!(answer.error(), None);
     let refused = "pma_handoffs_refused_total{kind=\"chat\",code=\"untrusted_producer\"}";
-    assert_eq!(worker.metric(refused).await, Some(5.0));
+    assert_eq!(worker.metric(refused).await, Some(7.0));
 }
 
 /// A key may be trusted for some subjects only.

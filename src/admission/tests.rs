@@ -102,12 +102,17 @@ fn strangers_are_refused_first_and_not_answered() {
     let check = |header: Option<String>, body: &str| {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", ID);
+        if body.starts_with(' ') {
+            headers.insert("Content-Type", "text/plain");
+        }
         if let Some(header) = header {
             headers.insert("Cynode-Signature", header);
         }
         admit(&policy(Some(&key)), &headers, body.as_bytes())
     };
     assert!(check(Some(sign(&key, SUBJECT)), &body).is_ok());
+    let good = Some(sign(&key, SUBJECT));
+    assert_eq!(check(good, &format!(" {body}")).unwrap_err().refusal.code, ErrorCode::UntrustedProducer);
     for (what, header, body) in [
         ("unsigned", None, body.clone()),
         ("signed by a stranger", Some(sign(&stranger, SUBJECT)), body.clone()),

@@ -39,6 +39,10 @@ impl Loaded {
             "instructions.skill" => Some(format!("{:?}", config.instructions.skill)),
             _ => match self.figment.find_value(key) {
                 Ok(Value::Empty(..)) | Err(_) => None,
+                // Any of these may carry a password.
+                Ok(Value::String(_, url)) if key.ends_with("url") || key.ends_with("endpoint") => {
+                    Some(format!("{:?}", broker::without_secrets(&url)))
+                }
                 Ok(value) => Some(shown(&value)),
             },
         }

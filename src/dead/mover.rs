@@ -88,7 +88,13 @@ async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy)
     while let Some(message) = batch.next().await {
         let message = message.map_err(Error::Pull)?;
         match serde_json::from_slice::<Advisory>(&message.payload) {
-            Ok(advisory) => move_one(undertaker, policy, &advisory).await?,
+            // The next one must not wait for this one: its advisory comes back.
+            Ok(advisory) => {
+                if let Err(error) = move_one(undertaker, policy, &advisory).await {
+                    warn!(sequence = advisory.stream_seq, error = %Chain(&error), "A handoff could not be moved; trying again.");
+                    continue;
+                }
+            }
             Err(error) => warn!(%error, "An advisory that cannot be read was passed over."),
         }
         if let Some(ack) = &message.reply {

@@ -78,15 +78,29 @@ async fn sweep(
         from = message.sequence + 1;
         if before.contains(&message.sequence) && is_old(&message, ack_wait) {
             warn!(%kind, sequence = message.sequence, "A handoff was left behind in the queue; moving it to the dead letters.");
-            let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
-            give_up_stored(undertaker, policy, kind, &message, deliveries).await?;
-            remove(jetstream, message.sequence).await.map_err(Error::Remove)?;
-            undertaker.metrics.swept.inc();
+            // The next one must not wait for this one.
+            if let Err(error) = move_away(undertaker, policy, kind, &message).await {
+                warn!(%kind, sequence = message.sequence, error = %Chain(&error), "It could not be moved; trying again.");
+                left.push(message.sequence);
+            } else {
+                undertaker.metrics.swept.inc();
+            }
         } else {
             left.push(message.sequence);
         }
     }
     Ok(left)
+}
+
+async fn move_away(
+    undertaker: &Undertaker<'_>,
+    policy: &Policy,
+    kind: Kind,
+    message: &StreamMessage,
+) -> Result<(), Error> {
+    let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
+    give_up_stored(undertaker, policy, kind, message, deliveries).await?;
+    remove(&undertaker.broker.jetstream, message.sequence).await.map_err(Error::Remove)
 }
 
 /// The sequence up to which the consumer will deliver nothing any more.

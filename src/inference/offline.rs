@@ -1,22 +1,26 @@
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
+
 /// A model without a model: the same question always gets the same words, and it never pretends to have
 /// understood. It lets a person try the whole path from handoff to answer before any model is connected.
 #[derive(Clone, Debug)]
 pub(crate) struct Offline {
     /// Thinking time, to see what a slow model does to everything around it.
     delay: Duration,
+    calls: Counter,
 }
 
 impl Offline {
     pub(crate) const NAME: &'static str = "offline";
 
-    pub(crate) fn new(delay: Duration) -> Self {
-        Self { delay }
+    pub(crate) fn new(delay: Duration, calls: Counter) -> Self {
+        Self { delay, calls }
     }
 
     /// Says what it was asked, in one paragraph.
     pub(crate) async fn answer(&self, asked: &str) -> String {
+        self.calls.inc();
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
@@ -48,7 +52,7 @@ mod tests {
     /// G2: the same question, the same bytes.
     #[tokio::test]
     async fn the_same_question_gets_the_same_words() {
-        let offline = Offline::new(Duration::ZERO);
+        let offline = Offline::new(Duration::ZERO, Counter::default());
         let (once, twice) = (offline.answer("what  now?").await, offline.answer("what now?").await);
         assert_eq!(once, twice);
         assert!(once.contains("“what now?”"), "{once}");

@@ -19,6 +19,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::Returner;
 
 const ONE_ACK: Duration = Duration::from_secs(2);
+const SETTLE_WITHIN: Duration = Duration::from_secs(3);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
@@ -90,9 +91,10 @@ impl Receipt {
         broker::confirm(client, &self.ack, verb.into(), within).await
     }
 
-    /// Goes on until the server hears it or the message is no longer ours to settle.
+    /// Tries a little longer. A server that was restarted may have forgotten that it delivered this message; it then
+    /// never answers, and the slot is worth more than the answer: the message comes back and is settled then.
     async fn send_again(&self, client: &Client, verb: AckKind, mut error: AckError) -> Result<(), AckError> {
-        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, self.ack_wait);
+        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, SETTLE_WITHIN.min(self.ack_wait));
         while let Some(wait) = waits.next_wait() {
             tokio::time::sleep(wait).await;
             match self.send(client, verb, ONE_ACK).await {
@@ -166,6 +168,10 @@ impl Delivery {
     /// a heartbeat cannot outlive what it stands for.
     pub(crate) async fn extend(&self, client: &Client) -> Result<(), AckError> {
         let Some(receipt) = &self.receipt else { return Ok(()) };
+        // The server confirms a beat whoever owns the message, so one that comes too late proves nothing.
+        if !receipt.is_fresh() {
+            return Err(AckError::Stale);
+        }
         // A confirmed beat proves the connection; what counts is when it was sent.
         let sent = receipt.clock.now();
         receipt.send(client, AckKind::Progress, receipt.ack_wait / 3).await?;
@@ -178,7 +184,10 @@ impl Delivery {
         let Some(receipt) = self.receipt.take() else { return Ok(()) };
         let verb = match settlement {
             Settlement::LeaveAlone => return Ok(()),
+            // Its answer is stored, so it is done with, whoever holds it.
             Settlement::Done => AckKind::Ack,
+            // It goes to someone else by itself, or has gone already.
+            Settlement::Again(_) if !receipt.is_fresh() => return Ok(()),
             Settlement::Again(delay) => AckKind::Nak(Some(delay)),
         };
         match receipt.send(client, verb, ONE_ACK).await {

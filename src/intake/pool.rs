@@ -2,7 +2,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_nats::Client;
 use broker::{Broker, Chain, retry::Waits};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use subjects::{Kind, streams};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -219,7 +219,21 @@ impl Pool {
     {
         info!(kind = %self.kind, "Connection is back; pulling anew.");
         match puller.reopen().await {
-            Ok(arrived) => arrived.into_iter().for_each(|arrival| self.on_arrival(arrival, work)),
+            Ok(mut old) => {
+                let read_to_its_end = timeout(DRAIN_WITHIN, async {
+                    // Its error says that there is no connection to drain, so nothing more comes.
+                    if old.drain().await.is_ok() {
+                        while let Some(message) = old.next().await {
+                            let arrival = puller.late(message);
+                            self.on_arrival(arrival, work);
+                        }
+                    }
+                });
+                if read_to_its_end.await.is_err() {
+                    warn!(kind = %self.kind, "The old subscription did not end in time.");
+                }
+                puller.forget();
+            }
             Err(error) => self.on_failure(&Chain(&error).to_string()),
         }
     }

@@ -8,13 +8,18 @@ use std::time::Duration;
 
 use async_nats::{Client, Message, StatusCode, Subscriber};
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use futures_util::StreamExt;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout},
+};
 
 /// How long a request waits at the server. Short enough that a request lost with its connection is soon made anew.
 const EXPIRES: Duration = Duration::from_secs(10);
 /// Past its expiry by this much, a request that was not answered was not heard.
 const LATE: Duration = Duration::from_secs(2);
+/// While the client is disconnected its queue may be full; then nothing can be sent, and nobody should wait for it.
+const SEND_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -22,6 +27,8 @@ pub(super) enum Error {
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("sending a pull request")]
     Publish(#[from] async_nats::PublishError),
+    #[error("a pull request could not be sent in time")]
+    TimedOut,
 }
 
 /// What came in.
@@ -82,12 +89,14 @@ impl Puller {
     pub(super) async fn ask(&mut self, slots: OwnedSemaphorePermit) -> Result<(), Error> {
         let request = format!(r#"{{"batch":{},"expires":{}}}"#, slots.num_permits(), EXPIRES.as_nanos());
         self.asked = Some(Asked { slots, lost_at: Instant::now() + EXPIRES + LATE });
+        let publish =
+            self.client.publish_with_reply(self.api.clone(), self.inbox.clone(), Bytes::from(request));
         let sent =
-            self.client.publish_with_reply(self.api.clone(), self.inbox.clone(), Bytes::from(request)).await;
+            timeout(SEND_WITHIN, publish).await.map_err(|_| Error::TimedOut).and_then(|sent| Ok(sent?));
         if sent.is_err() {
             self.asked = None;
         }
-        Ok(sent?)
+        sent
     }
 
     /// Waits for what comes next. Cancel-safe: a message not yet taken stays in the subscription.
@@ -130,23 +139,24 @@ impl Puller {
         }
     }
 
-    /// After a reconnect: whatever the old connection brought is still taken, the request is made anew under a
-    /// new name, so that one that outlived the connection brings nothing on top.
-    pub(super) async fn reopen(&mut self) -> Result<Vec<Arrival>, Error> {
-        let mut arrived = Vec::new();
-        while let Some(Some(message)) = self.subscriber.next().now_or_never() {
-            arrived.push(self.sort(message));
-        }
-        self.inbox = self.client.new_inbox();
-        self.subscriber = self.client.subscribe(self.inbox.clone()).await?;
-        self.asked = None;
-        Ok(arrived)
+    /// After a reconnect the request is made anew under a new name, so that one that outlived the connection brings
+    /// nothing on top. Gives the old subscription, which is to be read to its end: it may have brought something.
+    pub(super) async fn reopen(&mut self) -> Result<Subscriber, Error> {
+        let inbox = self.client.new_inbox();
+        let subscriber = self.client.subscribe(inbox.clone()).await?;
+        self.inbox = inbox;
+        Ok(std::mem::replace(&mut self.subscriber, subscriber))
+    }
+
+    /// Sorts what an old subscription still brought. When that is all, [`Self::forget`] the request.
+    pub(super) fn late(&mut self, message: Message) -> Arrival {
+        self.sort(message)
     }
 
     /// Stops asking. What the server had already sent is still read, to its end, by calling [`Self::next`].
     pub(super) async fn drain(&mut self) {
         // A connection that is gone has nothing in flight.
-        if self.subscriber.drain().await.is_err() {
+        if !matches!(timeout(SEND_WITHIN, self.subscriber.drain()).await, Ok(Ok(()))) {
             self.forget();
         }
     }

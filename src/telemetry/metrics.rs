@@ -102,6 +102,7 @@ pub(crate) struct Metrics {
     kinds: [OfKind; Kind::ALL.len()],
     refused: Family<CodeLabels, Counter>,
     dead_letters: Family<CodeLabels, Counter>,
+    pub(crate) model_calls: Counter,
     pub(crate) moved: Counter,
     pub(crate) swept: Counter,
     pub(crate) cancels: Counter,
@@ -117,6 +118,7 @@ impl Metrics {
             kinds,
             refused: Family::default(),
             dead_letters: Family::default(),
+            model_calls: Counter::default(),
             moved: Counter::default(),
             swept: Counter::default(),
             cancels: Counter::default(),
@@ -135,6 +137,7 @@ impl Metrics {
             self.refused.clone(),
         );
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
+        it.register("model_calls", "Questions put to a model", self.model_calls.clone());
         it.register(
             "dead_moved",
             "Handoffs moved to the dead letters on the server's word",

@@ -20,6 +20,8 @@ pub struct DeadLetter {
     pub instance: String,
     /// Where the body lies when it and its headers together would not fit into one message any more.
     pub spilled: Option<String>,
+    /// Where the original headers lie when they are too many to be carried along.
+    pub spilled_headers: Option<String>,
     /// Headers of the original message.
     pub original: HeaderMap,
 }
@@ -31,9 +33,13 @@ const DELIVERIES: &str = "Cynode-Dead-Deliveries";
 const PUBLISHED_AT: &str = "Cynode-Dead-Published-At";
 const INSTANCE: &str = "Cynode-Dead-Instance";
 const SPILLED: &str = "Cynode-Dead-Body-Object";
+const HEADERS: &str = "Cynode-Dead-Headers-Object";
 const SERVER_PREFIX: &str = "Nats-";
-const KEPT_PREFIX: &str = "Cynode-Original-";
 const OWN_PREFIX: &str = "Cynode-Dead-";
+/// Before the whole name of a header that must not act, or be taken for one of ours, on a dead letter.
+const KEPT_PREFIX: &str = "Cynode-Original-";
+/// What a letter carries of the original's headers at the most; JetStream takes 64 KiB in all.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeadLetterError {
@@ -53,15 +59,14 @@ impl DeadLetter {
         let mut out = HeaderMap::new();
         for (name, values) in self.original.iter() {
             let name: &str = name.as_ref();
-            let kept = match name.strip_prefix(SERVER_PREFIX) {
-                Some(rest) => format!("{KEPT_PREFIX}{rest}"),
-                None => name.to_owned(),
-            };
+            let must_not_act =
+                [SERVER_PREFIX, OWN_PREFIX, KEPT_PREFIX].iter().any(|prefix| name.starts_with(prefix));
+            let kept = if must_not_act { format!("{KEPT_PREFIX}{name}") } else { name.to_owned() };
             for value in values {
                 out.append(kept.as_str(), value.clone());
             }
         }
-        out.insert(headers::MSG_ID, format!("dead:{}", self.sequence));
+        out.insert(headers::MSG_ID, self.name());
         out.insert(REASON, self.reason.as_str());
         out.insert(MESSAGE, one_line(&self.message));
         out.insert(SEQUENCE, self.sequence.to_string());
@@ -71,7 +76,39 @@ impl DeadLetter {
         if let Some(object) = &self.spilled {
             out.insert(SPILLED, object.as_str());
         }
+        if let Some(object) = &self.spilled_headers {
+            out.insert(HEADERS, object.as_str());
+        }
         out
+    }
+
+    /// One name for one death. The time of publishing is part of it, since sequences begin anew with a new stream.
+    pub fn name(&self) -> String {
+        format!("dead-{}-{}", self.sequence, self.published_at.at().unix_timestamp_nanos())
+    }
+
+    /// Takes the original headers off when they are too many to be carried along, all but those that say how to read
+    /// the body. Gives what was taken, to be kept elsewhere.
+    pub fn lighten(&mut self) -> Option<Vec<(String, String)>> {
+        let all: Vec<(String, String)> = self
+            .original
+            .iter()
+            .flat_map(|(name, values)| values.iter().map(|value| (name.to_string(), value.to_string())))
+            .collect();
+        let bytes: usize = all.iter().map(|(name, value)| name.len() + value.len() + KEPT_PREFIX.len()).sum();
+        if bytes <= MAX_HEADER_BYTES {
+            return None;
+        }
+        const NEEDED: [&str; 4] =
+            [headers::CONTENT_TYPE, headers::MSG_ID, headers::SIGNATURE, headers::TRACEPARENT];
+        let mut light = HeaderMap::new();
+        for name in NEEDED {
+            if let Some(value) = self.original.get(name).filter(|value| value.as_str().len() <= 1024) {
+                light.insert(name, value.clone());
+            }
+        }
+        self.original = light;
+        Some(all)
     }
 
     /// Reads back what [`Self::headers`] wrote.
@@ -95,6 +132,7 @@ impl DeadLetter {
             published_at: parsed(PUBLISHED_AT, text(PUBLISHED_AT)?)?,
             instance: text(INSTANCE)?.to_owned(),
             spilled: text(SPILLED).ok().map(str::to_owned),
+            spilled_headers: text(HEADERS).ok().map(str::to_owned),
             original: original(headers),
         })
     }
@@ -107,12 +145,9 @@ fn original(headers: &HeaderMap) -> HeaderMap {
         if name.starts_with(SERVER_PREFIX) || name.starts_with(OWN_PREFIX) {
             continue;
         }
-        let was = match name.strip_prefix(KEPT_PREFIX) {
-            Some(rest) => format!("{SERVER_PREFIX}{rest}"),
-            None => name.to_owned(),
-        };
+        let was = name.strip_prefix(KEPT_PREFIX).unwrap_or(name);
         for value in values {
-            original.append(was.as_str(), value.clone());
+            original.append(was, value.clone());
         }
     }
     original
@@ -134,6 +169,9 @@ mod tests {
         original.insert("Content-Type", "application/json");
         original.append("X-Many", "one");
         original.append("X-Many", "two");
+        // What a stranger might add to be taken for our own words.
+        original.insert("Cynode-Dead-Body-Object", "someone-elses");
+        original.insert("Cynode-Original-Nats-Msg-Id", "forged");
         let letter = DeadLetter {
             kind: Kind::Chat,
             reason: ErrorCode::Poisoned,
@@ -143,11 +181,38 @@ mod tests {
             published_at: "2026-11-14T10:00:00Z".parse().expect("a time"),
             instance: "pma-1".into(),
             spilled: Some("dead-7".into()),
+            spilled_headers: None,
             original,
         };
         let headers = letter.headers();
-        assert_eq!(headers.get("Nats-Msg-Id").map(|value| value.as_str()), Some("dead:7"));
+        assert_eq!(headers.get("Nats-Msg-Id").map(|value| value.to_string()), Some(letter.name()));
         assert_eq!(DeadLetter::read("pma.dead.chat", &headers), Ok(letter));
+    }
+
+    #[test]
+    fn too_many_headers_are_taken_off_but_for_those_that_are_needed() {
+        let mut original = HeaderMap::new();
+        original.insert("Content-Type", "application/msgpack");
+        original.insert("X-Large", "x".repeat(60_000));
+        let mut letter = DeadLetter {
+            kind: Kind::Chat,
+            reason: ErrorCode::InvalidHandoff,
+            message: String::new(),
+            sequence: 7,
+            deliveries: 1,
+            published_at: Timestamp::epoch(),
+            instance: "pma-1".into(),
+            spilled: None,
+            spilled_headers: None,
+            original,
+        };
+        assert_eq!(letter.lighten().map(|taken| taken.len()), Some(2));
+        assert_eq!(
+            letter.original.get("Content-Type").map(|value| value.as_str()),
+            Some("application/msgpack")
+        );
+        assert!(letter.original.get("X-Large").is_none());
+        assert_eq!(letter.lighten(), None);
     }
 
     #[test]

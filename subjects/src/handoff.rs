@@ -141,8 +141,15 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// The message may quote what was found, so it is cut: the rest is in the handoff itself.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        const LONGEST: usize = 256;
+        let mut message: String = message.into();
+        if message.len() > LONGEST {
+            message.truncate(message.floor_char_boundary(LONGEST));
+            message.push('…');
+        }
+        Self { code, message }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {

@@ -17,6 +17,7 @@ pub struct Glimpse {
     pub schema_version: Option<u64>,
     /// As written, since a signature covers the text.
     pub issued_at: Option<String>,
+    pub reply_to: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,6 +114,7 @@ enum Field {
     HandoffId,
     SchemaVersion,
     IssuedAt,
+    ReplyTo,
     Other,
 }
 
@@ -175,6 +177,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         match self.field {
             Field::HandoffId => glimpse.handoff_id = text.parse().ok(),
             Field::IssuedAt => glimpse.issued_at = Some(text.to_owned()),
+            Field::ReplyTo => glimpse.reply_to = Some(text.to_owned()),
             Field::SchemaVersion | Field::Other => {}
         }
         Ok(())
@@ -194,6 +197,7 @@ impl<'de> Visitor<'de> for Value<'_> {
                 "handoff_id" if self.depth == 0 => Field::HandoffId,
                 "schema_version" if self.depth == 0 => Field::SchemaVersion,
                 "issued_at" if self.depth == 0 => Field::IssuedAt,
+                "reply_to" if self.depth == 0 => Field::ReplyTo,
                 _ => Field::Other,
             };
             if let Err(key) = seen.insert(key) {

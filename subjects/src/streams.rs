@@ -20,10 +20,6 @@ pub const SPILL: &str = "CYNODE_SPILL";
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Within this time a second publish of the same handoff is dropped by the server. An older handoff may be
-/// a second copy, so a worker looks for an answer before it runs one.
-pub const HANDOFF_DUPLICATE_WINDOW: Duration = HOUR;
-
 /// Backstop of the server. Attempts are counted by the worker, which gives up long before.
 pub const MAX_DELIVER: i64 = 50;
 
@@ -51,11 +47,13 @@ pub fn all(sizing: Sizing) -> [stream::Config; 4] {
 fn handoffs(sizing: Sizing) -> stream::Config {
     stream::Config {
         description: Some("Work for project managers and analysts; acknowledged is removed.".into()),
-        subjects: vec![Pattern::PmHandoffs.to_string(), Subject::Handoff(Kind::Verify).to_string()],
+        // Each by name: what nobody consumes must not be accepted.
+        subjects: Kind::ALL.map(|kind| Subject::Handoff(kind).to_string()).to_vec(),
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
         max_messages: MAX_QUEUED,
-        duplicate_window: HANDOFF_DUPLICATE_WINDOW,
+        // Within this time a second publish of the same handoff is dropped by the server.
+        duplicate_window: HOUR,
         allow_message_ttl: true,
         ..base(HANDOFFS, sizing)
     }

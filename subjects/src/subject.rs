@@ -107,8 +107,6 @@ fn id_of(token: &str) -> Option<HandoffId> {
 /// The wildcard subjects that streams, consumers and subscriptions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// `pma.handoff.*`
-    PmHandoffs,
     /// Journal and answer of one handoff: `<role>.run.<id>.*`. The compare-and-set is made over this.
     Run(Role, HandoffId),
     /// Journals and answers of every handoff of a role: `<role>.run.*.*`
@@ -132,7 +130,6 @@ pub const ALL_ANSWERS: [Pattern; 2] =
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PmHandoffs => f.write_str("pma.handoff.*"),
             Self::Run(role, id) => write!(f, "{}.run.{id}.*", role.prefix()),
             Self::Runs(role) => write!(f, "{}.run.*.*", role.prefix()),
             Self::Answers(Role::ProjectManager) => f.write_str("pma.run.*.completion"),

@@ -71,6 +71,12 @@ pub enum ConnectError {
         #[source]
         source: async_nats::ConnectError,
     },
+    #[error("no TLS with NATS at {url}")]
+    Tls {
+        url: String,
+        #[source]
+        source: async_nats::ConnectError,
+    },
     #[error("NATS cannot be addressed as `{url}`")]
     Address {
         url: String,
@@ -95,7 +101,11 @@ impl ConnectError {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused { .. } | Self::Address { .. } | Self::Secret { .. } | Self::TooOld { .. } => false,
+            Self::Refused { .. }
+            | Self::Tls { .. }
+            | Self::Address { .. }
+            | Self::Secret { .. }
+            | Self::TooOld { .. } => false,
         }
     }
 }
@@ -182,16 +192,16 @@ fn classify(url: String, source: async_nats::ConnectError) -> ConnectError {
             ConnectError::Refused { url, source }
         }
         ConnectErrorKind::ServerParse => ConnectError::Address { url, source },
+        ConnectErrorKind::Tls => ConnectError::Tls { url, source },
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
-        | ConnectErrorKind::Tls
         | ConnectErrorKind::Io
         | ConnectErrorKind::MaxReconnects => ConnectError::Unreachable { url, source },
     }
 }
 
 /// A URL may carry `user:password@`; what is shown does not.
-fn without_secrets(url: &str) -> String {
+pub fn without_secrets(url: &str) -> String {
     url.split(',')
         .map(|part| match (part.find("://"), part.rfind('@')) {
             (Some(scheme), Some(at)) if at > scheme => format!("{}***{}", &part[..scheme + 3], &part[at..]),

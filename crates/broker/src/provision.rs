@@ -249,6 +249,16 @@ fn stream_drifts(what: &str, expected: &stream::Config, found: &stream::Config) 
         &expected.max_messages_per_subject,
         &found.max_messages_per_subject,
     );
+    compare.field("max_bytes", &expected.max_bytes, &found.max_bytes);
+    compare.field("max_message_size", &expected.max_message_size, &found.max_message_size);
+    compare.field("sealed", &expected.sealed, &found.sealed);
+    compare.field("deny_delete", &expected.deny_delete, &found.deny_delete);
+    compare.field("republish", &expected.republish.is_some(), &found.republish.is_some());
+    compare.field(
+        "subject_transform",
+        &expected.subject_transform.is_some(),
+        &found.subject_transform.is_some(),
+    );
     compare.field("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
     compare.field("allow_direct", &expected.allow_direct, &found.allow_direct);
     compare.field("allow_msg_ttl", &expected.allow_message_ttl, &found.allow_message_ttl);
@@ -275,5 +285,11 @@ fn consumer_drifts(what: &str, expected: &pull::Config, found: &consumer::Config
     compare.field("max_deliver", &expected.max_deliver, &found.max_deliver);
     compare.field("max_ack_pending", &expected.max_ack_pending, &found.max_ack_pending);
     compare.field("backoff", &expected.backoff, &found.backoff);
+    compare.field("deliver_policy", &expected.deliver_policy, &found.deliver_policy);
+    compare.field("headers_only", &expected.headers_only, &found.headers_only);
+    compare.field("inactive_threshold", &expected.inactive_threshold, &found.inactive_threshold);
+    compare.field("max_waiting", &expected.max_waiting, &found.max_waiting);
+    compare.field("max_batch", &expected.max_batch, &found.max_batch);
+    compare.field("max_expires", &expected.max_expires, &found.max_expires);
     compare.drifts
 }

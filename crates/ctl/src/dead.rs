@@ -11,6 +11,7 @@ use subjects::streams;
 use crate::{
     cli,
     error::{Error, Exit},
+    print,
 };
 
 use letter::Letter;
@@ -52,10 +53,14 @@ async fn all(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool) -> R
         if letters.len() >= limit {
             break;
         }
-        if let Some(letter) = Letter::read(broker, number).await?
-            && fits(&letter)
-        {
-            letters.push(letter);
+        match Letter::read(broker, number).await {
+            Ok(Some(letter)) if fits(&letter) => letters.push(letter),
+            Ok(_) => {}
+            // Someone else put it there; the others are fine.
+            Err(Error::Letter(number, why)) => {
+                print::note(&format!("{number} is no dead letter of ours: {why}"))
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(letters)
@@ -64,6 +69,9 @@ async fn all(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool) -> R
 /// Takes a letter out of the stream.
 async fn delete(broker: &Broker, number: u64) -> Result<(), Error> {
     let stream = broker.jetstream.get_stream_no_info(streams::DEAD).await.map_err(Error::nats)?;
+    if broker::message_at(&broker.jetstream, streams::DEAD, number).await?.is_none() {
+        return Err(Error::NoSuchLetter(number));
+    }
     stream.delete_message(number).await.map_err(Error::nats)?;
     Ok(())
 }

@@ -39,9 +39,13 @@ impl Letter {
             .ok()
     }
 
-    /// The handoff's id as far as it can be read.
+    /// The handoff's id as far as it can be read without fetching a body that lies elsewhere.
     pub(super) fn handoff_id(&self) -> Option<HandoffId> {
-        let body = subjects::Body::inspect(self.encoding()?, &self.stored);
+        self.handoff_id_in(&self.stored)
+    }
+
+    pub(super) fn handoff_id_in(&self, body: &[u8]) -> Option<HandoffId> {
+        let body = subjects::Body::inspect(self.encoding()?, body);
         body.glimpse().handoff_id.or_else(|| {
             headers::get_any_case(Some(&self.about.original), headers::MSG_ID).and_then(|id| id.parse().ok())
         })

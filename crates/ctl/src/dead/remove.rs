@@ -11,21 +11,25 @@ use crate::{
 };
 
 pub(super) async fn run(broker: &Broker, which: &Which, yes: bool, json: bool) -> Result<Exit, Error> {
-    let letters = chosen(broker, which).await?;
-    if letters.is_empty() {
+    // By number also what cannot be read may go; naming it is clear enough, "all" is asked about.
+    let numbers: Vec<u64> = if which.numbers.is_empty() {
+        chosen(broker, which).await?.iter().map(|letter| letter.number).collect()
+    } else {
+        which.numbers.clone()
+    };
+    if numbers.is_empty() {
         print::note("no dead letters to remove");
         return Ok(Exit::Done);
     }
-    // Naming single letters is clear enough; "all" is asked about.
-    if which.numbers.is_empty() && !yes && !confirmed(letters.len()) {
+    if which.numbers.is_empty() && !yes && !confirmed(numbers.len()) {
         return Err(Error::NotConfirmed);
     }
-    for letter in &letters {
-        delete(broker, letter.number).await?;
+    for number in numbers {
+        delete(broker, number).await?;
         if json {
-            print::json(&json!({ "number": letter.number, "dropped": true }));
+            print::json(&json!({ "number": number, "dropped": true }));
         } else {
-            print::line(&format!("dropped {}", letter.number));
+            print::line(&format!("dropped {number}"));
         }
     }
     Ok(Exit::Done)

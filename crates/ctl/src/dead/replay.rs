@@ -56,13 +56,8 @@ struct Replay {
 impl Replay {
     async fn of(broker: &Broker, letter: &Letter, key: Option<&Path>) -> Result<Self, Error> {
         let body = letter.body(broker).await?;
-        let mut replay = Self {
-            id: letter.handoff_id(),
-            was: letter.handoff_id(),
-            headers: kept(letter),
-            body,
-            notes: Vec::new(),
-        };
+        let was = letter.handoff_id_in(&body);
+        let mut replay = Self { id: was, was, headers: kept(letter), body, notes: Vec::new() };
         let readable = letter.encoding().and_then(|encoding| {
             let value: Value = subjects::decode(encoding, &replay.body).ok()?;
             value.is_object().then_some((encoding, value))
