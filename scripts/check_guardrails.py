@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Holds the tree against AGENTS.md: the rules there that a program can check and no lint or test does."""
 
+import hashlib
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,9 @@ SECTIONS = [
     "Memory & RAG", "Coordinator Policy", "Configuration Policy", "Observability & Tracing", "Testing Invariants",
     "Change Management",
 ]
+
+# What the checked rules of AGENTS.md say, so that none is changed without a look at what checks it.
+CHECKED_RULES = "92f694c7804cf65f"
 
 # Which of our crates may depend on which. Tests may use the kit on top.
 MAY_DEPEND_ON = {
@@ -50,12 +54,22 @@ def tracked(*patterns):
     return [name for name in out.splitlines() if (ROOT / name).is_file()]
 
 
+def checked_rules(text):
+    """The bullets that are marked as checked, each on one line."""
+    bullets = re.split(r"^- ", text, flags=re.M)[1:]
+    bullets = [" ".join(re.split(r"^#", bullet, flags=re.M)[0].split()) for bullet in bullets]
+    return [bullet for bullet in bullets if bullet.endswith("**[checked]**")]
+
+
 def check_text():
     found = re.findall(r"^## (.+)$", read("AGENTS.md"), re.M)
     if found != SECTIONS:
         problem(f"AGENTS.md has sections {found}; the checker knows {SECTIONS}. Change both.")
-    if "**[checked]**" not in read("AGENTS.md"):
-        problem("AGENTS.md marks no rule as [checked].")
+    rules = checked_rules(read("AGENTS.md"))
+    digest = hashlib.sha256("\n".join(rules).encode()).hexdigest()[:16]
+    if digest != CHECKED_RULES:
+        problem(f"a checked rule of AGENTS.md changed ({len(rules)} rules, digest {digest}); change what checks it too, "
+                "then CHECKED_RULES here.")
     vnext = re.search(r"^## vNext\n(.*?)(?=^## |\Z)", read("CHANGELOG.md"), re.M | re.S)
     if not vnext or not re.search(r"^- ", vnext.group(1), re.M):
         problem("CHANGELOG.md needs a section `## vNext` with at least one line.")

@@ -27,38 +27,44 @@ pub(crate) struct Cancels(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    running: HashMap<HandoffId, Tokens>,
+    running: HashMap<HandoffId, CancellationToken>,
+    /// Who waits for a running handoff to end. Made only when someone does.
+    awaited: HashMap<HandoffId, CancellationToken>,
     /// In the order in which they were heard.
     heard: VecDeque<(Instant, HandoffId)>,
     remembered: HashMap<HandoffId, Instant>,
 }
 
-/// What a running handoff is told, and what it tells.
-#[derive(Clone, Debug, Default)]
-struct Tokens {
-    cancel: CancellationToken,
-    ended: CancellationToken,
+impl State {
+    /// Tells when a handoff that runs here has ended; `None` when it does not run.
+    fn end_of(&mut self, id: HandoffId) -> Option<CancellationToken> {
+        let runs = self.running.contains_key(&id);
+        runs.then(|| self.awaited.entry(id).or_default().clone())
+    }
 }
 
 /// A handoff's entry for as long as it runs here.
 #[derive(Debug)]
 pub(crate) struct Running {
     id: HandoffId,
-    tokens: Tokens,
+    token: CancellationToken,
     cancels: Cancels,
 }
 
 impl Running {
     /// Ends when the handoff is cancelled.
     pub(crate) async fn cancelled(&self) {
-        self.tokens.cancel.cancelled().await;
+        self.token.cancelled().await;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.cancels.lock().running.remove(&self.id);
-        self.tokens.ended.cancel();
+        let mut state = self.cancels.lock();
+        state.running.remove(&self.id);
+        if let Some(awaited) = state.awaited.remove(&self.id) {
+            awaited.cancel();
+        }
     }
 }
 
@@ -76,17 +82,17 @@ impl Cancels {
         if state.remembered.get(&id).is_some_and(|heard| heard.elapsed() < REMEMBER) {
             return Err(MayNotRun::Cancelled);
         }
-        if let Some(tokens) = state.running.get(&id) {
-            return Err(MayNotRun::RunsAlready(tokens.ended.clone()));
+        if let Some(ended) = state.end_of(id) {
+            return Err(MayNotRun::RunsAlready(ended));
         }
-        let tokens = Tokens::default();
-        state.running.insert(id, tokens.clone());
-        Ok(Running { id, tokens, cancels: self.clone() })
+        let token = CancellationToken::new();
+        state.running.insert(id, token.clone());
+        Ok(Running { id, token, cancels: self.clone() })
     }
 
     /// Waits until the handoff does not run here, if it does.
     pub(crate) async fn ended(&self, id: HandoffId) {
-        let ended = self.lock().running.get(&id).map(|tokens| tokens.ended.clone());
+        let ended = self.lock().end_of(id);
         if let Some(ended) = ended {
             ended.cancelled().await;
         }
@@ -107,8 +113,8 @@ impl Cancels {
             }
         }
         match state.running.get(&id) {
-            Some(tokens) => {
-                tokens.cancel.cancel();
+            Some(token) => {
+                token.cancel();
                 CancelState::Stopping
             }
             None => CancelState::Remembered,

@@ -6,12 +6,14 @@
 mod mover;
 mod sweeper;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream};
 use broker::{Broker, PublishError, SpillError};
 use bytes::Bytes;
-use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Stop, Timestamp};
+use subjects::{
+    DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp, streams,
+};
 use time::OffsetDateTime;
 use tracing::warn;
 
@@ -152,6 +154,22 @@ impl Undertaker<'_> {
     }
 }
 
+/// What the mover and the sweeper work with.
+#[derive(Clone, Debug)]
+pub(crate) struct Net {
+    pub(crate) broker: Broker,
+    pub(crate) role: Role,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) instance: InstanceId,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Net {
+    fn undertaker(&self) -> Undertaker<'_> {
+        Undertaker { broker: &self.broker, instance: &self.instance, metrics: &self.metrics }
+    }
+}
+
 /// Gives up a message that the server will not deliver any more, found in the stream by its sequence.
 ///
 /// Safe to repeat and to race with others: the letter and the answer are stored once, and removing what is
@@ -160,7 +178,7 @@ async fn give_up_stored(
     undertaker: &Undertaker<'_>,
     policy: &Policy,
     kind: Kind,
-    message: &async_nats::jetstream::message::StreamMessage,
+    message: &jetstream::message::StreamMessage,
     deliveries: u64,
 ) -> Result<(), Error> {
     let casualty = Casualty {
@@ -179,4 +197,19 @@ async fn give_up_stored(
     );
     undertaker.give_up(&casualty, &why, &policy.identity(&arrived), Stop::GivenUp).await?;
     Ok(())
+}
+
+/// Takes a message out of the queue. One that is gone already is as good.
+async fn remove(
+    jetstream: &jetstream::Context,
+    sequence: u64,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = jetstream.get_stream_no_info(streams::HANDOFFS).await?;
+    match stream.delete_message(sequence).await {
+        Ok(_) => Ok(()),
+        Err(error) => match broker::message_at(jetstream, streams::HANDOFFS, sequence).await? {
+            None => Ok(()),
+            Some(_) => Err(Box::new(error)),
+        },
+    }
 }

@@ -1,14 +1,15 @@
 //! All parts together: started in order, stopped in order.
 
-use std::{future::Future, sync::Arc, time::Duration};
+mod parts; // tasks that live as long as the worker
+mod signals; // stop, and hurry
+
+use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
+use parts::Parts;
+use signals::Signals;
 use subjects::{Pattern, Timestamp, streams::Sizing};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -113,9 +114,7 @@ pub async fn run(config: Config) -> Result<String, Error> {
             let address = server.address().to_string();
             info!(%address, "Serving /healthz, /readyz and /metrics.");
             let stop = parts.stop.clone();
-            parts
-                .set
-                .spawn(async move { server.serve(stop).await.map_err(|error| Chain(&error).to_string()) });
+            parts.spawn(server.serve(stop));
             Some(address)
         }
         None => None,
@@ -180,36 +179,6 @@ fn tell_drift(provisioned: &Provisioned, metrics: &Metrics) {
     metrics.drift.set(i64::try_from(provisioned.drifts.len()).unwrap_or(i64::MAX));
     for drift in &provisioned.drifts {
         warn!(%drift, "Left as it is; change it with the nats CLI or remove it to have it made anew.");
-    }
-}
-
-/// Tasks that live as long as the worker. One that ends early takes the worker down with it.
-#[derive(Debug, Default)]
-struct Parts {
-    set: JoinSet<Result<(), String>>,
-    stop: CancellationToken,
-}
-
-impl Parts {
-    /// Waits until a part ends that should not have.
-    async fn failed(&mut self) -> String {
-        loop {
-            match self.set.join_next().await {
-                Some(Ok(Ok(()))) if self.stop.is_cancelled() => {}
-                Some(Ok(Ok(()))) => return "without an error".to_owned(),
-                Some(Ok(Err(error))) => return error,
-                Some(Err(panic)) => return panic.to_string(),
-                None => return std::future::pending().await,
-            }
-        }
-    }
-
-    async fn end(mut self) {
-        self.stop.cancel();
-        let ended = timeout(CLOSE_WITHIN, async { while self.set.join_next().await.is_some() {} });
-        if ended.await.is_err() {
-            self.set.shutdown().await;
-        }
     }
 }
 
@@ -305,7 +274,7 @@ impl Worker {
         let (broker, instance) = (self.broker.clone(), self.config.instance.clone());
         let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
         let presence = Presence::register(card.clone(), &broker).await?;
-        parts.spawn(infallible(presence.serve(stop.clone())));
+        parts.spawn_endless(presence.serve(stop.clone()));
         let cancels = broker.client.subscribe(Pattern::Cancels.to_string()).await?;
         broker.client.flush().await?;
         let listening = desk.cancels.clone().listen(
@@ -315,28 +284,18 @@ impl Worker {
             metrics,
             stop.clone(),
         );
-        parts.spawn(infallible(listening));
-        let (role, policy) = (self.config.role, Arc::clone(&desk.policy));
-        parts.spawn(infallible(dead::run_mover(
-            broker.clone(),
-            role,
-            Arc::clone(&policy),
-            instance.clone(),
-            Arc::clone(&self.metrics),
-            stop.clone(),
-        )));
-        let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
-        let metrics = Arc::clone(&self.metrics);
-        parts.spawn(infallible(dead::run_sweeper(
-            broker.clone(),
-            role,
-            policy,
+        parts.spawn_endless(listening);
+        let net = dead::Net {
+            broker: broker.clone(),
+            role: self.config.role,
+            policy: Arc::clone(&desk.policy),
             instance,
-            metrics,
-            schedule,
-            stop.clone(),
-        )));
-        parts.spawn(infallible(watch_connection(broker, Arc::clone(&self.health), stop)));
+            metrics: Arc::clone(&self.metrics),
+        };
+        let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
+        parts.spawn_endless(dead::run_mover(net.clone(), stop.clone()));
+        parts.spawn_endless(dead::run_sweeper(net, schedule, stop.clone()));
+        parts.spawn_endless(watch_connection(broker, Arc::clone(&self.health), stop));
         Ok(())
     }
 
@@ -379,20 +338,6 @@ impl Worker {
     }
 }
 
-impl Parts {
-    fn spawn<E>(&mut self, part: impl Future<Output = Result<(), E>> + Send + 'static)
-    where
-        E: std::error::Error + 'static,
-    {
-        self.set.spawn(async move { part.await.map_err(|error| Chain(&error).to_string()) });
-    }
-}
-
-async fn infallible(part: impl Future<Output = ()>) -> Result<(), std::convert::Infallible> {
-    part.await;
-    Ok(())
-}
-
 /// Readiness follows the connection.
 async fn watch_connection(broker: Broker, health: Arc<Health>, stop: CancellationToken) {
     const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -416,40 +361,5 @@ async fn close(broker: &Broker) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(error = %Chain(&error), "The connection did not close cleanly."),
         Err(_) => warn!("The connection did not close in time."),
-    }
-}
-
-/// The first signal asks to stop, the second to hurry.
-struct Signals {
-    first: CancellationToken,
-    second: CancellationToken,
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, Error> {
-        Ok(Self {
-            first: CancellationToken::new(),
-            second: CancellationToken::new(),
-            terminate: signal(SignalKind::terminate()).map_err(Error::Signals)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(Error::Signals)?,
-        })
-    }
-
-    /// Passes signals on for as long as it is polled.
-    async fn watch(&mut self) -> std::convert::Infallible {
-        loop {
-            tokio::select! {
-                // Cancel-safe per docs on `recv()`.
-                _ = self.terminate.recv() => {}
-                _ = self.interrupt.recv() => {}
-            }
-            if self.first.is_cancelled() {
-                self.second.cancel();
-            } else {
-                self.first.cancel();
-            }
-        }
     }
 }

@@ -1,17 +1,17 @@
 //! Acts on the server's advisories: a handoff was delivered too often and will not be delivered again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, consumer::PullConsumer, stream::ConsumerError};
-use broker::{Broker, Chain, ReadError, retry::Waits};
+use broker::{Chain, ReadError, retry::Waits};
 use futures_util::StreamExt;
 use serde::Deserialize;
-use subjects::{InstanceId, Kind, Role, Subject, streams};
+use subjects::{Kind, Role, Subject, streams};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Undertaker, give_up_stored};
-use crate::{admission::Policy, telemetry::Metrics};
+use super::{Net, Undertaker, give_up_stored, remove};
+use crate::admission::Policy;
 
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 16;
@@ -43,23 +43,16 @@ enum Error {
 }
 
 /// Moves until `stop`. Whatever fails is tried again: the advisory stays until its handoff is moved.
-pub(crate) async fn run(
-    broker: Broker,
-    role: Role,
-    policy: Arc<Policy>,
-    instance: InstanceId,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn run(net: Net, stop: CancellationToken) {
+    let undertaker = net.undertaker();
     let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
     loop {
-        let undertaker = Undertaker { broker: &broker, instance: &instance, metrics: &metrics };
         let moved = tokio::select! {
             biased;
             // Cancel-safe per docs on `cancelled()`.
             () = stop.cancelled() => return,
             // Cancelled halfway, the advisory was not acknowledged and is acted on again.
-            moved = pull_and_move(&undertaker, role, &policy) => moved,
+            moved = pull_and_move(&undertaker, net.role, &net.policy) => moved,
         };
         match moved {
             Ok(()) => waits.reset(),
@@ -112,18 +105,14 @@ async fn move_one(undertaker: &Undertaker<'_>, policy: &Policy, advisory: &Advis
     };
     let Some(kind) = kind_of(&message.subject) else { return Ok(()) };
     give_up_stored(undertaker, policy, kind, &message, advisory.deliveries).await?;
-    remove(undertaker, message.sequence).await?;
+    remove(jetstream, message.sequence).await.map_err(Error::Remove)?;
     undertaker.metrics.moved.inc();
     Ok(())
 }
 
-pub(super) fn kind_of(subject: &str) -> Option<Kind> {
+fn kind_of(subject: &str) -> Option<Kind> {
     match subject.parse() {
         Ok(Subject::Handoff(kind)) => Some(kind),
         _ => None,
     }
-}
-
-async fn remove(undertaker: &Undertaker<'_>, sequence: u64) -> Result<(), Error> {
-    super::sweeper::remove(&undertaker.broker.jetstream, sequence).await.map_err(Error::Remove)
 }

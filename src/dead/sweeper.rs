@@ -1,17 +1,17 @@
 //! Finds handoffs that the server gave up although its advisory was lost: on a work queue they are just those that
 //! are still stored although their consumer is done with them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_nats::jetstream::{self, consumer::PullConsumer, message::StreamMessage};
-use broker::{Broker, Chain, ReadError};
-use subjects::{InstanceId, Kind, Role, Subject, streams};
+use broker::{Chain, ReadError};
+use subjects::{Kind, Subject, streams};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Undertaker, give_up_stored};
-use crate::{admission::Policy, telemetry::Metrics};
+use super::{Net, Undertaker, give_up_stored, remove};
+use crate::admission::Policy;
 
 /// What the sweeper needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -33,23 +33,15 @@ enum Error {
 }
 
 /// Sweeps until `stop`.
-pub(crate) async fn run(
-    broker: Broker,
-    role: Role,
-    policy: Arc<Policy>,
-    instance: InstanceId,
-    metrics: Arc<Metrics>,
-    schedule: Schedule,
-    stop: CancellationToken,
-) {
-    let undertaker = Undertaker { broker: &broker, instance: &instance, metrics: &metrics };
+pub(crate) async fn run(net: Net, schedule: Schedule, stop: CancellationToken) {
+    let undertaker = net.undertaker();
     // What was left behind at the last look. In a cluster a removal may lag behind the floor, so a handoff is
     // taken for left behind only when it is seen twice.
     let mut seen: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();
     while tokio::time::timeout(schedule.every, stop.cancelled()).await.is_err() {
-        for kind in role.kinds() {
+        for kind in net.role.kinds() {
             let before = seen.remove(&kind).unwrap_or_default();
-            match sweep(&undertaker, &policy, kind, schedule.ack_wait, &before).await {
+            match sweep(&undertaker, &net.policy, kind, schedule.ack_wait, &before).await {
                 Ok(left) => {
                     seen.insert(kind, left);
                 }
@@ -120,19 +112,4 @@ async fn done_to(jetstream: &jetstream::Context, kind: Kind) -> Result<u64, Erro
 
 fn is_old(message: &StreamMessage, ack_wait: Duration) -> bool {
     OffsetDateTime::now_utc() - message.time > 2 * ack_wait
-}
-
-/// Takes a message out of the queue. One that is gone already is as good.
-pub(super) async fn remove(
-    jetstream: &jetstream::Context,
-    sequence: u64,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let stream = jetstream.get_stream_no_info(streams::HANDOFFS).await?;
-    match stream.delete_message(sequence).await {
-        Ok(_) => Ok(()),
-        Err(error) => match broker::message_at(jetstream, streams::HANDOFFS, sequence).await? {
-            None => Ok(()),
-            Some(_) => Err(Box::new(error)),
-        },
-    }
 }
