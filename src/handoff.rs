@@ -47,8 +47,6 @@ impl Verdict {
     const fn done(outcome: Outcome) -> Self {
         Self { settlement: Settlement::Done, outcome }
     }
-
-    const FENCED: Self = Self { settlement: Settlement::LeaveAlone, outcome: Outcome::Fenced };
 }
 
 /// What went wrong around a handoff, not with it. All of it may pass, so all of it means: again, later.
@@ -238,7 +236,10 @@ impl Desk {
             }
             Committed::Fenced => {
                 debug!(handoff.id = %admitted.handoff.id, "Fenced: the handoff has another answer or owner.");
-                Ok(Verdict::FENCED)
+                let answered =
+                    Box::pin(reply::is_answered(&self.broker, delivery.kind, admitted.handoff.id)).await?;
+                let settlement = if answered { Settlement::DoneElsewhere } else { Settlement::LeaveAlone };
+                Ok(Verdict { settlement, outcome: Outcome::Fenced })
             }
         }
     }

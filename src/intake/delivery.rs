@@ -50,6 +50,9 @@ static_assertions::assert_not_impl_any!(Delivery: Clone);
 pub(crate) enum Settlement {
     /// Done with: the server removes it.
     Done,
+    /// Done with by another's hand. Acknowledged only while the message is known to be ours: a frozen instance has no
+    /// business with what another may be settling.
+    DoneElsewhere,
     /// To be delivered again after that time.
     Again(Duration),
     /// Someone else's by now. An acknowledgement would act on the new owner's delivery, so none is sent.
@@ -187,7 +190,8 @@ impl Delivery {
             // Its answer is stored, so it is done with, whoever holds it.
             Settlement::Done => AckKind::Ack,
             // It goes to someone else by itself, or has gone already.
-            Settlement::Again(_) if !receipt.is_fresh() => return Ok(()),
+            Settlement::DoneElsewhere | Settlement::Again(_) if !receipt.is_fresh() => return Ok(()),
+            Settlement::DoneElsewhere => AckKind::Ack,
             Settlement::Again(delay) => AckKind::Nak(Some(delay)),
         };
         match receipt.send(client, verb, ONE_ACK).await {
