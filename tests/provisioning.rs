@@ -130,7 +130,36 @@ async fn servers_that_say_no_are_told_apart() {
     assert!(words.contains("JetStream is not enabled"), "{words}");
 }
 
-/// nkey and TLS: a worker proves who it is and checks whom it talks to.
+/// A certificate for this machine and its key, as files in a folder.
+fn certificate(folder: &std::path::Path, name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let path = |end: &str| folder.join(format!("{name}.{end}")).display().to_string();
+    std::fs::write(path("crt"), made.cert.pem()).unwrap();
+    std::fs::write(path("key"), made.signing_key.serialize_pem()).unwrap();
+    (path("crt"), path("key"))
+}
+
+/// TLS both ways: a worker checks whom it talks to, and shows who it is; a server that it cannot trust is not waited for.
+#[tokio::test]
+async fn tls_is_checked_on_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, server_key) = certificate(folder.path(), "server");
+    let (client, client_key) = certificate(folder.path(), "client");
+    let nats = Nats::start_with(&format!(
+        "tls {{ cert_file: {server:?}, key_file: {server_key:?}, ca_file: {client:?}, verify: true }}"
+    ));
+    let stranger = Worker::manager(&nats).set("nats.tls.required", "true");
+    assert!(refused(&stranger).contains("no TLS with NATS"), "it trusts whom it does not know");
+    let settings = Worker::manager(&nats)
+        .set("nats.tls.required", "true")
+        .set("nats.tls.ca_file", &server)
+        .set("nats.tls.cert_file", &client)
+        .set("nats.tls.key_file", &client_key);
+    let worker = settings.start().await;
+    assert_eq!(worker.get("/readyz").await.0, 200);
+}
+
+/// An nkey from a file: a worker proves who it is, and the seed is nowhere to be seen.
 #[tokio::test]
 async fn an_nkey_opens_the_door() {
     let key = nkeys::KeyPair::new_user();

@@ -193,11 +193,18 @@ fn classify(url: String, source: async_nats::ConnectError) -> ConnectError {
         }
         ConnectErrorKind::ServerParse => ConnectError::Address { url, source },
         ConnectErrorKind::Tls => ConnectError::Tls { url, source },
+        // A certificate that is not accepted comes as data that could not be understood.
+        ConnectErrorKind::Io if is_invalid_data(&source) => ConnectError::Tls { url, source },
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Io
         | ConnectErrorKind::MaxReconnects => ConnectError::Unreachable { url, source },
     }
+}
+
+fn is_invalid_data(error: &async_nats::ConnectError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// A URL may carry `user:password@`; what is shown does not.
