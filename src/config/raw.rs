@@ -264,7 +264,7 @@ pub(super) struct Telemetry {
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self { log_format: "text".into(), log_level: "info".into(), otlp_endpoint: None }
+        Self { log_format: "text".into(), log_level: "info,async_nats=warn".into(), otlp_endpoint: None }
     }
 }
 
