@@ -9,8 +9,8 @@ use cynode_pma::{
     logs,
 };
 
-/// Messages are allocated on one thread and freed on another all the time; with the system's allocator that costs a
-/// fifth of the throughput (`make bench`).
+/// Messages are allocated on one thread and freed on another all the time. In the profile that led here a fifth of the
+/// worker's time went to the system's allocator; this one gains up to a tenth in throughput and costs 15 MiB when idle.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
