@@ -23,9 +23,10 @@ CHECKED_RULES = "21c2244c3f7ae46f"
 MAY_DEPEND_ON = {
     "subjects": set(),
     "broker": {"subjects"},
-    "cynode-pma": {"subjects", "broker"},
+    "mcp": set(),
+    "cynode-pma": {"subjects", "broker", "mcp"},
     "cynodectl": {"subjects", "broker"},
-    "testkit": {"subjects"},
+    "testkit": {"subjects", "mcp"},
 }
 MANIFESTS = ["Cargo.toml", "subjects/Cargo.toml", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("crates/*/Cargo.toml"))]
 
