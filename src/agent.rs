@@ -48,6 +48,8 @@ pub(crate) async fn work(handoff: &Handoff, model: &Offline) -> Outcome {
         name: Offline::NAME.to_owned(),
         outcome: StepOutcome::Ok,
         ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        tries: 1,
+        detail: None,
     };
     Outcome {
         said: Said::Message { status: Status::Completed, content, finish: FinishReason::Stop },

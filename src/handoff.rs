@@ -285,6 +285,7 @@ impl Desk {
             instance: self.instance.clone(),
             attempt: attempt(delivery),
             progress: Progress::Working,
+            name: None,
             elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         let body = serde_json::to_vec(&event).unwrap_or_default();

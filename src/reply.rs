@@ -31,7 +31,7 @@ impl Run<'_> {
     /// Puts an outcome into the words of the contract.
     pub(crate) fn answer(self, outcome: Outcome) -> Answer {
         let Outcome { said, usage, steps, stop } = outcome;
-        let trace = Trace { trace_id: self.trace_id, steps, stop };
+        let trace = Trace { steps, ..Trace::ended(self.trace_id, stop) };
         match said {
             Said::Message { status, content, finish } => Answer::Completion(Completion {
                 schema_version: SCHEMA_VERSION,
@@ -41,6 +41,8 @@ impl Run<'_> {
                 message: Some(ChatMessage { role: ChatRole::Assistant, content }),
                 finish_reason: finish,
                 tasks: Vec::new(),
+                verifications: Vec::new(),
+                transcript: Vec::new(),
                 usage,
                 trace,
                 attempts: self.attempts,
@@ -67,7 +69,7 @@ impl Run<'_> {
 
     /// The answer of a handoff that came to nothing.
     pub(crate) fn failure(self, failure: Failure, stop: Stop) -> Answer {
-        let trace = Trace { trace_id: self.trace_id, steps: Vec::new(), stop };
+        let trace = Trace::ended(self.trace_id, stop);
         match self.kind.role() {
             Role::ProjectManager => {
                 let (status, finish_reason) = match stop {
@@ -82,6 +84,8 @@ impl Run<'_> {
                     message: None,
                     finish_reason,
                     tasks: Vec::new(),
+                    verifications: Vec::new(),
+                    transcript: Vec::new(),
                     usage: Usage::default(),
                     trace,
                     attempts: self.attempts,

@@ -2,8 +2,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, PreferenceScope, Role,
-    SCHEMA_VERSION, ScopeId, Subject, decode, encode,
+    ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, Message, PreferenceScope,
+    Role, SCHEMA_VERSION, ScopeId, Subject, Trace, decode, encode,
 };
 
 /// The one answer of a handoff.
@@ -25,6 +25,12 @@ pub struct Completion {
     pub finish_reason: FinishReason,
     /// Tasks that this handoff created or changed.
     pub tasks: Vec<TaskChange>,
+    /// What analysts found when this handoff asked for verification.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verifications: Vec<Verification>,
+    /// Set when `status` is `needs_clarification`: what a `continue` handoff goes on from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transcript: Vec<Message>,
     pub usage: Usage,
     pub trace: Trace,
     /// How often the handoff was taken up, this time included.
@@ -63,6 +69,18 @@ pub struct TaskChange {
 pub enum TaskChangeKind {
     Created,
     Updated,
+}
+
+/// What came of a verification that a project manager asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verification {
+    /// The verify handoff, whose own answer holds all of it.
+    pub handoff_id: HandoffId,
+    pub task_id: ScopeId,
+    /// Absent when no findings came; `error` says why.
+    pub status: Option<FindingsStatus>,
+    pub findings: Vec<Finding>,
+    pub error: Option<Failure>,
 }
 
 /// What an analyst answers. With `error` set no verdict was reached, and `status` is `needs_clarification`.
@@ -135,56 +153,6 @@ pub struct Usage {
     pub tool_calls: u32,
     /// `null` when the model's price is not known.
     pub cost_usd: Option<f64>,
-}
-
-/// What was done, in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Trace {
-    pub trace_id: String,
-    pub steps: Vec<Step>,
-    pub stop: Stop,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Step {
-    pub index: u32,
-    pub act: Act,
-    pub name: String,
-    pub outcome: StepOutcome,
-    pub ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Act {
-    Model,
-    Tool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum StepOutcome {
-    Ok,
-    Failed,
-    Rejected,
-}
-
-/// Why the work ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Stop {
-    GoalMet,
-    NeedsClarification,
-    MaxSteps,
-    ToolFailure,
-    InferenceFailure,
-    Budget,
-    Deadline,
-    Cancelled,
-    /// Never started: the handoff was not acceptable.
-    Refused,
-    /// Given up after too many attempts.
-    GivenUp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -10,11 +10,13 @@ mod dead; // dead letters
 mod handoff; // what is handed off
 mod id; // handoff and scope ids
 mod kind; // kinds and roles
-mod live; // best-effort messages: events, cancels, presence
+mod live; // best-effort messages: deltas, events, cancels, presence
+mod message; // a transcript, message by message
 mod payload; // the payload of each kind
 mod shape; // structural limits, checked before any type sees the body
 mod subject; // every subject, both ways
 mod timestamp; // RFC 3339, as written
+mod trace; // what was done, in order
 
 pub mod headers;
 pub mod schema;
@@ -22,8 +24,8 @@ pub mod signature;
 pub mod streams;
 
 pub use answer::{
-    Act, Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied,
-    Severity, Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Trace, Usage, Verdict,
+    Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied,
+    Severity, Status, TaskChange, TaskChangeKind, Usage, Verdict, Verification,
 };
 pub use code::ErrorCode;
 pub use codec::{CodecError, Encoding, UnknownContentType, decode, encode};
@@ -34,7 +36,8 @@ pub use handoff::{
 };
 pub use id::{HandoffId, IdError, InstanceId, ScopeId};
 pub use kind::{Kind, Role, UnknownKind, UnknownRole};
-pub use live::{CancelReply, CancelState, Event, InFlight, InstanceState, InstanceStatus, Progress};
+pub use live::{CancelReply, CancelState, Delta, Event, InFlight, InstanceState, InstanceStatus, Progress};
+pub use message::{Message, ToolCall};
 pub use payload::{
     Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType,
     Verify,
@@ -42,3 +45,6 @@ pub use payload::{
 pub use shape::{Body, Glimpse, MAX_DEPTH, ShapeError};
 pub use subject::{ALL_ANSWERS, Pattern, Subject, UnknownSubject};
 pub use timestamp::{Timestamp, TimestampError};
+pub use trace::{
+    Act, Assessment, InputType, PlannedState, PlannedStep, Step, StepOutcome, Stop, Trace, WorkScope,
+};

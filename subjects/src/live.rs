@@ -7,6 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HandoffId, InstanceId, Kind, Role, Timestamp};
 
+/// Text as the model writes it, on `pma.delta.<handoff_id>`, for a handoff that asked for it. What is lost on the way
+/// is in the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Delta {
+    pub handoff_id: HandoffId,
+    /// Which turn of the model this belongs to, from 0. Only the last turn's text is the answer.
+    pub turn: u32,
+    /// A turn that broke off is asked for again from its beginning, with a higher number here.
+    pub r#try: u32,
+    /// Counts up from 0 within a try, so that a gap is seen.
+    pub sequence: u64,
+    pub text: String,
+}
+
 /// How far a handoff has come, on `pma.event.<handoff_id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
@@ -15,6 +29,9 @@ pub struct Event {
     pub instance: InstanceId,
     pub attempt: u32,
     pub progress: Progress,
+    /// The model or tool that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Milliseconds since this instance took the handoff up.
     pub elapsed_ms: u64,
 }
@@ -24,6 +41,14 @@ pub struct Event {
 pub enum Progress {
     /// Still at it. Sent every few seconds.
     Working,
+    /// A model is being asked.
+    Thinking,
+    /// A tool is being called.
+    Calling,
+    /// A tool call is over.
+    Called,
+    /// An analyst is verifying.
+    Verifying,
 }
 
 /// What an instance answers to `pma.cancel.<handoff_id>`.

@@ -6,8 +6,8 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::{
-    CancelReply, Chat, Completion, Continue, Envelope, Event, Findings, InstanceStatus, Kind, Pattern, Plan,
-    Role, Schedule, Subject, Verify, headers, streams,
+    CancelReply, Chat, Completion, Continue, Delta, Envelope, Event, Findings, InstanceStatus, Kind, Pattern,
+    Plan, Role, Schedule, Subject, Verify, headers, streams,
 };
 
 /// A message of the contract and the file its schema stands in.
@@ -33,6 +33,7 @@ pub fn documents() -> Vec<Document> {
         document::<Envelope<Verify>>("handoff-verify"),
         document::<Completion>("completion"),
         document::<Findings>("findings"),
+        document::<Delta>("delta"),
         document::<Event>("event"),
         document::<CancelReply>("cancel-reply"),
         document::<InstanceStatus>("instance-status"),
@@ -86,6 +87,7 @@ pub fn asyncapi(version: &str) -> Value {
         add(format!("answer-{}", role.prefix()), "send", address, &[message], Some(streams::RUNS));
     }
     for (name, action, pattern, message) in [
+        ("stream-text", "send", Pattern::Deltas, "delta"),
         ("report-progress", "send", Pattern::Events, "event"),
         ("cancel", "receive", Pattern::Cancels, "cancel-reply"),
     ] {

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use subjects::{
-    Act, Answer, Artifact, Chat, ChatMessage, ChatRole, Completion, Context, Continue, Encoding, ErrorCode,
-    Evidence, Failure, Finding, Findings, FindingsStatus, FinishReason, Handoff, HandoffId, Kind, MODEL_ID,
-    Plan, Preference, PreferenceApplied, PreferenceScope, Project, SCHEMA_VERSION, Schedule,
-    SchedulePayloadType, Scope, ScopeId, Severity, Status, Step, StepOutcome, Stop, TaskChange,
-    TaskChangeKind, Timestamp, Trace, Usage, Verdict, Verify, Work,
+    Act, Answer, Artifact, Assessment, Chat, ChatMessage, ChatRole, Completion, Context, Continue, Encoding,
+    ErrorCode, Evidence, Failure, Finding, Findings, FindingsStatus, FinishReason, Handoff, HandoffId,
+    InputType, Kind, MODEL_ID, Message, Plan, PlannedState, PlannedStep, Preference, PreferenceApplied,
+    PreferenceScope, Project, Role, SCHEMA_VERSION, Schedule, SchedulePayloadType, Scope, ScopeId, Severity,
+    Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Timestamp, ToolCall, Trace, Usage, Verdict,
+    Verification, Verify, Work, WorkScope,
 };
 
 const ID: &str = "0193f2c0-5a00-7000-8000-00000000c0de";
@@ -114,7 +115,11 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
 }
 
 fn trace(stop: Stop, steps: Vec<Step>) -> Trace {
-    Trace { trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".into(), steps, stop }
+    Trace { steps, ..Trace::ended("4bf92f3577b34da6a3ce929d0e0e4736", stop) }
+}
+
+fn step(index: u32, act: Act, name: &str) -> Step {
+    Step { index, act, name: name.into(), outcome: StepOutcome::Ok, ms: 11, tries: 1, detail: None }
 }
 
 pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
@@ -129,6 +134,8 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         }),
         finish_reason: FinishReason::Stop,
         tasks: vec![TaskChange { task_id: scope_id("deploy-docs-2"), change: TaskChangeKind::Created }],
+        verifications: vec![],
+        transcript: vec![],
         usage: Usage {
             prompt_tokens: 812,
             completion_tokens: 34,
@@ -139,20 +146,59 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         trace: trace(
             Stop::GoalMet,
             vec![
-                Step {
-                    index: 0,
-                    act: Act::Tool,
-                    name: "db.task.create".into(),
-                    outcome: StepOutcome::Ok,
-                    ms: 3,
-                },
-                Step { index: 1, act: Act::Model, name: "offline".into(), outcome: StepOutcome::Ok, ms: 11 },
+                step(0, Act::Model, "offline"),
+                step(1, Act::Tool, "db.task.create"),
+                step(2, Act::Model, "offline"),
             ],
         ),
         attempts: 1,
         instance: "pma-7d1f3a9c2b40".parse().unwrap(),
         error: None,
     };
+    let mut asking = Completion {
+        status: Status::NeedsClarification,
+        message: Some(ChatMessage { role: ChatRole::Assistant, content: "Which site is meant?".into() }),
+        tasks: vec![],
+        verifications: vec![Verification {
+            handoff_id: id(),
+            task_id: scope_id("deploy-docs-2"),
+            status: Some(FindingsStatus::Pass),
+            findings: vec![],
+            error: None,
+        }],
+        transcript: vec![
+            Message::user("Deploy the site"),
+            Message::Assistant {
+                content: String::new(),
+                calls: vec![ToolCall {
+                    id: "call_1".into(),
+                    name: "db.project.list".into(),
+                    arguments: "{}".into(),
+                }],
+            },
+            Message::Tool {
+                call_id: "call_1".into(),
+                name: "db.project.list".into(),
+                content: "docs, shop".into(),
+            },
+            Message::Assistant { content: "Which site is meant?".into(), calls: vec![] },
+        ],
+        trace: trace(Stop::NeedsClarification, vec![step(0, Act::Think, "offline")]),
+        ..completion.clone()
+    };
+    asking.trace.profile = Some(Role::ProjectManager);
+    asking.trace.input = Some(Assessment {
+        input_type: InputType::QuickFix,
+        scope: WorkScope::Small,
+        estimated_files: Some(1),
+        components: vec!["website".into()],
+        reasons: vec!["one command deploys it".into()],
+    });
+    asking.trace.tools = vec!["db.project.list".into()];
+    asking.trace.plan =
+        vec![PlannedStep { name: "deploy".into(), worker: 0, state: PlannedState::NotStarted }];
+    asking.trace.steps[0].tries = 2;
+    asking.trace.steps[0].detail = Some("the first answer was not of the asked form".into());
     let failed = Completion {
         status: Status::Failed,
         message: None,
@@ -190,6 +236,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
     };
     vec![
         ("completion-completed", Answer::Completion(completion)),
+        ("completion-needs-clarification", Answer::Completion(asking)),
         ("completion-failed", Answer::Completion(failed)),
         ("findings-fail", Answer::Findings(findings)),
     ]
