@@ -1,1 +1,20 @@
-//! The MCP client of our processes.
+//! The MCP client of our processes: one server, streamable HTTP, tools only.
+//!
+//! It speaks both eras of the protocol: 2026-07-28 first, `initialize` of 2025-11-25 where that is not understood.
+//! It never repeats a call of unknown fate without an idempotency key, offers the server nothing to ask of us
+//! (no sampling, no elicitation, no roots), follows no redirect and uses no proxy.
+
+mod client; // the public face: list, call, repeat where that is safe
+mod connection; // one handshake and what follows from it
+mod error; // what went wrong, and whether it may pass
+mod exchange; // one HTTP exchange: token, limits, errors that can be told apart
+mod failure; // from the errors of rmcp to ours, and what became of the call
+mod reply; // a result as text, no longer than allowed
+mod token; // the bearer token and its file
+
+pub use client::{Call, Client, Options, Tool};
+pub use error::Error;
+pub use reply::Reply;
+
+/// The key in `_meta` under which a call names the effect that it must have at most once.
+pub const IDEMPOTENCY_KEY: &str = "dev.cynode/idempotency-key";

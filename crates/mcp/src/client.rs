@@ -1,0 +1,203 @@
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use reqwest::redirect;
+use rmcp::model::{CallToolRequestParams, RequestMetaObject};
+use rustls::crypto::{CryptoProvider, ring};
+use serde_json::{Map, Value};
+use tokio::{sync::Mutex, time::timeout};
+use tracing::debug;
+
+use crate::{
+    Error, IDEMPOTENCY_KEY, Reply,
+    connection::Connection,
+    exchange::Http,
+    failure::{Failure, Fate},
+    token::Token,
+};
+
+const TRACEPARENT: &str = "traceparent";
+/// JSON may write a letter as six bytes, and a result holds its content both as text and as structure.
+const BODY_PER_RESULT: usize = 12;
+const MIN_BODY: usize = 16 * 1024 * 1024;
+/// Shorter than what servers and the machines between us allow, so that we close first and no request meets a
+/// connection that is just going away.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub url: String,
+    /// The file that holds the bearer token; without one we call without.
+    pub token_file: Option<PathBuf>,
+    /// How long one TCP and TLS connection may take.
+    pub connect_timeout: Duration,
+    /// How long one call or one listing may take, from the first byte sent to the last received, with handshakes.
+    pub call_timeout: Duration,
+    pub max_result_bytes: usize,
+}
+
+/// A tool as the server lists it. All of this is the server's word: nothing here may decide what is allowed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub title: Option<String>,
+    pub description: String,
+    pub input_schema: Map<String, Value>,
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    pub name: &'a str,
+    pub arguments: Map<String, Value>,
+    /// With a key, a call whose fate is unknown is sent once more. The server must take both for one.
+    pub idempotency_key: Option<&'a str>,
+    pub traceparent: Option<&'a str>,
+}
+
+/// A handle on the server. Clones share one connection, which is made when it is first needed and again whenever it
+/// is lost. A call that is dropped is cancelled.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    url: Arc<str>,
+    http: Http,
+    call_timeout: Duration,
+    max_result_bytes: usize,
+    /// Locked while connecting, so that everyone waits for the one handshake.
+    connection: Mutex<Option<Arc<Connection>>>,
+}
+
+impl Client {
+    /// Connects to nothing yet.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let url = reqwest::Url::parse(&options.url).map_err(|error| Error::Options(error.into()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Error::Options(format!("{} is not an HTTP address", url.scheme()).into()));
+        }
+        if CryptoProvider::get_default().is_none() {
+            // Lost against another thread is fine: then there is one.
+            drop(ring::default_provider().install_default());
+        }
+        let client = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(options.connect_timeout)
+            .pool_idle_timeout(KEEP_IDLE)
+            .tcp_nodelay(true)
+            .tcp_keepalive(KEEP_ALIVE)
+            .build()
+            .map_err(|error| Error::Options(error.into()))?;
+        let token = options.token_file.map(|path| Arc::new(Token::new(path)));
+        let max_body = options.max_result_bytes.saturating_mul(BODY_PER_RESULT).max(MIN_BODY);
+        Ok(Self(Arc::new(Inner {
+            url: url.as_str().into(),
+            http: Http { client, token, max_body },
+            call_timeout: options.call_timeout,
+            max_result_bytes: options.max_result_bytes,
+            connection: Mutex::new(None),
+        })))
+    }
+
+    /// Every tool that the server offers us, as it says now.
+    pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
+        let listed = self.in_time(self.0.repeat(true, async |connection| connection.tools().await)).await?;
+        Ok(listed.into_iter().map(Tool::from).collect())
+    }
+
+    pub async fn call(&self, call: Call<'_>) -> Result<Reply, Error> {
+        let may_repeat = call.idempotency_key.is_some();
+        let request = request(call);
+        let result = self
+            .in_time(self.0.repeat(may_repeat, async |connection| connection.call(request.clone()).await))
+            .await?;
+        Reply::read(result, self.0.max_result_bytes)
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        // Boxed: rmcp's futures are large, and so would be every future that calls a tool.
+        timeout(self.0.call_timeout, Box::pin(work)).await.unwrap_or(Err(Error::TimedOut))
+    }
+}
+
+impl Inner {
+    /// Does `work`, and does it a second time where that cannot do harm and may help.
+    async fn repeat<T>(
+        &self,
+        may_repeat: bool,
+        work: impl AsyncFn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
+        let connection = self.connected().await?;
+        let Failure { error, fate } = match work(&connection).await {
+            Ok(done) => return Ok(done),
+            Err(failure) => failure,
+        };
+        match fate {
+            Fate::Settled => return Err(error),
+            Fate::WantsHeaders => {
+                // Listing tells rmcp which arguments go into headers. It forgets with the connection.
+                connection.tools().await.map_err(|failure| failure.error)?;
+            }
+            Fate::NotRun => self.forget(&connection).await,
+            Fate::Unknown => {
+                self.forget(&connection).await;
+                if !may_repeat {
+                    return Err(error);
+                }
+            }
+        }
+        debug!(%error, ?fate, "Asking the tool server once more.");
+        let connection = self.connected().await?;
+        let again = work(&connection).await;
+        if let Err(Failure { fate: Fate::NotRun | Fate::Unknown, .. }) = again {
+            self.forget(&connection).await;
+        }
+        again.map_err(|failure| failure.error)
+    }
+
+    async fn connected(&self) -> Result<Arc<Connection>, Error> {
+        let mut current = self.connection.lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
+        }
+        let opened = Connection::open(self.http.clone(), self.url.clone()).await;
+        let connection = Arc::new(opened.map_err(|failure| failure.error)?);
+        *current = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Others may have found out before us and connected anew: that connection stays.
+    async fn forget(&self, lost: &Arc<Connection>) {
+        let mut current = self.connection.lock().await;
+        if current.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
+            *current = None;
+        }
+    }
+}
+
+fn request(call: Call<'_>) -> CallToolRequestParams {
+    let mut meta = RequestMetaObject::new();
+    for (name, value) in [(IDEMPOTENCY_KEY, call.idempotency_key), (TRACEPARENT, call.traceparent)] {
+        if let Some(value) = value {
+            meta.0.0.insert(name.to_owned(), value.into());
+        }
+    }
+    let mut request = CallToolRequestParams::new(call.name.to_owned()).with_arguments(call.arguments);
+    request.meta = Some(meta);
+    request
+}
+
+impl From<rmcp::model::Tool> for Tool {
+    fn from(tool: rmcp::model::Tool) -> Self {
+        let annotations = tool.annotations.unwrap_or_default();
+        Self {
+            name: tool.name.into_owned(),
+            title: tool.title.or(annotations.title),
+            description: tool.description.unwrap_or_default().into_owned(),
+            input_schema: Arc::unwrap_or_clone(tool.input_schema),
+            read_only: annotations.read_only_hint.unwrap_or(false),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+use std::{io, path::PathBuf};
+
+/// How much of a server's own words goes into our errors.
+const MAX_TOLD: usize = 300;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server understood and said no: a JSON-RPC error, HTTP 401 or 403, or a result marked as a rejection.
+    #[error("the tool server refused: {message}")]
+    Rejected {
+        /// The code of the JSON-RPC error, or the HTTP status.
+        code: Option<i64>,
+        message: String,
+    },
+    #[error("the tool server did not answer in time")]
+    TimedOut,
+    #[error("the tool server cannot be used at the moment")]
+    Unavailable(#[source] Source),
+    #[error("what answers at the address of the tool server does not speak MCP as we do")]
+    Protocol(#[source] Source),
+    #[error("reading the token from {}", .0.display())]
+    Token(PathBuf, #[source] io::Error),
+    #[error("setting up the client for the tool server")]
+    Options(#[source] Source),
+}
+
+impl Error {
+    /// Whether the same call may succeed later, with nothing changed on our side.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::TimedOut | Self::Unavailable(_) => true,
+            // Nothing was wrong with the call, and whoever mounts the file can put it back while we run.
+            Self::Token(..) => true,
+            Self::Rejected { .. } | Self::Protocol(_) | Self::Options(_) => false,
+        }
+    }
+}
+
+/// A server's words: short, on one line, and nothing in them that a terminal would act on.
+pub(crate) fn told(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(MAX_TOLD).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_cut_and_cannot_move_the_cursor() {
+        let text = told(&format!("\u{1b}[2Jno\r\n{}", "x".repeat(400)));
+        assert!(text.starts_with("[2Jnoxx"), "{text}");
+        assert_eq!(text.chars().count(), MAX_TOLD);
+    }
+}

@@ -1,0 +1,255 @@
+//! One HTTP exchange for rmcp.
+//!
+//! rmcp brings an implementation of its own. Ours adds what that one lacks: a token that may change while we are
+//! connected, a limit on the size of every answer, and errors that say whether a request can have reached the server.
+
+use std::{collections::HashMap, io, sync::Arc};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use http::{
+    HeaderName, HeaderValue, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use reqwest::{RequestBuilder, Response};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage},
+    transport::{
+        common::http_header::{
+            EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
+        },
+        streamable_http_client::{
+            SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+        },
+    },
+};
+use sse_stream::{Sse, SseStream};
+
+use crate::{Error, error::told, token::Token};
+
+type Headers = HashMap<HeaderName, HeaderValue>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+type Outcome<T> = Result<T, StreamableHttpError<Failure>>;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Nothing was sent.
+    #[error("connecting")]
+    Connect(#[source] reqwest::Error),
+    #[error("the connection broke before the answer was complete")]
+    Broken(#[source] reqwest::Error),
+    #[error("HTTP {status}: {told}")]
+    Status { status: StatusCode, told: String },
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the answer is not a JSON-RPC message")]
+    NotJsonRpc(#[source] serde_json::Error),
+    #[error(transparent)]
+    Token(Error),
+}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Self {
+        // The address is configured, hence known; it may hold what a log should not.
+        let error = error.without_url();
+        if error.is_connect() { Self::Connect(error) } else { Self::Broken(error) }
+    }
+}
+
+impl From<Failure> for StreamableHttpError<Failure> {
+    fn from(failure: Failure) -> Self {
+        Self::Client(failure)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    pub(crate) client: reqwest::Client,
+    pub(crate) token: Option<Arc<Token>>,
+    pub(crate) max_body: usize,
+}
+
+impl Http {
+    /// Sends with the token of now; a second time if it is refused and the file has another.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let Some(token) = &self.token else { return Ok(request.send().await?) };
+        let used = token.header().await.map_err(Failure::Token)?;
+        let again = request.try_clone();
+        let response = request.header(AUTHORIZATION, used.clone()).send().await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        match (again, token.newer_than(&used).await) {
+            (Some(again), Some(newer)) => Ok(again.header(AUTHORIZATION, newer).send().await?),
+            _ => Ok(response),
+        }
+    }
+
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > self.max_body {
+                return Err(Failure::TooLarge(self.max_body));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// A status other than 2xx. It may still carry the server's JSON-RPC error, which says more.
+    async fn refused(
+        &self,
+        response: Response,
+        message: &ClientJsonRpcMessage,
+    ) -> Outcome<StreamableHttpPostResponse> {
+        let status = response.status();
+        let body = self.body(response).await?;
+        let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let told = told(&String::from_utf8_lossy(&body));
+        if let ClientJsonRpcMessage::Request(request) = message
+            && !unauthorized
+            && status != StatusCode::TOO_MANY_REQUESTS
+        {
+            if let Ok(ServerJsonRpcMessage::Error(error)) = serde_json::from_slice(&body) {
+                return Ok(answer(ServerJsonRpcMessage::Error(error), &request.id));
+            }
+            // A server of the older era knows neither the method nor, perhaps, what a JSON-RPC error is. To rmcp
+            // it must look like a server that says no, or it would not try `initialize`.
+            if status.is_client_error() && matches!(request.request, ClientRequest::DiscoverRequest(_)) {
+                let error = ErrorData::invalid_request(format!("HTTP {status}: {told}"), None);
+                return Ok(answer(ServerJsonRpcMessage::error(error, Some(request.id.clone())), &request.id));
+            }
+        }
+        Err(Failure::Status { status, told }.into())
+    }
+}
+
+/// A direct answer belongs to the request of this exchange, whatever id an error carries: one that could not read
+/// the request has none, and rmcp would wait for another answer until the call times out.
+fn answer(message: ServerJsonRpcMessage, id: &RequestId) -> StreamableHttpPostResponse {
+    let message = match message {
+        ServerJsonRpcMessage::Error(error) => ServerJsonRpcMessage::error(error.error, Some(id.clone())),
+        other => other,
+    };
+    StreamableHttpPostResponse::Json(message, None)
+}
+
+fn is(response: &Response, kind: &str) -> bool {
+    let found = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    found.is_some_and(|found| found.starts_with(kind.as_bytes()))
+}
+
+fn unexpected(response: &Response) -> StreamableHttpError<Failure> {
+    let found = response.headers().get(CONTENT_TYPE);
+    StreamableHttpError::UnexpectedContentType(
+        found.map(|found| told(&String::from_utf8_lossy(found.as_bytes()))),
+    )
+}
+
+fn events(response: Response, limit: usize) -> Events {
+    let mut left = limit;
+    let bytes = response.bytes_stream().map(move |chunk| {
+        let chunk = chunk.map_err(|error| io::Error::other(error.without_url()))?;
+        left = left.checked_sub(chunk.len()).ok_or_else(|| io::Error::other(Failure::TooLarge(limit)))?;
+        Ok::<_, io::Error>(chunk)
+    });
+    SseStream::from_bytes_stream(bytes).boxed()
+}
+
+fn with(mut request: RequestBuilder, session: Option<Arc<str>>, headers: Headers) -> RequestBuilder {
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    match session {
+        Some(session) => request.header(HEADER_SESSION_ID, session.as_ref()),
+        None => request,
+    }
+}
+
+impl StreamableHttpClient for Http {
+    type Error = Failure;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _no_token: Option<String>,
+        headers: Headers,
+    ) -> Outcome<StreamableHttpPostResponse> {
+        let body = serde_json::to_vec(&message)?;
+        let has_session = session.is_some();
+        let request = self
+            .client
+            .post(uri.as_ref())
+            .header(ACCEPT, format!("{EVENT_STREAM_MIME_TYPE}, {JSON_MIME_TYPE}"))
+            .header(CONTENT_TYPE, JSON_MIME_TYPE)
+            .body(body);
+        let response = self.send(with(request, session, headers)).await?;
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && has_session {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if !status.is_success() {
+            return self.refused(response, &message).await;
+        }
+        let ClientJsonRpcMessage::Request(request) = message else {
+            // Notifications and our answers get none themselves, whatever the body says.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        };
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        let given = response.headers().get(HEADER_SESSION_ID).and_then(|value| value.to_str().ok());
+        let given = given.map(str::to_owned);
+        if is(&response, EVENT_STREAM_MIME_TYPE) {
+            return Ok(StreamableHttpPostResponse::Sse(events(response, self.max_body), given));
+        }
+        if !is(&response, JSON_MIME_TYPE) {
+            return Err(unexpected(&response));
+        }
+        let body = self.body(response).await?;
+        let message = serde_json::from_slice(&body).map_err(Failure::NotJsonRpc)?;
+        match answer(message, &request.id) {
+            StreamableHttpPostResponse::Json(message, _) => {
+                Ok(StreamableHttpPostResponse::Json(message, given))
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _no_token: Option<String>,
+        headers: Headers,
+    ) -> Outcome<Events> {
+        let mut request = self.client.get(uri.as_ref()).header(ACCEPT, EVENT_STREAM_MIME_TYPE);
+        if let Some(last_event) = last_event {
+            request = request.header(HEADER_LAST_EVENT_ID, last_event);
+        }
+        let response = self.send(with(request, session, headers)).await?;
+        match response.status() {
+            StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
+            status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),
+            _ if !is(&response, EVENT_STREAM_MIME_TYPE) => Err(unexpected(&response)),
+            _ => Ok(events(response, self.max_body)),
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        _no_token: Option<String>,
+        headers: Headers,
+    ) -> Outcome<()> {
+        let response = self.send(with(self.client.delete(uri.as_ref()), Some(session), headers)).await?;
+        match response.status() {
+            StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportDeleteSession),
+            status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),
+            _ => Ok(()),
+        }
+    }
+}
