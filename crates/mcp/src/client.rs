@@ -103,16 +103,19 @@ impl Client {
 
     /// Every tool that the server offers us, as it says now.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
-        let listed = self.in_time(self.0.repeat(true, async |connection| connection.tools().await)).await?;
+        let list = |connection: Arc<Connection>| async move { connection.tools().await };
+        let listed = self.in_time(self.0.repeat(true, list)).await?;
         Ok(listed.into_iter().map(Tool::from).collect())
     }
 
     pub async fn call(&self, call: Call<'_>) -> Result<Reply, Error> {
         let may_repeat = call.idempotency_key.is_some();
         let request = request(call);
-        let result = self
-            .in_time(self.0.repeat(may_repeat, async |connection| connection.call(request.clone()).await))
-            .await?;
+        let send = |connection: Arc<Connection>| {
+            let request = request.clone();
+            async move { connection.call(request).await }
+        };
+        let result = self.in_time(self.0.repeat(may_repeat, send)).await?;
         Reply::read(result, self.0.max_result_bytes)
     }
 
@@ -124,13 +127,13 @@ impl Client {
 
 impl Inner {
     /// Does `work`, and does it a second time where that cannot do harm and may help.
-    async fn repeat<T>(
+    async fn repeat<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         may_repeat: bool,
-        work: impl AsyncFn(&Connection) -> Result<T, Failure>,
+        work: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T, Error> {
         let connection = self.connected().await?;
-        let Failure { error, fate } = match work(&connection).await {
+        let Failure { error, fate } = match work(connection.clone()).await {
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
@@ -150,7 +153,7 @@ impl Inner {
         }
         debug!(%error, ?fate, "Asking the tool server once more.");
         let connection = self.connected().await?;
-        let again = work(&connection).await;
+        let again = work(connection.clone()).await;
         if let Err(Failure { fate: Fate::NotRun | Fate::Unknown, .. }) = again {
             self.forget(&connection).await;
         }

@@ -11,6 +11,7 @@
 )]
 
 mod binaries; // where the programs are
+mod gateway; // an MCP server in place of the orchestrator's gateway
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers
 mod process; // a child that does not outlive its test
@@ -18,6 +19,7 @@ mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
 pub use binaries::{binary, cynodectl, nats_server, old_nats_server, workspace};
+pub use gateway::{Answer, Called, Gateway, Tool};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use process::{Finished, Process, run};

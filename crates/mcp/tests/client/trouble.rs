@@ -1,0 +1,209 @@
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use mcp::{Call, Client, Error, Options};
+use testkit::{Answer, Gateway, Tool};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::support::{call, chain, client, options, tool};
+
+fn works() -> Vec<Tool> {
+    vec![tool("works", || Answer::text("done"))]
+}
+
+/// With keys, since a connection may look alive until a request is written to it.
+#[tokio::test]
+async fn a_server_that_is_started_again_is_used_again() {
+    for legacy in [false, true] {
+        let mut gateway =
+            if legacy { Gateway::start_legacy(works()).await } else { Gateway::start(works()).await };
+        let client = client(gateway.url());
+        let works = async |key| {
+            client.call(Call { idempotency_key: Some(key), ..call("works") }).await.map(|reply| reply.text)
+        };
+        assert_eq!(works("1").await.unwrap(), "done");
+        gateway.start_again();
+        assert_eq!(works("2").await.unwrap(), "done", "legacy: {legacy}");
+
+        gateway.kill();
+        let error = works("3").await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable(_)) && error.may_pass(), "{error:?}");
+        gateway.start_again();
+        assert_eq!(works("3").await.unwrap(), "done", "legacy: {legacy}");
+        assert_eq!(gateway.calls().iter().filter(|called| !called.repeated).count(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_made_before_its_server_is_there() {
+    let mut gateway = Gateway::start(works()).await;
+    gateway.kill();
+    let client = client(gateway.url());
+    assert!(client.tools().await.unwrap_err().may_pass());
+    gateway.start_again();
+    assert_eq!(client.tools().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn statuses_that_pass_and_statuses_that_do_not() {
+    let gateway = Gateway::start(works()).await;
+    let client = client(gateway.url());
+    client.tools().await.unwrap();
+    for (status, may_pass) in [
+        (500, true),
+        (502, true),
+        (503, true),
+        (504, true),
+        (429, true),
+        (403, false),
+        (404, false),
+        (302, false),
+    ] {
+        gateway.fail_with(Some(status));
+        let error = client.call(call("works")).await.unwrap_err();
+        assert_eq!(error.may_pass(), may_pass, "{status}: {error:?}");
+        assert_eq!(matches!(error, Error::Rejected { .. }), status == 403, "{status}: {error:?}");
+        gateway.fail_with(None);
+        assert_eq!(client.call(call("works")).await.unwrap().text, "done", "after {status}");
+    }
+}
+
+/// Stands between client and gateway; told to, it takes a request through and loses the answer.
+struct Wire {
+    address: SocketAddr,
+    cut: Arc<AtomicBool>,
+    _carrying: JoinSet<()>,
+}
+
+impl Wire {
+    async fn to(gateway: &Gateway) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let mut carrying = JoinSet::new();
+        let (server, cutting) = (gateway.address(), cut.clone());
+        carrying.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(carry(client, server, cutting.clone()));
+            }
+        });
+        Self { address, cut, _carrying: carrying }
+    }
+
+    fn client(&self) -> Client {
+        client(format!("http://{}/mcp", self.address))
+    }
+
+    fn lose_the_next_answer(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn carry(mut client: TcpStream, server: SocketAddr, cut: Arc<AtomicBool>) {
+    let mut server = TcpStream::connect(server).await.unwrap();
+    let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(count) => server.write_all(&asked[..count]).await.unwrap(),
+            },
+            read = server.read(&mut answered) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) if cut.swap(false, Ordering::SeqCst) => return,
+                Ok(count) => client.write_all(&answered[..count]).await.unwrap(),
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_unknown_fate_is_not_repeated_without_a_key() {
+    let gateway = Gateway::start(works()).await;
+    let wire = Wire::to(&gateway).await;
+    let client = wire.client();
+    client.tools().await.unwrap();
+    wire.lose_the_next_answer();
+    let error = client.call(call("works")).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert_eq!(gateway.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_of_unknown_fate_is_repeated_with_its_key() {
+    let gateway = Gateway::start(works()).await;
+    let wire = Wire::to(&gateway).await;
+    let client = wire.client();
+    client.tools().await.unwrap();
+    wire.lose_the_next_answer();
+    let reply = client.call(Call { idempotency_key: Some("k-1"), ..call("works") }).await.unwrap();
+    assert_eq!(reply.text, "done");
+    let repeated: Vec<_> = gateway.calls().iter().map(|called| called.repeated).collect();
+    assert_eq!(repeated, [false, true]);
+}
+
+/// Answers everything with the same bytes.
+async fn parrot(answer: String) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 64 * 1024];
+            drop(stream.read(&mut request).await);
+            drop(stream.write_all(answer.as_bytes()).await);
+        }
+    });
+    (url, serving)
+}
+
+fn page(kind: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn what_is_no_mcp_server_is_a_lasting_error() {
+    let huge = format!(r#"{{"jsonrpc":"2.0","id":0,"result":"{}"}}"#, "x".repeat(17 * 1024 * 1024));
+    for (what, answer) in [
+        ("a web page", page("text/html", "<h1>It works!</h1>")),
+        ("other JSON", page("application/json", r#"{"hello": "world"}"#)),
+        ("not JSON", page("application/json", "hello")),
+        ("too much", page("application/json", &huge)),
+        ("not found", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()),
+    ] {
+        let (url, _serving) = parrot(answer).await;
+        let error = client(url).tools().await.unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)) && !error.may_pass(), "{what}: {}", chain(&error));
+    }
+}
+
+/// Such an error cannot say whose it is, and rmcp alone would wait for another answer.
+#[tokio::test]
+async fn an_error_without_an_id_is_the_answer() {
+    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"on fire"}}"#;
+    let (url, _serving) = parrot(page("application/json", body)).await;
+    let error = client(url).tools().await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)) && chain(&error).contains("on fire"), "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_connections_and_says_nothing_costs_one_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let client = Client::new(Options { call_timeout: Duration::from_millis(300), ..options(url) }).unwrap();
+    assert!(matches!(client.tools().await.unwrap_err(), Error::TimedOut));
+    assert!(matches!(client.call(call("works")).await.unwrap_err(), Error::TimedOut));
+}

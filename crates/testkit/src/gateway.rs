@@ -1,0 +1,218 @@
+//! A stand-in for the orchestrator's gateway: a real MCP server over HTTP whose tools a test gives.
+
+mod server;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value};
+use tokio::runtime::{self, Runtime};
+
+type Handler = Box<dyn Fn(&Map<String, Value>) -> Answer + Send + Sync>;
+
+/// A tool and what it does with its arguments.
+pub struct Tool {
+    name: String,
+    description: String,
+    schema: Map<String, Value>,
+    read_only: bool,
+    handler: Handler,
+}
+
+impl Tool {
+    pub fn new(
+        name: &str,
+        description: &str,
+        schema: Value,
+        handler: impl Fn(&Map<String, Value>) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let Value::Object(schema) = schema else { panic!("the schema of {name} is not an object") };
+        let (name, description) = (name.to_owned(), description.to_owned());
+        Self { name, description, schema, read_only: false, handler: Box::new(handler) }
+    }
+
+    /// Says that it changes nothing.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a tool answers.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Text(String),
+    Structured(Value),
+    /// A result with `isError`.
+    Error(String),
+    /// A JSON-RPC error.
+    Rejected(i32, String),
+    /// Never.
+    Hang,
+    After(Duration, Box<Answer>),
+}
+
+impl Answer {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub fn structured(value: Value) -> Self {
+        Self::Structured(value)
+    }
+
+    pub fn error(text: impl Into<String>) -> Self {
+        Self::Error(text.into())
+    }
+
+    pub fn rejected(code: i32, message: impl Into<String>) -> Self {
+        Self::Rejected(code, message.into())
+    }
+
+    pub fn hang() -> Self {
+        Self::Hang
+    }
+
+    pub fn after(time: Duration, answer: Self) -> Self {
+        Self::After(time, Box::new(answer))
+    }
+}
+
+/// One call that reached the gateway.
+#[derive(Clone, Debug)]
+pub struct Called {
+    pub name: String,
+    pub arguments: Map<String, Value>,
+    pub idempotency_key: Option<String>,
+    pub traceparent: Option<String>,
+    /// The header as it came.
+    pub authorization: Option<String>,
+    pub at: Instant,
+    /// The key was seen before, so the tool did not run again.
+    pub repeated: bool,
+    /// The version of the protocol that the caller spoke.
+    pub version: Option<String>,
+    /// The session of the older era.
+    pub session: Option<String>,
+}
+
+/// Serves both eras of the protocol on a port of its own until it goes out of scope.
+#[derive(Debug)]
+pub struct Gateway {
+    address: SocketAddr,
+    state: Arc<State>,
+    /// Of its own, so that a kill ends every connection at once, as that of a process does.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct State {
+    tools: Vec<Tool>,
+    legacy: bool,
+    calls: Mutex<Vec<Called>>,
+    /// What was answered to a key, and since when the answer is there.
+    answered: Mutex<HashMap<String, (Answer, Instant)>>,
+    token: Mutex<Option<String>>,
+    failing: Mutex<Option<u16>>,
+    dropped: Mutex<usize>,
+}
+
+impl Gateway {
+    pub async fn start(tools: Vec<Tool>) -> Self {
+        Self::start_as(tools, false)
+    }
+
+    /// Knows 2025-11-25 and older only, and keeps sessions.
+    pub async fn start_legacy(tools: Vec<Tool>) -> Self {
+        Self::start_as(tools, true)
+    }
+
+    fn start_as(tools: Vec<Tool>, legacy: bool) -> Self {
+        let state = Arc::new(State {
+            tools,
+            legacy,
+            calls: Mutex::default(),
+            answered: Mutex::default(),
+            token: Mutex::default(),
+            failing: Mutex::default(),
+            dropped: Mutex::default(),
+        });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let runtime = serve(listener, &state);
+        Self { address, state, runtime: Some(runtime) }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn calls(&self) -> Vec<Called> {
+        self.state.calls.lock().unwrap().clone()
+    }
+
+    /// How many calls were given up by the caller while their tool was at work.
+    pub fn given_up(&self) -> usize {
+        *self.state.dropped.lock().unwrap()
+    }
+
+    /// From now on 401 without this token.
+    pub fn require_token(&self, token: &str) {
+        *self.state.token.lock().unwrap() = Some(token.to_owned());
+    }
+
+    /// From now on this status to everything, or answers again.
+    pub fn fail_with(&self, status: Option<u16>) {
+        *self.state.failing.lock().unwrap() = status;
+    }
+
+    /// Every connection is gone at once. What was answered to which key is kept, as a database would.
+    pub fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// Starts again on the same port.
+    pub fn start_again(&mut self) {
+        self.kill();
+        let until = Instant::now() + Duration::from_secs(10);
+        let listener = loop {
+            match TcpListener::bind(self.address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < until, "{}: {error}", self.address),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        self.runtime = Some(serve(listener, &self.state));
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn serve(listener: TcpListener, state: &Arc<State>) -> Runtime {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    runtime.spawn(server::serve(listener, state.clone()));
+    runtime
+}

@@ -1,0 +1,44 @@
+//! The stand-in for the gateway does what tests of the worker rely on.
+
+use std::time::{Duration, Instant};
+
+use mcp::{Call, Client, Options};
+use serde_json::{Map, json};
+use testkit::{Answer, Gateway, Tool};
+
+fn client(gateway: &Gateway) -> Client {
+    Client::new(Options {
+        url: gateway.url(),
+        token_file: None,
+        connect_timeout: Duration::from_secs(2),
+        call_timeout: Duration::from_secs(10),
+        max_result_bytes: 4096,
+    })
+    .unwrap()
+}
+
+fn keyed<'a>(name: &'a str, key: &'a str) -> Call<'a> {
+    Call { name, arguments: Map::new(), idempotency_key: Some(key), traceparent: None }
+}
+
+#[tokio::test]
+async fn a_key_has_one_answer_however_often_it_is_used() {
+    let numbers = std::sync::atomic::AtomicU64::new(0);
+    let gateway = Gateway::start(vec![Tool::new("count", "Counts", json!({"type": "object"}), move |_| {
+        let number = numbers.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Answer::after(Duration::from_millis(200), Answer::structured(json!({"number": number})))
+    })])
+    .await;
+    let client = client(&gateway);
+    client.tools().await.unwrap();
+    let started = Instant::now();
+    // The second comes while the first is at work, and waits for the same answer.
+    let (first, again) = tokio::join!(client.call(keyed("count", "a")), client.call(keyed("count", "a")));
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    let other = client.call(keyed("count", "b")).await.unwrap();
+    let first = first.unwrap().structured;
+    assert_eq!((&first, &again.unwrap().structured), (&Some(json!({"number": 0})), &first));
+    assert_eq!(other.structured, Some(json!({"number": 1})));
+    let repeated: Vec<_> = gateway.calls().iter().map(|called| called.repeated).collect();
+    assert_eq!(repeated, [false, true, false]);
+}
