@@ -11,7 +11,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: run
-run: tools ## build everything and start a local stack: NATS, a project manager, a project analyst
+run: nats-server ## build everything and start a local stack: NATS, a project manager, a project analyst
 	@echo "building (the first time takes a few minutes) ..."
 	@$(CARGO) build --quiet --bins --workspace
 	@$(PYTHON) scripts/run_local.py
@@ -30,7 +30,7 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 	$(PYTHON) scripts/check_guardrails.py
 
 .PHONY: bench
-bench: tools ## measure; writes target/bench/report.json and prints a table
+bench: nats-server ## measure; writes target/bench/report.json and prints a table
 	$(CARGO) build --release --bins --workspace
 	$(CARGO) bench --bench worker
 
@@ -43,7 +43,11 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 
 .PHONY: tools
-tools: ## get what the tests need besides Rust: nats-server
+tools: nats-server ## get what the tests need besides Rust: nats-server, the MCP conformance suite
+	@$(PYTHON) scripts/get_conformance.py
+
+.PHONY: nats-server
+nats-server:
 	@$(PYTHON) scripts/get_nats_server.py --with-old
 
 $(DENY):

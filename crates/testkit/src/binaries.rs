@@ -31,6 +31,13 @@ pub fn old_nats_server() -> PathBuf {
     tool("OLD_NATS_SERVER", "old-nats-server")
 }
 
+/// The MCP conformance suite that `make tools` fetched: Node, and the script that it runs.
+pub fn conformance_suite() -> (PathBuf, PathBuf) {
+    let folder = workspace().join(".tools/conformance");
+    assert!(folder.join("stamp").is_file(), "{} is not complete; `make tools` gets it", folder.display());
+    (folder.join("node"), folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"))
+}
+
 fn tool(variable: &str, name: &str) -> PathBuf {
     let path = env::var_os(variable).map_or_else(|| workspace().join(".tools/bin").join(name), PathBuf::from);
     assert!(

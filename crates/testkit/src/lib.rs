@@ -18,7 +18,7 @@ mod process; // a child that does not outlive its test
 mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
-pub use binaries::{binary, cynodectl, nats_server, old_nats_server, workspace};
+pub use binaries::{binary, conformance_suite, cynodectl, nats_server, old_nats_server, workspace};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
