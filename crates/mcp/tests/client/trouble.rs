@@ -190,6 +190,18 @@ async fn what_is_no_mcp_server_is_a_lasting_error() {
     }
 }
 
+/// Nothing in this process chose a TLS implementation, so the client has to.
+#[tokio::test]
+async fn a_server_without_tls_is_no_panic_where_tls_is_asked_for() {
+    let gateway = Gateway::start(works()).await;
+    let error = client(format!("https://{}/mcp", gateway.address())).tools().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Unavailable(_)) && chain(&error).contains("connecting"),
+        "{}",
+        chain(&error)
+    );
+}
+
 /// Such an error cannot say whose it is, and rmcp alone would wait for another answer.
 #[tokio::test]
 async fn an_error_without_an_id_is_the_answer() {
