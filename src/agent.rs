@@ -1,76 +1,47 @@
-//! What is answered to a handoff that was accepted. It never publishes and never settles.
+//! From an accepted handoff to what is answered. It never publishes the answer and never settles.
+//!
+//! The conversation with a model is decided in `turn`, which does no I/O; everything that reaches outside goes
+//! through a `Session`, which counts it, times it and writes it into the ledger.
 
-use std::time::Instant;
+mod bench; // what every handoff of an instance is worked on with
+mod converse; // observe, reason, act
+mod coordinator; // who carries out which step of a plan
+mod gather; // layers 3 to 5: from the handoff, or fetched
+mod kinds; // chat, plan, schedule, continue, verify
+mod ledger; // what was done and used so far
+mod live; // deltas and events, best effort
+mod outcome; // what the work came to
+mod session; // the only way outside
+mod think; // one typed question
+mod thoughts; // the forms of typed answers
+mod turn; // pure: what follows from what
+mod verification; // an analyst asked from within a conversation
 
-use subjects::{
-    Act, ChatRole, FindingsStatus, FinishReason, Handoff, ScopeId, Status, Step, StepOutcome, Stop, Usage,
-    Work,
-};
+pub(crate) use bench::{Bench, Settings};
+pub(crate) use ledger::{Account, Ledger};
+pub(crate) use live::Live;
+pub(crate) use outcome::{Broken, Outcome, Said};
 
-use crate::inference::Offline;
+use session::Session;
+use subjects::{Handoff, Work};
 
-/// What the work came to, before it is put into words for the wire.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) said: Said,
-    pub(crate) usage: Usage,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) stop: Stop,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Said {
-    /// A manager's message.
-    Message { status: Status, content: String, finish: FinishReason },
-    /// An analyst's judgement.
-    Judgement { task: ScopeId, status: FindingsStatus, actions: Vec<String> },
-}
-
-pub(crate) async fn work(handoff: &Handoff, model: &Offline) -> Outcome {
-    let asked = match &handoff.work {
-        Work::Chat(chat) => {
-            let last = chat.messages.iter().rev().find(|message| message.role == ChatRole::User);
-            last.or(chat.messages.last()).map_or(String::new(), |message| message.content.clone())
+/// Works on a handoff until it comes to something. What was done is in the ledger, also when this is dropped halfway.
+pub(crate) async fn work(
+    bench: &Bench,
+    handoff: &Handoff,
+    trace_id: &str,
+    ledger: &Ledger,
+    live: &Live,
+) -> Outcome {
+    let worked = async {
+        let mut session = Session::open(bench, handoff, trace_id, ledger, live).await?;
+        match &handoff.work {
+            Work::Chat(chat) => kinds::chat::work(&mut session, chat).await,
+            Work::Plan(plan) => kinds::plan::work(&mut session, plan).await,
+            Work::Schedule(schedule) => kinds::schedule::work(&mut session, schedule).await,
+            Work::Continue(input) => kinds::resume::work(&mut session, input).await,
+            Work::Verify(verify) => kinds::verify::work(&mut session, verify).await,
         }
-        Work::Schedule(schedule) => match schedule.payload.as_str() {
-            Some(prompt) => prompt.to_owned(),
-            None => format!("to interpret the task of schedule {}", schedule.schedule_id),
-        },
-        Work::Plan(plan) => plan.goal.clone(),
-        Work::Continue(input) => input.input.clone(),
-        Work::Verify(verify) => return cannot_judge(&verify.task_id),
     };
-    let started = Instant::now();
-    let content = model.answer(&asked).await;
-    let step = Step {
-        index: 0,
-        act: Act::Model,
-        name: Offline::NAME.to_owned(),
-        outcome: StepOutcome::Ok,
-        ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        tries: 1,
-        detail: None,
-    };
-    Outcome {
-        said: Said::Message { status: Status::Completed, content, finish: FinishReason::Stop },
-        usage: Usage { model_calls: 1, ..Usage::default() },
-        steps: vec![step],
-        stop: Stop::GoalMet,
-    }
-}
-
-/// An analyst without a model and without tools has seen nothing, so it may judge nothing.
-fn cannot_judge(task: &ScopeId) -> Outcome {
-    let action =
-        "Connect a model and the MCP gateway, then ask for verification again: nothing was looked at.";
-    Outcome {
-        said: Said::Judgement {
-            task: task.clone(),
-            status: FindingsStatus::NeedsClarification,
-            actions: vec![action.to_owned()],
-        },
-        usage: Usage::default(),
-        steps: Vec::new(),
-        stop: Stop::NeedsClarification,
-    }
+    worked.await.unwrap_or_else(Outcome::from)
 }

@@ -64,18 +64,60 @@ pub struct Instructions {
 pub struct Gateway {
     pub url: String,
     pub token_file: Option<PathBuf>,
+    pub timeout: Duration,
+    pub max_result_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
 pub struct Inference {
     pub backend: Backend,
+    /// The longest silence of a model.
     pub timeout: Duration,
+    pub tries: u32,
+    pub skills: bool,
+    pub prices: Option<Prices>,
+    /// Where everything that is asked and answered is written down.
+    pub record_to: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Deterministic, needs nothing; `delay` is its thinking time.
     Offline { delay: Duration },
+    /// OpenAI-compatible servers: our own, and providers behind the egress.
+    Endpoints { local: Option<Endpoint>, egress: Option<Egress> },
+    /// Answers from a recording, and refuses what was not recorded.
+    Replay { recording: PathBuf },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub base_url: String,
+    pub model: String,
+    pub fast_model: Option<String>,
+    pub strong_model: Option<String>,
+    pub token_file: Option<PathBuf>,
+}
+
+/// The way to external providers: `<url>/<provider>` is each one's OpenAI-compatible address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Egress {
+    pub url: String,
+    pub token_file: Option<PathBuf>,
+    pub providers: Vec<Provider>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    pub name: String,
+    pub model: String,
+}
+
+/// US dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    pub prompt: f64,
+    pub completion: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -92,13 +134,18 @@ pub struct Worker {
 pub struct Agent {
     pub max_steps: u32,
     pub temperature: f64,
-    pub context_tokens: u32,
+    pub context_tokens: usize,
+    pub token_budget: u64,
+    pub offered_tools: usize,
+    pub max_reply_bytes: usize,
+    pub think_timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Analysts {
     pub enabled: bool,
-    pub max_concurrent: u32,
+    pub max_concurrent: usize,
+    pub timeout: Duration,
 }
 
 #[derive(Clone, Debug)]

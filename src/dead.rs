@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::{
     admission::{Arrived, Identity, Policy},
+    agent::Account,
     reply::{self, Committed, Run},
     telemetry::Metrics,
 };
@@ -143,8 +144,9 @@ impl Undertaker<'_> {
             instance: self.instance,
             attempts: u32::try_from(casualty.deliveries).unwrap_or(u32::MAX),
             trace_id: identity.trace_id.clone().unwrap_or_else(|| id.trace_id()),
+            task: None,
         };
-        let answer = run.failure(Failure::new(why.code, &why.message), stop);
+        let answer = run.failure(Failure::new(why.code, &why.message), stop, Account::default());
         // Fenced means that it had its answer already; that one stands.
         let committed = reply::commit(self.broker, casualty.kind, &answer, identity.encoding).await?;
         if let (Committed::Ours, Some(reply_to)) = (committed, &identity.reply_to) {

@@ -3,17 +3,16 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
-use subjects::{ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject};
+use subjects::{ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, Work};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, debug_span, warn};
 
 use crate::{
     admission::{Admitted, Arrived, Policy, Refused},
-    agent,
+    agent::{self, Account, Bench, Ledger, Live},
     cancels::{Cancels, MayNotRun, Running},
     dead::{self, Casualty, Undertaker},
-    inference::Offline,
     intake::{Delivery, Settlement},
     reply::{self, Committed, Run},
     telemetry::{Metrics, OfKind, Outcome},
@@ -30,7 +29,7 @@ pub(crate) struct Desk {
     pub(crate) broker: Broker,
     pub(crate) instance: InstanceId,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) model: Offline,
+    pub(crate) bench: Arc<Bench>,
     pub(crate) cancels: Cancels,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_attempts: u32,
@@ -148,7 +147,8 @@ impl Desk {
             match self.cancels.start(id) {
                 Ok(running) => return self.work(delivery, admitted, running).await,
                 Err(MayNotRun::Cancelled) => {
-                    return Box::pin(self.end(delivery, admitted, Ended::Cancelled)).await;
+                    let nothing = Account::default();
+                    return Box::pin(self.end(delivery, admitted, Ended::Cancelled, nothing)).await;
                 }
                 // A redelivery to ourselves, or a copy: held, not handed back, since each return would count as an
                 // attempt. When the first has ended, its answer is looked for.
@@ -177,6 +177,8 @@ impl Desk {
     ) -> Result<Verdict, Error> {
         let deadline =
             admitted.handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
+        let ledger = Ledger::default();
+        let live = self.live(delivery, admitted);
         let ended = tokio::select! {
             biased;
             // Cancel-safe per docs on `cancelled()`.
@@ -184,25 +186,57 @@ impl Desk {
             // Cancel-safe: sleeping only.
             () = after(deadline) => Err(Ended::Deadline),
             // Losing this race drops the work, which is what was asked for.
-            outcome = agent::work(&admitted.handoff, &self.model) => Ok(outcome),
+            outcome = agent::work(&self.bench, &admitted.handoff, &admitted.trace_id, &ledger, &live) => Ok(outcome),
         };
+        let account = |stop| ledger.close(&admitted.trace_id, delivery.kind.role(), stop);
         match ended {
-            Err(ended) => Box::pin(self.end(delivery, admitted, ended)).await,
+            Err(ended) => {
+                let stop = ended.stop();
+                Box::pin(self.end(delivery, admitted, ended, account(stop))).await
+            }
             Ok(outcome) => {
-                let answer = self.run(delivery, admitted).answer(outcome);
-                self.commit(delivery, admitted, &answer, Outcome::Answered).await
+                let counted = if outcome.keep { Outcome::GivenUp } else { Outcome::Answered };
+                if let Some(failure) = outcome.failure.as_ref().filter(|_| outcome.keep) {
+                    if Box::pin(self.was_answered(admitted)).await? {
+                        return Ok(Verdict::done(Outcome::AlreadyAnswered));
+                    }
+                    // Handed off anew it could succeed, so it is kept.
+                    let why = Refusal::new(failure.code, &*failure.message);
+                    Box::pin(self.undertaker().bury(&casualty(delivery), &why)).await?;
+                }
+                let stop = outcome.stop;
+                let answer = self.run(delivery, admitted).answer(outcome, account(stop));
+                self.commit(delivery, admitted, &answer, counted).await
             }
         }
     }
 
+    fn live(&self, delivery: &Delivery, admitted: &Admitted) -> Live {
+        let streams = matches!(&admitted.handoff.work, Work::Chat(chat) if chat.stream);
+        Live {
+            client: self.broker.client.clone(),
+            instance: self.instance.clone(),
+            id: admitted.handoff.id,
+            kind: delivery.kind,
+            attempt: attempt(delivery),
+            since: Instant::now(),
+            streams,
+        }
+    }
+
     /// Ends a handoff that nobody waits for any more.
-    async fn end(&self, delivery: &Delivery, admitted: &Admitted, ended: Ended) -> Result<Verdict, Error> {
-        let (why, stop, outcome) = match ended {
-            Ended::Cancelled => (
-                Refusal::new(ErrorCode::Cancelled, "cancelled by request"),
-                Stop::Cancelled,
-                Outcome::Answered,
-            ),
+    async fn end(
+        &self,
+        delivery: &Delivery,
+        admitted: &Admitted,
+        ended: Ended,
+        account: Account,
+    ) -> Result<Verdict, Error> {
+        let stop = ended.stop();
+        let (why, outcome) = match ended {
+            Ended::Cancelled => {
+                (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Outcome::Answered)
+            }
             Ended::Deadline => {
                 let why =
                     Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
@@ -212,10 +246,10 @@ impl Desk {
                 }
                 // With another deadline it could succeed, so it is kept.
                 self.undertaker().bury(&casualty(delivery), &why).await?;
-                (why, Stop::Deadline, Outcome::GivenUp)
+                (why, Outcome::GivenUp)
             }
         };
-        let answer = self.run(delivery, admitted).failure(Failure::new(why.code, why.message), stop);
+        let answer = self.run(delivery, admitted).failure(Failure::new(why.code, why.message), stop, account);
         self.commit(delivery, admitted, &answer, outcome).await
     }
 
@@ -251,6 +285,7 @@ impl Desk {
             instance: &self.instance,
             attempts: attempt(delivery),
             trace_id: admitted.trace_id.clone(),
+            task: admitted.handoff.work.verify().map(|verify| verify.task_id.clone()),
         }
     }
 
@@ -299,6 +334,15 @@ impl Desk {
 enum Ended {
     Cancelled,
     Deadline,
+}
+
+impl Ended {
+    const fn stop(self) -> Stop {
+        match self {
+            Self::Cancelled => Stop::Cancelled,
+            Self::Deadline => Stop::Deadline,
+        }
+    }
 }
 
 /// A first delivery that reached the queue just after it was issued, under its own id, cannot be a copy: the server

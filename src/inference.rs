@@ -1,5 +1,17 @@
-//! Who answers. In this build: `offline`, a deterministic model that needs nothing.
+//! Who answers. A request goes to one of the configured routes and comes back whole, or as an error that says
+//! what follows from it. Nothing here knows what a handoff is.
 
-mod offline;
+mod assembly; // fragments of a stream -> one reply
+mod breaker; // stop asking who does not answer
+mod endpoint; // an OpenAI-compatible server
+mod offline; // a deterministic model that needs nothing
+mod request; // what is asked and what comes back
+mod routes; // which models may answer, in which order
+mod service; // routes, tries, back-off
 
+pub(crate) use breaker::{Breaker, Gate};
+pub(crate) use endpoint::{Endpoint, Models};
 pub(crate) use offline::Offline;
+pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
+pub(crate) use routes::{Backend, Route, Routes};
+pub(crate) use service::{Inference, Limits, Listener, Prices};

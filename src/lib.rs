@@ -4,17 +4,21 @@
 //! database and holds no provider key.
 
 mod admission; // pure: may this be worked on?
-mod agent; // what is answered
+mod agent; // from a handoff to what is answered
+mod analysts; // work verified by others
 mod cancels; // what nobody wants any more
 pub mod config; // flags, file, environment: one checked value
+mod context; // pure: the six layers, preferences, what fits
 mod dead; // what is given up
 mod handoff; // the life of one handoff, from delivery to settlement
 mod inference; // who answers
 pub mod instructions; // the role's bundle
 mod intake; // pull, hold, settle
 mod presence; // who is here
+mod recording; // effects written down, and given back
 mod reply; // the one answer, committed
 mod telemetry; // logs, metrics, health
+mod tools; // what may be called, and the way to it
 mod worker; // all of it, started and stopped in order
 
 pub use telemetry::logs;

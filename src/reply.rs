@@ -7,12 +7,12 @@ use broker::{Broker, Chain, Expect, PublishError, ReadError};
 use bytes::Bytes;
 use subjects::{
     Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus,
-    FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, Status, Stop, Subject, Trace,
-    Usage, headers, streams,
+    FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, ScopeId, Status, Stop, Subject,
+    Trace, headers, streams,
 };
 use tracing::warn;
 
-use crate::agent::{Outcome, Said};
+use crate::agent::{Account, Outcome, Said};
 
 /// How long an answer is tried to be stored before the handoff is left to come back.
 const COMMIT_WITHIN: Duration = Duration::from_secs(60);
@@ -25,91 +25,81 @@ pub(crate) struct Run<'a> {
     pub(crate) instance: &'a InstanceId,
     pub(crate) attempts: u32,
     pub(crate) trace_id: String,
+    /// The task that an analyst was to judge.
+    pub(crate) task: Option<ScopeId>,
 }
 
 impl Run<'_> {
     /// Puts an outcome into the words of the contract.
-    pub(crate) fn answer(self, outcome: Outcome) -> Answer {
-        let Outcome { said, usage, steps, stop } = outcome;
-        let trace = Trace { steps, ..Trace::ended(self.trace_id, stop) };
-        match said {
-            Said::Message { status, content, finish } => Answer::Completion(Completion {
-                schema_version: SCHEMA_VERSION,
-                handoff_id: self.id,
-                kind: self.kind,
-                status,
-                message: Some(ChatMessage { role: ChatRole::Assistant, content }),
-                finish_reason: finish,
-                tasks: Vec::new(),
-                verifications: Vec::new(),
-                transcript: Vec::new(),
-                usage,
-                trace,
-                attempts: self.attempts,
-                instance: self.instance.clone(),
-                error: None,
-            }),
-            Said::Judgement { task, status, actions } => Answer::Findings(Findings {
-                schema_version: SCHEMA_VERSION,
-                handoff_id: self.id,
-                kind: self.kind,
-                task_id: Some(task),
-                status,
-                findings: Vec::new(),
-                recommended_actions: actions,
-                preferences_applied: Vec::new(),
-                usage,
-                trace,
-                attempts: self.attempts,
-                instance: self.instance.clone(),
-                error: None,
-            }),
-        }
-    }
-
-    /// The answer of a handoff that came to nothing.
-    pub(crate) fn failure(self, failure: Failure, stop: Stop) -> Answer {
-        let trace = Trace::ended(self.trace_id, stop);
+    pub(crate) fn answer(self, outcome: Outcome, account: Account) -> Answer {
+        let Outcome { said, stop, failure, keep: _ } = outcome;
+        let Account { usage, tasks, verifications, trace } = account;
+        let trace = trace.unwrap_or_else(|| Trace::ended(self.trace_id, stop));
         match self.kind.role() {
             Role::ProjectManager => {
-                let (status, finish_reason) = match stop {
-                    Stop::Cancelled => (Status::Cancelled, FinishReason::Cancelled),
-                    _ => (Status::Failed, FinishReason::Error),
+                let (status, content, finish_reason, transcript) = match (said, stop) {
+                    (Said::Message { status, content, finish, transcript }, _) => {
+                        (status, Some(content), finish, transcript)
+                    }
+                    (Said::Judgement(_) | Said::Nothing, Stop::Cancelled) => {
+                        (Status::Cancelled, None, FinishReason::Cancelled, Vec::new())
+                    }
+                    (Said::Judgement(_) | Said::Nothing, _) => {
+                        (Status::Failed, None, FinishReason::Error, Vec::new())
+                    }
                 };
                 Answer::Completion(Completion {
                     schema_version: SCHEMA_VERSION,
                     handoff_id: self.id,
                     kind: self.kind,
                     status,
-                    message: None,
+                    message: content.map(|content| ChatMessage { role: ChatRole::Assistant, content }),
                     finish_reason,
-                    tasks: Vec::new(),
-                    verifications: Vec::new(),
-                    transcript: Vec::new(),
-                    usage: Usage::default(),
+                    tasks,
+                    verifications,
+                    transcript,
+                    usage,
                     trace,
                     attempts: self.attempts,
                     instance: self.instance.clone(),
-                    error: Some(failure),
+                    error: failure,
                 })
             }
-            Role::ProjectAnalyst => Answer::Findings(Findings {
-                schema_version: SCHEMA_VERSION,
-                handoff_id: self.id,
-                kind: self.kind,
-                task_id: None,
-                // No verdict was reached; anything else would be a verdict.
-                status: FindingsStatus::NeedsClarification,
-                findings: Vec::new(),
-                recommended_actions: Vec::new(),
-                preferences_applied: Vec::new(),
-                usage: Usage::default(),
-                trace,
-                attempts: self.attempts,
-                instance: self.instance.clone(),
-                error: Some(failure),
-            }),
+            Role::ProjectAnalyst => {
+                let judged = match said {
+                    Said::Judgement(judged) => Some(*judged),
+                    Said::Message { .. } | Said::Nothing => None,
+                };
+                // Without a judgement no verdict was reached; anything else would be one.
+                let status =
+                    judged.as_ref().map_or(FindingsStatus::NeedsClarification, |judged| judged.status);
+                let (task_id, findings, recommended_actions, preferences_applied) = match judged {
+                    Some(judged) => (Some(judged.task), judged.findings, judged.actions, judged.preferences),
+                    None => (self.task, Vec::new(), Vec::new(), Vec::new()),
+                };
+                Answer::Findings(Findings {
+                    schema_version: SCHEMA_VERSION,
+                    handoff_id: self.id,
+                    kind: self.kind,
+                    task_id,
+                    status,
+                    findings,
+                    recommended_actions,
+                    preferences_applied,
+                    usage,
+                    trace,
+                    attempts: self.attempts,
+                    instance: self.instance.clone(),
+                    error: failure,
+                })
+            }
         }
+    }
+
+    /// The answer of a handoff that came to nothing.
+    pub(crate) fn failure(self, failure: Failure, stop: Stop, account: Account) -> Answer {
+        let outcome = Outcome { said: Said::Nothing, stop, failure: Some(failure), keep: false };
+        self.answer(outcome, account)
     }
 }
 
@@ -162,6 +152,20 @@ pub(crate) async fn commit(
 pub(crate) async fn is_answered(broker: &Broker, kind: Kind, id: HandoffId) -> Result<bool, Error> {
     let subject = Subject::answer(kind, id);
     Ok(broker::last_on(&broker.jetstream, streams::RUNS, &subject).await?.is_some())
+}
+
+/// The answer that is stored, if there is one.
+pub(crate) async fn stored(broker: &Broker, role: Role, id: HandoffId) -> Result<Option<Answer>, Error> {
+    let subject = match role {
+        Role::ProjectManager => Subject::Completion(id),
+        Role::ProjectAnalyst => Subject::Findings(id),
+    };
+    let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? else {
+        return Ok(None);
+    };
+    let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
+    let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
+    Ok(Some(Answer::decode(role, encoding, &message.payload)?))
 }
 
 /// Sends the copy that a handoff asked for. Best effort: the durable answer is already stored.

@@ -1,15 +1,17 @@
 //! All parts together: started in order, stopped in order.
 
+mod bench; // what handoffs are worked on with
 mod parts; // tasks that live as long as the worker
 mod signals; // stop, and hurry
 
 use std::{sync::Arc, time::Duration};
 
+use bench::Surroundings;
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
 use parts::Parts;
 use signals::Signals;
 use subjects::{Pattern, Timestamp, streams::Sizing};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -19,11 +21,12 @@ use crate::{
     config::{Backend, Config},
     dead,
     handoff::{self, Desk},
-    inference::Offline,
+    inference::{Gate, Offline},
     instructions::{self, Bundle},
     intake::{Pool, Returner},
     presence::{self, Card, Presence},
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
+    tools::Allowlist,
 };
 
 const FIRST_CONNECT_WAIT: Duration = Duration::from_millis(200);
@@ -48,6 +51,8 @@ pub enum Error {
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("the connection to NATS was lost during the start")]
     Flush(#[from] async_nats::client::FlushError),
+    #[error(transparent)]
+    Bench(#[from] bench::Error),
     #[error("listening for signals")]
     Signals(#[source] std::io::Error),
     #[error("a part of the worker ended: {0}")]
@@ -58,7 +63,7 @@ impl Error {
     /// Whether a restart with the same configuration cannot help.
     pub fn is_configuration(&self) -> bool {
         match self {
-            Self::Instructions(_) => true,
+            Self::Instructions(_) | Self::Bench(_) => true,
             Self::Connect(_)
             | Self::Provision(_)
             | Self::Http(_)
@@ -169,9 +174,21 @@ fn sizing(config: &Config) -> Sizing {
     Sizing { replicas: config.nats.replicas, ack_wait: config.worker.ack_wait }
 }
 
+/// What answers, for people.
 fn route(config: &Config) -> String {
     match &config.inference.backend {
         Backend::Offline { .. } => Offline::NAME.to_owned(),
+        Backend::Replay { recording } => format!("recording {}", recording.display()),
+        Backend::Endpoints { local, egress } => {
+            let local = local.iter().map(|local| format!("{} at {}", local.model, local.base_url));
+            let external = egress.iter().flat_map(|egress| {
+                egress
+                    .providers
+                    .iter()
+                    .map(|provider| format!("{} of {} by egress", provider.model, provider.name))
+            });
+            local.chain(external).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 
@@ -203,17 +220,18 @@ impl Worker {
         let mut closing = JoinSet::new();
         closing.spawn(returning);
 
-        let desk = Arc::new(self.desk());
+        let (closed_gates, gate) = Gate::new();
+        let desk = Arc::new(self.desk(bundle, closed_gates)?);
         let card = self.card(bundle, http);
         self.start_parts(&mut parts, &desk, &card).await?;
 
         let pulling = CancellationToken::new();
-        let mut pools = self.start_pools(&desk, &returner, &pulling, &signals.second);
+        let mut pools = self.start_pools(&desk, &returner, &gate, &pulling, &signals.second);
         // From here on the pools hold the only handles, and when they are done, nobody does.
         drop((desk, returner));
         self.health.clear(Blocker::Starting);
         card.announce(&self.broker).await;
-        info!(instance = %self.config.instance, role = %self.config.role, version = crate::VERSION, model = route(&self.config), "Ready.");
+        info!(instance = %self.config.instance, role = %self.config.role, version = crate::VERSION, model = route(&self.config), tools = Allowlist::of(self.config.role).in_words(), gateway = self.config.gateway.as_ref().map_or("none: a worker without tools", |gateway| &gateway.url), "Ready.");
 
         let asked_to_stop = signals.first.clone();
         let failure = tokio::select! {
@@ -252,20 +270,26 @@ impl Worker {
         }
     }
 
-    fn desk(&self) -> Desk {
-        let Backend::Offline { delay } = self.config.inference.backend;
-        Desk {
+    fn desk(&self, bundle: &Bundle, closed_gates: watch::Sender<u32>) -> Result<Desk, Error> {
+        let around = Surroundings {
+            bundle,
+            broker: &self.broker,
+            health: &self.health,
+            metrics: &self.metrics,
+            closed_gates,
+        };
+        Ok(Desk {
+            bench: Arc::new(bench::build(&self.config, &around)?),
             broker: self.broker.clone(),
             instance: self.config.instance.clone(),
             policy: Arc::new(Policy {
                 trusted_producers: self.config.security.trusted_producers.clone(),
                 reply_prefixes: self.config.security.reply_prefixes.clone(),
             }),
-            model: Offline::new(delay, self.metrics.model_calls.clone()),
             cancels: Cancels::default(),
             metrics: Arc::clone(&self.metrics),
             max_attempts: self.config.worker.max_attempts.get(),
-        }
+        })
     }
 
     /// Starts the helpers. Whoever sees this instance as ready can find it, ask it and cancel what it does, so the
@@ -295,7 +319,16 @@ impl Worker {
         let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
         parts.spawn_endless(dead::run_mover(net.clone(), stop.clone()));
         parts.spawn_endless(dead::run_sweeper(net, schedule, stop.clone()));
-        parts.spawn_endless(watch_connection(broker, Arc::clone(&self.health), stop));
+        parts.spawn_endless(watch_connection(broker, Arc::clone(&self.health), stop.clone()));
+        // Whoever did not answer is looked for until there is an answer again.
+        let (bench, ended) = (Arc::clone(&desk.bench), stop.clone());
+        parts.spawn_endless(async move {
+            bench.inference.breaker.clone().watch(|| bench.inference.is_there(), ended).await;
+        });
+        let bench = Arc::clone(&desk.bench);
+        parts.spawn_endless(async move {
+            bench.tools.breaker().clone().watch(|| bench.tools.is_there(), stop).await;
+        });
         Ok(())
     }
 
@@ -303,14 +336,23 @@ impl Worker {
         &self,
         desk: &Arc<Desk>,
         returner: &Returner,
+        gate: &Gate,
         pulling: &CancellationToken,
         hurry: &CancellationToken,
     ) -> JoinSet<()> {
         let mut pools = JoinSet::new();
         for (&kind, &slots) in &self.config.worker.slots {
             let (health, metrics) = (Arc::clone(&self.health), Arc::clone(&self.metrics));
-            let pool =
-                Pool::new(kind, slots, self.ack_wait(), &self.broker, returner.clone(), health, metrics);
+            let pool = Pool::new(
+                kind,
+                slots,
+                self.ack_wait(),
+                &self.broker,
+                returner.clone(),
+                gate.clone(),
+                health,
+                metrics,
+            );
             let desk = Arc::clone(desk);
             let work = move |delivery| handoff::live(Arc::clone(&desk), delivery);
             let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);

@@ -1,5 +1,7 @@
 //! From what is written to what may be used.
 
+mod inference;
+
 use std::{
     collections::BTreeMap,
     num::{NonZeroU32, NonZeroUsize},
@@ -14,8 +16,7 @@ use figment::Figment;
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
-    Agent, Analysts, Backend, Config, Error, Gateway, Inference, Instructions, LogFormat, Nats, Security,
-    Telemetry, Worker,
+    Agent, Analysts, Config, Error, Gateway, Instructions, LogFormat, Nats, Security, Telemetry, Worker,
     raw::{self, Raw, Text},
 };
 
@@ -45,6 +46,7 @@ pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
                 &raw.analysts.max_concurrent,
                 1..=1_000,
             )?,
+            timeout: check.duration("analysts.timeout", &raw.analysts.timeout, SECOND..=DAY)?,
         },
         security: check.security(&raw.security)?,
         http: check.listen(&raw.http.listen)?,
@@ -62,18 +64,7 @@ struct Check<'f> {
 impl Check<'_> {
     /// A setting that does nothing must not look as if it did.
     fn without_effect(&mut self) {
-        const NOT_YET: [&str; 10] = [
-            "gateway.url",
-            "gateway.token_file",
-            "analysts.enabled",
-            "analysts.max_concurrent",
-            "agent.context_tokens",
-            "inference.base_url",
-            "inference.model",
-            "inference.token_file",
-            "security.signing_key_file",
-            "telemetry.otlp_endpoint",
-        ];
+        const NOT_YET: [&str; 1] = ["telemetry.otlp_endpoint"];
         for key in NOT_YET {
             let source = super::error::source_of(self.figment, key);
             if source != "default" {
@@ -234,22 +225,19 @@ impl Check<'_> {
 
     fn gateway(&self, raw: &raw::Gateway) -> Result<Option<Gateway>, Error> {
         let Some(url) = &raw.url else { return Ok(None) };
-        if !url.0.starts_with("http://") && !url.0.starts_with("https://") {
-            return Err(self.wrong("gateway.url", &url.0, "an http:// or https:// URL"));
-        }
+        let url = self.url("gateway.url", url)?;
         let token_file =
             raw.token_file.as_ref().map(|text| self.file("gateway.token_file", text)).transpose()?;
-        Ok(Some(Gateway { url: url.0.clone(), token_file }))
-    }
-
-    fn inference(&self, raw: &raw::Inference) -> Result<Inference, Error> {
-        let backend = match raw.backend.0.as_str() {
-            "offline" => Backend::Offline {
-                delay: self.duration("inference.offline_delay", &raw.offline_delay, Duration::ZERO..=HOUR)?,
-            },
-            other => return Err(self.wrong("inference.backend", other, "a backend of this build: offline")),
-        };
-        Ok(Inference { backend, timeout: self.duration("inference.timeout", &raw.timeout, SECOND..=HOUR)? })
+        Ok(Some(Gateway {
+            url,
+            token_file,
+            timeout: self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?,
+            max_result_bytes: self.number(
+                "gateway.max_result_bytes",
+                &raw.max_result_bytes,
+                256..=16 * 1_024 * 1_024,
+            )?,
+        }))
     }
 
     fn worker(&self, role: Role, raw: &raw::Worker) -> Result<Worker, Error> {
@@ -295,6 +283,10 @@ impl Check<'_> {
                 0.0..=2.0,
             )?,
             context_tokens: self.number("agent.context_tokens", &raw.context_tokens, 1_024..=10_000_000)?,
+            token_budget: self.number("agent.token_budget", &raw.token_budget, 1_000..=1_000_000_000)?,
+            offered_tools: self.number("agent.offered_tools", &raw.offered_tools, 1..=128)?,
+            max_reply_bytes: self.number("agent.max_reply_bytes", &raw.max_reply_bytes, 256..=1_048_576)?,
+            think_timeout: self.duration("agent.think_timeout", &raw.think_timeout, SECOND..=HOUR)?,
         })
     }
 

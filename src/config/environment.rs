@@ -18,6 +18,28 @@ const CONFIG_FILE: &str = "PMA_CONFIG";
 const PLAIN: [(&str, &str); 2] =
     [("PLANNER_MAX_STEPS", "agent.max_steps"), ("MODEL_TEMPERATURE", "agent.temperature")];
 
+/// Under these names the keys of providers are kept.
+const PROVIDER_KEYS: [&str; 18] = [
+    "OPENAI_API_KEY",
+    "OPENAI_ADMIN_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "MISTRAL_API_KEY",
+    "COHERE_API_KEY",
+    "CO_API_KEY",
+    "GROQ_API_KEY",
+    "TOGETHER_API_KEY",
+    "OPENROUTER_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "XAI_API_KEY",
+    "PERPLEXITY_API_KEY",
+    "FIREWORKS_API_KEY",
+    "HF_TOKEN",
+];
+
 #[derive(Debug)]
 pub(super) struct Environment {
     settings: BTreeMap<String, (String, String)>,
@@ -25,6 +47,12 @@ pub(super) struct Environment {
 }
 
 impl Environment {
+    /// P15: a provider's key has no place here, whoever put it there.
+    fn refuse_provider_keys(name: &str, value: &str) -> Result<(), Error> {
+        let is_key = PROVIDER_KEYS.contains(&name) && !value.is_empty();
+        if is_key { Err(Error::ProviderKey { name: name.to_owned() }) } else { Ok(()) }
+    }
+
     /// Keeps the variables that are ours. One that has our prefix but names no setting is refused: a mistyped
     /// security setting must not pass for a set one.
     pub(super) fn new(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
@@ -33,6 +61,7 @@ impl Environment {
         let mut config_file = None;
         let known = super::raw::keys();
         for (name, value) in variables {
+            Self::refuse_provider_keys(&name, &value)?;
             if name == CONFIG_FILE {
                 config_file = Some(value).filter(|path| !path.is_empty());
             } else if let Some((_, key)) = PLAIN.iter().find(|(known, _)| *known == name) {

@@ -14,6 +14,11 @@ pub enum Error {
     Value { key: String, source_name: String, problem: String },
     #[error("{name} is not a setting; `cynode-pma config` lists all there are")]
     UnknownVariable { name: String },
+    #[error(
+        "{name} is set in the environment: a worker holds no provider's key. Unset it; external models are reached \
+         through inference.egress_url, and the key belongs there"
+    )]
+    ProviderKey { name: String },
     #[error("--set takes key=value, as in --set worker.ack_wait=30s; found `{0}`")]
     Override(String),
     #[error("the configuration file {0} cannot be read")]
@@ -42,6 +47,15 @@ impl Error {
             None => source_of(figment, &key),
         };
         let problem = match error.kind {
+            // P15: refused by name, with the way out.
+            figment::error::Kind::UnknownField(field, _)
+                if field.ends_with("key") || field.ends_with("_token") =>
+            {
+                format!(
+                    "`{field}` is refused: a worker holds no provider's key. External models are reached through \
+                     inference.egress_url; our own tokens come from files (`*_token_file`, `token_file`)"
+                )
+            }
             figment::error::Kind::UnknownField(field, known) => {
                 format!("`{field}` is not a setting here; there are {}", known.join(", "))
             }

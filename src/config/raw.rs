@@ -113,11 +113,19 @@ impl Default for Instructions {
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Gateway {
     pub(super) url: Option<Text>,
     pub(super) token_file: Option<Text>,
+    pub(super) timeout: Text,
+    pub(super) max_result_bytes: Text,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self { url: None, token_file: None, timeout: "60s".into(), max_result_bytes: "32768".into() }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,19 +134,55 @@ pub(super) struct Inference {
     pub(super) backend: Text,
     pub(super) base_url: Option<Text>,
     pub(super) model: Option<Text>,
+    pub(super) fast_model: Option<Text>,
+    pub(super) strong_model: Option<Text>,
     pub(super) token_file: Option<Text>,
     pub(super) timeout: Text,
+    pub(super) tries: Text,
+    pub(super) skills: Text,
+    pub(super) egress_url: Option<Text>,
+    pub(super) egress_token_file: Option<Text>,
+    pub(super) providers: Vec<Provider>,
+    pub(super) price: Price,
+    pub(super) recording: Option<Text>,
+    pub(super) record_to: Option<Text>,
     pub(super) offline_delay: Text,
+}
+
+/// An external provider behind the egress, and the model to ask of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) model: String,
+}
+
+/// US dollars for a million tokens.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Price {
+    pub(super) prompt: Option<Text>,
+    pub(super) completion: Option<Text>,
 }
 
 impl Default for Inference {
     fn default() -> Self {
         Self {
-            backend: "offline".into(),
+            backend: "auto".into(),
             base_url: None,
             model: None,
+            fast_model: None,
+            strong_model: None,
             token_file: None,
             timeout: "120s".into(),
+            tries: "4".into(),
+            skills: "true".into(),
+            egress_url: None,
+            egress_token_file: None,
+            providers: Vec::new(),
+            price: Price::default(),
+            recording: None,
+            record_to: None,
             offline_delay: "0s".into(),
         }
     }
@@ -194,11 +238,23 @@ pub(super) struct Agent {
     pub(super) max_steps: Text,
     pub(super) temperature: Text,
     pub(super) context_tokens: Text,
+    pub(super) token_budget: Text,
+    pub(super) offered_tools: Text,
+    pub(super) max_reply_bytes: Text,
+    pub(super) think_timeout: Text,
 }
 
 impl Default for Agent {
     fn default() -> Self {
-        Self { max_steps: "12".into(), temperature: "0.2".into(), context_tokens: "16384".into() }
+        Self {
+            max_steps: "12".into(),
+            temperature: "0.2".into(),
+            context_tokens: "16384".into(),
+            token_budget: "200000".into(),
+            offered_tools: "8".into(),
+            max_reply_bytes: "65536".into(),
+            think_timeout: "120s".into(),
+        }
     }
 }
 
@@ -207,11 +263,12 @@ impl Default for Agent {
 pub(super) struct Analysts {
     pub(super) enabled: Text,
     pub(super) max_concurrent: Text,
+    pub(super) timeout: Text,
 }
 
 impl Default for Analysts {
     fn default() -> Self {
-        Self { enabled: "false".into(), max_concurrent: "2".into() }
+        Self { enabled: "false".into(), max_concurrent: "2".into(), timeout: "10m".into() }
     }
 }
 

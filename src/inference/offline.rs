@@ -1,37 +1,90 @@
+//! A model without a model: rules instead of understanding, the same words for the same question, and it never pretends.
+//! It lets a person try everything, tools included, before any model is connected.
+
+mod intent; // which tool a sentence asks for
+mod thought; // typed answers
+
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
+use subjects::{Message, ToolCall};
 
-/// A model without a model: the same question always gets the same words, and it never pretends to have
-/// understood. It lets a person try the whole path from handoff to answer before any model is connected.
+use super::{Finish, Listener, Reply, Request, Tokens};
+
 #[derive(Clone, Debug)]
 pub(crate) struct Offline {
     /// Thinking time, to see what a slow model does to everything around it.
     delay: Duration,
-    calls: Counter,
 }
 
 impl Offline {
     pub(crate) const NAME: &'static str = "offline";
 
-    pub(crate) fn new(delay: Duration, calls: Counter) -> Self {
-        Self { delay, calls }
+    pub(crate) fn new(delay: Duration) -> Self {
+        Self { delay }
     }
 
-    /// Says what it was asked, in one paragraph.
-    pub(crate) async fn answer(&self, asked: &str) -> String {
-        self.calls.inc();
+    pub(super) async fn answer(&self, request: &Request<'_>, listener: &dyn Listener) -> Reply {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        format!("No language model is connected, so this is all I can say: I was asked “{}”.", excerpt(asked))
+        listener.trying(1);
+        let (content, calls) = match &request.shape {
+            Some(shape) => (thought::of(shape.name, request.messages), Vec::new()),
+            None => said(request),
+        };
+        if !content.is_empty() {
+            listener.said(&content);
+        }
+        Reply {
+            content,
+            calls,
+            finish: Finish::Stop,
+            tokens: Tokens::default(),
+            model: Self::NAME.to_owned(),
+            tries: 1,
+            cost_usd: None,
+        }
     }
 }
 
+fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
+    let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+    let (asked, since) = match since {
+        Some(index) => (request.messages[index].content(), &request.messages[index + 1..]),
+        None => ("", &request.messages[..]),
+    };
+    let results: Vec<&Message> =
+        since.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
+    if !results.is_empty() {
+        return (report(&results), Vec::new());
+    }
+    match intent::of(asked, request) {
+        Some(call) => (String::new(), vec![call]),
+        None => {
+            let asked = excerpt(asked, 240);
+            let words = format!(
+                "No language model is connected, so this is all I can say: I was asked “{asked}”.{}",
+                intent::hint(request)
+            );
+            (words, Vec::new())
+        }
+    }
+}
+
+/// What the tools gave back, word for word.
+fn report(results: &[&Message]) -> String {
+    let mut out = "No language model is connected; this is what the tools say.".to_owned();
+    for result in results {
+        if let Message::Tool { name, content, .. } = result {
+            out.push_str(&format!("\n\n`{}`:\n{}", name.replace("__", "."), excerpt(content, 2_000)));
+        }
+    }
+    out
+}
+
 /// The first words, on one line. No more is looked at than can be shown, however long the text.
-fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 240;
-    let cut = text.floor_char_boundary(LONGEST);
+fn excerpt(text: &str, longest: usize) -> String {
+    let cut = text.floor_char_boundary(longest);
     let mut out = String::with_capacity(cut + '…'.len_utf8());
     for word in text[..cut].split_whitespace() {
         if !out.is_empty() {
@@ -46,23 +99,4 @@ fn excerpt(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// G2: the same question, the same bytes.
-    #[tokio::test]
-    async fn the_same_question_gets_the_same_words() {
-        let offline = Offline::new(Duration::ZERO, Counter::default());
-        let (once, twice) = (offline.answer("what  now?").await, offline.answer("what now?").await);
-        assert_eq!(once, twice);
-        assert!(once.contains("“what now?”"), "{once}");
-    }
-
-    #[test]
-    fn a_long_question_is_cut() {
-        let text = excerpt(&"word ".repeat(1_000));
-        assert!(text.len() < 250 && text.ends_with("word…"), "{text}");
-        let text = excerpt(&"☂".repeat(1_000));
-        assert!(text.len() < 250 && text.ends_with("☂…"), "{text}");
-    }
-}
+mod tests;

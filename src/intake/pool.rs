@@ -18,7 +18,10 @@ use super::{
     pull::{Arrival, Puller},
     returner::Returner,
 };
-use crate::telemetry::{Blocker, Health, Metrics};
+use crate::{
+    inference::Gate,
+    telemetry::{Blocker, Health, Metrics},
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -36,6 +39,8 @@ pub(crate) struct Pool {
     connections: watch::Receiver<u64>,
     slots: Arc<Semaphore>,
     size: usize,
+    /// Closed while there is nobody to work with.
+    gate: Gate,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     pauses: Waits,
@@ -52,6 +57,7 @@ impl Pool {
         ack_wait: Duration,
         broker: &Broker,
         returner: Returner,
+        gate: Gate,
         health: Arc<Health>,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -63,6 +69,7 @@ impl Pool {
             connections: broker.connections.clone(),
             slots: Arc::new(Semaphore::new(size.get())),
             size: size.get(),
+            gate,
             health,
             metrics,
             pauses: Waits::forever(FIRST_PAUSE, LONGEST_PAUSE),
@@ -136,7 +143,7 @@ impl Pool {
                 }
                 // Cancel-safe: sleeping until an instant that stays the same, and a permit not taken stays with the
                 // semaphore.
-                slots = free_slots(&self.slots, ask_after), if asking => {
+                slots = free_slots(&self.slots, &mut self.gate, ask_after), if asking => {
                     self.ask_after = None;
                     if let Some(slots) = slots {
                         self.ask(puller, slots).await;
@@ -329,9 +336,14 @@ fn linger(slots: &Semaphore, size: usize) -> Duration {
     if slots.available_permits() < size / 4 { LINGER } else { Duration::ZERO }
 }
 
-/// Waits until it is time to ask and at least one slot is free, then takes all that are free.
-async fn free_slots(slots: &Arc<Semaphore>, ask_after: Option<Instant>) -> Option<OwnedSemaphorePermit> {
+/// Waits until it is time to ask, there is someone to work with and at least one slot is free, then takes all that are free.
+async fn free_slots(
+    slots: &Arc<Semaphore>,
+    gate: &mut Gate,
+    ask_after: Option<Instant>,
+) -> Option<OwnedSemaphorePermit> {
     at(ask_after).await;
+    gate.opened().await;
     let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
     let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
     if more > 0

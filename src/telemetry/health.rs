@@ -10,6 +10,8 @@ use subjects::{InstanceState, Kind};
 pub(crate) enum Blocker {
     Starting,
     Nats,
+    Inference,
+    Gateway,
     Pull(Kind),
     Draining,
 }

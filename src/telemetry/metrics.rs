@@ -103,6 +103,12 @@ pub(crate) struct Metrics {
     refused: Family<CodeLabels, Counter>,
     dead_letters: Family<CodeLabels, Counter>,
     pub(crate) model_calls: Counter,
+    pub(crate) model_failures: Counter,
+    pub(crate) prompt_tokens: Counter,
+    pub(crate) completion_tokens: Counter,
+    pub(crate) tool_calls: Counter,
+    pub(crate) tool_failures: Counter,
+    pub(crate) tool_rejections: Counter,
     pub(crate) moved: Counter,
     pub(crate) swept: Counter,
     pub(crate) cancels: Counter,
@@ -119,6 +125,12 @@ impl Metrics {
             refused: Family::default(),
             dead_letters: Family::default(),
             model_calls: Counter::default(),
+            model_failures: Counter::default(),
+            prompt_tokens: Counter::default(),
+            completion_tokens: Counter::default(),
+            tool_calls: Counter::default(),
+            tool_failures: Counter::default(),
+            tool_rejections: Counter::default(),
             moved: Counter::default(),
             swept: Counter::default(),
             cancels: Counter::default(),
@@ -138,6 +150,12 @@ impl Metrics {
         );
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
         it.register("model_calls", "Questions put to a model", self.model_calls.clone());
+        it.register("model_failures", "Questions that a model did not answer", self.model_failures.clone());
+        it.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
+        it.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
+        it.register("tool_calls", "Tool calls made", self.tool_calls.clone());
+        it.register("tool_failures", "Tool calls that did not come through", self.tool_failures.clone());
+        it.register("tool_rejections", "Tool calls that the gateway rejected", self.tool_rejections.clone());
         it.register(
             "dead_moved",
             "Handoffs moved to the dead letters on the server's word",

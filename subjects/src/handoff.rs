@@ -41,6 +41,13 @@ impl Work {
             Self::Verify(_) => Kind::Verify,
         }
     }
+
+    pub fn verify(&self) -> Option<&Verify> {
+        match self {
+            Self::Verify(verify) => Some(verify),
+            Self::Chat(_) | Self::Schedule(_) | Self::Plan(_) | Self::Continue(_) => None,
+        }
+    }
 }
 
 /// A handoff as it is written. The subject says which payload to expect, `kind` must agree with it.

@@ -20,7 +20,17 @@ impl HandoffId {
     /// The id under which dead letter `number` of this handoff goes out again. Replaying the same letter twice
     /// gives the same id, so it is run once.
     pub fn replayed(self, number: u64) -> Self {
-        let digest = Sha256::digest(format!("replay\n{self}\n{number}"));
+        self.derived("replay", number)
+    }
+
+    /// The id of the `number`th verification that this handoff asks for. Asked for again after a crash, it is the same
+    /// verification.
+    pub fn verification(self, number: u64) -> Self {
+        self.derived("verification", number)
+    }
+
+    fn derived(self, what: &str, number: u64) -> Self {
+        let digest = Sha256::digest(format!("{what}\n{self}\n{number}"));
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())

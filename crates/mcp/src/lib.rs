@@ -15,6 +15,7 @@ mod token; // the bearer token and its file
 pub use client::{Call, Client, Options, Tool};
 pub use error::Error;
 pub use reply::Reply;
+pub use token::Token;
 
 /// The key in `_meta` under which a call names the effect that it must have at most once.
 pub const IDEMPOTENCY_KEY: &str = "dev.cynode/idempotency-key";

@@ -15,7 +15,7 @@ use crate::Error;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Token {
+pub struct Token {
     path: PathBuf,
     known: Mutex<Option<Known>>,
 }
@@ -31,12 +31,12 @@ struct Known {
 struct Stamp(Option<SystemTime>, u64);
 
 impl Token {
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self { path, known: Mutex::new(None) }
     }
 
     /// The value of the `Authorization` header.
-    pub(crate) async fn header(&self) -> Result<HeaderValue, Error> {
+    pub async fn header(&self) -> Result<HeaderValue, Error> {
         let mut known = self.known.lock().await;
         if let Some(known) = known.as_mut() {
             if known.looked.elapsed() < LOOK_EVERY {

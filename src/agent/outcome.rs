@@ -1,0 +1,120 @@
+use subjects::{
+    ErrorCode, Failure, Finding, FindingsStatus, FinishReason, Message, PreferenceApplied, ScopeId, Status,
+    Stop,
+};
+
+use crate::{context, inference, tools::CallError};
+
+/// What the work came to, before it is put into words for the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) said: Said,
+    pub(crate) stop: Stop,
+    /// Set when it came to nothing.
+    pub(crate) failure: Option<Failure>,
+    /// Handed off anew, it could succeed: it is kept among the dead letters.
+    pub(crate) keep: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Said {
+    /// A manager's message.
+    Message {
+        status: Status,
+        content: String,
+        finish: FinishReason,
+        transcript: Vec<Message>,
+    },
+    /// An analyst's judgement.
+    Judgement(Box<Judged>),
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judged {
+    pub(crate) task: ScopeId,
+    pub(crate) status: FindingsStatus,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) actions: Vec<String>,
+    pub(crate) preferences: Vec<PreferenceApplied>,
+}
+
+impl Outcome {
+    pub(crate) fn completed(content: String, finish: FinishReason) -> Self {
+        let said = Said::Message { status: Status::Completed, content, finish, transcript: Vec::new() };
+        Self { said, stop: Stop::GoalMet, failure: None, keep: false }
+    }
+
+    /// A question, and what a `continue` handoff goes on from.
+    pub(crate) fn asks(question: String, mut transcript: Vec<Message>) -> Self {
+        transcript.push(Message::Assistant { content: question.clone(), calls: Vec::new() });
+        let said = Said::Message {
+            status: Status::NeedsClarification,
+            content: question,
+            finish: FinishReason::Stop,
+            transcript,
+        };
+        Self { said, stop: Stop::NeedsClarification, failure: None, keep: false }
+    }
+}
+
+/// Why the work could not be brought to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error(transparent)]
+    Inference(#[from] inference::Error),
+    #[error("the model's answer to `{name}` was not of the form asked for, twice: {why}")]
+    WrongForm { name: &'static str, why: String },
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{tool} failed: {why}")]
+    Tool { tool: String, why: String },
+    #[error("{count} rounds of tool calls failed in a row; the last error: {why}")]
+    KeepsFailing { count: u32, why: String },
+    #[error("{steps} steps were taken and the goal was not met")]
+    MaxSteps { steps: u32 },
+    #[error("{used} tokens were used where {allowed} are allowed for one handoff")]
+    Tokens { used: u64, allowed: u64 },
+    #[error(transparent)]
+    Context(#[from] context::TooLarge),
+    #[error("what was answered before could not be looked up: {0}")]
+    Lookup(String),
+    /// The handoff asks for what makes no sense.
+    #[error("{0}")]
+    Senseless(String),
+}
+
+impl Broken {
+    /// What follows from it: code, stop, and whether the same handoff could succeed later.
+    fn consequence(&self) -> (ErrorCode, Stop, bool) {
+        match self {
+            Self::Inference(inference::Error::Unavailable { .. }) => {
+                (ErrorCode::InferenceUnavailable, Stop::InferenceFailure, true)
+            }
+            Self::Inference(
+                inference::Error::Refused { .. }
+                | inference::Error::NoRoute(_)
+                | inference::Error::NotRecorded(_),
+            )
+            | Self::WrongForm { .. } => (ErrorCode::InferenceFailed, Stop::InferenceFailure, true),
+            Self::Call(CallError::Rejected { .. }) => (ErrorCode::ToolRejected, Stop::ToolFailure, false),
+            Self::Call(CallError::Unavailable { .. } | CallError::NotRecorded(_)) => {
+                (ErrorCode::ToolFailed, Stop::ToolFailure, true)
+            }
+            Self::Tool { .. } | Self::KeepsFailing { .. } => {
+                (ErrorCode::ToolFailed, Stop::ToolFailure, false)
+            }
+            Self::MaxSteps { .. } => (ErrorCode::BudgetExceeded, Stop::MaxSteps, false),
+            Self::Tokens { .. } | Self::Context(_) => (ErrorCode::BudgetExceeded, Stop::Budget, false),
+            Self::Lookup(_) => (ErrorCode::Internal, Stop::GivenUp, true),
+            Self::Senseless(_) => (ErrorCode::InvalidHandoff, Stop::Refused, false),
+        }
+    }
+}
+
+impl From<Broken> for Outcome {
+    fn from(broken: Broken) -> Self {
+        let (code, stop, keep) = broken.consequence();
+        Self { said: Said::Nothing, stop, failure: Some(Failure::new(code, broken.to_string())), keep }
+    }
+}

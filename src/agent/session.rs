@@ -1,0 +1,235 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+use subjects::{Act, Handoff, Message, Progress, StepOutcome, TaskChangeKind};
+
+use super::{Bench, Broken, Ledger, Live, ledger::StepEnd, live::Silence};
+use crate::{
+    context::{Budget, Layers, Preferences, System},
+    inference::{self, AnswerShape, Hint, Listener, Purpose, Reply, Request},
+    recording::Timed,
+    tools::{CallError, Catalogue, Offer, Permitted, Returned},
+};
+
+const MOST_ASIDE_TOKENS: u32 = 2_048;
+
+/// A typed question.
+pub(super) struct Aside<'m> {
+    pub(super) messages: &'m [Message],
+    pub(super) shape: &'m AnswerShape,
+    pub(super) hint: Hint,
+}
+
+/// One handoff being worked on. Models, tools and analysts are reached through it alone, so that everything is counted,
+/// timed and written into the ledger.
+pub(crate) struct Session<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) handoff: &'a Handoff,
+    pub(super) ledger: &'a Ledger,
+    pub(super) live: &'a Live,
+    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) preferences: Preferences,
+    pub(super) layers: Layers,
+    /// Layers 1 to 5: the same in every request of this handoff.
+    system: System,
+    traceparent: String,
+    calls: AtomicU32,
+    pub(super) verifications: AtomicU32,
+    pub(super) temperature: f64,
+    pub(super) max_tokens: Option<u32>,
+}
+
+impl<'a> Session<'a> {
+    /// Knows what may be called and what the handoff is about.
+    pub(super) async fn open(
+        bench: &'a Bench,
+        handoff: &'a Handoff,
+        trace_id: &str,
+        ledger: &'a Ledger,
+        live: &'a Live,
+    ) -> Result<Self, Broken> {
+        let catalogue = bench.recording.catalogue(&bench.tools).await?;
+        let mut session = Self {
+            bench,
+            handoff,
+            ledger,
+            live,
+            catalogue,
+            preferences: Preferences::default(),
+            layers: Layers::default(),
+            system: Layers::default().compose(&bench.preamble),
+            traceparent: format!("00-{trace_id}-{}-01", handoff.id.span_id()),
+            calls: AtomicU32::new(0),
+            verifications: AtomicU32::new(0),
+            temperature: bench.settings.temperature,
+            max_tokens: None,
+        };
+        session.gather().await?;
+        session.system = session.layers.compose(&bench.preamble);
+        Ok(session)
+    }
+
+    /// One turn of the conversation.
+    pub(super) async fn ask(&self, turn: u32, messages: &[Message], offer: &Offer) -> Result<Reply, Broken> {
+        let budget = Budget { tokens: self.bench.settings.context_tokens };
+        let fitted = budget.fit(self.system.tokens() + offer.tokens, messages)?;
+        let left_out = fitted.left_out;
+        let request = Request {
+            purpose: Purpose::Turn(turn),
+            system: self.system.clone(),
+            messages: fitted.messages,
+            tools: Arc::clone(&offer.functions),
+            shape: None,
+            temperature: self.temperature,
+            max_tokens: self.max_tokens,
+            hint: Hint::Usual,
+        };
+        let index = self.ledger.begin(Act::Model, "model");
+        self.live.tell(Progress::Thinking, None);
+        let deltas = self.live.turn(turn);
+        let note =
+            (left_out > 0).then(|| format!("{left_out} earlier messages were left out for want of room"));
+        self.put(index, &request, &deltas, note).await
+    }
+
+    /// A typed question, with no tools and nobody reading along.
+    pub(super) async fn ask_aside(
+        &self,
+        aside: Aside<'_>,
+        within: Duration,
+        note: String,
+    ) -> Result<Reply, Broken> {
+        let budget = Budget { tokens: self.bench.settings.context_tokens };
+        let messages = budget.fit(self.system.tokens(), aside.messages)?.messages;
+        let request = Request {
+            purpose: Purpose::Think(aside.shape.name),
+            system: self.system.clone(),
+            messages,
+            tools: Arc::from([]),
+            shape: Some(aside.shape.clone()),
+            temperature: 0.0,
+            max_tokens: Some(MOST_ASIDE_TOKENS),
+            hint: aside.hint,
+        };
+        let index = self.ledger.begin(Act::Think, "model");
+        let asked = tokio::time::timeout(within, self.put(index, &request, &Silence, Some(note)));
+        asked.await.unwrap_or_else(|_| {
+            let why = format!("no answer within {}", humantime::format_duration(within));
+            let ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            self.ledger.end(
+                index,
+                StepEnd { outcome: StepOutcome::Failed, ms, tries: 1, detail: Some(why.clone()) },
+            );
+            let model = self.bench.inference.in_words();
+            Err(inference::Error::Unavailable { model, tries: 1, why }.into())
+        })
+    }
+
+    async fn put(
+        &self,
+        index: usize,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+        note: Option<String>,
+    ) -> Result<Reply, Broken> {
+        let (used, allowed) = (self.ledger.tokens(), self.bench.settings.token_budget);
+        if used >= allowed {
+            self.ledger.end(index, failed(0, 1, "not asked: the tokens for this handoff are used up".into()));
+            return Err(Broken::Tokens { used, allowed });
+        }
+        let routing = self.preferences.routing();
+        let live = self.bench.inference.ask(request, &routing, listener);
+        let Timed { value, ms } = self.bench.recording.model(self.ledger, request, live).await;
+        match &value {
+            Ok(reply) => {
+                self.ledger.rename(index, &reply.model);
+                self.ledger.paid(reply);
+                let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
+                self.ledger.end(index, end);
+            }
+            Err(error) => {
+                let tries = match error {
+                    inference::Error::Unavailable { tries, .. } => *tries,
+                    _ => 1,
+                };
+                self.ledger.end(index, failed(ms, tries, error.to_string()));
+            }
+        }
+        Ok(value?)
+    }
+
+    /// One tool call, as the role may make it.
+    pub(super) async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<Returned, Broken> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let index = self.ledger.begin(Act::Tool, name);
+        let Some(call) = Permitted::new(self.bench.tools.allowed(), name, arguments) else {
+            let why = format!("a {} may not call it", self.bench.role);
+            let end = StepEnd { outcome: StepOutcome::Rejected, ms: 0, tries: 0, detail: Some(why.clone()) };
+            self.ledger.end(index, end);
+            return Err(CallError::Rejected { tool: name.to_owned(), why }.into());
+        };
+        self.live.tell(Progress::Calling, Some(name));
+        let key = format!("{}/{number}", self.handoff.id);
+        let live = self.bench.tools.call(&call, &key, &self.traceparent);
+        let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
+        self.live.tell(Progress::Called, Some(name));
+        match &value {
+            Ok(returned) => {
+                let outcome = if returned.failed { StepOutcome::Failed } else { StepOutcome::Ok };
+                let detail = returned.failed.then(|| excerpt(&returned.text));
+                self.ledger.end(index, StepEnd { outcome, ms, tries: returned.tries, detail });
+                if !returned.failed {
+                    self.note_task(&call, returned);
+                }
+            }
+            Err(CallError::Rejected { why, .. }) => {
+                let end = StepEnd { outcome: StepOutcome::Rejected, ms, tries: 1, detail: Some(why.clone()) };
+                self.ledger.end(index, end);
+            }
+            Err(CallError::Unavailable { tries, why, .. }) => {
+                self.ledger.end(index, failed(ms, *tries, why.clone()));
+            }
+            Err(error @ CallError::NotRecorded(_)) => {
+                self.ledger.end(index, failed(ms, 0, error.to_string()));
+            }
+        }
+        Ok(value?)
+    }
+
+    /// Tasks that a call created or changed are named in the answer.
+    fn note_task(&self, call: &Permitted, returned: &Returned) {
+        let change = match call.name() {
+            "db.task.create" => TaskChangeKind::Created,
+            "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
+            _ => return,
+        };
+        let returned = returned.structured.as_ref().and_then(task_id_in);
+        let given = call.arguments().get("task_id").and_then(Value::as_str);
+        if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
+            self.ledger.changed_task(id, change);
+        }
+    }
+}
+
+/// The id in what a tool for tasks returns.
+pub(super) fn task_id_in(structured: &Value) -> Option<&str> {
+    let task = structured.get("task").unwrap_or(structured);
+    task.get("task_id").or_else(|| task.get("id")).and_then(Value::as_str)
+}
+
+pub(super) fn failed(ms: u64, tries: u32, detail: String) -> StepEnd {
+    StepEnd { outcome: StepOutcome::Failed, ms, tries, detail: Some(detail) }
+}
+
+/// Enough of a text to know what it is about.
+pub(super) fn excerpt(text: &str) -> String {
+    const MOST_CHARS: usize = 200;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(MOST_CHARS).collect()
+}

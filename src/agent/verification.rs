@@ -1,0 +1,104 @@
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use subjects::{
+    Act, Context, Failure, Findings, Handoff, Progress, Scope, ScopeId, StepOutcome, Verification, Verify,
+    Work,
+};
+
+use super::{
+    ledger::StepEnd,
+    session::{Session, failed},
+    turn::Observed,
+};
+use crate::{analysts, recording::Timed, tools::VerificationWanted};
+
+impl Session<'_> {
+    /// W6: has an analyst verify a task. Whatever comes of it goes back to the model, and findings into the answer.
+    pub(super) async fn verify(&self, wanted: VerificationWanted) -> Observed {
+        let not_asked = |why: String| Observed { text: format!("Error: {why}"), failed: true };
+        let index = self.ledger.begin(Act::Analyst, &wanted.task_id);
+        let Ok(task_id) = wanted.task_id.parse::<ScopeId>() else {
+            let why = "the task id is not one".to_owned();
+            self.ledger.end(index, failed(0, 0, why.clone()));
+            return not_asked(why);
+        };
+        self.live.tell(Progress::Verifying, Some(&wanted.task_id));
+        let number = self.verifications.fetch_add(1, Ordering::Relaxed);
+        let handoff = self.verify_handoff(u64::from(number), task_id.clone(), wanted.acceptance_criteria);
+        let recording = &self.bench.recording;
+        let asked = || json!(handoff.work.verify());
+        let live = self.bench.analysts.verify(&handoff);
+        let missing = || Err(analysts::Error::NotRecorded);
+        let Timed { value, ms } = recording.through(self.ledger, "analyst", asked, live, missing).await;
+        match value {
+            Ok(findings) => {
+                let outcome = if findings.error.is_none() { StepOutcome::Ok } else { StepOutcome::Failed };
+                let detail = findings.error.as_ref().map(|error| error.message.clone());
+                self.ledger.end(index, StepEnd { outcome, ms, tries: 1, detail });
+                let text = in_words(&findings);
+                self.ledger.verified(Verification {
+                    handoff_id: handoff.id,
+                    task_id,
+                    status: findings.error.is_none().then_some(findings.status),
+                    findings: findings.findings,
+                    error: findings.error,
+                });
+                Observed { text, failed: outcome == StepOutcome::Failed }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.ledger.end(index, failed(ms, 1, why.clone()));
+                if error != analysts::Error::Disabled {
+                    let failure = Failure::new(subjects::ErrorCode::ToolFailed, why.clone());
+                    self.ledger.verified(Verification {
+                        handoff_id: handoff.id,
+                        task_id,
+                        status: None,
+                        findings: Vec::new(),
+                        error: Some(failure),
+                    });
+                }
+                // Not a mistake of the model's: it should tell the reader, not try again.
+                Observed { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
+            }
+        }
+    }
+
+    fn verify_handoff(&self, number: u64, task_id: ScopeId, acceptance_criteria: Vec<String>) -> Handoff {
+        let own = self.handoff;
+        let is_own_task = own.context.task.as_ref().is_some_and(|task| task.id == task_id);
+        Handoff {
+            id: own.id.verification(number),
+            // The same for every attempt, so that the same verification has the same bytes.
+            issued_at: own.issued_at.clone(),
+            deadline: own.deadline.clone(),
+            reply_to: None,
+            scope: Scope { task_id: Some(task_id.clone()), thread_id: None, ..own.scope.clone() },
+            context: Context {
+                project: own.context.project.clone(),
+                task: own.context.task.clone().filter(|_| is_own_task),
+                preferences: own.context.preferences.clone(),
+            },
+            work: Work::Verify(Verify {
+                task_id,
+                acceptance_criteria,
+                artifacts: Vec::new(),
+                evidence: Vec::new(),
+                policy: None,
+            }),
+        }
+    }
+}
+
+/// For the model.
+fn in_words(findings: &Findings) -> String {
+    let error = findings.error.as_ref().map(|error| format!("{}: {}", error.code, error.message));
+    let said = json!({
+        "status": if findings.error.is_none() { json!(findings.status) } else { json!("not_verified") },
+        "error": error,
+        "findings": findings.findings,
+        "recommended_actions": findings.recommended_actions,
+    });
+    said.to_string()
+}

@@ -1,0 +1,248 @@
+//! A reply is put together from fragments. Servers that call themselves compatible differ in which fields they leave
+//! out, so what is missing is made up for where it can be, and nothing is required that is not needed.
+
+use serde_json::Value;
+use subjects::ToolCall;
+
+use super::{Finish, Tokens};
+
+/// No reply asks for more calls at once.
+const MOST_CALLS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Assembly {
+    content: String,
+    calls: Vec<ToolCall>,
+    /// The server's number for each call, to know which a fragment belongs to.
+    numbers: Vec<u64>,
+    finish: Option<Finish>,
+    tokens: Option<Tokens>,
+    bytes: usize,
+    most_bytes: usize,
+}
+
+/// What a fragment did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// So many bytes were added to the end of the content.
+    Text(usize),
+    Nothing,
+    /// The limit is reached; no more should be read.
+    Enough,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Assembled {
+    pub(super) content: String,
+    pub(super) calls: Vec<ToolCall>,
+    pub(super) finish: Finish,
+    /// As the server counted them, if it did.
+    pub(super) tokens: Option<Tokens>,
+}
+
+impl Assembly {
+    pub(super) fn new(most_bytes: usize) -> Self {
+        Self {
+            content: String::new(),
+            calls: Vec::new(),
+            numbers: Vec::new(),
+            finish: None,
+            tokens: None,
+            bytes: 0,
+            most_bytes,
+        }
+    }
+
+    pub(super) fn content(&self) -> &str {
+        &self.content
+    }
+
+    /// Takes one event of the stream, or a whole reply from a server that does not stream. An error is what the server
+    /// said instead of going on.
+    pub(super) fn push(&mut self, chunk: &Value) -> Result<Pushed, String> {
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            let message = error.get("message").and_then(Value::as_str);
+            return Err(message.map_or_else(|| error.to_string(), str::to_owned));
+        }
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+            self.tokens =
+                Some(Tokens { prompt: count("prompt_tokens"), completion: count("completion_tokens") });
+        }
+        let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else {
+            return Ok(Pushed::Nothing);
+        };
+        let part = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
+        let before = self.content.len();
+        let mut full = false;
+        if let Some(text) = part.get("content").and_then(Value::as_str) {
+            full |= self.push_text(text);
+        }
+        for fragment in part.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+            full |= self.push_call(fragment);
+        }
+        if full {
+            self.finish = Some(Finish::CutShort);
+            return Ok(Pushed::Enough);
+        }
+        match choice.get("finish_reason").and_then(Value::as_str) {
+            Some("length") => self.finish = Some(Finish::Length),
+            Some(_) => self.finish = Some(Finish::Stop),
+            None => {}
+        }
+        let added = self.content.len() - before;
+        Ok(if added > 0 { Pushed::Text(added) } else { Pushed::Nothing })
+    }
+
+    fn push_text(&mut self, text: &str) -> bool {
+        let room = self.most_bytes - self.bytes;
+        let fits = text.len() <= room;
+        let taken = if fits { text } else { &text[..text.floor_char_boundary(room)] };
+        self.content.push_str(taken);
+        self.bytes += taken.len();
+        !fits
+    }
+
+    fn push_call(&mut self, fragment: &Value) -> bool {
+        let text = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            // Some servers send the arguments as the object they should be the text of.
+            Some(object @ Value::Object(_)) => object.to_string(),
+            _ => String::new(),
+        };
+        let id = text(fragment.get("id"));
+        let function = fragment.get("function").unwrap_or(&Value::Null);
+        let (name, arguments) = (text(function.get("name")), text(function.get("arguments")));
+        self.bytes += name.len() + arguments.len();
+        if self.bytes > self.most_bytes {
+            self.bytes = self.most_bytes;
+            return true;
+        }
+        let number = fragment.get("index").and_then(Value::as_u64);
+        let known = match number {
+            Some(number) => self.numbers.iter().position(|known| *known == number),
+            // Without a number, a new id or a new name begins a call and anything else goes on with the last one.
+            None if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
+            None => self.calls.iter().position(|call| !id.is_empty() && call.id == id),
+        };
+        match known.and_then(|position| self.calls.get_mut(position)) {
+            Some(call) => {
+                // A name comes whole, some servers repeat it; arguments come in pieces.
+                if call.name.is_empty() {
+                    call.name = name;
+                }
+                call.arguments.push_str(&arguments);
+                false
+            }
+            None => {
+                let position = self.calls.len();
+                let id = if id.is_empty() { format!("call_{position}") } else { id };
+                self.numbers.push(number.unwrap_or(u64::MAX - position as u64));
+                self.calls.push(ToolCall { id, name, arguments });
+                self.calls.len() > MOST_CALLS
+            }
+        }
+    }
+
+    /// The reply, if the stream came to its end. `None` when it broke off.
+    pub(super) fn finish(self) -> Option<Assembled> {
+        // Not every server says why it ended, but what it used is told at the end.
+        let finish = self.finish.or_else(|| self.tokens.map(|_| Finish::Stop))?;
+        // Half a call is no call.
+        let calls = if finish == Finish::Stop { self.calls } else { Vec::new() };
+        Some(Assembled { content: self.content, calls, finish, tokens: self.tokens })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn assembled(chunks: &[Value]) -> Option<Assembled> {
+        let mut assembly = Assembly::new(1_000);
+        for chunk in chunks {
+            assembly.push(chunk).unwrap();
+        }
+        assembly.finish()
+    }
+
+    fn delta(delta: Value) -> Value {
+        json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+    }
+
+    fn end(reason: &str) -> Value {
+        json!({ "choices": [{ "delta": {}, "finish_reason": reason }] })
+    }
+
+    #[test]
+    fn calls_are_put_together_from_fragments_that_come_mixed() {
+        let fragment = |index: u64, id: Value, name: Value, arguments: &str| {
+            delta(
+                json!({ "tool_calls": [{ "index": index, "id": id, "function": { "name": name, "arguments": arguments } }] }),
+            )
+        };
+        let reply = assembled(&[
+            delta(json!({ "role": "assistant", "content": null })),
+            fragment(0, json!("a"), json!("db_task_get"), ""),
+            fragment(1, json!("b"), json!("db_task_list"), "{\"li"),
+            fragment(0, Value::Null, Value::Null, "{\"task_id\":"),
+            fragment(1, Value::Null, Value::Null, "mit\":2}"),
+            fragment(0, Value::Null, Value::Null, "\"t\"}"),
+            end("tool_calls"),
+            json!({ "choices": [], "usage": { "prompt_tokens": 7, "completion_tokens": 3 } }),
+        ])
+        .unwrap();
+        let calls: Vec<_> =
+            reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+        assert_eq!(
+            calls,
+            [("a", "db_task_get", "{\"task_id\":\"t\"}"), ("b", "db_task_list", "{\"limit\":2}")]
+        );
+        assert_eq!(reply.tokens, Some(Tokens { prompt: 7, completion: 3 }));
+    }
+
+    #[test]
+    fn servers_that_leave_fields_out_are_understood() {
+        let reply = assembled(&[
+            delta(json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
+            delta(json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
+            delta(json!({ "tool_calls": [{ "function": { "name": "two", "arguments": { "x": 1 } } }] })),
+            end("stop"),
+        ])
+        .unwrap();
+        let calls: Vec<_> =
+            reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+        assert_eq!(calls, [("call_0", "one", "{}"), ("call_1", "two", "{\"x\":1}")]);
+        let whole =
+            json!({ "choices": [{ "message": { "content": "all at once" }, "finish_reason": "stop" }] });
+        assert_eq!(assembled(&[whole]).unwrap().content, "all at once");
+    }
+
+    #[test]
+    fn a_stream_that_broke_off_is_no_reply() {
+        assert_eq!(assembled(&[delta(json!({ "content": "half a" }))]), None);
+        assert_eq!(assembled(&[]), None);
+    }
+
+    #[test]
+    fn an_over_long_reply_is_cut_at_the_limit_and_half_a_call_is_no_call() {
+        let mut assembly = Assembly::new(10);
+        assert_eq!(assembly.push(&delta(json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
+        assert_eq!(assembly.push(&delta(json!({ "content": "é☂é" }))), Ok(Pushed::Enough));
+        let reply = assembly.finish().unwrap();
+        assert_eq!((reply.content.as_str(), reply.finish), ("12345678é", Finish::CutShort));
+
+        let call =
+            json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{\"a" } }] });
+        assert!(assembled(&[delta(call), end("length")]).unwrap().calls.is_empty());
+    }
+
+    #[test]
+    fn an_error_in_the_stream_is_told() {
+        let mut assembly = Assembly::new(10);
+        let said = assembly.push(&json!({ "error": { "message": "out of memory" } }));
+        assert_eq!(said, Err("out of memory".to_owned()));
+    }
+}

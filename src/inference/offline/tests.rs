@@ -1,0 +1,90 @@
+use serde_json::json;
+use subjects::Project;
+
+use super::*;
+use crate::{
+    context::{Layers, Preamble},
+    inference::{Function, Hint, Purpose},
+};
+
+struct Nobody;
+
+impl Listener for Nobody {
+    fn trying(&self, _: u32) {}
+    fn said(&self, _: &str) {}
+}
+
+fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
+    let parameters =
+        json!({ "properties": { "name": {}, "description": {}, "project_id": {}, "task_id": {} } });
+    let function = |name: &&str| Function {
+        name: (*name).to_owned(),
+        description: String::new(),
+        parameters: parameters.clone(),
+    };
+    let project =
+        Project { id: "p-1".parse().unwrap(), name: "docs".to_owned(), slug: None, description: None };
+    let layers = Layers { project: Some(project), ..Layers::default() };
+    Request {
+        purpose: Purpose::Turn(0),
+        system: layers.compose(&Preamble::empty()),
+        messages,
+        tools: tools.iter().map(function).collect(),
+        shape: None,
+        temperature: 0.0,
+        max_tokens: None,
+        hint: Hint::Usual,
+    }
+}
+
+async fn answer(asked: &str, tools: &[&str]) -> Reply {
+    Offline::new(Duration::ZERO).answer(&request(&[Message::user(asked)], tools), &Nobody).await
+}
+
+/// G2: the same question, the same bytes.
+#[tokio::test]
+async fn the_same_question_gets_the_same_words() {
+    let (once, twice) = (answer("what  now?", &[]).await, answer("what now?", &[]).await);
+    assert_eq!(once, twice);
+    assert!(once.content.contains("“what now?”"), "{}", once.content);
+}
+
+#[tokio::test]
+async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
+    let tools = ["db__task__create", "db__task__list", "ask_user", "request_verification"];
+    let reply = answer("Create a task: write the release notes", &tools).await;
+    let [call] = &reply.calls[..] else { panic!("one call: {reply:?}") };
+    let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
+    assert_eq!(call.name, "db__task__create");
+    assert_eq!(
+        (arguments["name"].as_str(), arguments["project_id"].as_str()),
+        (Some("write-the-release-notes"), Some("p-1"))
+    );
+    assert_eq!(answer("create a task", &tools).await.calls[0].name, "ask_user");
+    assert_eq!(answer("Which tasks are open?", &tools).await.calls[0].name, "db__task__list");
+    assert!(answer("verify `t-9`", &tools).await.calls[0].arguments.contains("\"t-9\""));
+    // Not offered, not called; and a word that only begins like an order is none.
+    assert!(answer("list nodes", &tools).await.calls.is_empty());
+    assert!(answer("verifying is hard", &tools).await.calls.is_empty());
+
+    let calls = answer("list tasks", &tools).await.calls;
+    let messages = [
+        Message::user("list tasks"),
+        Message::Assistant { content: String::new(), calls },
+        Message::Tool {
+            call_id: "call_0".into(),
+            name: "db__task__list".into(),
+            content: "two tasks".into(),
+        },
+    ];
+    let told = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &Nobody).await;
+    assert!(told.content.contains("`db.task.list`:\ntwo tasks") && told.calls.is_empty(), "{}", told.content);
+}
+
+#[test]
+fn a_long_question_is_cut() {
+    let text = excerpt(&"word ".repeat(1_000), 240);
+    assert!(text.len() < 250 && text.ends_with("word…"), "{text}");
+    let text = excerpt(&"☂".repeat(1_000), 240);
+    assert!(text.len() < 250 && text.ends_with("☂…"), "{text}");
+}

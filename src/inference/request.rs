@@ -1,0 +1,111 @@
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subjects::{Message, ToolCall};
+
+use crate::context::System;
+
+/// One question to a model, complete: nothing is remembered between two of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'m> {
+    pub(crate) purpose: Purpose,
+    /// Layers 1 to 5.
+    pub(crate) system: System,
+    /// Layer 6, and what was said and done since.
+    pub(crate) messages: &'m [Message],
+    pub(crate) tools: Arc<[Function]>,
+    /// Set when the answer must have a form.
+    pub(crate) shape: Option<AnswerShape>,
+    pub(crate) temperature: f64,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) hint: Hint,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(crate) enum Purpose {
+    /// A turn of the conversation, counted from 0.
+    Turn(u32),
+    /// A typed question beside the conversation.
+    Think(&'static str),
+}
+
+/// Which of a route's models a request wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub(crate) enum Hint {
+    #[default]
+    Usual,
+    Fast,
+    Strong,
+}
+
+/// A tool under the name that the model knows it by.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) parameters: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct AnswerShape {
+    pub(crate) name: &'static str,
+    pub(crate) schema: Arc<Value>,
+}
+
+/// What a model answered, whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    pub(crate) content: String,
+    pub(crate) calls: Vec<ToolCall>,
+    pub(crate) finish: Finish,
+    pub(crate) tokens: Tokens,
+    /// The route and model that answered.
+    pub(crate) model: String,
+    pub(crate) tries: u32,
+    pub(crate) cost_usd: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tokens {
+    pub(crate) prompt: u64,
+    pub(crate) completion: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Finish {
+    Stop,
+    /// The model's own limit, or the one it was given.
+    Length,
+    /// Our limit: the rest was not read.
+    CutShort,
+}
+
+/// Why there is no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub(crate) enum Error {
+    /// Nobody there, overloaded, or broken off again and again. May pass.
+    #[error("{model} does not answer after {tries} tries: {why}")]
+    Unavailable { model: String, tries: u32, why: String },
+    /// The request itself was turned down. Does not pass.
+    #[error("{model} turned the request down: {why}")]
+    Refused { model: String, why: String },
+    /// The preferences and the configuration leave nobody to ask.
+    #[error("no model may be asked: {0}")]
+    NoRoute(String),
+    /// G2: a recording answers only what was recorded.
+    #[error("the recording holds no answer to this {0}")]
+    NotRecorded(String),
+}
+
+/// Why one try at one endpoint failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Worth another try, perhaps not before some time.
+    Passing {
+        why: String,
+        after: Option<Duration>,
+    },
+    Final(String),
+}

@@ -1,0 +1,169 @@
+use std::{sync::Arc, time::Duration};
+
+use broker::retry::Waits;
+use tracing::{debug, warn};
+
+use super::{Backend, Breaker, Endpoint, Error, Hint, Reply, Request, request::Fault};
+use crate::{context::Routing, telemetry::Metrics};
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// A server may ask for more patience than this; it does not get it.
+const LONGEST_WANTED_WAIT: Duration = Duration::from_secs(60);
+
+/// Hears what a model says while it says it.
+pub(crate) trait Listener: Send + Sync {
+    /// A try begins; what was said in earlier ones is void.
+    fn trying(&self, count: u32);
+    fn said(&self, text: &str);
+}
+
+/// How much is done for one answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Tries at each route.
+    pub(crate) tries: u32,
+    pub(crate) prices: Option<Prices>,
+}
+
+/// In US dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prices {
+    pub(crate) prompt: f64,
+    pub(crate) completion: f64,
+}
+
+/// Asks models, as long as it makes sense.
+#[derive(Debug)]
+pub(crate) struct Inference {
+    pub(crate) backend: Backend,
+    pub(crate) limits: Limits,
+    pub(crate) breaker: Breaker,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Inference {
+    pub(crate) async fn ask(
+        &self,
+        request: &Request<'_>,
+        routing: &Routing,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        let mut reply = match &self.backend {
+            Backend::Offline(offline) => {
+                self.metrics.model_calls.inc();
+                offline.answer(request, listener).await
+            }
+            Backend::Routes(routes) => {
+                let order = routes.order(routing);
+                // Each reads well in a log, and none is asked before the one before it was given up.
+                let endpoints = order.iter().map(|route| &route.endpoint);
+                self.ask_in_order(endpoints, request, listener).await?
+            }
+            Backend::Recorded => {
+                return Err(Error::NotRecorded(format!("{:?}", request.purpose)));
+            }
+        };
+        self.metrics.prompt_tokens.inc_by(reply.tokens.prompt);
+        self.metrics.completion_tokens.inc_by(reply.tokens.completion);
+        reply.cost_usd = self.limits.prices.map(|prices| prices.of(&reply));
+        Ok(reply)
+    }
+
+    async fn ask_in_order(
+        &self,
+        endpoints: impl Iterator<Item = &Endpoint>,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        let mut tried = 0;
+        let mut last =
+            Error::NoRoute("no local model is configured and no external provider is allowed".into());
+        for endpoint in endpoints {
+            match self.ask_one(endpoint, request, listener, &mut tried).await {
+                Ok(reply) => return Ok(Reply { tries: tried, ..reply }),
+                Err(Fault::Final(why)) => {
+                    return Err(Error::Refused { model: endpoint.label(request.hint), why });
+                }
+                Err(Fault::Passing { why, .. }) => {
+                    last = Error::Unavailable { model: endpoint.label(request.hint), tries: tried, why };
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask_one(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+        tried: &mut u32,
+    ) -> Result<Reply, Fault> {
+        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let mut left = self.limits.tries;
+        loop {
+            *tried += 1;
+            left = left.saturating_sub(1);
+            listener.trying(*tried);
+            self.metrics.model_calls.inc();
+            let fault = match endpoint.ask(request, listener).await {
+                Ok(reply) => {
+                    self.breaker.succeeded();
+                    return Ok(reply);
+                }
+                Err(fault) => fault,
+            };
+            let Fault::Passing { why, after } = &fault else {
+                // Someone is there, and said no.
+                self.breaker.succeeded();
+                return Err(fault);
+            };
+            self.metrics.model_failures.inc();
+            self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
+            if left == 0 {
+                warn!(model = endpoint.label(request.hint), why, tries = *tried, "A model was given up.");
+                return Err(fault);
+            }
+            let usual = waits.next_wait().unwrap_or(LONGEST_WAIT);
+            let wait = after.map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT));
+            debug!(model = endpoint.label(request.hint), why, ?wait, "A model did not answer; asking again.");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// What answers here, for people.
+    pub(crate) fn in_words(&self) -> String {
+        match &self.backend {
+            Backend::Offline(_) => "offline".to_owned(),
+            Backend::Recorded => "recording".to_owned(),
+            Backend::Routes(routes) => {
+                let labels: Vec<String> =
+                    routes.all().map(|route| route.endpoint.label(Hint::Usual)).collect();
+                labels.join(", ")
+            }
+        }
+    }
+
+    /// Whether anyone is there to be asked.
+    pub(crate) async fn is_there(&self) -> bool {
+        match &self.backend {
+            Backend::Offline(_) | Backend::Recorded => true,
+            Backend::Routes(routes) => {
+                for route in routes.all() {
+                    if route.endpoint.is_there().await {
+                        return true;
+                    }
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Prices {
+    fn of(self, reply: &Reply) -> f64 {
+        let (prompt, completion) = (reply.tokens.prompt as f64, reply.tokens.completion as f64);
+        (prompt * self.prompt + completion * self.completion) / 1e6
+    }
+}

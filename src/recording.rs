@@ -1,0 +1,187 @@
+//! G2: effects written down as they happen, and given back instead of happening.
+//!
+//! A recording is a file of JSON lines: what was asked (as a hash), what came back, and how long it took. A worker that
+//! reads from one asks nobody, and refuses what was not recorded.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tracing::warn;
+
+use crate::{
+    agent::Ledger,
+    inference::{self, Reply, Request},
+    tools::{CallError, Catalogue, Permitted, Returned, ToolInfo, Tools},
+};
+
+const CATALOGUE: &str = "catalogue";
+
+#[derive(Debug)]
+pub(crate) enum Recording {
+    Off,
+    Writing(Writer),
+    Reading { lines: HashMap<String, Vec<Line>>, catalogue: Arc<Catalogue> },
+}
+
+/// A value and the time it took to come by.
+#[derive(Clone, Debug)]
+pub(crate) struct Timed<T> {
+    pub(crate) value: T,
+    pub(crate) ms: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    file: Mutex<File>,
+    listed: Mutex<bool>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
+    effect: String,
+    ms: u64,
+    value: Value,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the recording {0} cannot be opened")]
+    Open(PathBuf, #[source] io::Error),
+    #[error("line {1} of the recording {0} cannot be read")]
+    Line(PathBuf, usize, #[source] io::Error),
+}
+
+impl Recording {
+    pub(crate) fn write_to(path: &Path) -> Result<Self, Error> {
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.map_err(|error| Error::Open(path.to_owned(), error))?;
+        Ok(Self::Writing(Writer { file: Mutex::new(file), listed: Mutex::new(false) }))
+    }
+
+    pub(crate) fn read_from(path: &Path, tools: &Tools) -> Result<Self, Error> {
+        let file = File::open(path).map_err(|error| Error::Open(path.to_owned(), error))?;
+        let mut lines: HashMap<String, Vec<Line>> = HashMap::new();
+        for (index, line) in BufReader::new(file).lines().enumerate() {
+            let wrong = |error| Error::Line(path.to_owned(), index + 1, error);
+            let line: Line =
+                serde_json::from_str(&line.map_err(wrong)?).map_err(|error| wrong(error.into()))?;
+            lines.entry(line.effect.clone()).or_default().push(line);
+        }
+        let listed = lines.get(CATALOGUE).and_then(|found| found.last()).map(|line| line.value.clone());
+        let listed: Vec<ToolInfo> =
+            listed.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default();
+        let catalogue = Arc::new(Catalogue::new(tools.allowed(), listed));
+        Ok(Self::Reading { lines, catalogue })
+    }
+
+    /// What may be called.
+    pub(crate) async fn catalogue(&self, tools: &Tools) -> Result<Arc<Catalogue>, CallError> {
+        if let Self::Reading { catalogue, .. } = self {
+            return Ok(Arc::clone(catalogue));
+        }
+        let catalogue = tools.catalogue().await?;
+        if let Self::Writing(writer) = self {
+            let first = !std::mem::replace(&mut *lock(&writer.listed), true);
+            if first {
+                let tools: Vec<&ToolInfo> = catalogue.tools().collect();
+                writer.write(&Line { effect: CATALOGUE.to_owned(), ms: 0, value: json!(tools) });
+            }
+        }
+        Ok(catalogue)
+    }
+
+    pub(crate) async fn model(
+        &self,
+        ledger: &Ledger,
+        request: &Request<'_>,
+        live: impl Future<Output = Result<Reply, inference::Error>>,
+    ) -> Timed<Result<Reply, inference::Error>> {
+        let asked = || {
+            json!([
+                request.system.text(),
+                request.messages,
+                &*request.tools,
+                request.shape,
+                request.temperature,
+                request.max_tokens,
+                request.hint,
+            ])
+        };
+        let missing = || Err(inference::Error::NotRecorded(format!("question ({:?})", request.purpose)));
+        self.through(ledger, "model", asked, live, missing).await
+    }
+
+    pub(crate) async fn tool(
+        &self,
+        ledger: &Ledger,
+        call: &Permitted,
+        live: impl Future<Output = Result<Returned, CallError>>,
+    ) -> Timed<Result<Returned, CallError>> {
+        let asked = || json!([call.name(), call.arguments()]);
+        let missing = || Err(CallError::NotRecorded(call.name().to_owned()));
+        self.through(ledger, "tool", asked, live, missing).await
+    }
+
+    /// Lets an effect happen, writes it down, or gives back what was written.
+    pub(crate) async fn through<T: Serialize + DeserializeOwned>(
+        &self,
+        ledger: &Ledger,
+        kind: &str,
+        asked: impl Fn() -> Value,
+        live: impl Future<Output = T>,
+        missing: impl FnOnce() -> T,
+    ) -> Timed<T> {
+        match self {
+            Self::Off => timed(live).await,
+            Self::Writing(writer) => {
+                let done = timed(live).await;
+                let line = Line { effect: effect(kind, &asked()), ms: done.ms, value: json!(done.value) };
+                writer.write(&line);
+                done
+            }
+            Self::Reading { lines, .. } => {
+                let effect = effect(kind, &asked());
+                let count = ledger.asked_before(&effect);
+                let line = lines.get(&effect).and_then(|lines| lines.get(count));
+                let value = line.and_then(|line| serde_json::from_value(line.value.clone()).ok());
+                let ms = line.map_or(0, |line| line.ms);
+                Timed { value: value.unwrap_or_else(missing), ms }
+            }
+        }
+    }
+}
+
+async fn timed<T>(live: impl Future<Output = T>) -> Timed<T> {
+    let started = Instant::now();
+    let value = live.await;
+    Timed { value, ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX) }
+}
+
+fn effect(kind: &str, asked: &Value) -> String {
+    format!("{kind} {}", HEXLOWER.encode(&Sha256::digest(asked.to_string())))
+}
+
+impl Writer {
+    /// A recording with a gap is noticed when it is played, so a full disk does not stop the work.
+    fn write(&self, line: &Line) {
+        let mut text = json!(line).to_string();
+        text.push('\n');
+        if let Err(error) = lock(&self.file).write_all(text.as_bytes()) {
+            warn!(%error, "The recording could not be written.");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

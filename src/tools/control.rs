@@ -1,0 +1,104 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use subjects::Role;
+
+use crate::inference::Function;
+
+const ASK_USER: &str = "ask_user";
+const REQUEST_VERIFICATION: &str = "request_verification";
+
+/// What a model may ask of the worker itself. These have no effect outside of the run; everything that has goes
+/// through the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Ends the turn with a question.
+    AskUser { question: String },
+    /// Has an analyst verify a task.
+    RequestVerification(VerificationWanted),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(crate) struct VerificationWanted {
+    pub(crate) task_id: String,
+    #[serde(default)]
+    pub(crate) acceptance_criteria: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    question: String,
+}
+
+impl Control {
+    /// Names that no tool may be offered under.
+    pub(crate) const RESERVED: [&str; 2] = [ASK_USER, REQUEST_VERIFICATION];
+
+    /// Those that a role is offered.
+    pub(crate) fn functions(role: Role) -> Vec<Function> {
+        match role {
+            Role::ProjectManager => vec![ask_user(), request_verification()],
+            Role::ProjectAnalyst => Vec::new(),
+        }
+    }
+
+    /// Reads a call, if it is one of these.
+    pub(crate) fn read(
+        role: Role,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Option<Result<Self, String>> {
+        if role != Role::ProjectManager {
+            return None;
+        }
+        let wrong = |error: serde_json::Error| format!("wrong arguments: {error}");
+        let arguments = || Value::Object(arguments.clone());
+        match name {
+            ASK_USER => Some(
+                serde_json::from_value(arguments())
+                    .map_err(wrong)
+                    .map(|Question { question }| Self::AskUser { question }),
+            ),
+            REQUEST_VERIFICATION => {
+                Some(serde_json::from_value(arguments()).map_err(wrong).map(Self::RequestVerification))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ask_user() -> Function {
+    Function {
+        name: ASK_USER.to_owned(),
+        description:
+            "Ends this turn with one question to the person, when the work cannot go on without its answer."
+                .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": { "question": { "type": "string", "description": "One question, answerable in a sentence." } },
+            "required": ["question"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+fn request_verification() -> Function {
+    Function {
+        name: REQUEST_VERIFICATION.to_owned(),
+        description:
+            "Has a project analyst verify one task against its acceptance criteria and returns the findings."
+                .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "task_id": { "type": "string", "description": "The task to verify." },
+                "acceptance_criteria": {
+                    "type": "array", "items": { "type": "string" },
+                    "description": "Leave out to use those of the task.",
+                },
+            },
+            "required": ["task_id"],
+            "additionalProperties": false,
+        }),
+    }
+}

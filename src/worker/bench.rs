@@ -1,0 +1,138 @@
+//! What handoffs are worked on with, put together from the configuration.
+
+use std::{fs, path::Path, path::PathBuf, sync::Arc, time::Duration};
+
+use broker::Broker;
+use mcp::{Client, Token};
+use tokio::sync::watch;
+
+use crate::{
+    agent::{Bench, Settings},
+    analysts::Analysts,
+    config::{self, Config},
+    context::Preamble,
+    inference::{Backend, Breaker, Endpoint, Inference, Limits, Models, Offline, Prices, Route, Routes},
+    instructions::Bundle,
+    recording::{self, Recording},
+    telemetry::{Blocker, Health, Metrics},
+    tools::{Allowlist, Tools},
+};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Recording(#[from] recording::Error),
+    #[error("the HTTP client for models cannot be made")]
+    Http(#[from] reqwest::Error),
+    #[error("the client of the MCP gateway cannot be made")]
+    Gateway(#[from] mcp::Error),
+    #[error("the signing key {0} cannot be read")]
+    Key(PathBuf, #[source] std::io::Error),
+    #[error("the signing key {0} is not the seed of an nkey")]
+    NotAKey(PathBuf, #[source] nkeys::error::Error),
+}
+
+/// What the bench is made of besides the configuration.
+pub(super) struct Surroundings<'a> {
+    pub(super) bundle: &'a Bundle,
+    pub(super) broker: &'a Broker,
+    pub(super) health: &'a Arc<Health>,
+    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) closed_gates: watch::Sender<u32>,
+}
+
+pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench, Error> {
+    let breaker = |needed| Breaker::new(needed, around.closed_gates.clone(), Arc::clone(around.health));
+    let tools = Tools::new(
+        config.gateway.as_ref().map(client).transpose()?,
+        Allowlist::of(config.role),
+        breaker(Blocker::Gateway),
+        Arc::clone(around.metrics),
+    );
+    let recording = match (&config.inference.backend, &config.inference.record_to) {
+        (config::Backend::Replay { recording }, _) => Recording::read_from(recording, &tools)?,
+        (_, Some(path)) => Recording::write_to(path)?,
+        (_, None) => Recording::Off,
+    };
+    let analysts = Analysts::new(
+        around.broker.clone(),
+        config.analysts.enabled.then_some(config.analysts.max_concurrent),
+        config.security.signing_key_file.as_deref().map(signing_key).transpose()?,
+        config.analysts.timeout,
+    );
+    Ok(Bench {
+        role: config.role,
+        broker: around.broker.clone(),
+        preamble: Preamble::new(around.bundle, config.inference.skills),
+        inference: Inference {
+            backend: backend(config)?,
+            limits: Limits { tries: config.inference.tries, prices: config.inference.prices.map(prices) },
+            breaker: breaker(Blocker::Inference),
+            metrics: Arc::clone(around.metrics),
+        },
+        tools,
+        analysts,
+        recording,
+        settings: Settings {
+            max_steps: config.agent.max_steps,
+            temperature: config.agent.temperature,
+            context_tokens: config.agent.context_tokens,
+            token_budget: config.agent.token_budget,
+            offered_tools: config.agent.offered_tools,
+            think_timeout: config.agent.think_timeout,
+        },
+    })
+}
+
+pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
+    Client::new(mcp::Options {
+        url: gateway.url.clone(),
+        token_file: gateway.token_file.clone(),
+        connect_timeout: CONNECT_WITHIN,
+        call_timeout: gateway.timeout,
+        max_result_bytes: gateway.max_result_bytes,
+    })
+}
+
+fn backend(config: &Config) -> Result<Backend, Error> {
+    Ok(match &config.inference.backend {
+        config::Backend::Offline { delay } => Backend::Offline(Offline::new(*delay)),
+        config::Backend::Replay { .. } => Backend::Recorded,
+        config::Backend::Endpoints { local, egress } => {
+            let endpoint = |name: &str, base_url: &str, token_file: Option<&PathBuf>, models| {
+                let token = token_file.cloned().map(Token::new);
+                let (silence, most_bytes) = (config.inference.timeout, config.agent.max_reply_bytes);
+                let endpoint = Endpoint::new(name, base_url, token, models, silence, most_bytes)?;
+                Ok::<Route, Error>(Route { provider: name.to_owned(), endpoint })
+            };
+            let local = local.as_ref().map(|it| {
+                let models = Models {
+                    usual: it.model.clone(),
+                    fast: it.fast_model.clone(),
+                    strong: it.strong_model.clone(),
+                };
+                endpoint("local", &it.base_url, it.token_file.as_ref(), models)
+            });
+            let external = egress.iter().flat_map(|egress| {
+                egress.providers.iter().map(|provider| {
+                    let url = format!("{}/{}", egress.url, provider.name);
+                    let models = Models { usual: provider.model.clone(), fast: None, strong: None };
+                    endpoint(&provider.name, &url, egress.token_file.as_ref(), models)
+                })
+            });
+            let external = external.collect::<Result<Vec<Route>, Error>>()?;
+            Backend::Routes(Routes { local: local.transpose()?, external })
+        }
+    })
+}
+
+fn prices(prices: config::Prices) -> Prices {
+    Prices { prompt: prices.prompt, completion: prices.completion }
+}
+
+fn signing_key(path: &Path) -> Result<nkeys::KeyPair, Error> {
+    let seed = fs::read_to_string(path).map_err(|error| Error::Key(path.to_owned(), error))?;
+    nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| Error::NotAKey(path.to_owned(), error))
+}
