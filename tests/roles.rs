@@ -158,11 +158,12 @@ fn steps_and_temperature_are_put_right_with_a_warning() {
 /// A setting that this build does not use is accepted, and said to be without effect.
 #[test]
 fn settings_without_effect_are_said_to_be() {
-    let folder = folder(Some("role = \"project_manager\"\n[gateway]\nurl = \"http://127.0.0.1:9000/mcp\"\n"));
+    let folder =
+        folder(Some("role = \"project_manager\"\n[telemetry]\notlp_endpoint = \"http://127.0.0.1:4317\"\n"));
     let finished = pma(folder.path(), &["config"], &[]);
     assert_eq!(finished.code, 0, "{}", finished.stderr);
     assert!(
-        finished.stdout.contains("# warning: gateway.url (from file pma.toml) has no effect"),
+        finished.stdout.contains("# warning: telemetry.otlp_endpoint (from file pma.toml) has no effect"),
         "{}",
         finished.stdout
     );

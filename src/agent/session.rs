@@ -77,8 +77,7 @@ impl<'a> Session<'a> {
 
     /// One turn of the conversation.
     pub(super) async fn ask(&self, turn: u32, messages: &[Message], offer: &Offer) -> Result<Reply, Broken> {
-        let budget = Budget { tokens: self.bench.settings.context_tokens };
-        let fitted = budget.fit(self.system.tokens() + offer.tokens, messages)?;
+        let fitted = self.budget().fit(self.system.tokens() + offer.tokens, messages)?;
         let left_out = fitted.left_out;
         let request = Request {
             purpose: Purpose::Turn(turn),
@@ -105,8 +104,7 @@ impl<'a> Session<'a> {
         within: Duration,
         note: String,
     ) -> Result<Reply, Broken> {
-        let budget = Budget { tokens: self.bench.settings.context_tokens };
-        let messages = budget.fit(self.system.tokens(), aside.messages)?.messages;
+        let messages = self.budget().fit(self.system.tokens(), aside.messages)?.messages;
         let request = Request {
             purpose: Purpose::Think(aside.shape.name),
             system: self.system.clone(),
@@ -162,6 +160,11 @@ impl<'a> Session<'a> {
             }
         }
         Ok(value?)
+    }
+
+    fn budget(&self) -> Budget {
+        let has_window = self.bench.inference.has_window();
+        Budget { tokens: if has_window { self.bench.settings.context_tokens } else { usize::MAX } }
     }
 
     /// One tool call, as the role may make it.

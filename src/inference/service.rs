@@ -132,6 +132,14 @@ impl Inference {
         }
     }
 
+    /// Whether what is asked must fit into a window.
+    pub(crate) fn has_window(&self) -> bool {
+        match &self.backend {
+            Backend::Offline(_) => false,
+            Backend::Routes(_) | Backend::Recorded => true,
+        }
+    }
+
     /// What answers here, for people.
     pub(crate) fn in_words(&self) -> String {
         match &self.backend {

@@ -38,12 +38,18 @@ async fn a_chat_prints_its_answer_and_a_script_can_tell_how_it_went() {
         &["--json", "handoff", "chat", "hello", "--msgpack"][..],
         &["--json", "handoff", "schedule", "Check the links."],
         &["--json", "handoff", "plan", "Ship it", "--criterion", "it is shipped", "--project", "p-1"],
-        &["--json", "handoff", "continue", "0193f2c0-5a00-7000-8000-00000000beef", "staging"],
     ] {
         let said = ctl(&nats, line).await;
         assert_eq!(said.code, 0, "{line:?}: {said:?}");
         assert_eq!(json(&said)["status"], "completed", "{line:?}");
     }
+    // Nothing to go on from is a question back, not a failure.
+    let id = "0193f2c0-5a00-7000-8000-00000000beef";
+    let said = ctl(&nats, &["--json", "handoff", "continue", id, "staging"]).await;
+    assert_eq!(
+        (said.code, &json(&said)["status"]),
+        (NEEDS_CLARIFICATION, &Value::from("needs_clarification"))
+    );
     let said = ctl(&nats, &["--json", "handoff", "verify", "deploy-docs-2", "--criterion", "it works"]).await;
     assert_eq!(
         (said.code, &json(&said)["status"]),

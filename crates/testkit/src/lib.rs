@@ -12,6 +12,7 @@
 
 mod binaries; // where the programs are
 mod gateway; // an MCP server in place of the orchestrator's gateway
+mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers
 mod process; // a child that does not outlive its test
@@ -20,6 +21,7 @@ mod worker; // cynode-pma as a process
 
 pub use binaries::{binary, conformance_suite, cynodectl, nats_server, old_nats_server, workspace};
 pub use gateway::{Answer, Called, Gateway, Tool};
+pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use process::{Finished, Process, run};

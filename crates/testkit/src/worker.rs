@@ -3,7 +3,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use subjects::Role;
 use tempfile::TempDir;
 
-use crate::{Nats, Process, binary, eventually_within, workspace};
+use crate::{Gateway, Model, Nats, Process, binary, eventually_within, workspace};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -110,6 +110,19 @@ impl WorkerBuilder {
     #[must_use]
     pub fn thinking(self, time: Duration) -> Self {
         self.set("inference.offline_delay", format!("{}ms", time.as_millis()))
+    }
+
+    /// Asks this model server, without long patience.
+    #[must_use]
+    pub fn asking(self, model: &Model) -> Self {
+        let asking = self.set("inference.base_url", model.url()).set("inference.model", "scripted");
+        asking.set("inference.timeout", "2s").set("inference.tries", "3")
+    }
+
+    /// Calls the tools of this gateway.
+    #[must_use]
+    pub fn calling(self, gateway: &Gateway) -> Self {
+        self.set("gateway.url", gateway.url())
     }
 
     /// Starts the process and does not wait for it.

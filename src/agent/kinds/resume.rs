@@ -7,35 +7,39 @@ use crate::{
     reply,
 };
 
-/// Goes on where an earlier handoff asked a question.
+/// Goes on where an earlier handoff asked a question, or ended.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, input: &Continue) -> Result<Outcome, Broken> {
-    let earlier = earlier(session, input).await?;
-    let mut messages = earlier.transcript;
-    messages.push(Message::user(defused(&input.input)));
-    match earlier.kind {
+    let answered = Message::user(defused(&input.input));
+    let Some((kind, mut messages)) = earlier(session, input).await? else {
+        let question = format!(
+            "There is nothing to go on from: handoff {} has no answer here, or it came to nothing. Please say again \
+             what is wanted.",
+            input.continues
+        );
+        return Ok(Outcome::asks(question, vec![answered]));
+    };
+    messages.push(answered);
+    match kind {
         Kind::Plan => plan::from_messages(session, messages).await,
         Kind::Chat | Kind::Schedule | Kind::Continue | Kind::Verify => {
-            // What is wanted stands in the question before the answer as much as in the answer.
-            let goal: Vec<&str> = messages
-                .iter()
-                .filter(|message| matches!(message, Message::User { .. }))
-                .map(Message::content)
-                .collect();
-            let goal = goal.join("\n");
+            // What is wanted stands in the first request as much as in the answer to the question.
+            let asked = messages.iter().filter(|message| matches!(message, Message::User { .. }));
+            let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
             session.converse(&goal, messages).await
         }
     }
 }
 
-async fn earlier(session: &Session<'_>, input: &Continue) -> Result<Completion, Broken> {
-    let id = input.continues;
-    let stored = reply::stored(&session.bench.broker, Role::ProjectManager, id).await;
-    let senseless = |why: &str| Broken::Senseless(format!("handoff {id} cannot be continued: {why}"));
-    match stored.map_err(|error| Broken::Lookup(broker::Chain(&error).to_string()))? {
-        Some(Answer::Completion(completion)) if completion.status == Status::NeedsClarification => {
-            Ok(completion)
+async fn earlier(session: &Session<'_>, input: &Continue) -> Result<Option<(Kind, Vec<Message>)>, Broken> {
+    let stored = reply::stored(&session.bench.broker, Role::ProjectManager, input.continues).await;
+    let stored = stored.map_err(|error| Broken::Lookup(broker::Chain(&error).to_string()))?;
+    let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
+    let Completion { kind, status, message, transcript, .. } = completion;
+    Ok(match (status, message) {
+        (Status::NeedsClarification, _) if !transcript.is_empty() => Some((kind, transcript)),
+        (Status::NeedsClarification | Status::Completed, Some(said)) => {
+            Some((Kind::Chat, vec![Message::Assistant { content: said.content, calls: Vec::new() }]))
         }
-        Some(_) => Err(senseless("it did not ask for clarification")),
-        None => Err(senseless("it has no answer here, or its answer is past its time")),
-    }
+        _ => None,
+    })
 }

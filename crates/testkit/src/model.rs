@@ -1,0 +1,315 @@
+//! A stand-in for a model server: speaks the OpenAI chat protocol over real HTTP and server-sent events, says what the
+//! test wrote down, and misbehaves when the test wants it to.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, Response, StatusCode},
+    routing::{get, post},
+};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// What the server does with one request.
+#[derive(Clone, Debug)]
+pub enum Script {
+    /// Says this, a few bytes at a time.
+    Say(String),
+    /// Calls tools: name and arguments as the model would write them, in fragments of a few bytes.
+    Call(Vec<(String, String)>),
+    /// Begins to say this and cuts the connection.
+    Cut(String),
+    /// An HTTP status instead of an answer, perhaps with `Retry-After`.
+    Status(u16, Option<String>),
+    /// Accepts the request and never says a word.
+    Hang,
+    /// Says this much, then never another word.
+    HangAfter(String),
+    /// Ends because of its limit.
+    TooLong(String),
+    /// Answers as one JSON document, not as a stream.
+    Whole(String),
+    /// Waits before it does something else.
+    After(Duration, Box<Script>),
+    /// Exactly these events.
+    Raw(Vec<String>),
+}
+
+impl Script {
+    pub fn say(text: &str) -> Self {
+        Self::Say(text.to_owned())
+    }
+
+    pub fn call(name: &str, arguments: &Value) -> Self {
+        Self::Call(vec![(name.to_owned(), arguments.to_string())])
+    }
+}
+
+/// One request that arrived.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub body: Value,
+    pub authorization: Option<String>,
+    pub at: Instant,
+}
+
+impl Asked {
+    /// The name of the form that the answer should have, for a typed question.
+    pub fn form(&self) -> Option<&str> {
+        self.body.pointer("/response_format/json_schema/name").and_then(Value::as_str)
+    }
+
+    pub fn system(&self) -> &str {
+        self.body.pointer("/messages/0/content").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub fn messages(&self) -> &[Value] {
+        self.body["messages"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The names of the functions offered.
+    pub fn offered(&self) -> Vec<&str> {
+        let tools = self.body["tools"].as_array().map_or(&[][..], Vec::as_slice);
+        tools.iter().filter_map(|tool| tool.pointer("/function/name").and_then(Value::as_str)).collect()
+    }
+}
+
+type Thinker = dyn Fn(&Asked) -> Script + Send + Sync;
+
+/// A model server of one's own.
+pub struct Model {
+    address: SocketAddr,
+    state: Arc<Inner>,
+    serving: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    turns: Mutex<VecDeque<Script>>,
+    thinks: Box<Thinker>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+impl Model {
+    /// Answers the turns of conversations in this order; the last one again and again. Typed questions get a plain
+    /// answer of their form.
+    pub async fn start(turns: impl IntoIterator<Item = Script>) -> Self {
+        Self::start_thinking(turns, |asked| {
+            Script::Say(typical(asked.form().unwrap_or_default()).to_string())
+        })
+        .await
+    }
+
+    /// The same, with typed questions answered by `thinks`.
+    pub async fn start_thinking(
+        turns: impl IntoIterator<Item = Script>,
+        thinks: impl Fn(&Asked) -> Script + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(Inner {
+            turns: Mutex::new(turns.into_iter().collect()),
+            thinks: Box::new(thinks),
+            asked: Mutex::default(),
+        });
+        let app = Router::new()
+            .route("/v1/chat/completions", post(complete))
+            .route("/v1/models", get(async || r#"{"object":"list","data":[]}"#))
+            .with_state(Arc::clone(&state));
+        let serving = async move { axum::serve(listener, app).await.expect("it serves") };
+        #[expect(clippy::disallowed_methods, reason = "it is aborted when the server is dropped")]
+        let serving = tokio::spawn(serving);
+        Self { address, state, serving }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Everything that was asked so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.state.asked.lock().expect("no panic while asking").clone()
+    }
+
+    /// The turns of conversations among it.
+    pub fn turns(&self) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| asked.form().is_none()).collect()
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// A plain answer of each form that the worker asks for.
+pub fn typical(form: &str) -> Value {
+    match form {
+        "assessment" => json!({
+            "type": "feature_request", "scope": "medium", "estimated_files": 3, "components": ["docs"],
+            "reasons": ["several pages change"],
+        }),
+        "plan" => json!({
+            "summary": "Build, then publish.",
+            "steps": [
+                { "name": "build-docs", "description": "Build the pages.", "acceptance_criteria": ["The build passes"],
+                  "depends_on": [] },
+                { "name": "publish-docs", "description": "Publish the pages.",
+                  "acceptance_criteria": ["The site shows them"], "depends_on": ["build-docs"] },
+            ],
+            "question": null,
+        }),
+        "scheduled_task" => json!({
+            "name": "check-links", "description": "Check the links of the site.",
+            "acceptance_criteria": ["Every link answers"],
+        }),
+        "judgement" => json!({
+            "verdict": "met", "severity": "info", "evidence": "published in 212 s", "location": "logs/deploy.txt",
+            "recommended_action": null,
+        }),
+        other => panic!("no typical answer for {other}"),
+    }
+}
+
+async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
+    let body: Value = serde_json::from_slice(&body).expect("the worker sends JSON");
+    let authorization = headers.get("authorization").map(|value| value.to_str().expect("text").to_owned());
+    let asked = Asked { body, authorization, at: Instant::now() };
+    state.asked.lock().expect("no panic while asking").push(asked.clone());
+    let script = if asked.form().is_some() {
+        (state.thinks)(&asked)
+    } else {
+        let mut turns = state.turns.lock().expect("no panic while answering");
+        if turns.len() > 1 { turns.pop_front() } else { turns.front().cloned() }
+            .expect("the test wrote a turn")
+    };
+    play(script).await
+}
+
+async fn play(script: Script) -> Response<Body> {
+    match script {
+        Script::After(wait, then) => {
+            tokio::time::sleep(wait).await;
+            Box::pin(play(*then)).await
+        }
+        Script::Status(status, retry_after) => {
+            let mut response = Response::builder().status(StatusCode::from_u16(status).expect("a status"));
+            if let Some(after) = retry_after {
+                response = response.header("retry-after", after);
+            }
+            response.body(Body::from(r#"{"error":{"message":"as scripted"}}"#)).expect("a response")
+        }
+        Script::Hang => std::future::pending().await,
+        Script::Whole(text) => {
+            let body = json!({
+                "choices": [{ "message": { "role": "assistant", "content": text }, "finish_reason": "stop" }],
+                "usage": { "prompt_tokens": 11, "completion_tokens": 5 },
+            });
+            Response::builder()
+                .header("content-type", "application/json")
+                .body(Body::from(body.to_string()))
+                .expect("a response")
+        }
+        Script::Say(text) => events(said(&text), ended("stop"), End::Clean),
+        Script::TooLong(text) => events(said(&text), ended("length"), End::Clean),
+        Script::Cut(text) => events(said(&text), Vec::new(), End::Cut),
+        Script::HangAfter(text) => events(said(&text), Vec::new(), End::Never),
+        Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
+        Script::Call(calls) => events(called(&calls), ended("tool_calls"), End::Clean),
+    }
+}
+
+enum End {
+    Clean,
+    Cut,
+    Never,
+}
+
+fn events(mut begin: Vec<String>, rest: Vec<String>, end: End) -> Response<Body> {
+    begin.extend(rest);
+    if matches!(end, End::Clean) {
+        begin.push("[DONE]".to_owned());
+    }
+    let events =
+        begin.into_iter().map(|event| Ok::<_, std::io::Error>(Bytes::from(format!("data: {event}\n\n"))));
+    // Yields between events, so that they go out one by one.
+    let events = stream::iter(events).then(async |event| {
+        tokio::task::yield_now().await;
+        event
+    });
+    let body = match end {
+        End::Clean => Body::from_stream(events),
+        End::Cut => {
+            Body::from_stream(events.chain(stream::iter([Err(std::io::Error::other("cut, as scripted"))])))
+        }
+        End::Never => Body::from_stream(events.chain(stream::pending())),
+    };
+    Response::builder().header("content-type", "text/event-stream").body(body).expect("a response")
+}
+
+fn chunk(delta: &Value, finish: Option<&str>) -> String {
+    json!({
+        "id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "scripted",
+        "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }],
+    })
+    .to_string()
+}
+
+fn said(text: &str) -> Vec<String> {
+    let mut out = vec![chunk(&json!({ "role": "assistant", "content": null }), None)];
+    out.extend(pieces(text, 16).map(|piece| chunk(&json!({ "content": piece }), None)));
+    out
+}
+
+/// The name first, then the arguments three characters at a time, the calls in turn.
+fn called(calls: &[(String, String)]) -> Vec<String> {
+    let fragment = |index: usize, id: Option<String>, name: Option<&str>, arguments: &str| {
+        let mut call = json!({ "index": index, "function": { "arguments": arguments } });
+        if let (Some(id), Some(name)) = (id, name) {
+            call["id"] = json!(id);
+            call["type"] = json!("function");
+            call["function"]["name"] = json!(name);
+        }
+        chunk(&json!({ "tool_calls": [call] }), None)
+    };
+    let mut out = vec![chunk(&json!({ "role": "assistant", "content": null }), None)];
+    for (index, (name, _)) in calls.iter().enumerate() {
+        out.push(fragment(index, Some(format!("call_{index}")), Some(name), ""));
+    }
+    let mut left: Vec<VecDeque<String>> =
+        calls.iter().map(|(_, arguments)| pieces(arguments, 3).collect()).collect();
+    while left.iter().any(|pieces| !pieces.is_empty()) {
+        for (index, pieces) in left.iter_mut().enumerate() {
+            if let Some(piece) = pieces.pop_front() {
+                out.push(fragment(index, None, None, &piece));
+            }
+        }
+    }
+    out
+}
+
+fn ended(reason: &str) -> Vec<String> {
+    let usage = json!({ "choices": [], "usage": { "prompt_tokens": 100, "completion_tokens": 10 } });
+    vec![chunk(&json!({}), Some(reason)), usage.to_string()]
+}
+
+fn pieces(text: &str, chars: usize) -> impl Iterator<Item = String> {
+    let all: Vec<char> = text.chars().collect();
+    let pieces: Vec<String> = all.chunks(chars).map(|piece| piece.iter().collect()).collect();
+    pieces.into_iter()
+}

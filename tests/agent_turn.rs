@@ -1,0 +1,358 @@
+//! One turn against a model server that misbehaves on demand, over real HTTP, with real tools behind a real MCP server.
+//! Each misbehaviour has one defined outcome, in the answer and in the trace.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use subjects::{Act, Completion, ErrorCode, FinishReason, Kind, Status, Step, StepOutcome, Stop, streams};
+use testkit::{Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat};
+
+struct Stage {
+    nats: Nats,
+    model: Model,
+    gateway: Gateway,
+    worker: Worker,
+    orchestrator: Orchestrator,
+}
+
+fn tools() -> Vec<Tool> {
+    let by_id = json!({ "type": "object", "properties": { "task_id": { "type": "string" } } });
+    let any = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    vec![
+        Tool::new("db.task.get", "Reads one task by its id.", by_id.clone(), |arguments| {
+            let id = arguments.get("task_id").and_then(Value::as_str).unwrap_or_default();
+            Answer::after(Duration::from_millis(300), Answer::text(&format!("task {id} is open")))
+        }),
+        Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object", "properties": {} }), |_| {
+            Answer::text("two tasks")
+        }),
+        Tool::new("db.task.create", "Creates a task.", any, |arguments| {
+            Answer::structured(json!({ "task_id": "t-1", "name": arguments.get("name") }))
+        }),
+        Tool::new("db.task.update", "Changes a task.", by_id.clone(), |_| Answer::error("no such task")),
+        Tool::new("db.project.list", "Lists projects.", json!({ "type": "object" }), |_| {
+            Answer::rejected(-32602, "not yours to see")
+        }),
+    ]
+}
+
+impl Stage {
+    async fn set(turns: impl IntoIterator<Item = Script>) -> Self {
+        Self::with(turns, |worker| worker).await
+    }
+
+    async fn with(
+        turns: impl IntoIterator<Item = Script>,
+        settings: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+    ) -> Self {
+        let nats = Nats::start();
+        let model = Model::start(turns).await;
+        let gateway = Gateway::start(tools()).await;
+        let worker = settings(Worker::manager(&nats).asking(&model).calling(&gateway)).start().await;
+        let orchestrator = Orchestrator::connect(&nats).await;
+        Self { nats, model, gateway, worker, orchestrator }
+    }
+
+    async fn ask(&self, text: &str) -> Completion {
+        let id = self.orchestrator.publish(&chat(text)).await;
+        match self.orchestrator.answered(Kind::Chat, id).await {
+            subjects::Answer::Completion(completion) => completion,
+            other => panic!("not a completion: {other:?}"),
+        }
+    }
+}
+
+fn steps(completion: &Completion, act: Act) -> Vec<&Step> {
+    completion.trace.steps.iter().filter(|step| step.act == act).collect()
+}
+
+fn content(completion: &Completion) -> &str {
+    completion.message.as_ref().map_or("", |message| message.content.as_str())
+}
+
+fn code(completion: &Completion) -> Option<ErrorCode> {
+    completion.error.as_ref().map(|error| error.code)
+}
+
+/// G5, O2, O3: tools are called by fragments, results come back, and the trace tells it all.
+#[tokio::test]
+async fn a_turn_calls_tools_and_answers() {
+    let stage = Stage::set([
+        Script::call("db__task__create", &json!({ "name": "écrire-les-notes" })),
+        Script::say("Created `écrire-les-notes`."),
+    ])
+    .await;
+    let answer = stage.ask("Create a task to write the notes").await;
+    assert_eq!((answer.status, answer.trace.stop), (Status::Completed, Stop::GoalMet), "{answer:?}");
+    assert_eq!(content(&answer), "Created `écrire-les-notes`.");
+    assert_eq!(answer.tasks.len(), 1, "{answer:?}");
+    assert_eq!(answer.tasks[0].task_id.to_string(), "t-1");
+    assert_eq!((answer.usage.model_calls, answer.usage.tool_calls), (3, 1), "two turns, one assessment");
+    assert_eq!((answer.usage.prompt_tokens, answer.usage.completion_tokens), (300, 30));
+    let input = answer.trace.input.as_ref().expect("an assessment");
+    assert_eq!(input.input_type, subjects::InputType::FeatureRequest);
+    assert_eq!(answer.trace.profile, Some(subjects::Role::ProjectManager));
+    assert!(answer.trace.tools.contains(&"db.task.create".to_owned()), "{:?}", answer.trace.tools);
+    let indices: Vec<u32> = answer.trace.steps.iter().map(|step| step.index).collect();
+    assert_eq!(indices, (0..indices.len() as u32).collect::<Vec<_>>());
+    let [call] = &stage.gateway.calls()[..] else { panic!("one call") };
+    assert_eq!(call.arguments["name"], "écrire-les-notes");
+    assert_eq!(call.idempotency_key.as_deref(), Some(&*format!("{}/0", answer.handoff_id)));
+    assert!(call.traceparent.as_ref().is_some_and(|it| it.contains(&answer.trace.trace_id)), "{call:?}");
+    // The result went back to the model, under the call's id.
+    let last = stage.model.turns().pop().unwrap();
+    let result = last.messages().last().unwrap();
+    assert_eq!((result["role"].as_str(), result["tool_call_id"].as_str()), (Some("tool"), Some("call_0")));
+    drop(stage.nats);
+}
+
+#[tokio::test]
+async fn two_calls_in_one_reply_run_at_the_same_time() {
+    let calls = ["a", "b"].map(|id| ("db__task__get".to_owned(), json!({ "task_id": id }).to_string()));
+    let stage = Stage::set([Script::Call(calls.to_vec()), Script::say("both are open")]).await;
+    let answer = stage.ask("How are a and b?").await;
+    assert_eq!(content(&answer), "both are open");
+    let calls = stage.gateway.calls();
+    assert_eq!(calls.len(), 2);
+    let apart = calls[1].at.duration_since(calls[0].at);
+    assert!(apart < Duration::from_millis(200), "each takes 300 ms, and they began {apart:?} apart");
+    let last = stage.model.turns().pop().unwrap();
+    let results: Vec<&str> = last
+        .messages()
+        .iter()
+        .filter(|it| it["role"] == "tool")
+        .filter_map(|it| it["content"].as_str())
+        .collect();
+    assert_eq!(results, ["task a is open", "task b is open"], "in the order of the calls");
+    let keys: Vec<_> = calls.iter().filter_map(|call| call.idempotency_key.clone()).collect();
+    assert_ne!(keys[0], keys[1]);
+}
+
+/// What breaks off, is overloaded or silent is asked again; the answer is whole, and the trace says how often.
+#[tokio::test]
+async fn a_model_that_stumbles_is_asked_again() {
+    for (name, stumble) in [
+        ("a stream that breaks off", Script::Cut("half of an ans".to_owned())),
+        ("a server error", Script::Status(500, None)),
+        ("silence in the middle", Script::HangAfter("half of".to_owned())),
+        ("silence from the beginning", Script::Hang),
+        (
+            "an error in the stream",
+            Script::Raw(vec![json!({ "error": { "message": "out of memory" } }).to_string()]),
+        ),
+        ("an event that is not JSON", Script::Raw(vec!["{".to_owned()])),
+    ] {
+        let stage = Stage::set([stumble, Script::say("whole")]).await;
+        let answer = stage.ask("hello").await;
+        assert_eq!((answer.status, content(&answer)), (Status::Completed, "whole"), "{name}: {answer:?}");
+        let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: one turn: {answer:?}") };
+        assert_eq!((step.tries, step.outcome), (2, StepOutcome::Ok), "{name}");
+        assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_time_gets_it() {
+    let stage = Stage::set([Script::Status(429, Some("2".to_owned())), Script::say("now")]).await;
+    let answer = stage.ask("hello").await;
+    assert_eq!(content(&answer), "now");
+    let asked = stage.model.turns();
+    let waited = asked[1].at.duration_since(asked[0].at);
+    assert!((Duration::from_millis(1_950)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
+}
+
+/// An endpoint that stays away: the handoff is answered as such, and kept so that it can be replayed.
+#[tokio::test]
+async fn a_model_that_never_answers_ends_the_turn() {
+    for (name, script) in [("500s", Script::Status(500, None)), ("a hang", Script::Hang)] {
+        let stage = Stage::set([script]).await;
+        let answer = stage.ask("hello").await;
+        assert_eq!(
+            (answer.status, code(&answer), answer.trace.stop),
+            (Status::Failed, Some(ErrorCode::InferenceUnavailable), Stop::InferenceFailure),
+            "{name}"
+        );
+        let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: {answer:?}") };
+        assert_eq!((step.tries, step.outcome), (3, StepOutcome::Failed), "{name}");
+        assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 1, "{name}");
+        assert_eq!(stage.orchestrator.queued().await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_turned_down_is_not_repeated() {
+    let stage = Stage::set([Script::Status(400, None)]).await;
+    let answer = stage.ask("hello").await;
+    assert_eq!(code(&answer), Some(ErrorCode::InferenceFailed));
+    assert_eq!(stage.model.turns().len(), 1);
+    let message = &answer.error.as_ref().unwrap().message;
+    assert!(message.contains("HTTP 400") && message.contains("as scripted"), "{message}");
+}
+
+/// A mistake of the model's is told to it and costs no call; when it keeps making them, the turn ends.
+#[tokio::test]
+async fn wrong_calls_are_sent_back_to_the_model() {
+    for (name, wrong, why) in [
+        (
+            "arguments that are no JSON",
+            ("db__task__get".to_owned(), "{\"task_id\": ".to_owned()),
+            "not a JSON object",
+        ),
+        ("arguments that are no object", ("db__task__get".to_owned(), "[1]".to_owned()), "not a JSON object"),
+        ("a tool that does not exist", ("db__task__destroy".to_owned(), "{}".to_owned()), "no such tool"),
+        ("a dotted name", ("db.task.get".to_owned(), "{}".to_owned()), "no such tool"),
+    ] {
+        let stage = Stage::set([Script::Call(vec![wrong.clone()]), Script::say("sorry, done without")]).await;
+        let answer = stage.ask("hello").await;
+        assert_eq!((answer.status, content(&answer)), (Status::Completed, "sorry, done without"), "{name}");
+        let [step] = steps(&answer, Act::Tool)[..] else { panic!("{name}: {answer:?}") };
+        assert_eq!(step.outcome, StepOutcome::Failed, "{name}");
+        assert!(step.detail.as_ref().is_some_and(|detail| detail.contains(why)), "{name}: {step:?}");
+        assert!(stage.gateway.calls().is_empty(), "{name}");
+        let told = stage.model.turns().pop().unwrap();
+        let told = told.messages().last().unwrap()["content"].as_str().unwrap().to_owned();
+        assert!(told.contains(why), "{name}: {told}");
+
+        let stage = Stage::set([Script::Call(vec![wrong])]).await;
+        let answer = stage.ask("hello").await;
+        assert_eq!(
+            (answer.status, code(&answer), answer.trace.stop),
+            (Status::Failed, Some(ErrorCode::ToolFailed), Stop::ToolFailure),
+            "{name}, again and again"
+        );
+        assert_eq!(steps(&answer, Act::Model).len(), 3, "{name}, again and again");
+    }
+}
+
+/// G5, G7: a model that only ever calls tools is stopped; the last time it is offered none.
+#[tokio::test]
+async fn an_endless_loop_is_stopped_by_the_steps() {
+    let calls = Script::call("db__task__list", &json!({}));
+    let stage = Stage::with([calls], |worker| worker.set("agent.max_steps", "4")).await;
+    let answer = stage.ask("loop").await;
+    assert_eq!(
+        (answer.status, code(&answer), answer.trace.stop),
+        (Status::Failed, Some(ErrorCode::BudgetExceeded), Stop::MaxSteps)
+    );
+    assert_eq!(steps(&answer, Act::Model).len(), 4);
+    assert_eq!(stage.gateway.calls().len(), 3);
+    let turns = stage.model.turns();
+    assert!(turns[..3].iter().all(|turn| !turn.offered().is_empty()));
+    assert!(turns[3].offered().is_empty(), "the last time there is nothing to call");
+
+    // One that then answers with what it has is heard.
+    let calls = || Script::call("db__task__list", &json!({}));
+    let stage =
+        Stage::with([calls(), Script::say("as far as I got")], |it| it.set("agent.max_steps", "2")).await;
+    let answer = stage.ask("loop").await;
+    assert_eq!((answer.status, answer.trace.stop), (Status::Completed, Stop::MaxSteps));
+}
+
+#[tokio::test]
+async fn a_reply_longer_than_the_limit_is_cut() {
+    let endless = "word ".repeat(10_000);
+    let stage = Stage::with([Script::say(&endless)], |it| it.set("agent.max_reply_bytes", "1000")).await;
+    let answer = stage.ask("tell me everything").await;
+    assert_eq!(
+        (answer.status, answer.finish_reason, answer.trace.stop),
+        (Status::Completed, FinishReason::Length, Stop::Budget)
+    );
+    assert_eq!(content(&answer).len(), 1_000);
+
+    let stage = Stage::set([Script::TooLong("as far as the server let me".to_owned())]).await;
+    let answer = stage.ask("tell me everything").await;
+    assert_eq!(
+        (answer.status, answer.finish_reason, answer.trace.stop),
+        (Status::Completed, FinishReason::Length, Stop::GoalMet)
+    );
+}
+
+/// P16: a rejection is final. Not repeated, not worked around, and in the answer.
+#[tokio::test]
+async fn a_rejected_call_ends_the_turn() {
+    let stage = Stage::set([Script::call("db__project__list", &json!({})), Script::say("never said")]).await;
+    let answer = stage.ask("Which projects are there?").await;
+    assert_eq!(
+        (answer.status, code(&answer), answer.trace.stop),
+        (Status::Failed, Some(ErrorCode::ToolRejected), Stop::ToolFailure)
+    );
+    assert!(answer.error.as_ref().unwrap().message.contains("not yours to see"), "{answer:?}");
+    let [step] = steps(&answer, Act::Tool)[..] else { panic!("{answer:?}") };
+    assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Rejected, "db.project.list"));
+    assert_eq!((stage.gateway.calls().len(), stage.model.turns().len()), (1, 1));
+    assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "to replay it would be to work around it");
+}
+
+/// A tool that fails is not a rejection: the model hears of it and goes on.
+#[tokio::test]
+async fn a_failed_call_is_told_to_the_model() {
+    let call = Script::call("db__task__update", &json!({ "task_id": "t-9" }));
+    let stage = Stage::set([call, Script::say("there is no t-9")]).await;
+    let answer = stage.ask("Close t-9").await;
+    assert_eq!((answer.status, content(&answer)), (Status::Completed, "there is no t-9"));
+    let [step] = steps(&answer, Act::Tool)[..] else { panic!("{answer:?}") };
+    assert_eq!((step.outcome, step.detail.as_deref()), (StepOutcome::Failed, Some("no such task")));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_stream_is_understood() {
+    let stage = Stage::set([Script::Whole("all at once".to_owned())]).await;
+    let answer = stage.ask("hello").await;
+    assert_eq!(
+        (content(&answer), answer.usage.completion_tokens),
+        ("all at once", 15),
+        "5 here, 10 for the assessment"
+    );
+}
+
+/// Budget: a handoff that used its tokens up is stopped before the next question.
+#[tokio::test]
+async fn the_tokens_of_a_handoff_are_limited() {
+    let calls = Script::call("db__task__list", &json!({}));
+    // Each answer counts 110 tokens; the assessment is one of them.
+    let stage = Stage::with([calls], |worker| worker.set("agent.token_budget", "1000")).await;
+    let answer = stage.ask("loop").await;
+    assert_eq!(
+        (code(&answer), answer.trace.stop),
+        (Some(ErrorCode::BudgetExceeded), Stop::Budget),
+        "{answer:?}"
+    );
+    assert!(answer.usage.prompt_tokens + answer.usage.completion_tokens >= 1_000);
+}
+
+/// What was done and paid for stands in the answer, also when the deadline ended it.
+#[tokio::test]
+async fn a_deadline_in_the_middle_leaves_its_trace() {
+    let stage = Stage::set([Script::call("db__task__list", &json!({})), Script::Hang]).await;
+    let mut question = chat("quickly");
+    let soon = time::OffsetDateTime::now_utc() + Duration::from_millis(1_500);
+    question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
+    let started = Instant::now();
+    let id = stage.orchestrator.publish(&question).await;
+    let subjects::Answer::Completion(answer) = stage.orchestrator.answered(Kind::Chat, id).await else {
+        panic!()
+    };
+    assert!(started.elapsed() < Duration::from_secs(4));
+    assert_eq!(code(&answer), Some(ErrorCode::DeadlineExceeded));
+    assert_eq!(steps(&answer, Act::Tool).len(), 1, "{answer:?}");
+    assert_eq!(steps(&answer, Act::Model).last().unwrap().outcome, StepOutcome::Unfinished);
+    assert_eq!(answer.usage.prompt_tokens, 200);
+}
+
+/// An outage stops the pulling, not the queue: what waits is answered when the model is back.
+#[tokio::test]
+async fn an_outage_is_not_paid_in_deliveries() {
+    let outage = || Script::Status(503, None);
+    let stage = Stage::with((0..8).map(|_| outage()).chain([Script::say("back")]), |worker| {
+        worker.set("inference.tries", "5").set("worker.concurrency.chat", "1")
+    })
+    .await;
+    let first = stage.ask("in the outage").await;
+    assert_eq!(code(&first), Some(ErrorCode::InferenceUnavailable));
+    let (status, why) = stage.worker.get("/readyz").await;
+    assert!(status == 503 && why.contains("HTTP 503"), "{status} {why}");
+    // Someone is there again, as the list of models shows: the next one is taken up and answered at its first delivery.
+    let next = stage.ask("after the outage").await;
+    assert_eq!((content(&next), next.attempts), ("back", 1));
+    assert_eq!(stage.worker.get("/readyz").await.0, 200);
+}
