@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use subjects::{Act, Completion, ErrorCode, FinishReason, Kind, Status, Step, StepOutcome, Stop, streams};
-use testkit::{Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat};
+use testkit::{
+    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, typical,
+};
 
 struct Stage {
     nats: Nats,
@@ -45,8 +47,11 @@ impl Stage {
         turns: impl IntoIterator<Item = Script>,
         settings: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     ) -> Self {
+        Self::around(Model::start(turns).await, settings).await
+    }
+
+    async fn around(model: Model, settings: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Self {
         let nats = Nats::start();
-        let model = Model::start(turns).await;
         let gateway = Gateway::start(tools()).await;
         let worker = settings(Worker::manager(&nats).asking(&model).calling(&gateway)).start().await;
         let orchestrator = Orchestrator::connect(&nats).await;
@@ -342,15 +347,19 @@ async fn a_deadline_in_the_middle_leaves_its_trace() {
 /// An outage stops the pulling, not the queue: what waits is answered when the model is back.
 #[tokio::test]
 async fn an_outage_is_not_paid_in_deliveries() {
-    let outage = || Script::Status(503, None);
-    let stage = Stage::with((0..8).map(|_| outage()).chain([Script::say("back")]), |worker| {
-        worker.set("inference.tries", "5").set("worker.concurrency.chat", "1")
-    })
-    .await;
+    let outage = |asked: &Asked| match asked.messages().iter().any(|it| it["content"] == "in the outage") {
+        true => Script::Status(503, None),
+        false => Script::Say(typical("assessment").to_string()),
+    };
+    let turns = (0..5).map(|_| Script::Status(503, None)).chain([Script::say("back")]);
+    let model = Model::start_thinking(turns, outage).await;
+    let stage =
+        Stage::around(model, |worker| worker.set("inference.tries", "5").set("worker.concurrency.chat", "1"))
+            .await;
     let first = stage.ask("in the outage").await;
     assert_eq!(code(&first), Some(ErrorCode::InferenceUnavailable));
-    let (status, why) = stage.worker.get("/readyz").await;
-    assert!(status == 503 && why.contains("HTTP 503"), "{status} {why}");
+    let log = stage.worker.log();
+    assert!(log.contains("An outage: no more work is taken up") && log.contains("HTTP 503"), "{log}");
     // Someone is there again, as the list of models shows: the next one is taken up and answered at its first delivery.
     let next = stage.ask("after the outage").await;
     assert_eq!((content(&next), next.attempts), ("back", 1));

@@ -184,7 +184,15 @@ impl Delivery {
 
     /// Ends the delivery. Waits until the server says so: an acknowledgement lost on the way means a redelivery.
     pub(crate) async fn settle(mut self, client: &Client, settlement: Settlement) -> Result<(), AckError> {
-        let Some(receipt) = self.receipt.take() else { return Ok(()) };
+        let settled = self.try_settle(client, settlement).await;
+        // Only now: dropped in the middle, nobody knows whether the server heard of it, and it is handed back. Whoever
+        // gets it then finds the answer and settles it.
+        drop(self.receipt.take());
+        settled
+    }
+
+    async fn try_settle(&self, client: &Client, settlement: Settlement) -> Result<(), AckError> {
+        let Some(receipt) = &self.receipt else { return Ok(()) };
         let verb = match settlement {
             Settlement::LeaveAlone => return Ok(()),
             // Its answer is stored, so it is done with, whoever holds it.
