@@ -1,10 +1,10 @@
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use subjects::{ChatMessage, ChatRole, Message, Project, Task};
 
 use super::{
     budget::tokens_in,
-    quoting::{defused, quote},
+    quoting::{defused, field, quote},
 };
 use crate::instructions::Bundle;
 
@@ -28,8 +28,7 @@ impl Preamble {
     pub(crate) fn new(bundle: &Bundle, with_skill: bool) -> Self {
         let mut out = String::new();
         section(&mut out, BASELINE, &bundle.baseline);
-        out.push_str(ROLE);
-        out.push('\n');
+        paragraph(&mut out, ROLE);
         for text in &bundle.role_instructions {
             paragraph(&mut out, text);
         }
@@ -108,58 +107,50 @@ pub(crate) fn request_messages(messages: &[ChatMessage]) -> Vec<Message> {
 }
 
 fn section(out: &mut String, heading: &str, text: &str) {
-    out.push_str(heading);
-    out.push('\n');
+    paragraph(out, heading);
     paragraph(out, text);
 }
 
 fn paragraph(out: &mut String, text: &str) {
-    out.push('\n');
     out.push_str(text.trim());
-    out.push('\n');
-    out.push('\n');
+    out.push_str("\n\n");
 }
 
 fn quoted(out: &mut String, heading: &str, standing: &str, text: &str) {
-    out.push_str(heading);
-    out.push('\n');
+    paragraph(out, heading);
     if text.trim().is_empty() {
-        out.push_str("\nNone.\n\n");
-        return;
+        return paragraph(out, "None.");
     }
-    out.push('\n');
-    out.push_str(standing);
-    out.push_str("\n\n");
+    paragraph(out, standing);
     quote(out, text.trim());
     out.push('\n');
 }
 
 fn described_project(project: &Project) -> String {
-    let mut out = format!("name: {}\nproject_id: {}", project.name, project.id);
+    let mut out = String::new();
+    field(&mut out, "project_id", &project.id.to_string());
+    field(&mut out, "name", &project.name);
     if let Some(slug) = &project.slug {
-        line(&mut out, "slug", slug);
+        field(&mut out, "slug", slug);
     }
     if let Some(description) = &project.description {
-        line(&mut out, "description", description);
+        field(&mut out, "description", description);
     }
     out
 }
 
 fn described_task(task: &Task) -> String {
-    let mut out = format!("name: {}\ntask_id: {}", task.name, task.id);
+    let mut out = String::new();
+    field(&mut out, "task_id", &task.id.to_string());
+    field(&mut out, "name", &task.name);
     if let Some(status) = &task.status {
-        line(&mut out, "status", status);
+        field(&mut out, "status", status);
     }
     if let Some(description) = &task.description {
-        line(&mut out, "description", description);
+        field(&mut out, "description", description);
     }
     for (index, criterion) in task.acceptance_criteria.iter().enumerate() {
-        line(&mut out, &format!("acceptance criterion {}", index + 1), criterion);
+        field(&mut out, &format!("acceptance criterion {}", index + 1), criterion);
     }
     out
-}
-
-fn line(out: &mut String, name: &str, value: &str) {
-    // Writing to a string cannot fail.
-    let _written = write!(out, "\n{name}: {value}");
 }

@@ -29,12 +29,29 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     out
 }
 
-/// Appends `text` as a quotation: every line begins with `> `, whatever a line is taken to end with.
+/// Appends `text` as a quotation: every line begins with `>`, whatever a line is taken to end with.
 pub(super) fn quote(out: &mut String, text: &str) {
     for line in defused(text).split(is_line_break) {
-        out.push_str("> ");
-        out.push_str(line.trim_end());
+        out.push('>');
+        let line = line.trim_end();
+        if !line.is_empty() {
+            out.push(' ');
+            out.push_str(line);
+        }
         out.push('\n');
+    }
+}
+
+/// A value under its name. Lines after the first are indented, so that none can pose as another value.
+pub(super) fn field(out: &mut String, name: &str, value: &str) {
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out.push_str(name);
+    out.push(':');
+    for (index, line) in value.trim().split(is_line_break).enumerate() {
+        out.push_str(if index == 0 { " " } else { "\n    " });
+        out.push_str(line);
     }
 }
 

@@ -252,3 +252,6 @@ fn binary_logarithm(number: u64) -> u64 {
     }
     whole * 1000 + fraction * 1000 / 1024
 }
+
+#[cfg(test)]
+mod tests;
