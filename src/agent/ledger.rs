@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,15 +14,42 @@ use crate::inference::Reply;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Entries>);
 
+/// Where a step stands among those that run beside it. Steps are told lane by lane, so that their order does not depend
+/// on who was faster (G2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lane(u32);
+
+impl Lane {
+    /// Beside the work itself.
+    pub(crate) const ASIDE: Self = Self(0);
+    /// The work itself.
+    pub(crate) const MAIN: Self = Self(1);
+    /// What follows when everything beside it has ended.
+    pub(crate) const LAST: Self = Self(u32::MAX);
+
+    /// The `number`th of several that run at the same time.
+    pub(crate) fn among_many(number: usize) -> Self {
+        Self(u32::try_from(number).unwrap_or(u32::MAX).saturating_add(2).min(u32::MAX - 1))
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    lane: Lane,
+    step: Step,
+    cost_usd: Option<f64>,
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     usage: Usage,
-    steps: Vec<Step>,
+    steps: Vec<Entry>,
     input: Option<Assessment>,
     tools: Vec<String>,
     plan: Vec<PlannedStep>,
-    tasks: Vec<TaskChange>,
-    verifications: Vec<Verification>,
+    /// By the number of the call that changed them.
+    tasks: BTreeMap<u32, TaskChange>,
+    verifications: BTreeMap<u32, Verification>,
     /// How often each effect was asked of a recording.
     asked: HashMap<String, usize>,
 }
@@ -46,19 +73,19 @@ pub(crate) struct StepEnd {
 }
 
 impl Ledger {
-    /// Steps are counted in the order in which they begin.
-    pub(super) fn begin(&self, act: Act, name: &str) -> usize {
+    pub(super) fn begin(&self, lane: Lane, act: Act, name: &str) -> usize {
         let mut entries = self.lock();
         let index = entries.steps.len();
-        entries.steps.push(Step {
-            index: u32::try_from(index).unwrap_or(u32::MAX),
+        let step = Step {
+            index: 0,
             act,
             name: name.to_owned(),
             outcome: StepOutcome::Unfinished,
             ms: 0,
             tries: 1,
             detail: None,
-        });
+        };
+        entries.steps.push(Entry { lane, step, cost_usd: None });
         match act {
             Act::Tool => entries.usage.tool_calls += 1,
             Act::Model | Act::Think => entries.usage.model_calls += 1,
@@ -68,38 +95,33 @@ impl Ledger {
     }
 
     pub(super) fn end(&self, index: usize, end: StepEnd) {
-        if let Some(step) = self.lock().steps.get_mut(index) {
+        if let Some(Entry { step, .. }) = self.lock().steps.get_mut(index) {
             (step.outcome, step.ms, step.tries, step.detail) = (end.outcome, end.ms, end.tries, end.detail);
         }
     }
 
     /// A call that was not carried out.
     pub(super) fn refused(&self, name: &str, why: &str) {
-        let steps = &mut self.lock().steps;
-        steps.push(Step {
-            index: u32::try_from(steps.len()).unwrap_or(u32::MAX),
+        let step = Step {
+            index: 0,
             act: Act::Tool,
             name: name.to_owned(),
             outcome: StepOutcome::Failed,
             ms: 0,
             tries: 0,
             detail: Some(why.to_owned()),
-        });
+        };
+        self.lock().steps.push(Entry { lane: Lane::MAIN, step, cost_usd: None });
     }
 
-    /// A name that was not known when the step began.
-    pub(super) fn rename(&self, index: usize, name: &str) {
-        if let Some(step) = self.lock().steps.get_mut(index) {
-            name.clone_into(&mut step.name);
-        }
-    }
-
-    pub(super) fn paid(&self, reply: &Reply) {
-        let usage = &mut self.lock().usage;
-        usage.prompt_tokens += reply.tokens.prompt;
-        usage.completion_tokens += reply.tokens.completion;
-        if let Some(cost) = reply.cost_usd {
-            usage.cost_usd = Some(usage.cost_usd.unwrap_or(0.0) + cost);
+    /// What the reply to a step cost, and who gave it.
+    pub(super) fn paid(&self, index: usize, reply: &Reply) {
+        let mut entries = self.lock();
+        entries.usage.prompt_tokens += reply.tokens.prompt;
+        entries.usage.completion_tokens += reply.tokens.completion;
+        if let Some(entry) = entries.steps.get_mut(index) {
+            reply.model.clone_into(&mut entry.step.name);
+            entry.cost_usd = reply.cost_usd;
         }
     }
 
@@ -120,15 +142,12 @@ impl Ledger {
         self.lock().plan = plan;
     }
 
-    pub(super) fn changed_task(&self, task_id: ScopeId, change: TaskChangeKind) {
-        let tasks = &mut self.lock().tasks;
-        if !tasks.iter().any(|known| known.task_id == task_id) {
-            tasks.push(TaskChange { task_id, change });
-        }
+    pub(super) fn changed_task(&self, call: u32, task_id: ScopeId, change: TaskChangeKind) {
+        self.lock().tasks.insert(call, TaskChange { task_id, change });
     }
 
-    pub(super) fn verified(&self, verification: Verification) {
-        self.lock().verifications.push(verification);
+    pub(super) fn verified(&self, number: u32, verification: Verification) {
+        self.lock().verifications.insert(number, verification);
     }
 
     /// How often this effect was asked for before, in this run.
@@ -140,20 +159,24 @@ impl Ledger {
     }
 
     pub(crate) fn close(&self, trace_id: &str, role: Role, stop: Stop) -> Account {
-        let entries = std::mem::take(&mut *self.lock());
+        let mut entries = std::mem::take(&mut *self.lock());
+        entries.steps.sort_by_key(|entry| entry.lane);
+        let costs: Vec<f64> = entries.steps.iter().filter_map(|entry| entry.cost_usd).collect();
+        let steps = entries.steps.into_iter().zip(0..).map(|(entry, index)| Step { index, ..entry.step });
         let trace = Trace {
             trace_id: trace_id.to_owned(),
             profile: Some(role),
             input: entries.input,
             tools: entries.tools,
             plan: entries.plan,
-            steps: entries.steps,
+            steps: steps.collect(),
             stop,
         };
+        let cost_usd = (!costs.is_empty()).then(|| costs.iter().sum());
         Account {
-            usage: entries.usage,
-            tasks: entries.tasks,
-            verifications: entries.verifications,
+            usage: Usage { cost_usd, ..entries.usage },
+            tasks: without_repetition(entries.tasks.into_values()),
+            verifications: entries.verifications.into_values().collect(),
             trace: Some(trace),
         }
     }
@@ -162,4 +185,15 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Each task once, as it was first heard of: one that was created and then changed was created.
+fn without_repetition(changes: impl Iterator<Item = TaskChange>) -> Vec<TaskChange> {
+    let mut out: Vec<TaskChange> = Vec::new();
+    for change in changes {
+        if !out.iter().any(|known| known.task_id == change.task_id) {
+            out.push(change);
+        }
+    }
+    out
 }

@@ -9,7 +9,11 @@ use std::{
 use serde_json::{Map, Value};
 use subjects::{Act, Handoff, Message, Progress, StepOutcome, TaskChangeKind};
 
-use super::{Bench, Broken, Ledger, Live, ledger::StepEnd, live::Silence};
+use super::{
+    Bench, Broken, Ledger, Live,
+    ledger::{Lane, StepEnd},
+    live::Silence,
+};
 use crate::{
     context::{Budget, Layers, Preferences, System},
     inference::{self, AnswerShape, Hint, Listener, Purpose, Reply, Request},
@@ -24,6 +28,7 @@ pub(super) struct Aside<'m> {
     pub(super) messages: &'m [Message],
     pub(super) shape: &'m AnswerShape,
     pub(super) hint: Hint,
+    pub(super) lane: Lane,
 }
 
 /// One handoff being worked on. Models, tools and analysts are reached through it alone, so that everything is counted,
@@ -43,6 +48,8 @@ pub(crate) struct Session<'a> {
     pub(super) verifications: AtomicU32,
     pub(super) temperature: f64,
     pub(super) max_tokens: Option<u32>,
+    /// Where the next tool calls stand in the trace.
+    pub(super) lane: Lane,
 }
 
 impl<'a> Session<'a> {
@@ -69,6 +76,7 @@ impl<'a> Session<'a> {
             verifications: AtomicU32::new(0),
             temperature: bench.settings.temperature,
             max_tokens: None,
+            lane: Lane::MAIN,
         };
         session.gather().await?;
         session.system = session.layers.compose(&bench.preamble);
@@ -89,7 +97,7 @@ impl<'a> Session<'a> {
             max_tokens: self.max_tokens,
             hint: Hint::Usual,
         };
-        let index = self.ledger.begin(Act::Model, "model");
+        let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
         self.live.tell(Progress::Thinking, None);
         let deltas = self.live.turn(turn);
         let note =
@@ -115,7 +123,7 @@ impl<'a> Session<'a> {
             max_tokens: Some(MOST_ASIDE_TOKENS),
             hint: aside.hint,
         };
-        let index = self.ledger.begin(Act::Think, "model");
+        let index = self.ledger.begin(aside.lane, Act::Think, "model");
         let asked = tokio::time::timeout(within, self.put(index, &request, &Silence, Some(note)));
         asked.await.unwrap_or_else(|_| {
             let why = format!("no answer within {}", humantime::format_duration(within));
@@ -146,8 +154,7 @@ impl<'a> Session<'a> {
         let Timed { value, ms } = self.bench.recording.model(self.ledger, request, live).await;
         match &value {
             Ok(reply) => {
-                self.ledger.rename(index, &reply.model);
-                self.ledger.paid(reply);
+                self.ledger.paid(index, reply);
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
                 self.ledger.end(index, end);
             }
@@ -170,7 +177,7 @@ impl<'a> Session<'a> {
     /// One tool call, as the role may make it.
     pub(super) async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<Returned, Broken> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
-        let index = self.ledger.begin(Act::Tool, name);
+        let index = self.ledger.begin(self.lane, Act::Tool, name);
         let Some(call) = Permitted::new(self.bench.tools.allowed(), name, arguments) else {
             let why = format!("a {} may not call it", self.bench.role);
             let end = StepEnd { outcome: StepOutcome::Rejected, ms: 0, tries: 0, detail: Some(why.clone()) };
@@ -188,7 +195,7 @@ impl<'a> Session<'a> {
                 let detail = returned.failed.then(|| excerpt(&returned.text));
                 self.ledger.end(index, StepEnd { outcome, ms, tries: returned.tries, detail });
                 if !returned.failed {
-                    self.note_task(&call, returned);
+                    self.note_task(number, &call, returned);
                 }
             }
             Err(CallError::Rejected { why, .. }) => {
@@ -206,7 +213,7 @@ impl<'a> Session<'a> {
     }
 
     /// Tasks that a call created or changed are named in the answer.
-    fn note_task(&self, call: &Permitted, returned: &Returned) {
+    fn note_task(&self, number: u32, call: &Permitted, returned: &Returned) {
         let change = match call.name() {
             "db.task.create" => TaskChangeKind::Created,
             "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
@@ -215,7 +222,7 @@ impl<'a> Session<'a> {
         let returned = returned.structured.as_ref().and_then(task_id_in);
         let given = call.arguments().get("task_id").and_then(Value::as_str);
         if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
-            self.ledger.changed_task(id, change);
+            self.ledger.changed_task(number, id, change);
         }
     }
 }

@@ -9,6 +9,7 @@ use subjects::Message;
 
 use super::{
     Broken,
+    ledger::Lane,
     session::{Aside, Session},
 };
 use crate::inference::{AnswerShape, Finish, Hint};
@@ -28,6 +29,7 @@ pub(crate) trait Thought: DeserializeOwned + JsonSchema {
 pub(crate) struct Manner {
     pub(crate) hint: Hint,
     pub(crate) within: Duration,
+    pub(crate) lane: Lane,
 }
 
 impl Session<'_> {
@@ -40,7 +42,7 @@ impl Session<'_> {
     ) -> Result<T, Broken> {
         messages.push(Message::user(question));
         let shape = AnswerShape { name: T::NAME, schema: Arc::new(schema::<T>()) };
-        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint };
+        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;
         let why = match read::<T>(&first.content) {
             Ok(thought) => return Ok(thought),
@@ -54,7 +56,7 @@ impl Session<'_> {
         );
         messages.push(Message::user(repair));
         let note = format!("{}, asked again: {why}", T::NAME);
-        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint };
+        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
         let second = self.ask_aside(aside, manner.within, note).await?;
         read(&second.content).map_err(|why| Broken::WrongForm { name: T::NAME, why })
     }

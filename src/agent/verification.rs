@@ -7,7 +7,7 @@ use subjects::{
 };
 
 use super::{
-    ledger::StepEnd,
+    ledger::{Lane, StepEnd},
     session::{Session, failed},
     turn::Observed,
 };
@@ -17,7 +17,7 @@ impl Session<'_> {
     /// W6: has an analyst verify a task. Whatever comes of it goes back to the model, and findings into the answer.
     pub(super) async fn verify(&self, wanted: VerificationWanted) -> Observed {
         let not_asked = |why: String| Observed { text: format!("Error: {why}"), failed: true };
-        let index = self.ledger.begin(Act::Analyst, &wanted.task_id);
+        let index = self.ledger.begin(Lane::MAIN, Act::Analyst, &wanted.task_id);
         let Ok(task_id) = wanted.task_id.parse::<ScopeId>() else {
             let why = "the task id is not one".to_owned();
             self.ledger.end(index, failed(0, 0, why.clone()));
@@ -37,13 +37,16 @@ impl Session<'_> {
                 let detail = findings.error.as_ref().map(|error| error.message.clone());
                 self.ledger.end(index, StepEnd { outcome, ms, tries: 1, detail });
                 let text = in_words(&findings);
-                self.ledger.verified(Verification {
-                    handoff_id: handoff.id,
-                    task_id,
-                    status: findings.error.is_none().then_some(findings.status),
-                    findings: findings.findings,
-                    error: findings.error,
-                });
+                self.ledger.verified(
+                    number,
+                    Verification {
+                        handoff_id: handoff.id,
+                        task_id,
+                        status: findings.error.is_none().then_some(findings.status),
+                        findings: findings.findings,
+                        error: findings.error,
+                    },
+                );
                 Observed { text, failed: outcome == StepOutcome::Failed }
             }
             Err(error) => {
@@ -51,13 +54,16 @@ impl Session<'_> {
                 self.ledger.end(index, failed(ms, 1, why.clone()));
                 if error != analysts::Error::Disabled {
                     let failure = Failure::new(subjects::ErrorCode::ToolFailed, why.clone());
-                    self.ledger.verified(Verification {
-                        handoff_id: handoff.id,
-                        task_id,
-                        status: None,
-                        findings: Vec::new(),
-                        error: Some(failure),
-                    });
+                    self.ledger.verified(
+                        number,
+                        Verification {
+                            handoff_id: handoff.id,
+                            task_id,
+                            status: None,
+                            findings: Vec::new(),
+                            error: Some(failure),
+                        },
+                    );
                 }
                 // Not a mistake of the model's: it should tell the reader, not try again.
                 Observed { text: format!("Not verified: {why}. Say so in the answer."), failed: false }

@@ -44,6 +44,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench, Error> {
+    choose_tls();
     let breaker = |needed| Breaker::new(needed, around.closed_gates.clone(), Arc::clone(around.health));
     let tools = Tools::new(
         config.gateway.as_ref().map(client).transpose()?,
@@ -84,6 +85,12 @@ pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench,
             think_timeout: config.agent.think_timeout,
         },
     })
+}
+
+/// HTTP clients want to know whose cryptography to use, also when nothing is encrypted.
+fn choose_tls() {
+    // An error says that someone has chosen already, which is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {

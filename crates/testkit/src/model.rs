@@ -255,7 +255,12 @@ fn events(mut begin: Vec<String>, rest: Vec<String>, end: End) -> Response<Body>
     let body = match end {
         End::Clean => Body::from_stream(events),
         End::Cut => {
-            Body::from_stream(events.chain(stream::iter([Err(std::io::Error::other("cut, as scripted"))])))
+            // What was said is on its way before the connection breaks; the server would drop it with the connection.
+            let cut = stream::once(async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err(std::io::Error::other("cut, as scripted"))
+            });
+            Body::from_stream(events.chain(cut))
         }
         End::Never => Body::from_stream(events.chain(stream::pending())),
     };

@@ -1,7 +1,7 @@
 use subjects::{Chat, ChatRole, Message};
 
 use crate::{
-    agent::{Broken, Outcome, session::Session, think::Manner, thoughts::ASSESS},
+    agent::{Broken, Outcome, ledger::Lane, session::Session, think::Manner, thoughts::ASSESS},
     context::request_messages,
     inference::Hint,
 };
@@ -25,7 +25,8 @@ impl Session<'_> {
         // The last of it: an assessment of the whole conversation is not worth its price.
         const MOST_MESSAGES: usize = 6;
         let recent = messages[messages.len().saturating_sub(MOST_MESSAGES)..].to_vec();
-        let manner = Manner { hint: Hint::Fast, within: self.bench.settings.think_timeout };
+        let manner =
+            Manner { hint: Hint::Fast, within: self.bench.settings.think_timeout, lane: Lane::ASIDE };
         if let Ok(assessment) = self.think(recent, ASSESS, manner).await {
             self.ledger.assessed(assessment);
         }

@@ -7,6 +7,7 @@ use crate::{
     agent::{
         Broken, Outcome,
         coordinator::RoundRobin,
+        ledger::Lane,
         session::{Session, task_id_in},
         think::Manner,
         thoughts::{DraftPlan, DraftStep, PLAN},
@@ -36,7 +37,8 @@ pub(in crate::agent) async fn from_messages(
     session: &Session<'_>,
     messages: Vec<Message>,
 ) -> Result<Outcome, Broken> {
-    let manner = Manner { hint: Hint::Strong, within: session.bench.settings.think_timeout };
+    let manner =
+        Manner { hint: Hint::Strong, within: session.bench.settings.think_timeout, lane: Lane::MAIN };
     let planning = session.think::<DraftPlan>(messages.clone(), PLAN, manner);
     let (draft, ()) = tokio::join!(planning, session.assess(&messages));
     let draft = draft?;

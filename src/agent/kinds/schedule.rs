@@ -4,6 +4,7 @@ use subjects::{FinishReason, Message, Schedule};
 use crate::{
     agent::{
         Broken, Outcome,
+        ledger::Lane,
         session::{Session, task_id_in},
         think::Manner,
         thoughts::{INTERPRET, ScheduledTask},
@@ -33,7 +34,7 @@ async fn from_messages(
     schedule: &Schedule,
     messages: Vec<Message>,
 ) -> Result<Outcome, Broken> {
-    let manner = Manner { hint: Hint::Usual, within: session.bench.settings.think_timeout };
+    let manner = Manner { hint: Hint::Usual, within: session.bench.settings.think_timeout, lane: Lane::MAIN };
     let task: ScheduledTask = session.think(messages, INTERPRET, manner).await?;
     let said = |text: String| Ok(Outcome::completed(text, FinishReason::Stop));
     if !session.catalogue.has(CREATE) {

@@ -5,6 +5,7 @@ use subjects::{Finding, FindingsStatus, Message, Stop, Verdict, Verify};
 use crate::{
     agent::{
         Broken, Outcome, Said,
+        ledger::Lane,
         outcome::Judged,
         session::Session,
         think::Manner,
@@ -30,16 +31,12 @@ struct Exhibit {
 
 /// One task, judged criterion by criterion. Nothing else is touched: every call names this task and no other.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -> Result<Outcome, Broken> {
-    let session = &*session;
     if session.handoff.scope.task_id.as_ref().is_some_and(|task| *task != verify.task_id) {
         return Err(Broken::Senseless("scope.task_id and payload.task_id name different tasks".to_owned()));
     }
-    let of_task = session.layers.task.as_ref().map(|task| task.acceptance_criteria.as_slice());
-    let criteria: &[String] = if verify.acceptance_criteria.is_empty() {
-        of_task.unwrap_or_default()
-    } else {
-        &verify.acceptance_criteria
-    };
+    let of_task = session.layers.task.as_ref().map(|task| task.acceptance_criteria.clone());
+    let given = Some(verify.acceptance_criteria.clone()).filter(|criteria| !criteria.is_empty());
+    let criteria = given.or(of_task).unwrap_or_default();
     if criteria.is_empty() {
         let action =
             "Give the task acceptance criteria, then ask for verification again: there was nothing to judge.";
@@ -47,8 +44,12 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -
     }
     let exhibits = exhibits(session, verify).await?;
     let material = material(verify, &exhibits);
-    let judging: Vec<_> =
-        criteria.iter().map(|criterion| judge(session, &material, criterion).boxed()).collect();
+    let shared = &*session;
+    let judging: Vec<_> = criteria
+        .iter()
+        .enumerate()
+        .map(|(number, criterion)| judge(shared, &material, number, criterion).boxed())
+        .collect();
     let judgements: Vec<_> = stream::iter(judging).buffered(AT_ONCE).collect().await;
     let (mut findings, mut actions) = (Vec::new(), Vec::new());
     for (criterion, judgement) in criteria.iter().zip(judgements) {
@@ -64,6 +65,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -
             location: judgement.location,
         });
     }
+    session.lane = Lane::LAST;
     if let Some(note) = record(session, verify, &findings).await? {
         actions.push(note);
     }
@@ -134,8 +136,17 @@ fn material(verify: &Verify, exhibits: &[Exhibit]) -> String {
     defused(&out).into_owned()
 }
 
-async fn judge(session: &Session<'_>, material: &str, criterion: &str) -> Result<Judgement, Broken> {
-    let manner = Manner { hint: Hint::Strong, within: session.bench.settings.think_timeout };
+async fn judge(
+    session: &Session<'_>,
+    material: &str,
+    number: usize,
+    criterion: &str,
+) -> Result<Judgement, Broken> {
+    let manner = Manner {
+        hint: Hint::Strong,
+        within: session.bench.settings.think_timeout,
+        lane: Lane::among_many(number),
+    };
     let question = format!("{JUDGE}\n\nCriterion: {}", defused(criterion));
     session.think(vec![Message::user(material)], &question, manner).await
 }

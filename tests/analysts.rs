@@ -1,0 +1,147 @@
+//! PM → PA → PM: two processes, one NATS, and findings that flow back into the answer.
+
+use std::{fs, time::Duration};
+
+use serde_json::json;
+use subjects::{Act, Completion, FindingsStatus, Kind, Status, StepOutcome, Verdict, streams};
+use testkit::{
+    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, eventually,
+    typical,
+};
+
+fn store() -> Vec<Tool> {
+    let any = json!({ "type": "object" });
+    vec![
+        Tool::new("db.task.get", "Reads a task.", any.clone(), |arguments| {
+            let criteria = ["It was published"];
+            Answer::structured(
+                json!({ "id": arguments["task_id"], "name": "x", "acceptance_criteria": criteria }),
+            )
+        }),
+        Tool::new("db.finding.create", "Records a finding.", any, |_| Answer::text("recorded")),
+    ]
+}
+
+/// A manager that has a task verified, then says what it was told.
+async fn asking_for_verification() -> Model {
+    let wanted = json!({ "task_id": "deploy-docs-2" });
+    let turns =
+        [Script::call("request_verification", &wanted), Script::say("Verified: it was published in 212 s.")];
+    Model::start_thinking(turns, |asked: &Asked| Script::Say(typical(asked.form().unwrap()).to_string()))
+        .await
+}
+
+async fn ask(orchestrator: &Orchestrator) -> Completion {
+    let id = orchestrator.publish(&chat("Is deploy-docs-2 done?")).await;
+    match orchestrator.answered(Kind::Chat, id).await {
+        subjects::Answer::Completion(completion) => completion,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn told(model: &Model) -> String {
+    let last = model.turns().pop().unwrap();
+    last.messages().last().unwrap()["content"].as_str().unwrap().to_owned()
+}
+
+fn enabled(worker: WorkerBuilder) -> WorkerBuilder {
+    worker.set("analysts.enabled", "true")
+}
+
+/// W6: the findings reach the manager's model and the manager's answer.
+#[tokio::test]
+async fn findings_flow_back_into_the_answer() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = asking_for_verification().await;
+    let _manager = enabled(Worker::manager(&nats)).asking(&model).calling(&gateway).start().await;
+    let analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = ask(&orchestrator).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
+    assert_eq!(verification.status, Some(FindingsStatus::Pass), "{verification:?}");
+    assert_eq!(verification.findings[0].verdict, Verdict::Met);
+    assert_eq!(verification.handoff_id, answer.handoff_id.verification(0));
+    let step = answer.trace.steps.iter().find(|step| step.act == Act::Analyst).unwrap();
+    assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Ok, "deploy-docs-2"));
+    let told = told(&model);
+    assert!(told.contains("\"status\":\"pass\"") && told.contains("published in 212 s"), "{told}");
+    // The analyst's own answer is stored like any other, and its findings were recorded.
+    let own = orchestrator.answer(Kind::Verify, verification.handoff_id).await;
+    assert!(matches!(own, Some(subjects::Answer::Findings(_))));
+    assert!(gateway.calls().iter().any(|call| call.name == "db.finding.create"));
+    assert!(analyst.log().contains("Ready."));
+    assert_eq!(orchestrator.queued().await, 0);
+}
+
+/// P18: switched off, nothing is handed off, and the model is told so that it can say so.
+#[tokio::test]
+async fn with_analysts_switched_off_it_says_so() {
+    let nats = Nats::start();
+    let model = asking_for_verification().await;
+    let _manager = Worker::manager(&nats).asking(&model).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = ask(&orchestrator).await;
+    assert!(answer.verifications.is_empty());
+    let step = answer.trace.steps.iter().find(|step| step.act == Act::Analyst).unwrap();
+    assert_eq!(step.outcome, StepOutcome::Failed);
+    assert!(step.detail.as_ref().unwrap().contains("switched off"), "{step:?}");
+    assert!(
+        told(&model).contains("Not verified: verification by analysts is switched off"),
+        "{}",
+        told(&model)
+    );
+    assert_eq!(orchestrator.queued().await, 0, "nothing was handed off");
+
+    // The offline model says what it was told.
+    let nats = Nats::start();
+    let _manager = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("verify deploy-docs-2")).await;
+    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    assert!(answer.message.unwrap().content.contains("switched off"));
+}
+
+/// A manager signs what it hands off; an analyst that wants signatures takes it from that key and for that subject.
+#[tokio::test]
+async fn a_verification_is_signed() {
+    let nats = Nats::start();
+    let folder = tempfile::tempdir().unwrap();
+    let key = nkeys::KeyPair::new_user();
+    let seed = folder.path().join("seed");
+    fs::write(&seed, key.seed().unwrap()).unwrap();
+    let trusted = format!("[{{key=\"{}\", subjects=[\"pa.verify\"]}}]", key.public_key());
+    let model = asking_for_verification().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let signing = |worker: WorkerBuilder| worker.set("security.signing_key_file", seed.display().to_string());
+    let _manager = signing(enabled(Worker::manager(&nats))).asking(&model).start().await;
+    let _analyst =
+        Worker::analyst(&nats).set("security.trusted_producers", &trusted).asking(&model).start().await;
+    let answer = ask(&orchestrator).await;
+    // The analyst has no criteria to judge by, but it took the handoff: an unsigned one would have no answer.
+    assert_eq!(answer.verifications[0].status, Some(FindingsStatus::NeedsClarification), "{answer:?}");
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
+}
+
+/// P18: no more analysts at once than allowed, over all that an instance does; and patience has an end.
+#[tokio::test]
+async fn analysts_are_limited_in_number_and_time() {
+    let nats = Nats::start();
+    let model = asking_for_verification().await;
+    let settings =
+        enabled(Worker::manager(&nats)).set("analysts.max_concurrent", "1").set("analysts.timeout", "3s");
+    let _manager = settings.asking(&model).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    // Nobody there to verify: two handoffs want to, one of them waits for the other.
+    let ids = [orchestrator.publish(&chat("first")).await, orchestrator.publish(&chat("second")).await];
+    eventually("both to have asked", async || (model.turns().len() == 2).then_some(())).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(orchestrator.queued().await, 2 + 1, "two chats in work and one verification");
+    for id in ids {
+        let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else {
+            panic!()
+        };
+        assert!(answer.verifications[0].error.as_ref().unwrap().message.contains("within 3s"), "{answer:?}");
+    }
+}

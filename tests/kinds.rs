@@ -1,0 +1,326 @@
+//! What comes of each kind of handoff.
+
+use serde_json::{Value, json};
+use subjects::{
+    Act, Completion, Continue, ErrorCode, Evidence, Findings, FindingsStatus, Handoff, HandoffId, Plan,
+    PlannedState, Status, Stop, TaskChangeKind, Verdict, Verify, Work,
+};
+use testkit::{
+    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually, handoff,
+    schedule, typical, verify,
+};
+
+fn any() -> Value {
+    json!({ "type": "object" })
+}
+
+/// A store of tasks, as far as a worker sees one.
+fn store() -> Vec<Tool> {
+    let create = json!({ "type": "object", "properties": {
+        "name": {}, "description": {}, "acceptance_criteria": {}, "order": {}, "depends_on": {}, "project_id": {},
+    }});
+    vec![
+        Tool::new("db.task.create", "Creates a task.", create, |arguments| {
+            let name = arguments["name"].as_str().unwrap();
+            match name {
+                "unwanted" => Answer::error("that name is taken"),
+                _ => Answer::structured(json!({ "task_id": format!("id-of-{name}") })),
+            }
+        }),
+        Tool::new("db.task.get", "Reads a task.", any(), |arguments| {
+            let id = &arguments["task_id"];
+            Answer::structured(
+                json!({ "id": id, "name": "deploy-docs-2", "acceptance_criteria": ["it was published"] }),
+            )
+        }),
+        Tool::new("workflow.start", "Starts the workflow of a task.", any(), |_| Answer::text("started")),
+        Tool::new("artifact.list", "Lists artifacts of a task.", any(), |_| {
+            Answer::structured(json!({ "artifacts": [{ "artifact_id": "a-1", "path": "logs/deploy.txt" }] }))
+        }),
+        Tool::new("artifact.get", "Reads an artifact.", any(), |_| Answer::text("published in 212 s")),
+        Tool::new("db.finding.create", "Records a finding.", any(), |_| Answer::text("recorded")),
+    ]
+}
+
+async fn completion(orchestrator: &Orchestrator, question: &Handoff) -> Completion {
+    let id = orchestrator.publish(question).await;
+    match orchestrator.answered(question.kind(), id).await {
+        subjects::Answer::Completion(completion) => completion,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn findings(orchestrator: &Orchestrator, question: &Handoff) -> Findings {
+    let id = orchestrator.publish(question).await;
+    match orchestrator.answered(question.kind(), id).await {
+        subjects::Answer::Findings(findings) => findings,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plan(goal: &str) -> Handoff {
+    let criteria = vec!["The site shows the pages".to_owned()];
+    let mut handoff = handoff(Work::Plan(Plan {
+        goal: goal.to_owned(),
+        acceptance_criteria: criteria,
+        constraints: vec!["No new server".to_owned()],
+    }));
+    handoff.scope.project_id = Some("p-1".parse().unwrap());
+    handoff
+}
+
+/// G4, G10: a plan becomes tasks, in order, with names, criteria and dependencies; the trace says who did what.
+#[tokio::test]
+async fn a_plan_becomes_tasks() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start([Script::say("unused")]).await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = completion(&orchestrator, &plan("Publish the documentation")).await;
+    assert_eq!((answer.status, answer.trace.stop), (Status::Completed, Stop::GoalMet), "{answer:?}");
+    let created: Vec<_> = gateway.calls().into_iter().filter(|call| call.name == "db.task.create").collect();
+    let names: Vec<_> = created.iter().map(|call| call.arguments["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["build-docs", "publish-docs"]);
+    assert_eq!(created[0].arguments["acceptance_criteria"], json!(["The build passes"]));
+    assert_eq!(created[1].arguments["depends_on"], json!(["id-of-build-docs"]));
+    assert_eq!((&created[0].arguments["order"], &created[1].arguments["order"]), (&json!(1), &json!(2)));
+    assert_eq!(created[0].arguments["project_id"], "p-1");
+    let tasks: Vec<_> = answer.tasks.iter().map(|task| (task.task_id.to_string(), task.change)).collect();
+    let made = TaskChangeKind::Created;
+    assert_eq!(tasks, [("id-of-build-docs".to_owned(), made), ("id-of-publish-docs".to_owned(), made)]);
+    let planned: Vec<_> =
+        answer.trace.plan.iter().map(|step| (step.name.as_str(), step.worker, step.state)).collect();
+    assert_eq!(planned, [("build-docs", 0, PlannedState::Done), ("publish-docs", 1, PlannedState::Done)]);
+    assert!(answer.trace.input.is_some());
+    let asked = model.asked();
+    let planning = asked.iter().find(|asked| asked.form() == Some("plan")).unwrap();
+    let goal = planning.messages()[1]["content"].as_str().unwrap();
+    assert!(
+        goal.contains("Publish the documentation")
+            && goal.contains("The site shows the pages")
+            && goal.contains("No new server"),
+        "{goal}"
+    );
+}
+
+#[tokio::test]
+async fn a_plan_that_fails_halfway_says_how_far_it_came() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+        let mut thought = typical(asked.form().unwrap());
+        if asked.form() == Some("plan") {
+            thought["steps"][1]["name"] = json!("unwanted");
+            let mut third = thought["steps"][0].clone();
+            third["name"] = json!("announce");
+            thought["steps"].as_array_mut().unwrap().push(third);
+        }
+        Script::Say(thought.to_string())
+    })
+    .await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = completion(&orchestrator, &plan("Publish the documentation")).await;
+    assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::ToolFailed), "{answer:?}");
+    assert!(answer.error.as_ref().unwrap().message.contains("that name is taken"));
+    let states: Vec<_> = answer.trace.plan.iter().map(|step| step.state).collect();
+    assert_eq!(states, [PlannedState::Done, PlannedState::Failed, PlannedState::NotStarted]);
+    assert_eq!(answer.tasks.len(), 1, "what was created is told");
+}
+
+/// A typed answer of the wrong form is sent back once, with what is wrong; the second time it ends the work.
+#[tokio::test]
+async fn a_typed_answer_is_repaired_once() {
+    let nats = Nats::start();
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let asks_again = |asked: &Asked| asked.messages().len() > 3;
+    let model = Model::start_thinking([Script::say("unused")], move |asked: &Asked| match asked.form() {
+        Some("plan") if !asks_again(asked) => Script::say("Here is your plan: build, then publish."),
+        Some(form) => Script::Say(typical(form).to_string()),
+        None => unreachable!(),
+    })
+    .await;
+    let manager = Worker::manager(&nats).asking(&model).start().await;
+    let answer = completion(&orchestrator, &plan("Publish")).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    let thinks: Vec<_> = answer.trace.steps.iter().filter(|step| step.act == Act::Think).collect();
+    assert_eq!(thinks.len(), 3, "the assessment, the plan, the plan again");
+    assert!(
+        thinks
+            .iter()
+            .any(|it| it.detail.as_ref().is_some_and(|it| it.contains("asked again: there is no JSON"))),
+        "{thinks:?}"
+    );
+    assert_eq!(answer.usage.prompt_tokens, 300, "each is paid for and counted");
+    assert!(answer.message.unwrap().content.contains("no tool for that is offered here"));
+    drop(manager);
+
+    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| match asked.form() {
+        Some("plan") => Script::say(r#"{"summary": "s", "steps": [], "question": null}"#),
+        Some(form) => Script::Say(typical(form).to_string()),
+        None => unreachable!(),
+    })
+    .await;
+    let _manager = Worker::manager(&nats).asking(&model).start().await;
+    let answer = completion(&orchestrator, &plan("Publish")).await;
+    let error = answer.error.unwrap();
+    assert_eq!((error.code, answer.trace.stop), (ErrorCode::InferenceFailed, Stop::InferenceFailure));
+    assert!(error.message.contains("at least one step"), "{}", error.message);
+}
+
+/// W7: a schedule that fired becomes a task, and its workflow is started where that can be done.
+#[tokio::test]
+async fn a_schedule_becomes_a_task_whose_workflow_starts() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start([Script::say("unused")]).await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = completion(&orchestrator, &schedule("Every Monday: check the links.")).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    let calls: Vec<_> = gateway.calls().into_iter().map(|call| (call.name, call.arguments)).collect();
+    assert_eq!(calls[0].1["name"], "check-links");
+    assert_eq!(
+        (calls[1].0.as_str(), &calls[1].1["task_id"]),
+        ("workflow.start", &json!("id-of-check-links"))
+    );
+    assert!(answer.message.unwrap().content.contains("its workflow started"));
+    assert!(model.asked()[0].messages()[1]["content"].as_str().unwrap().contains("check the links"));
+}
+
+/// A question is an outcome of its own, and the answer to it goes on from the transcript.
+#[tokio::test]
+async fn a_clarified_handoff_goes_on_where_it_stopped() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start([
+        Script::call("db__task__get", &json!({ "task_id": "t-7" })),
+        Script::call("ask_user", &json!({ "question": "Which site is meant?" })),
+        Script::say("Deployed to staging."),
+    ])
+    .await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let first = completion(&orchestrator, &chat("Deploy the site of task t-7")).await;
+    assert_eq!(
+        (first.status, first.trace.stop),
+        (Status::NeedsClarification, Stop::NeedsClarification),
+        "{first:?}"
+    );
+    assert_eq!(first.message.as_ref().unwrap().content, "Which site is meant?");
+    assert_eq!(first.error, None);
+    let go_on =
+        |continues: HandoffId| handoff(Work::Continue(Continue { continues, input: "staging".to_owned() }));
+    let second = completion(&orchestrator, &go_on(first.handoff_id)).await;
+    assert_eq!(
+        (second.status, second.message.unwrap().content.as_str()),
+        (Status::Completed, "Deployed to staging.")
+    );
+    let asked = model.turns().pop().unwrap();
+    let roles: Vec<&str> = asked.messages().iter().filter_map(|it| it["role"].as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "user"], "the whole of it");
+    assert_eq!(asked.messages()[5]["content"], "staging");
+}
+
+#[tokio::test]
+async fn a_plan_can_be_clarified_too() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+        let mut thought = typical(asked.form().unwrap());
+        let is_clear = asked.messages().iter().any(|message| message["content"] == "the public one");
+        if asked.form() == Some("plan") && !is_clear {
+            thought["question"] = json!("The public or the internal site?");
+        }
+        Script::Say(thought.to_string())
+    })
+    .await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let first = completion(&orchestrator, &plan("Publish the documentation")).await;
+    assert_eq!(first.status, Status::NeedsClarification, "{first:?}");
+    assert!(
+        gateway.calls().iter().all(|call| call.name != "db.task.create"),
+        "nothing is done before it is clear"
+    );
+    let input = "the public one".to_owned();
+    let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input }));
+    let second = completion(&orchestrator, &second).await;
+    assert_eq!((second.status, second.tasks.len()), (Status::Completed, 2), "{second:?}");
+}
+
+/// An analyst reads task and artifacts, judges each criterion with evidence, records it, and touches no other task.
+#[tokio::test]
+async fn an_analyst_judges_each_criterion() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+        let mut thought = typical("judgement");
+        let question = asked.messages().last().unwrap()["content"].as_str().unwrap();
+        if question.contains("within a minute") {
+            thought["verdict"] = json!("not_met");
+            thought["severity"] = json!("major");
+            thought["recommended_action"] = json!("Split the build.");
+        }
+        Script::Say(thought.to_string())
+    })
+    .await;
+    let _analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut question = verify("deploy-docs-2");
+    if let Work::Verify(Verify { acceptance_criteria, evidence, .. }) = &mut question.work {
+        *acceptance_criteria =
+            vec!["It was published".to_owned(), "It took place within a minute".to_owned()];
+        evidence.push(Evidence { label: "note".to_owned(), content: "212 s".to_owned() });
+    }
+    let found = findings(&orchestrator, &question).await;
+    assert_eq!((found.status, found.error.as_ref()), (FindingsStatus::Fail, None), "{found:?}");
+    let verdicts: Vec<_> = found.findings.iter().map(|it| (it.criterion.as_str(), it.verdict)).collect();
+    assert_eq!(
+        verdicts,
+        [("It was published", Verdict::Met), ("It took place within a minute", Verdict::NotMet)]
+    );
+    assert!(found.findings.iter().all(|finding| finding.evidence.is_some() && finding.location.is_some()));
+    assert_eq!(found.recommended_actions, ["Split the build."]);
+    let calls = gateway.calls();
+    let recorded: Vec<_> = calls.iter().filter(|call| call.name == "db.finding.create").collect();
+    assert_eq!(recorded.len(), 2);
+    assert!(calls.iter().all(|call| call.arguments["task_id"] == "deploy-docs-2"), "{calls:?}");
+    let material = model.asked()[0].messages()[1]["content"].as_str().unwrap().to_owned();
+    assert!(material.contains("published in 212 s") && material.contains("[note]"), "{material}");
+
+    // A handoff that names two tasks is not guessed at.
+    let mut confused = verify("deploy-docs-2");
+    confused.scope.task_id = Some("another".parse().unwrap());
+    let found = findings(&orchestrator, &confused).await;
+    assert_eq!(found.error.map(|error| error.code), Some(ErrorCode::InvalidHandoff));
+    assert_eq!(found.status, FindingsStatus::NeedsClarification);
+}
+
+/// The zero-configuration demo: the offline model drives real tools, for every kind.
+#[tokio::test]
+async fn the_offline_model_drives_real_tools() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let _manager = Worker::manager(&nats).calling(&gateway).start().await;
+    let _analyst = Worker::analyst(&nats).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let answer = completion(&orchestrator, &chat("Create a task: write the release notes")).await;
+    assert_eq!(answer.tasks[0].task_id.to_string(), "id-of-write-the-release-notes", "{answer:?}");
+    let asking = completion(&orchestrator, &chat("create a task")).await;
+    assert_eq!(asking.status, Status::NeedsClarification, "{asking:?}");
+    let answer = completion(&orchestrator, &plan("Build the pages, then publish them")).await;
+    assert_eq!(answer.tasks.len(), 2, "{answer:?}");
+    let answer = completion(&orchestrator, &schedule("Check the links.")).await;
+    assert_eq!(answer.tasks.len(), 1, "{answer:?}");
+    let mut question = verify("deploy-docs-2");
+    if let Work::Verify(Verify { acceptance_criteria, .. }) = &mut question.work {
+        *acceptance_criteria = vec!["it was published".to_owned(), "nobody noticed".to_owned()];
+    }
+    let found = findings(&orchestrator, &question).await;
+    let verdicts: Vec<_> = found.findings.iter().map(|finding| finding.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Met, Verdict::Unclear], "{found:?}");
+    assert_eq!(found.status, FindingsStatus::NeedsClarification);
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+}
