@@ -128,7 +128,8 @@ async fn a_verification_is_signed() {
 #[tokio::test]
 async fn analysts_are_limited_in_number_and_time() {
     let nats = Nats::start();
-    let model = asking_for_verification().await;
+    let wanted = || Script::call("request_verification", &json!({ "task_id": "deploy-docs-2" }));
+    let model = Model::start([wanted(), wanted(), Script::say("Not verified.")]).await;
     let settings =
         enabled(Worker::manager(&nats)).set("analysts.max_concurrent", "1").set("analysts.timeout", "3s");
     let _manager = settings.asking(&model).start().await;
