@@ -8,9 +8,10 @@ mod worker {
     pub(crate) mod footprint;
     pub(crate) mod report;
     pub(crate) mod throughput;
+    pub(crate) mod turns;
 }
 
-use worker::{footprint, report::Report, throughput};
+use worker::{footprint, report::Report, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
@@ -28,6 +29,12 @@ async fn main() -> std::process::ExitCode {
     }
     if wanted("memory") {
         footprint::memory_in_flight(&mut report).await;
+    }
+    if wanted("compose") {
+        turns::compose(&mut report);
+    }
+    if wanted("turns") {
+        turns::measure(&mut report).await;
     }
     report.finish()
 }

@@ -10,7 +10,7 @@ mod routes; // which models may answer, in which order
 mod service; // routes, tries, back-off
 
 pub(crate) use breaker::{Breaker, Gate};
-pub(crate) use endpoint::{Endpoint, Models};
+pub(crate) use endpoint::{Endpoint, Models, body_of};
 pub(crate) use offline::Offline;
 pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
 pub(crate) use routes::{Backend, Route, Routes};

@@ -14,6 +14,8 @@ mod handoff; // the life of one handoff, from delivery to settlement
 mod inference; // who answers
 pub mod instructions; // the role's bundle
 mod intake; // pull, hold, settle
+#[doc(hidden)]
+pub mod measure; // for the benchmarks
 mod presence; // who is here
 mod recording; // effects written down, and given back
 mod reply; // the one answer, committed

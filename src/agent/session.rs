@@ -21,6 +21,8 @@ use crate::{
     tools::{CallError, Catalogue, Offer, Permitted, Returned},
 };
 
+/// A question that takes longer than this is told of.
+const WORTH_TELLING: Duration = Duration::from_millis(20);
 const MOST_ASIDE_TOKENS: u32 = 2_048;
 
 /// A typed question.
@@ -98,11 +100,17 @@ impl<'a> Session<'a> {
             hint: Hint::Usual,
         };
         let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
-        self.live.tell(Progress::Thinking, None);
         let deltas = self.live.turn(turn);
         let note =
             (left_out > 0).then(|| format!("{left_out} earlier messages were left out for want of room"));
-        self.put(index, &request, &deltas, note).await
+        let mut asked = std::pin::pin!(self.put(index, &request, &deltas, note));
+        tokio::select! {
+            biased;
+            reply = &mut asked => return reply,
+            // Cancel-safe: sleeping only. What is over at once need not be told of.
+            () = tokio::time::sleep(WORTH_TELLING) => self.live.tell(Progress::Thinking, None),
+        }
+        asked.await
     }
 
     /// A typed question, with no tools and nobody reading along.

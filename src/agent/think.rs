@@ -1,6 +1,9 @@
 //! O1: intelligence on demand. One typed question with a context of its own; nothing of it stays behind.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
@@ -17,6 +20,9 @@ use crate::inference::{AnswerShape, Finish, Hint};
 /// A form that an answer can have.
 pub(crate) trait Thought: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
+
+    /// Where the schema is kept once it is made: making it costs more than using it.
+    fn kept() -> &'static OnceLock<Arc<Value>>;
 
     /// What the types alone do not say.
     fn check(&self) -> Result<(), String> {
@@ -41,7 +47,10 @@ impl Session<'_> {
         manner: Manner,
     ) -> Result<T, Broken> {
         messages.push(Message::user(question));
-        let shape = AnswerShape { name: T::NAME, schema: Arc::new(schema::<T>()) };
+        let shape = AnswerShape {
+            name: T::NAME,
+            schema: Arc::clone(T::kept().get_or_init(|| Arc::new(schema::<T>()))),
+        };
         let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;
         let why = match read::<T>(&first.content) {

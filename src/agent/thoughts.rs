@@ -1,5 +1,8 @@
+use std::sync::{Arc, OnceLock};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use subjects::{Assessment, Severity, Verdict};
 
 use super::think::Thought;
@@ -9,6 +12,11 @@ const MOST_STEPS: usize = 40;
 
 impl Thought for Assessment {
     const NAME: &'static str = "assessment";
+
+    fn kept() -> &'static OnceLock<Arc<Value>> {
+        static KEPT: OnceLock<Arc<Value>> = OnceLock::new();
+        &KEPT
+    }
 }
 
 /// O2, O3.
@@ -42,6 +50,11 @@ pub(crate) struct DraftStep {
 
 impl Thought for DraftPlan {
     const NAME: &'static str = "plan";
+
+    fn kept() -> &'static OnceLock<Arc<Value>> {
+        static KEPT: OnceLock<Arc<Value>> = OnceLock::new();
+        &KEPT
+    }
 
     fn check(&self) -> Result<(), String> {
         if self.question.as_ref().is_some_and(|question| !question.trim().is_empty()) {
@@ -86,6 +99,11 @@ pub(crate) struct ScheduledTask {
 impl Thought for ScheduledTask {
     const NAME: &'static str = "scheduled_task";
 
+    fn kept() -> &'static OnceLock<Arc<Value>> {
+        static KEPT: OnceLock<Arc<Value>> = OnceLock::new();
+        &KEPT
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.name.trim().is_empty() { Err("the task has no name".to_owned()) } else { Ok(()) }
     }
@@ -109,6 +127,11 @@ pub(crate) struct Judgement {
 
 impl Thought for Judgement {
     const NAME: &'static str = "judgement";
+
+    fn kept() -> &'static OnceLock<Arc<Value>> {
+        static KEPT: OnceLock<Arc<Value>> = OnceLock::new();
+        &KEPT
+    }
 
     fn check(&self) -> Result<(), String> {
         let has_evidence = self.evidence.as_ref().is_some_and(|evidence| !evidence.trim().is_empty());

@@ -129,7 +129,7 @@ impl Endpoint {
     /// One try. What was told to `listener` before a fault is void.
     pub(super) async fn ask(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
         let silence = self.silence;
-        let body = body(request, self.models.for_hint(request.hint));
+        let body = body_of(request, self.models.for_hint(request.hint));
         let chat = self.client.chat();
         let asked = timeout(silence, chat.create_stream_byot(body));
         let mut stream: StreamResponse<Value> = match asked.await {
@@ -194,7 +194,8 @@ impl Transport {
     }
 }
 
-fn body(request: &Request<'_>, model: &str) -> Value {
+/// What goes over the wire.
+pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": request.system.text() })];
     messages.extend(request.messages.iter().map(message));
     let mut body = json!({

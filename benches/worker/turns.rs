@@ -1,0 +1,183 @@
+//! What the worker itself costs a turn: everything but the model's and the tools' time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::Response,
+    routing::post,
+};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use subjects::{Delta, Pattern, Work};
+use testkit::{Nats, Orchestrator, Worker, chat, typical};
+use tokio::net::TcpListener;
+
+use super::report::{Goal, Report};
+
+const IN_FLIGHT: usize = 64;
+const TURNS: usize = 3_000;
+const THINKING: Duration = Duration::from_millis(150);
+
+/// Composes a context of 200 messages and 64 KiB, from the handoff to the body of the request.
+pub(crate) fn compose(report: &mut Report) {
+    const ROUNDS: usize = 2_000;
+    println!("composing a context of 200 messages, 64 KiB");
+    let mut compose = cynode_pma::measure::composing(200, 64 * 1_024);
+    let mut samples: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let started = Instant::now();
+            std::hint::black_box(compose());
+            started.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    samples.sort_by(f64::total_cmp);
+    report.add("compose 200 messages, 64 KiB, p50", "us", vec![samples[ROUNDS / 2]], None);
+    report.add("compose 200 messages, 64 KiB, p99", "us", vec![samples[ROUNDS * 99 / 100]], None);
+}
+
+/// When a turn reached the model, when its first word left, when its last one did.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    arrived: Instant,
+    first: Instant,
+    last: Instant,
+}
+
+type Book = Arc<Mutex<HashMap<String, Answered>>>;
+
+/// Turns in flight against a model of a known speed; what is left of the time is ours, NATS included.
+pub(crate) async fn measure(report: &mut Report) {
+    println!("turns: {TURNS} with {IN_FLIGHT} in flight, a model of {THINKING:?}");
+    let book = Book::default();
+    let address = serve(Arc::clone(&book)).await;
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats)
+        .set("inference.base_url", format!("http://{address}/v1"))
+        .set("inference.model", "bench")
+        .set("worker.concurrency.chat", IN_FLIGHT.to_string())
+        .start()
+        .await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let deltas = tokio::task::JoinSet::from_iter([first_deltas(orchestrator.clone())]);
+    let ours = (0..TURNS).map(|number| turn(&orchestrator, &book, number));
+    let mut ours: Vec<f64> = stream::iter(ours).buffer_unordered(IN_FLIGHT).collect().await;
+    // The first ones pay for connections that the others use.
+    ours.drain(..IN_FLIGHT);
+    let mut forwarded = deltas.join_all().await.pop().unwrap_or_default();
+    let answered = book.lock().unwrap();
+    let mut forwarded: Vec<f64> = forwarded
+        .drain(..)
+        .filter_map(|(text, heard)| {
+            Some(heard.duration_since(answered.get(&text)?.first).as_secs_f64() * 1e3)
+        })
+        .skip(IN_FLIGHT)
+        .collect();
+    ours.sort_by(f64::total_cmp);
+    forwarded.sort_by(f64::total_cmp);
+    let at = |sorted: &[f64], share: usize| vec![sorted[sorted.len() * share / 100]];
+    report.add("turn overhead, p50", "ms", at(&ours, 50), Some(Goal::AtMost(2.0)));
+    report.add("turn overhead, p99", "ms", at(&ours, 99), Some(Goal::AtMost(10.0)));
+    report.add("first delta forwarded, p50", "ms", at(&forwarded, 50), Some(Goal::AtMost(1.0)));
+    report.add("first delta forwarded, p99", "ms", at(&forwarded, 99), None);
+}
+
+/// One handoff; the time from its publication to its answer, less the model's.
+async fn turn(orchestrator: &Orchestrator, book: &Book, number: usize) -> f64 {
+    let text = format!("turn {number}");
+    let mut question = chat(&text);
+    if let Work::Chat(chat) = &mut question.work {
+        chat.stream = true;
+    }
+    let subject = subjects::Subject::Completion(question.id).to_string();
+    let mut answers = orchestrator.client.subscribe(subject).await.expect("subscribed");
+    orchestrator.client.flush().await.expect("flushed");
+    let started = Instant::now();
+    orchestrator.publish(&question).await;
+    answers.next().await.expect("an answer");
+    let all = started.elapsed();
+    let answered = book.lock().unwrap()[&text];
+    let models = answered.last.duration_since(answered.arrived);
+    all.saturating_sub(models).as_secs_f64() * 1e3
+}
+
+/// Hears the first delta of each handoff: its words, and when.
+async fn first_deltas(orchestrator: Orchestrator) -> Vec<(String, Instant)> {
+    let mut deltas = orchestrator.client.subscribe(Pattern::Deltas.to_string()).await.expect("subscribed");
+    let mut seen = Vec::with_capacity(TURNS);
+    while seen.len() < TURNS {
+        let Ok(Some(message)) = tokio::time::timeout(Duration::from_secs(20), deltas.next()).await else {
+            break;
+        };
+        let heard = Instant::now();
+        let delta: Delta = serde_json::from_slice(&message.payload).expect("a delta");
+        if delta.sequence == 0 {
+            seen.push((delta.text, heard));
+        }
+    }
+    assert!(seen.len() > TURNS / 2, "only {} first deltas were heard", seen.len());
+    seen
+}
+
+/// A model that takes its time and says the question back, in two pieces.
+async fn serve(book: Book) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let app = Router::new().route("/v1/chat/completions", post(answer)).with_state(book);
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+    });
+    let serving = async move { axum::serve(listener, app).await.expect("it serves") };
+    #[expect(clippy::disallowed_methods, reason = "it serves until the benchmark ends")]
+    tokio::spawn(serving);
+    address
+}
+
+async fn answer(State(book): State<Book>, body: Bytes) -> Response<Body> {
+    let arrived = Instant::now();
+    let body: Value = serde_json::from_slice(&body).expect("JSON");
+    let event = |delta: Value, finish: Option<&str>| {
+        let chunk = json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+        Bytes::from(format!("data: {chunk}\n\n"))
+    };
+    let done = Bytes::from("data: [DONE]\n\n");
+    let respond =
+        |body: Body| Response::builder().header("content-type", "text/event-stream").body(body).unwrap();
+    if let Some(form) = body.pointer("/response_format/json_schema/name").and_then(Value::as_str) {
+        let all = [event(json!({ "content": typical(form).to_string() }), Some("stop")), done];
+        return respond(Body::from(all.concat()));
+    }
+    let text = body["messages"].as_array().and_then(|all| all.last()).expect("a message")["content"].clone();
+    let text = text.as_str().expect("text").to_owned();
+    let (first_half, second_half) = (text.clone(), " indeed");
+    let pieces = [
+        (THINKING, event(json!({ "content": first_half }), None)),
+        (Duration::from_millis(20), event(json!({ "content": second_half }), Some("stop"))),
+        (Duration::ZERO, done),
+    ];
+    let book = Arc::new((book, text, arrived));
+    let pieces = stream::iter(pieces.into_iter().enumerate()).then(move |(number, (wait, piece))| {
+        let book = Arc::clone(&book);
+        async move {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            let now = Instant::now();
+            let (book, text, arrived) = &*book;
+            let mut book = book.lock().unwrap();
+            let entry =
+                book.entry(text.clone()).or_insert(Answered { arrived: *arrived, first: now, last: now });
+            if number > 0 {
+                entry.last = now;
+            }
+            Ok::<Bytes, std::io::Error>(piece)
+        }
+    });
+    respond(Body::from_stream(pieces))
+}

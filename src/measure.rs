@@ -1,0 +1,43 @@
+//! For the benchmarks alone: the cost of parts that cannot be reached from outside.
+
+use std::path::PathBuf;
+
+use subjects::{ChatMessage, ChatRole};
+
+use crate::{
+    context::{Budget, Layers, Preamble, request_messages},
+    inference::{Hint, Purpose, Request, body_of},
+    instructions::Bundle,
+};
+
+/// Composes a request of so many messages and bytes each time it is called: layers, messages, budget, body. Gives the
+/// length of the body.
+pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
+    let bundle = Bundle {
+        path: PathBuf::new(),
+        baseline: "You are a manager.\n".repeat(100),
+        role_instructions: vec!["Be brief.\n".repeat(400)],
+        skill: "Projects hold tasks.\n".repeat(100),
+        hash: String::new(),
+    };
+    let preamble = Preamble::new(&bundle, true);
+    let each = ChatMessage { role: ChatRole::User, content: "x".repeat(bytes / messages.max(1)) };
+    let chat = vec![each; messages];
+    let layers = Layers { additional: vec!["Answer in French.".to_owned()], ..Layers::default() };
+    move || {
+        let system = layers.compose(&preamble);
+        let messages = request_messages(&chat);
+        let fitted = Budget { tokens: 1_000_000 }.fit(system.tokens(), &messages);
+        let request = Request {
+            purpose: Purpose::Turn(0),
+            messages: fitted.map_or(&messages, |fitted| fitted.messages),
+            system,
+            tools: [].into(),
+            shape: None,
+            temperature: 0.2,
+            max_tokens: None,
+            hint: Hint::Usual,
+        };
+        body_of(&request, "model").to_string().len()
+    }
+}
