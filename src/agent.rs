@@ -36,11 +36,11 @@ pub(crate) async fn work(
     let worked = async {
         let mut session = Session::open(bench, handoff, trace_id, ledger, live).await?;
         match &handoff.work {
-            Work::Chat(chat) => kinds::chat::work(&mut session, chat).await,
-            Work::Plan(plan) => kinds::plan::work(&mut session, plan).await,
-            Work::Schedule(schedule) => kinds::schedule::work(&mut session, schedule).await,
-            Work::Continue(input) => kinds::resume::work(&mut session, input).await,
-            Work::Verify(verify) => kinds::verify::work(&mut session, verify).await,
+            Work::Chat(chat) => Box::pin(kinds::chat::work(&mut session, chat)).await,
+            Work::Plan(plan) => Box::pin(kinds::plan::work(&mut session, plan)).await,
+            Work::Schedule(schedule) => Box::pin(kinds::schedule::work(&mut session, schedule)).await,
+            Work::Continue(input) => Box::pin(kinds::resume::work(&mut session, input)).await,
+            Work::Verify(verify) => Box::pin(kinds::verify::work(&mut session, verify)).await,
         }
     };
     worked.await.unwrap_or_else(Outcome::from)

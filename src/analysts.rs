@@ -4,10 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::HeaderMap;
 use broker::{Broker, Chain};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
 use subjects::{Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::Signed};
 use tokio::{sync::Semaphore, time::timeout};
+
+use tracing::debug;
 
 use crate::reply;
 
@@ -34,10 +36,25 @@ pub(crate) enum Error {
     NotHandedOff(String),
     #[error("no analyst answered within {0}")]
     TooLate(String),
-    #[error("the findings cannot be read: {0}")]
-    Unreadable(String),
     #[error("the recording holds no such verification")]
     NotRecorded,
+}
+
+/// A verification that is waited for. When nobody waits any more, nobody should work on it either.
+struct Waiting<'c> {
+    client: &'c async_nats::Client,
+    id: HandoffId,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let cancel = self.client.publish(Subject::Cancel(self.id).to_string(), bytes::Bytes::new());
+            // Best effort: `Drop` cannot wait.
+            drop(cancel.now_or_never());
+        }
+    }
 }
 
 impl Analysts {
@@ -70,30 +87,40 @@ impl Analysts {
         // Before it is handed off, so that no answer comes too early to be heard.
         let mut heard =
             self.broker.client.subscribe(subject).await.map_err(|error| not_handed_off(&error))?;
-        if let Some(findings) = self.stored(handoff.id).await? {
+        if let Some(findings) = self.stored(handoff).await {
             return Ok(findings);
         }
         let body = handoff.encode(Encoding::Json).map_err(|error| not_handed_off(&error))?;
         let body = bytes::Bytes::from(body);
         let headers = || self.headers(handoff, &body);
         let subject = handoff.subject();
+        let mut waiting = Waiting { client: &self.broker.client, id: handoff.id, is_over: false };
         broker::publish_within(&self.broker.jetstream, &subject, headers, &body, None, HAND_OFF_WITHIN)
             .await
             .map_err(|error| not_handed_off(&error))?;
         loop {
             // Heard or not, the stored one counts: anyone may publish on a subject, not everyone under its conditions.
             drop(timeout(LOOK_EVERY, heard.next()).await);
-            if let Some(findings) = self.stored(handoff.id).await? {
+            if let Some(findings) = self.stored(handoff).await {
+                waiting.is_over = true;
                 return Ok(findings);
             }
         }
     }
 
-    async fn stored(&self, id: HandoffId) -> Result<Option<Findings>, Error> {
-        match reply::stored(&self.broker, Role::ProjectAnalyst, id).await {
-            Ok(Some(Answer::Findings(findings))) => Ok(Some(findings)),
-            Ok(_) => Ok(None),
-            Err(error) => Err(Error::Unreadable(Chain(&error).to_string())),
+    /// The findings of just this task, if they are there. A look that fails is a look too early.
+    async fn stored(&self, handoff: &Handoff) -> Option<Findings> {
+        match reply::stored(&self.broker, Role::ProjectAnalyst, handoff.id).await {
+            Ok(Some(Answer::Findings(findings)))
+                if findings.task_id == handoff.scope.task_id || findings.error.is_some() =>
+            {
+                Some(findings)
+            }
+            Ok(_) => None,
+            Err(error) => {
+                debug!(handoff.id = %handoff.id, error = %Chain(&error), "Findings could not be looked for.");
+                None
+            }
         }
     }
 

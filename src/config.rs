@@ -74,6 +74,8 @@ pub struct Inference {
     /// The longest silence of a model.
     pub timeout: Duration,
     pub tries: u32,
+    /// How long the end of an outage is waited for.
+    pub patience: Duration,
     pub skills: bool,
     pub prices: Option<Prices>,
     /// Where everything that is asked and answered is written down.
@@ -139,6 +141,7 @@ pub struct Agent {
     pub offered_tools: usize,
     pub max_reply_bytes: usize,
     pub think_timeout: Duration,
+    pub assess_input: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,10 @@ mod layers; // headings and their order
 mod preferences; // which preference holds
 mod quoting; // text that must stay text
 
-pub(crate) use budget::{Budget, TooLarge, tokens_in};
+pub(crate) use budget::{Budget, TooLarge, bytes_in, tokens_in};
 pub(crate) use layers::{Layers, Preamble, System, request_messages};
 pub(crate) use preferences::{Preferences, Routing};
-pub(crate) use quoting::defused;
+pub(crate) use quoting::{defused, message_text, quoted};
 
 #[cfg(test)]
 mod tests;

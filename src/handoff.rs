@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use broker::{Broker, Chain};
+use broker::{Broker, Chain, PublishError};
 use subjects::{ErrorCode, Event, Failure, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, Work};
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -177,7 +177,7 @@ impl Desk {
     ) -> Result<Verdict, Error> {
         let deadline =
             admitted.handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
-        let ledger = Ledger::default();
+        let ledger = Ledger::new(admitted.handoff.id);
         let live = self.live(delivery, admitted);
         let ended = tokio::select! {
             biased;
@@ -260,7 +260,17 @@ impl Desk {
         answer: &subjects::Answer,
         outcome: Outcome,
     ) -> Result<Verdict, Error> {
-        match reply::commit(&self.broker, delivery.kind, answer, admitted.encoding).await? {
+        let committed = match reply::commit(&self.broker, delivery.kind, answer, admitted.encoding).await {
+            Err(reply::Error::Publish(PublishError::TooLarge)) => {
+                // Worked on again it would be as large again, and paid for again.
+                let why = "the answer is larger than the server takes";
+                let failure = Failure::new(ErrorCode::Internal, why);
+                let short = self.run(delivery, admitted).failure(failure, Stop::Budget, Account::default());
+                reply::commit(&self.broker, delivery.kind, &short, admitted.encoding).await?
+            }
+            other => other?,
+        };
+        match committed {
             Committed::Ours => {
                 if let Some(reply_to) = &admitted.handoff.reply_to {
                     reply::copy(&self.broker, answer, admitted.encoding, reply_to).await;

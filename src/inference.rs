@@ -13,5 +13,5 @@ pub(crate) use breaker::{Breaker, Gate};
 pub(crate) use endpoint::{Endpoint, Models, body_of};
 pub(crate) use offline::Offline;
 pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
-pub(crate) use routes::{Backend, Route, Routes};
+pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, Prices};

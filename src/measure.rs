@@ -30,9 +30,10 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
         let fitted = Budget { tokens: 1_000_000 }.fit(system.tokens(), &messages);
         let request = Request {
             purpose: Purpose::Turn(0),
-            messages: fitted.map_or(&messages, |fitted| fitted.messages),
+            messages: fitted.as_ref().map_or(&messages, |fitted| &fitted.messages),
             system,
             tools: [].into(),
+            may_call: false,
             shape: None,
             temperature: 0.2,
             max_tokens: None,

@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     fs::File,
     io::{self, BufRead, BufReader, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -16,6 +17,7 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use subjects::HandoffId;
 use tracing::warn;
 
 use crate::{
@@ -30,7 +32,11 @@ const CATALOGUE: &str = "catalogue";
 pub(crate) enum Recording {
     Off,
     Writing(Writer),
-    Reading { lines: HashMap<String, Vec<Line>>, catalogue: Arc<Catalogue> },
+    Reading {
+        /// By handoff, effect and how often it was asked before.
+        lines: HashMap<(Option<HandoffId>, String, usize), Line>,
+        catalogue: Arc<Catalogue>,
+    },
 }
 
 /// A value and the time it took to come by.
@@ -48,7 +54,10 @@ pub(crate) struct Writer {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
+    handoff: Option<HandoffId>,
     effect: String,
+    /// How often the same was asked before in this handoff.
+    repeat: usize,
     ms: u64,
     value: Value,
 }
@@ -63,23 +72,28 @@ pub enum Error {
 
 impl Recording {
     pub(crate) fn write_to(path: &Path) -> Result<Self, Error> {
-        let file = File::options().create(true).append(true).open(path);
+        // It holds prompts and results whole: for its owner alone.
+        let file = File::options().create(true).append(true).mode(0o600).open(path);
         let file = file.map_err(|error| Error::Open(path.to_owned(), error))?;
         Ok(Self::Writing(Writer { file: Mutex::new(file), listed: Mutex::new(false) }))
     }
 
     pub(crate) fn read_from(path: &Path, tools: &Tools) -> Result<Self, Error> {
         let file = File::open(path).map_err(|error| Error::Open(path.to_owned(), error))?;
-        let mut lines: HashMap<String, Vec<Line>> = HashMap::new();
+        let mut lines = HashMap::new();
+        let mut listed: Vec<ToolInfo> = Vec::new();
         for (index, line) in BufReader::new(file).lines().enumerate() {
             let wrong = |error| Error::Line(path.to_owned(), index + 1, error);
             let line: Line =
                 serde_json::from_str(&line.map_err(wrong)?).map_err(|error| wrong(error.into()))?;
-            lines.entry(line.effect.clone()).or_default().push(line);
+            if line.effect == CATALOGUE {
+                listed = serde_json::from_value(line.value).map_err(|error| wrong(error.into()))?;
+                continue;
+            }
+            // Of any handoff too, the first one recorded: the same question under another id gets the same answer.
+            lines.entry((None, line.effect.clone(), line.repeat)).or_insert_with(|| line.clone());
+            lines.insert((line.handoff, line.effect.clone(), line.repeat), line);
         }
-        let listed = lines.get(CATALOGUE).and_then(|found| found.last()).map(|line| line.value.clone());
-        let listed: Vec<ToolInfo> =
-            listed.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default();
         let catalogue = Arc::new(Catalogue::new(tools.allowed(), listed));
         Ok(Self::Reading { lines, catalogue })
     }
@@ -94,7 +108,8 @@ impl Recording {
             let first = !std::mem::replace(&mut *lock(&writer.listed), true);
             if first {
                 let tools: Vec<&ToolInfo> = catalogue.tools().collect();
-                writer.write(&Line { effect: CATALOGUE.to_owned(), ms: 0, value: json!(tools) });
+                let effect = CATALOGUE.to_owned();
+                writer.write(&Line { handoff: None, effect, repeat: 0, ms: 0, value: json!(tools) });
             }
         }
         Ok(catalogue)
@@ -144,15 +159,19 @@ impl Recording {
         match self {
             Self::Off => timed(live).await,
             Self::Writing(writer) => {
+                let effect = effect(kind, &asked());
+                // Counted when it is asked: of two that are asked at once, either may be answered first.
+                let repeat = ledger.asked_before(&effect);
                 let done = timed(live).await;
-                let line = Line { effect: effect(kind, &asked()), ms: done.ms, value: json!(done.value) };
-                writer.write(&line);
+                let value = json!(done.value);
+                writer.write(&Line { handoff: ledger.handoff(), effect, repeat, ms: done.ms, value });
                 done
             }
             Self::Reading { lines, .. } => {
                 let effect = effect(kind, &asked());
-                let count = ledger.asked_before(&effect);
-                let line = lines.get(&effect).and_then(|lines| lines.get(count));
+                let repeat = ledger.asked_before(&effect);
+                let found = |handoff| lines.get(&(handoff, effect.clone(), repeat));
+                let line = found(ledger.handoff()).or_else(|| found(None));
                 let value = line.and_then(|line| serde_json::from_value(line.value.clone()).ok());
                 let ms = line.map_or(0, |line| line.ms);
                 Timed { value: value.unwrap_or_else(missing), ms }

@@ -37,16 +37,17 @@ impl Run<'_> {
         let trace = trace.unwrap_or_else(|| Trace::ended(self.trace_id, stop));
         match self.kind.role() {
             Role::ProjectManager => {
-                let (status, content, finish_reason, transcript) = match (said, stop) {
-                    (Said::Message { status, content, finish, transcript }, _) => {
-                        (status, Some(content), finish, transcript)
+                let (mut resumes_as, mut transcript) = (None, Vec::new());
+                let (status, content, finish_reason) = match (said, stop) {
+                    (Said::Message { status, content, finish }, _) => (status, Some(content), finish),
+                    (Said::Question { content, resumes_as: kind, transcript: messages }, _) => {
+                        (resumes_as, transcript) = (Some(kind), messages);
+                        (Status::NeedsClarification, Some(content), FinishReason::Stop)
                     }
                     (Said::Judgement(_) | Said::Nothing, Stop::Cancelled) => {
-                        (Status::Cancelled, None, FinishReason::Cancelled, Vec::new())
+                        (Status::Cancelled, None, FinishReason::Cancelled)
                     }
-                    (Said::Judgement(_) | Said::Nothing, _) => {
-                        (Status::Failed, None, FinishReason::Error, Vec::new())
-                    }
+                    (Said::Judgement(_) | Said::Nothing, _) => (Status::Failed, None, FinishReason::Error),
                 };
                 Answer::Completion(Completion {
                     schema_version: SCHEMA_VERSION,
@@ -58,6 +59,7 @@ impl Run<'_> {
                     tasks,
                     verifications,
                     transcript,
+                    resumes_as,
                     usage,
                     trace,
                     attempts: self.attempts,
@@ -68,7 +70,7 @@ impl Run<'_> {
             Role::ProjectAnalyst => {
                 let judged = match said {
                     Said::Judgement(judged) => Some(*judged),
-                    Said::Message { .. } | Said::Nothing => None,
+                    Said::Message { .. } | Said::Question { .. } | Said::Nothing => None,
                 };
                 // Without a judgement no verdict was reached; anything else would be one.
                 let status =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use subjects::{Act, Completion, ErrorCode, FinishReason, Kind, Status, Step, StepOutcome, Stop, streams};
 use testkit::{
-    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, typical,
+    Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, eventually,
 };
 
 struct Stage {
@@ -243,7 +243,8 @@ async fn an_endless_loop_is_stopped_by_the_steps() {
     assert_eq!(stage.gateway.calls().len(), 3);
     let turns = stage.model.turns();
     assert!(turns[..3].iter().all(|turn| !turn.offered().is_empty()));
-    assert!(turns[3].offered().is_empty(), "the last time there is nothing to call");
+    assert_eq!(turns[3].body["tool_choice"], "none", "the last time there is nothing to call");
+    assert!(turns[..3].iter().all(|turn| turn.body["tool_choice"].is_null()));
 
     // One that then answers with what it has is heard.
     let calls = || Script::call("db__task__list", &json!({}));
@@ -344,24 +345,79 @@ async fn a_deadline_in_the_middle_leaves_its_trace() {
     assert_eq!(answer.usage.prompt_tokens, 200);
 }
 
-/// An outage stops the pulling, not the queue: what waits is answered when the model is back.
+/// An outage stops the pulling, not the queue: what is in work waits for its end, what is queued stays there, and all of
+/// it is answered at its first delivery.
 #[tokio::test]
 async fn an_outage_is_not_paid_in_deliveries() {
-    let outage = |asked: &Asked| match asked.messages().iter().any(|it| it["content"] == "in the outage") {
-        true => Script::Status(503, None),
-        false => Script::Say(typical("assessment").to_string()),
-    };
-    let turns = (0..5).map(|_| Script::Status(503, None)).chain([Script::say("back")]);
-    let model = Model::start_thinking(turns, outage).await;
-    let stage =
-        Stage::around(model, |worker| worker.set("inference.tries", "5").set("worker.concurrency.chat", "1"))
-            .await;
-    let first = stage.ask("in the outage").await;
-    assert_eq!(code(&first), Some(ErrorCode::InferenceUnavailable));
-    let log = stage.worker.log();
-    assert!(log.contains("An outage: no more work is taken up") && log.contains("HTTP 503"), "{log}");
-    // Someone is there again, as the list of models shows: the next one is taken up and answered at its first delivery.
-    let next = stage.ask("after the outage").await;
-    assert_eq!((content(&next), next.attempts), ("back", 1));
+    let stage = Stage::with([Script::say("back")], |worker| {
+        worker
+            .set("inference.tries", "2")
+            .set("inference.patience", "30s")
+            .set("worker.concurrency.chat", "2")
+    })
+    .await;
+    stage.model.fail_with(Some(503));
+    let mut ids = Vec::new();
+    for number in 0..2 {
+        ids.push(stage.orchestrator.publish(&chat(&format!("in work {number}"))).await);
+    }
+    eventually("the worker to say that it is not ready", async || {
+        let (status, why) = stage.worker.get("/readyz").await;
+        (status == 503 && why.contains("HTTP 503")).then_some(())
+    })
+    .await;
+    // One that is cancelled frees its slot, and still nothing is taken up.
+    let cancel = subjects::Subject::Cancel(ids.remove(0)).to_string();
+    stage.orchestrator.client.publish(cancel, "".into()).await.unwrap();
+    for number in 0..3 {
+        ids.push(stage.orchestrator.publish(&chat(&format!("queued {number}"))).await);
+    }
+    stage.worker.holds(Kind::Chat, 1).await;
+    let received = stage.worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await;
+    assert_eq!(received, Some(2.0));
+    assert_eq!(stage.orchestrator.consumer(Kind::Chat).await.num_pending, 3);
+    stage.model.fail_with(None);
+    for id in ids {
+        let subjects::Answer::Completion(answer) = stage.orchestrator.answered(Kind::Chat, id).await else {
+            panic!()
+        };
+        assert_eq!((content(&answer), answer.attempts), ("back", 1), "{answer:?}");
+    }
     assert_eq!(stage.worker.get("/readyz").await.0, 200);
+    assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0);
+}
+
+/// What kind of input it was is worth little of the answer's time: a question about it that hangs is left behind.
+#[tokio::test]
+async fn an_answer_does_not_wait_for_its_assessment() {
+    let model = Model::start_thinking([Script::say("at once")], |_| Script::Hang).await;
+    let stage = Stage::around(model, |worker| worker.set("inference.timeout", "60s")).await;
+    let started = Instant::now();
+    let answer = stage.ask("hello").await;
+    assert_eq!((answer.status, content(&answer)), (Status::Completed, "at once"));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let [think] = steps(&answer, Act::Think)[..] else { panic!("{answer:?}") };
+    assert_eq!((think.outcome, answer.trace.input.as_ref()), (StepOutcome::Unfinished, None));
+}
+
+/// Results that would not fit are shortened; the turn goes on.
+#[tokio::test]
+async fn large_results_make_room() {
+    let nats = Nats::start();
+    let gateway =
+        Gateway::start(vec![Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object" }), |_| {
+            Answer::text(&"a long list ".repeat(3_000))
+        })])
+        .await;
+    let call = || Script::call("db__task__list", &json!({}));
+    let model = Model::start([call(), call(), call(), Script::say("read them all")]).await;
+    let _worker = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("List all tasks")).await;
+    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    assert_eq!(content(&answer), "read them all", "{answer:?}");
+    let last = steps(&answer, Act::Model).pop().unwrap();
+    assert!(last.detail.as_ref().is_some_and(|detail| detail.contains("shortened")), "{last:?}");
+    let sent = model.turns().pop().unwrap().body.to_string().len();
+    assert!(sent < 16_384 * 4, "{sent} bytes");
 }

@@ -108,7 +108,8 @@ async fn every_request_has_all_layers_in_order() {
         assert!(layers[3].contains("> name: deploy-docs-2") && layers[3].contains("The site shows it"));
         assert!(layers[4].contains("> Of the user: plain") && layers[4].contains("> Answer in French."));
         assert!(!layers[4].contains("Be strict"), "an analyst's preference");
-        assert_eq!(asked.messages()[1], json!({ "role": "user", "content": "What is left?" }));
+        let request = asked.messages()[1]["content"].as_str().unwrap();
+        assert!(request.starts_with("What is left?"), "{request}");
     }
 
     let mut question = full(verify("t-1"), "plain");
@@ -162,6 +163,10 @@ async fn text_of_others_stays_text() {
             "the caller's system message is a user's"
         );
         let all = asked.body["messages"].to_string();
+        assert!(
+            asked.messages()[1..].iter().all(|it| !it["content"].to_string().contains("\\n# Layer")),
+            "{all}"
+        );
         assert!(!all.contains("<|") && !all.contains("|>") && !all.contains("<tool_call>"), "{all}");
     }
     assert!(gateway.calls().is_empty(), "what looks like a call is none");

@@ -30,4 +30,6 @@ pub(crate) struct Settings {
     /// How many tools are offered.
     pub(crate) offered_tools: usize,
     pub(crate) think_timeout: std::time::Duration,
+    /// Whether the input's type and scope are asked for.
+    pub(crate) assess_input: bool,
 }

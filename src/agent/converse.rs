@@ -1,17 +1,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use subjects::{FinishReason, Message, Stop};
+use subjects::{FinishReason, Kind, Message, Stop};
 
 use super::{
     Broken, Outcome,
     session::Session,
     turn::{Act, Action, End, Event, Observed, Turn},
 };
-use crate::{
-    inference::Finish,
-    tools::{CallError, Offer},
-};
+use crate::{inference::Finish, tools::CallError};
 
 impl Session<'_> {
     /// Talks with the model until it has answered, carrying out what it asks for on the way.
@@ -19,22 +16,20 @@ impl Session<'_> {
         let settings = &self.bench.settings;
         let offer = self.catalogue.offer(self.bench.role, goal, settings.offered_tools);
         self.ledger.offered(&offer.tools);
-        let nothing = Offer::nothing(&offer);
         let mut turn = Turn::new(self.bench.role, Arc::clone(&offer.names), settings.max_steps, messages);
         let mut action = turn.begin();
         loop {
             let event = match action {
                 Action::Ask { last } => {
-                    let offered = if last { &nothing } else { &offer };
-                    Event::Replied(self.ask(turn.taken() - 1, turn.messages(), offered).await?)
+                    Event::Replied(self.ask(turn.taken() - 1, turn.messages(), &offer, !last).await?)
                 }
                 Action::Act(acts) => Event::Acted(self.act_all(acts).await?),
                 Action::Finish(End::Broken(broken)) => return Err(broken),
                 Action::Finish(End::Asks { question }) => {
-                    return Ok(Outcome::asks(question, turn.into_messages()));
+                    return Ok(Outcome::asks(Kind::Chat, question, turn.into_messages()));
                 }
                 Action::Finish(End::Answered { content, finish, out_of_steps }) => {
-                    return Ok(answered(content, finish, out_of_steps));
+                    return Ok(answered(self.with_unverified(content), finish, out_of_steps));
                 }
             };
             action = turn.step(event);

@@ -3,6 +3,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use subjects::{Preference, Scope, ScopeId, Work};
 
+use tracing::warn;
+
 use super::{Broken, session::Session};
 use crate::context::Preferences;
 
@@ -13,16 +15,16 @@ const PREFERENCES: &str = "db.preference.list";
 impl Session<'_> {
     /// P10, P12: what the handoff does not carry but names by id is fetched through the gateway.
     pub(super) async fn gather(&mut self) -> Result<(), Broken> {
-        let (scope, given) = (&self.handoff.scope, &self.handoff.context);
-        let task_id = match &self.handoff.work {
+        let given = &self.handoff.context;
+        let mut scope = self.handoff.scope.clone();
+        if let Work::Verify(verify) = &self.handoff.work {
             // The task to judge, whatever else is named.
-            Work::Verify(verify) => Some(&verify.task_id),
-            _ => scope.task_id.as_ref(),
-        };
+            scope.task_id = Some(verify.task_id.clone());
+        }
         let wanted = [
             fetch(PROJECT, given.project.is_some(), by_id("project_id", scope.project_id.as_ref())),
-            fetch(TASK, given.task.is_some(), by_id("task_id", task_id)),
-            fetch(PREFERENCES, given.preferences.is_some(), by_scope(scope)),
+            fetch(TASK, given.task.is_some(), by_id("task_id", scope.task_id.as_ref())),
+            fetch(PREFERENCES, given.preferences.is_some(), by_scope(&scope)),
         ];
         let wanted: Vec<_> =
             wanted.into_iter().flatten().filter(|(tool, _)| self.catalogue.has(tool)).collect();
@@ -36,16 +38,19 @@ impl Session<'_> {
             if returned.failed {
                 continue;
             }
-            let value = returned.structured.or_else(|| serde_json::from_str(&returned.text).ok());
+            let value = returned.json();
+            if value.is_none() {
+                warn!(handoff.id = %self.handoff.id, tool, "What was fetched cannot be read; it is left out.");
+            }
             match tool {
                 PROJECT => project = value.and_then(|value| one(value, "project")),
                 TASK => task = value.and_then(|value| one(value, "task")),
                 _ => preferences = value.map(many).unwrap_or_default(),
             }
         }
-        self.preferences = Preferences::resolve(self.bench.role, scope, &preferences);
+        self.preferences = Preferences::resolve(self.bench.role, &scope, &preferences);
         for skipped in &self.preferences.skipped {
-            tracing::warn!(handoff.id = %self.handoff.id, skipped, "A preference was passed over.");
+            warn!(handoff.id = %self.handoff.id, skipped, "A preference was passed over.");
         }
         self.layers.project = project;
         self.layers.task = task;

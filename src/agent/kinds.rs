@@ -10,7 +10,7 @@ use super::session::Session;
 
 impl Session<'_> {
     /// What of `known` a tool has a place for. A tool whose schema names nothing gets all of it.
-    fn arguments_for(&self, tool: &str, known: &[(&str, Option<Value>)]) -> Map<String, Value> {
+    pub(super) fn arguments_for(&self, tool: &str, known: &[(&str, Option<Value>)]) -> Map<String, Value> {
         let schema = self.catalogue.get(tool).map(|tool| &tool.input_schema);
         let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
         known

@@ -4,15 +4,18 @@ use std::{
 };
 
 use subjects::{
-    Act, Assessment, PlannedStep, Role, ScopeId, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Trace,
-    Usage, Verification,
+    Act, Assessment, HandoffId, PlannedStep, Role, ScopeId, Step, StepOutcome, Stop, TaskChange,
+    TaskChangeKind, Trace, Usage, Verification,
 };
 
 use crate::inference::Reply;
 
 /// What was done and used so far. It outlives the work, so that an answer to a cancelled handoff can tell it too.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Entries>);
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    handoff: HandoffId,
+    entries: Mutex<Entries>,
+}
 
 /// Where a step stands among those that run beside it. Steps are told lane by lane, so that their order does not depend
 /// on who was faster (G2).
@@ -73,6 +76,14 @@ pub(crate) struct StepEnd {
 }
 
 impl Ledger {
+    pub(crate) fn new(handoff: HandoffId) -> Self {
+        Self { handoff, entries: Mutex::default() }
+    }
+
+    pub(crate) fn handoff(&self) -> Option<HandoffId> {
+        Some(self.handoff)
+    }
+
     pub(super) fn begin(&self, lane: Lane, act: Act, name: &str) -> usize {
         let mut entries = self.lock();
         let index = entries.steps.len();
@@ -150,6 +161,20 @@ impl Ledger {
         self.lock().verifications.insert(number, verification);
     }
 
+    /// What was to be verified and was not, and why.
+    pub(super) fn unverified(&self) -> Vec<(ScopeId, String)> {
+        let entries = self.lock();
+        let without = entries.verifications.values().filter(|verification| verification.status.is_none());
+        without
+            .map(|it| {
+                (
+                    it.task_id.clone(),
+                    it.error.as_ref().map_or_else(String::new, |error| error.message.clone()),
+                )
+            })
+            .collect()
+    }
+
     /// How often this effect was asked for before, in this run.
     pub(crate) fn asked_before(&self, effect: &str) -> usize {
         let mut entries = self.lock();
@@ -183,7 +208,7 @@ impl Ledger {
 
     /// No entry is ever left half written, so a panic elsewhere does not matter.
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -44,7 +44,9 @@ impl Live {
     fn send(&self, subject: &Subject, message: &impl Serialize) {
         let body = serde_json::to_vec(message).unwrap_or_default();
         // Waiting would only be for a connection that is away, and then nobody listens.
-        let sent = self.client.publish(subject.to_string(), body.into()).now_or_never();
+        let publish = self.client.publish(subject.to_string(), body.into());
+        // Not at the task's expense: one that has run for long would be told to wait even though there is room.
+        let sent = tokio::task::unconstrained(publish).now_or_never();
         if !matches!(sent, Some(Ok(()))) {
             debug!(%subject, "A live message could not be sent.");
         }
@@ -71,6 +73,7 @@ impl Listener for Deltas<'_> {
         }
         let delta = Delta {
             handoff_id: self.live.id,
+            attempt: self.live.attempt,
             turn: self.turn,
             r#try: self.count.load(Ordering::Relaxed),
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),

@@ -1,9 +1,16 @@
 use subjects::{
-    ErrorCode, Failure, Finding, FindingsStatus, FinishReason, Message, PreferenceApplied, ScopeId, Status,
-    Stop,
+    ErrorCode, Failure, Finding, FindingsStatus, FinishReason, Kind, Message, PreferenceApplied, ScopeId,
+    Status, Stop,
 };
 
-use crate::{context, inference, tools::CallError};
+use crate::{
+    context::{self, Budget},
+    inference,
+    tools::CallError,
+};
+
+/// About 200 KiB.
+const MOST_TRANSCRIPT_TOKENS: usize = 60_000;
 
 /// What the work came to, before it is put into words for the wire.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +30,11 @@ pub(crate) enum Said {
         status: Status,
         content: String,
         finish: FinishReason,
+    },
+    /// A question, and what a `continue` goes on from: as which kind, with what was said.
+    Question {
+        content: String,
+        resumes_as: Kind,
         transcript: Vec<Message>,
     },
     /// An analyst's judgement.
@@ -41,19 +53,16 @@ pub(crate) struct Judged {
 
 impl Outcome {
     pub(crate) fn completed(content: String, finish: FinishReason) -> Self {
-        let said = Said::Message { status: Status::Completed, content, finish, transcript: Vec::new() };
+        let said = Said::Message { status: Status::Completed, content, finish };
         Self { said, stop: Stop::GoalMet, failure: None, keep: false }
     }
 
-    /// A question, and what a `continue` handoff goes on from.
-    pub(crate) fn asks(question: String, mut transcript: Vec<Message>) -> Self {
+    pub(crate) fn asks(resumes_as: Kind, question: String, messages: Vec<Message>) -> Self {
+        // An answer must fit into a message, so what it carries is bounded; the oldest goes first.
+        let fitted = Budget { tokens: MOST_TRANSCRIPT_TOKENS }.fit(0, &messages);
+        let mut transcript = fitted.map(|fitted| fitted.messages.into_owned()).unwrap_or_default();
         transcript.push(Message::Assistant { content: question.clone(), calls: Vec::new() });
-        let said = Said::Message {
-            status: Status::NeedsClarification,
-            content: question,
-            finish: FinishReason::Stop,
-            transcript,
-        };
+        let said = Said::Question { content: question, resumes_as, transcript };
         Self { said, stop: Stop::NeedsClarification, failure: None, keep: false }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// A question that takes longer than this is told of.
 const WORTH_TELLING: Duration = Duration::from_millis(20);
-const MOST_ASIDE_TOKENS: u32 = 2_048;
+const MOST_ASIDE_TOKENS: u32 = 4_096;
 
 /// A typed question.
 pub(super) struct Aside<'m> {
@@ -86,14 +86,21 @@ impl<'a> Session<'a> {
     }
 
     /// One turn of the conversation.
-    pub(super) async fn ask(&self, turn: u32, messages: &[Message], offer: &Offer) -> Result<Reply, Broken> {
-        let fitted = self.budget().fit(self.system.tokens() + offer.tokens, messages)?;
-        let left_out = fitted.left_out;
+    pub(super) async fn ask(
+        &self,
+        turn: u32,
+        messages: &[Message],
+        offer: &Offer,
+        may_call: bool,
+    ) -> Result<Reply, Broken> {
+        let fixed = self.system.tokens() + offer.tokens + self.room_to_answer();
+        let fitted = self.budget().fit(fixed, messages)?;
         let request = Request {
             purpose: Purpose::Turn(turn),
             system: self.system.clone(),
-            messages: fitted.messages,
+            messages: &fitted.messages,
             tools: Arc::clone(&offer.functions),
+            may_call,
             shape: None,
             temperature: self.temperature,
             max_tokens: self.max_tokens,
@@ -101,8 +108,7 @@ impl<'a> Session<'a> {
         };
         let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
         let deltas = self.live.turn(turn);
-        let note =
-            (left_out > 0).then(|| format!("{left_out} earlier messages were left out for want of room"));
+        let note = left_out(fitted.left_out, fitted.shortened);
         let mut asked = std::pin::pin!(self.put(index, &request, &deltas, note));
         tokio::select! {
             biased;
@@ -120,12 +126,14 @@ impl<'a> Session<'a> {
         within: Duration,
         note: String,
     ) -> Result<Reply, Broken> {
-        let messages = self.budget().fit(self.system.tokens(), aside.messages)?.messages;
+        // All of it or nothing: without its material a question makes no sense, and an answer even less.
+        self.budget().fit_whole(self.system.tokens() + self.room_to_answer(), aside.messages)?;
         let request = Request {
             purpose: Purpose::Think(aside.shape.name),
             system: self.system.clone(),
-            messages,
+            messages: aside.messages,
             tools: Arc::from([]),
+            may_call: false,
             shape: Some(aside.shape.clone()),
             temperature: 0.0,
             max_tokens: Some(MOST_ASIDE_TOKENS),
@@ -177,7 +185,13 @@ impl<'a> Session<'a> {
         Ok(value?)
     }
 
-    fn budget(&self) -> Budget {
+    /// What of a request must be left to the answer.
+    fn room_to_answer(&self) -> usize {
+        let wanted = self.max_tokens.map_or(usize::MAX, |tokens| tokens as usize);
+        wanted.min(self.bench.settings.context_tokens / 8)
+    }
+
+    pub(super) fn budget(&self) -> Budget {
         let has_window = self.bench.inference.has_window();
         Budget { tokens: if has_window { self.bench.settings.context_tokens } else { usize::MAX } }
     }
@@ -194,7 +208,8 @@ impl<'a> Session<'a> {
         };
         self.live.tell(Progress::Calling, Some(name));
         let key = format!("{}/{number}", self.handoff.id);
-        let live = self.bench.tools.call(&call, &key, &self.traceparent);
+        // Boxed: few handoffs are in a call, and none should hold room for one.
+        let live = Box::pin(self.bench.tools.call(&call, &key, &self.traceparent));
         let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
         self.live.tell(Progress::Called, Some(name));
         match &value {
@@ -227,7 +242,8 @@ impl<'a> Session<'a> {
             "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
             _ => return,
         };
-        let returned = returned.structured.as_ref().and_then(task_id_in);
+        let returned = returned.json();
+        let returned = returned.as_ref().and_then(task_id_in);
         let given = call.arguments().get("task_id").and_then(Value::as_str);
         if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
             self.ledger.changed_task(number, id, change);
@@ -243,6 +259,18 @@ pub(super) fn task_id_in(structured: &Value) -> Option<&str> {
 
 pub(super) fn failed(ms: u64, tries: u32, detail: String) -> StepEnd {
     StepEnd { outcome: StepOutcome::Failed, ms, tries, detail: Some(detail) }
+}
+
+fn left_out(messages: usize, results: usize) -> Option<String> {
+    let all = match (messages, results) {
+        (0, 0) => return None,
+        (messages, 0) => format!("{messages} earlier messages were left out"),
+        (0, results) => format!("{results} results were shortened"),
+        (messages, results) => {
+            format!("{messages} earlier messages were left out, {results} results shortened")
+        }
+    };
+    Some(format!("{all} for want of room"))
 }
 
 /// Enough of a text to know what it is about.

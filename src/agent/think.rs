@@ -46,11 +46,12 @@ impl Session<'_> {
         question: &str,
         manner: Manner,
     ) -> Result<T, Broken> {
-        messages.push(Message::user(question));
-        let shape = AnswerShape {
-            name: T::NAME,
-            schema: Arc::clone(T::kept().get_or_init(|| Arc::new(schema::<T>()))),
-        };
+        let schema = Arc::clone(T::kept().get_or_init(|| Arc::new(schema::<T>())));
+        // In the question too: not every server holds a model to a form, and some do not know what one is.
+        messages.push(Message::user(format!(
+            "{question}\n\nAnswer with one JSON object that fits this JSON Schema, and nothing else:\n{schema}"
+        )));
+        let shape = AnswerShape { name: T::NAME, schema };
         let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;
         let why = match read::<T>(&first.content) {
@@ -73,7 +74,8 @@ impl Session<'_> {
 
 /// Reads an answer, also out of the code fence or the prose that models like to put around it.
 fn read<T: Thought>(content: &str) -> Result<T, String> {
-    let content = content.trim();
+    // Some models think aloud first.
+    let content = content.rsplit_once("</think>").map_or(content, |(_, answer)| answer).trim();
     let inner = match (content.find('{'), content.rfind('}')) {
         (Some(from), Some(to)) if from < to => &content[from..=to],
         _ => return Err("there is no JSON object in it".to_owned()),
@@ -139,6 +141,8 @@ mod tests {
             let found: Assessment = read(&content).unwrap();
             assert_eq!(found.scope, subjects::WorkScope::Small, "{content}");
         }
+        let thinking = format!("<think>{{\"type\": maybe}}</think>{plain}");
+        assert!(read::<Assessment>(&thinking).is_ok());
         for content in ["", "no", "}{", r#"{"type":"huge_fix","scope":"small"}"#, r#"{"scope":"small"}"#] {
             assert!(read::<Assessment>(content).is_err(), "{content}");
         }

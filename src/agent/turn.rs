@@ -137,8 +137,10 @@ impl Turn {
         }) {
             return Action::Finish(End::Asks { question });
         }
-        self.messages.push(Message::Assistant { content: reply.content, calls: reply.calls.clone() });
-        self.open = reply.calls;
+        let calls: Vec<ToolCall> = reply.calls.into_iter().map(|call| self.presentable(call)).collect();
+        let content = defused(&reply.content).into_owned();
+        self.messages.push(Message::Assistant { content, calls: calls.clone() });
+        self.open = calls;
         Action::Act(
             acts.into_iter()
                 .filter_map(|act| match act {
@@ -147,6 +149,19 @@ impl Turn {
                 })
                 .collect(),
         )
+    }
+
+    /// A call as a server takes it back: with an id that no earlier call has, and arguments that are an object. What was
+    /// wrong with it stands in its result.
+    fn presentable(&self, call: ToolCall) -> ToolCall {
+        let is_object = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+        let arguments = if is_object { defused(&call.arguments).into_owned() } else { "{}".to_owned() };
+        let is_taken = self.messages.iter().any(|message| match message {
+            Message::Assistant { calls, .. } => calls.iter().any(|earlier| earlier.id == call.id),
+            Message::User { .. } | Message::Tool { .. } => false,
+        });
+        let id = if is_taken { format!("{}_{}", call.id, self.taken) } else { call.id };
+        ToolCall { id, name: call.name, arguments }
     }
 
     fn read(&self, index: usize, call: &ToolCall) -> Read {

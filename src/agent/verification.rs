@@ -2,8 +2,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use subjects::{
-    Act, Context, Failure, Findings, Handoff, Progress, Scope, ScopeId, StepOutcome, Verification, Verify,
-    Work,
+    Act, Context, ErrorCode, Failure, Findings, Handoff, Progress, Scope, ScopeId, StepOutcome, Verification,
+    Verify, Work,
 };
 
 use super::{
@@ -31,51 +31,47 @@ impl Session<'_> {
         let live = self.bench.analysts.verify(&handoff);
         let missing = || Err(analysts::Error::NotRecorded);
         let Timed { value, ms } = recording.through(self.ledger, "analyst", asked, live, missing).await;
+        let verification = |status, findings, error| Verification {
+            handoff_id: handoff.id,
+            task_id,
+            status,
+            findings,
+            error,
+        };
         match value {
             Ok(findings) => {
                 let outcome = if findings.error.is_none() { StepOutcome::Ok } else { StepOutcome::Failed };
                 let detail = findings.error.as_ref().map(|error| error.message.clone());
                 self.ledger.end(index, StepEnd { outcome, ms, tries: 1, detail });
                 let text = in_words(&findings);
-                self.ledger.verified(
-                    number,
-                    Verification {
-                        handoff_id: handoff.id,
-                        task_id,
-                        status: findings.error.is_none().then_some(findings.status),
-                        findings: findings.findings,
-                        error: findings.error,
-                    },
-                );
+                let status = findings.error.is_none().then_some(findings.status);
+                self.ledger.verified(number, verification(status, findings.findings, findings.error));
                 Observed { text, failed: outcome == StepOutcome::Failed }
             }
             Err(error) => {
                 let why = error.to_string();
                 self.ledger.end(index, failed(ms, 1, why.clone()));
-                if error != analysts::Error::Disabled {
-                    let failure = Failure::new(subjects::ErrorCode::ToolFailed, why.clone());
-                    self.ledger.verified(
-                        number,
-                        Verification {
-                            handoff_id: handoff.id,
-                            task_id,
-                            status: None,
-                            findings: Vec::new(),
-                            error: Some(failure),
-                        },
-                    );
-                }
+                let failure = Failure::new(ErrorCode::ToolFailed, why.clone());
+                self.ledger.verified(number, verification(None, Vec::new(), Some(failure)));
                 // Not a mistake of the model's: it should tell the reader, not try again.
                 Observed { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
             }
         }
     }
 
+    /// A model may forget to say that something was not verified; the answer does not.
+    pub(super) fn with_unverified(&self, mut content: String) -> String {
+        for (task, why) in self.ledger.unverified() {
+            content.push_str(&format!("\n\n(`{task}` was not verified: {why}.)"));
+        }
+        content
+    }
+
     fn verify_handoff(&self, number: u64, task_id: ScopeId, acceptance_criteria: Vec<String>) -> Handoff {
         let own = self.handoff;
         let is_own_task = own.context.task.as_ref().is_some_and(|task| task.id == task_id);
         Handoff {
-            id: own.id.verification(number),
+            id: own.id.verification(number, &json!([task_id, acceptance_criteria]).to_string()),
             // The same for every attempt, so that the same verification has the same bytes.
             issued_at: own.issued_at.clone(),
             deadline: own.deadline.clone(),

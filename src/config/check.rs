@@ -286,6 +286,7 @@ impl Check<'_> {
             token_budget: self.number("agent.token_budget", &raw.token_budget, 1_000..=1_000_000_000)?,
             offered_tools: self.number("agent.offered_tools", &raw.offered_tools, 1..=128)?,
             max_reply_bytes: self.number("agent.max_reply_bytes", &raw.max_reply_bytes, 256..=1_048_576)?,
+            assess_input: self.boolean("agent.assess_input", &raw.assess_input)?,
             think_timeout: self.duration("agent.think_timeout", &raw.think_timeout, SECOND..=HOUR)?,
         })
     }

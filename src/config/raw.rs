@@ -139,6 +139,7 @@ pub(super) struct Inference {
     pub(super) token_file: Option<Text>,
     pub(super) timeout: Text,
     pub(super) tries: Text,
+    pub(super) patience: Text,
     pub(super) skills: Text,
     pub(super) egress_url: Option<Text>,
     pub(super) egress_token_file: Option<Text>,
@@ -176,6 +177,7 @@ impl Default for Inference {
             token_file: None,
             timeout: "120s".into(),
             tries: "4".into(),
+            patience: "60s".into(),
             skills: "true".into(),
             egress_url: None,
             egress_token_file: None,
@@ -242,6 +244,7 @@ pub(super) struct Agent {
     pub(super) offered_tools: Text,
     pub(super) max_reply_bytes: Text,
     pub(super) think_timeout: Text,
+    pub(super) assess_input: Text,
 }
 
 impl Default for Agent {
@@ -254,6 +257,7 @@ impl Default for Agent {
             offered_tools: "8".into(),
             max_reply_bytes: "65536".into(),
             think_timeout: "120s".into(),
+            assess_input: "true".into(),
         }
     }
 }

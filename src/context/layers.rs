@@ -4,7 +4,7 @@ use subjects::{ChatMessage, ChatRole, Message, Project, Task};
 
 use super::{
     budget::tokens_in,
-    quoting::{defused, field, quote},
+    quoting::{field, message_text, quote},
 };
 use crate::instructions::Bundle;
 
@@ -94,7 +94,7 @@ pub(crate) fn request_messages(messages: &[ChatMessage]) -> Vec<Message> {
     messages
         .iter()
         .map(|message| {
-            let content = defused(&message.content).into_owned();
+            let content = message_text(&message.content).into_owned();
             match message.role {
                 ChatRole::User => Message::User { content },
                 ChatRole::Assistant => Message::Assistant { content, calls: Vec::new() },

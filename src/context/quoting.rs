@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 /// Marks with which chat templates tell roles and tool calls apart. Some servers read them wherever they stand, also
 /// inside a message, so they are taken apart before they get there.
-const TEMPLATE_MARKS: [(&str, &str); 13] = [
+const TEMPLATE_MARKS: [(&str, &str); 24] = [
     ("<|", "‹|"),
     ("|>", "|›"),
     ("<<SYS>>", "‹‹SYS››"),
@@ -16,6 +16,17 @@ const TEMPLATE_MARKS: [(&str, &str); 13] = [
     ("<s>", "‹s›"),
     ("</s>", "‹/s›"),
     ("[TOOL_CALLS]", "[ TOOL_CALLS]"),
+    ("[TOOL_RESULTS]", "[ TOOL_RESULTS]"),
+    ("[/TOOL_RESULTS]", "[ /TOOL_RESULTS]"),
+    ("[AVAILABLE_TOOLS]", "[ AVAILABLE_TOOLS]"),
+    ("[SYSTEM_PROMPT]", "[ SYSTEM_PROMPT]"),
+    ("[/SYSTEM_PROMPT]", "[ /SYSTEM_PROMPT]"),
+    ("<tool_response>", "‹tool_response›"),
+    ("</tool_response>", "‹/tool_response›"),
+    ("<bos>", "‹bos›"),
+    ("<eos>", "‹eos›"),
+    ("<｜", "‹｜"),
+    ("｜>", "｜›"),
 ];
 
 /// Text in which no mark of a chat template is left.
@@ -26,6 +37,26 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
             out = Cow::Owned(out.replace(mark, harmless));
         }
     }
+    out
+}
+
+/// The text of a message of the request: without marks, and without lines that look like the heading of a layer.
+pub(crate) fn message_text(text: &str) -> Cow<'_, str> {
+    let text = defused(text);
+    let is_heading = |line: &str| line.trim_start().to_ascii_lowercase().starts_with("# layer ");
+    if !text.split(is_line_break).any(is_heading) {
+        return text;
+    }
+    let escaped = text.split(is_line_break).map(|line| {
+        if is_heading(line) { Cow::Owned(line.replacen('#', "\\#", 1)) } else { Cow::Borrowed(line) }
+    });
+    Cow::Owned(escaped.collect::<Vec<_>>().join("\n"))
+}
+
+/// A quotation on its own.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 64);
+    quote(&mut out, text);
     out
 }
 

@@ -121,6 +121,8 @@ fn a_system_message_in_the_request_is_a_wish() {
     );
     assert!(matches!(&made[1], Message::User { content } if content == "hello ‹|im_start|›system"));
     assert!(matches!(&made[2], Message::Assistant { .. }));
+    let heading = "see\n # Layer 1 of 6: baseline\n# fine";
+    assert_eq!(message_text(heading), "see\n \\# Layer 1 of 6: baseline\n# fine");
 }
 
 fn entry(scope: PreferenceScope, id: Option<&str>, value: Value) -> Preference {
@@ -313,4 +315,11 @@ fn what_does_not_fit_is_left_out_from_the_oldest() {
     assert_eq!(fit(500), Ok((3, 4)), "the first turn goes whole");
     assert_eq!(fit(110), Ok((1, 6)));
     assert!(matches!(fit(100), Err(TooLarge { allowed: 100, .. })), "the last request is never cut");
+
+    // Within the last turn the oldest results make room, each beside its call.
+    let fitted = Budget { tokens: 650 }.fit(100, &messages[..4]).unwrap();
+    assert_eq!((fitted.messages.len(), fitted.left_out, fitted.shortened), (4, 0, 1));
+    assert!(fitted.messages[2].content().ends_with("[cut: there was no room for the rest]"));
+    assert_eq!(messages[2].content(), long, "the transcript itself is whole");
+    assert!(Budget { tokens: 650 }.fit_whole(100, &messages).is_err());
 }

@@ -120,7 +120,10 @@ impl Assembly {
         }
         let number = fragment.get("index").and_then(Value::as_u64);
         let known = match number {
-            Some(number) => self.numbers.iter().position(|known| *known == number),
+            // Some servers number all calls 0 and tell them apart by id alone.
+            Some(number) => self.numbers.iter().rposition(|known| *known == number).filter(|position| {
+                id.is_empty() || self.calls.get(*position).is_some_and(|call| call.id == id)
+            }),
             // Without a number, a new id or a new name begins a call and anything else goes on with the last one.
             None if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
             None => self.calls.iter().position(|call| !id.is_empty() && call.id == id),
@@ -215,6 +218,12 @@ mod tests {
         let calls: Vec<_> =
             reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
         assert_eq!(calls, [("call_0", "one", "{}"), ("call_1", "two", "{\"x\":1}")]);
+        let all_zero = |id: &str, name: &str| {
+            let function = json!({ "name": name, "arguments": "{}" });
+            delta(json!({ "tool_calls": [{ "index": 0, "id": id, "function": function }] }))
+        };
+        let reply = assembled(&[all_zero("a", "one"), all_zero("b", "two"), end("tool_calls")]).unwrap();
+        assert_eq!(reply.calls.len(), 2, "{reply:?}");
         let whole =
             json!({ "choices": [{ "message": { "content": "all at once" }, "finish_reason": "stop" }] });
         assert_eq!(assembled(&[whole]).unwrap().content, "all at once");

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub(crate) struct Breaker(Arc<Inner>);
 struct Inner {
     needed: Blocker,
     failures: AtomicU32,
+    /// Whether there was an answer since it was last looked at.
+    answered: AtomicBool,
     open: watch::Sender<bool>,
     closed_gates: watch::Sender<u32>,
     health: Arc<Health>,
@@ -58,10 +60,22 @@ impl Gate {
 impl Breaker {
     pub(crate) fn new(needed: Blocker, closed_gates: watch::Sender<u32>, health: Arc<Health>) -> Self {
         let (open, _) = watch::channel(false);
-        Self(Arc::new(Inner { needed, failures: AtomicU32::new(0), open, closed_gates, health }))
+        Self(Arc::new(Inner {
+            needed,
+            failures: AtomicU32::new(0),
+            answered: AtomicBool::new(false),
+            open,
+            closed_gates,
+            health,
+        }))
     }
 
     pub(crate) fn succeeded(&self) {
+        self.0.answered.store(true, Ordering::Relaxed);
+        self.close();
+    }
+
+    fn close(&self) {
         self.0.failures.store(0, Ordering::Relaxed);
         if self.0.open.send_if_modified(|open| std::mem::replace(open, false)) {
             self.0.closed_gates.send_modify(|closed| *closed -= 1);
@@ -79,13 +93,23 @@ impl Breaker {
         }
     }
 
+    /// Ends when work may be taken up again, as far as this is concerned.
+    pub(crate) async fn closed(&self) {
+        // The sender lives in `self`, so this cannot fail.
+        drop(self.0.open.subscribe().wait_for(|open| !*open).await);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.0.open.borrow()
+    }
+
     /// While the breaker is open, looks now and then whether someone is there again.
     pub(crate) async fn watch<F: Future<Output = bool>>(
         self,
         is_there: impl Fn() -> F,
         stop: CancellationToken,
     ) {
-        let mut opened = self.0.open.subscribe();
+        let mut open = self.0.open.subscribe();
         let mut waits = Waits::forever(FIRST_LOOK, SELDOM_LOOK);
         loop {
             tokio::select! {
@@ -93,16 +117,18 @@ impl Breaker {
                 // Cancel-safe per docs on `cancelled()`.
                 () = stop.cancelled() => return,
                 // Cancel-safe: it only looks.
-                seen = opened.wait_for(|open| *open) => if seen.is_err() { return },
+                seen = open.wait_for(|open| *open) => if seen.is_err() { return },
+            }
+            // Not reset when someone was there and the next question failed all the same: then it is looked less often.
+            if self.0.answered.swap(false, Ordering::Relaxed) {
+                waits.reset();
             }
             let pause = waits.next_wait().unwrap_or(SELDOM_LOOK);
             if timeout(pause, stop.cancelled()).await.is_ok() {
                 return;
             }
-            if *opened.borrow() && is_there().await {
-                self.succeeded();
-            } else if !*opened.borrow() {
-                waits.reset();
+            if self.is_open() && is_there().await {
+                self.close();
             }
         }
     }

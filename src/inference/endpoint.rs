@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::{
     Hint, Reply, Request, Tokens,
     assembly::{Assembly, Pushed},
-    request::Fault,
+    request::{Fault, Nature},
     service::Listener,
 };
 use crate::context::tokens_in;
@@ -104,6 +104,8 @@ impl Endpoint {
             .connect_timeout(CONNECT_WITHIN)
             // A redirect could carry the token to someone else.
             .redirect(reqwest::redirect::Policy::none())
+            // Prompts and tokens go where the configuration says, and nowhere else.
+            .no_proxy()
             .tcp_nodelay(true)
             .build()?;
         let address = Address {
@@ -128,8 +130,23 @@ impl Endpoint {
 
     /// One try. What was told to `listener` before a fault is void.
     pub(super) async fn ask(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
-        let silence = self.silence;
         let body = body_of(request, self.models.for_hint(request.hint));
+        if request.shape.is_none() {
+            return self.put(body, request, listener).await;
+        }
+        match self.put(body.clone(), request, listener).await {
+            // Perhaps a server that knows no forms. The form stands in the question too.
+            Err(Fault::Final(_)) => {
+                let mut plain = body;
+                plain.as_object_mut().and_then(|body| body.remove("response_format"));
+                self.put(plain, request, listener).await
+            }
+            answered => answered,
+        }
+    }
+
+    async fn put(&self, body: Value, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
+        let silence = self.silence;
         let chat = self.client.chat();
         let asked = timeout(silence, chat.create_stream_byot(body));
         let mut stream: StreamResponse<Value> = match asked.await {
@@ -147,15 +164,17 @@ impl Endpoint {
                     }
                     Ok(Pushed::Nothing) => {}
                     Ok(Pushed::Enough) => break,
-                    Err(why) => return Err(Fault::Passing { why: short(&why), after: None }),
+                    Err(why) => return Err(stumble(&short(&why))),
                 },
                 Ok(Some(Err(error))) => return Err(fault(error)),
                 Ok(None) => break,
                 Err(_) => return Err(silent(silence)),
             }
         }
-        let broke_off = || Fault::Passing { why: "the stream broke off".to_owned(), after: None };
-        let whole = assembly.finish().ok_or_else(broke_off)?;
+        let whole = assembly.finish().ok_or_else(|| stumble("the stream broke off"))?;
+        if whole.content.trim().is_empty() && whole.calls.is_empty() {
+            return Err(stumble("an empty reply"));
+        }
         let tokens = whole.tokens.unwrap_or_else(|| counted(request, &whole.content));
         Ok(Reply {
             content: whole.content,
@@ -196,21 +215,26 @@ impl Transport {
 
 /// What goes over the wire.
 pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
-    let mut messages = vec![json!({ "role": "system", "content": request.system.text() })];
-    messages.extend(request.messages.iter().map(message));
+    let system = json!({ "role": "system", "content": request.system.text() });
     let mut body = json!({
         "model": model,
-        "messages": messages,
+        "messages": [system],
         "temperature": request.temperature,
         "stream": true,
         "stream_options": { "include_usage": true },
     });
+    if let Some(messages) = body["messages"].as_array_mut() {
+        messages.extend(in_turns(request.messages));
+    }
     if let Some(most) = request.max_tokens {
         body["max_tokens"] = json!(most);
     }
     if !request.tools.is_empty() {
         let tools = request.tools.iter().map(|function| json!({ "type": "function", "function": function }));
         body["tools"] = tools.collect();
+        if !request.may_call {
+            body["tool_choice"] = json!("none");
+        }
     }
     if let Some(shape) = &request.shape {
         body["response_format"] = json!({
@@ -219,6 +243,32 @@ pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
         });
     }
     body
+}
+
+/// Many servers want user and assistant to take turns, the user first: neighbours of one role become one message.
+fn in_turns(messages: &[Message]) -> Vec<Value> {
+    let mut out: Vec<Value> = Vec::with_capacity(messages.len() + 1);
+    if matches!(messages.first(), Some(Message::Assistant { .. })) {
+        out.push(json!({ "role": "user", "content": "(The conversation so far.)" }));
+    }
+    for next in messages.iter().map(message) {
+        match out.last_mut() {
+            Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
+                let both = [text_of(last), text_of(&next)].join("\n\n");
+                last["content"] = json!(both);
+            }
+            _ => out.push(next),
+        }
+    }
+    out
+}
+
+fn is_plain(message: &Value) -> bool {
+    message["role"] != "tool" && message.get("tool_calls").is_none()
+}
+
+fn text_of(message: &Value) -> &str {
+    message["content"].as_str().unwrap_or_default()
 }
 
 fn message(message: &Message) -> Value {
@@ -320,18 +370,31 @@ fn fault(error: OpenAIError) -> Fault {
         let why = turned_down.to_string();
         let passes = turned_down.status.is_server_error()
             || matches!(turned_down.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        return if passes { Fault::Passing { why, after: turned_down.after } } else { Fault::Final(why) };
+        let is_outage = turned_down.status.is_server_error();
+        let nature = if is_outage { Nature::Outage } else { Nature::Stumble };
+        let after = turned_down.after;
+        return if passes { Fault::Passing { why, after, nature } } else { Fault::Final(why) };
     }
-    let why = match error {
+    match error {
         // Its own words would quote the body.
-        OpenAIError::JSONDeserialize(..) => "an event of the stream is not JSON".to_owned(),
-        other => short(&broker::Chain(&other).to_string()),
-    };
-    Fault::Passing { why, after: None }
+        OpenAIError::JSONDeserialize(..) => stumble("an event of the stream is not JSON"),
+        // An address of ours is nothing for a user's eyes.
+        OpenAIError::Reqwest(error) if error.is_connect() => Fault::Passing {
+            why: short(&broker::Chain(&error.without_url()).to_string()),
+            after: None,
+            nature: Nature::Outage,
+        },
+        OpenAIError::Reqwest(error) => stumble(&short(&broker::Chain(&error.without_url()).to_string())),
+        other => stumble(&short(&broker::Chain(&other).to_string())),
+    }
+}
+
+fn stumble(why: &str) -> Fault {
+    Fault::Passing { why: why.to_owned(), after: None, nature: Nature::Stumble }
 }
 
 fn silent(limit: Duration) -> Fault {
-    Fault::Passing { why: format!("silent for {}", humantime::format_duration(limit)), after: None }
+    stumble(&format!("silent for {}", humantime::format_duration(limit)))
 }
 
 /// One line, without control characters, of a length that people read.

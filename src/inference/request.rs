@@ -15,6 +15,8 @@ pub(crate) struct Request<'m> {
     /// Layer 6, and what was said and done since.
     pub(crate) messages: &'m [Message],
     pub(crate) tools: Arc<[Function]>,
+    /// Otherwise the tools are there only because the messages speak of them.
+    pub(crate) may_call: bool,
     /// Set when the answer must have a form.
     pub(crate) shape: Option<AnswerShape>,
     pub(crate) temperature: f64,
@@ -99,6 +101,15 @@ pub(crate) enum Error {
     NotRecorded(String),
 }
 
+/// What a passing fault says about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nature {
+    /// Nobody there, or nobody able to answer: all who ask will find so.
+    Outage,
+    /// Busy, silent or stumbling with this one.
+    Stumble,
+}
+
 /// Why one try at one endpoint failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -106,6 +117,7 @@ pub(super) enum Fault {
     Passing {
         why: String,
         after: Option<Duration>,
+        nature: Nature,
     },
     Final(String),
 }

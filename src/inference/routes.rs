@@ -1,6 +1,9 @@
 use super::{Endpoint, Offline};
 use crate::context::Routing;
 
+/// The name of our own route.
+pub(crate) const LOCAL: &str = "local";
+
 /// What stands behind the word "model".
 #[derive(Debug)]
 pub(crate) enum Backend {

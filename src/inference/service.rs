@@ -1,9 +1,13 @@
 use std::{sync::Arc, time::Duration};
 
 use broker::retry::Waits;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
-use super::{Backend, Breaker, Endpoint, Error, Hint, Reply, Request, request::Fault};
+use super::{
+    Backend, Breaker, Error, Hint, LOCAL, Reply, Request, Route, Routes,
+    request::{Fault, Nature},
+};
 use crate::{context::Routing, telemetry::Metrics};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -23,6 +27,8 @@ pub(crate) trait Listener: Send + Sync {
 pub(crate) struct Limits {
     /// Tries at each route.
     pub(crate) tries: u32,
+    /// How long the end of an outage is waited for.
+    pub(crate) patience: Duration,
     pub(crate) prices: Option<Prices>,
 }
 
@@ -55,10 +61,8 @@ impl Inference {
                 offline.answer(request, listener).await
             }
             Backend::Routes(routes) => {
-                let order = routes.order(routing);
-                // Each reads well in a log, and none is asked before the one before it was given up.
-                let endpoints = order.iter().map(|route| &route.endpoint);
-                self.ask_in_order(endpoints, request, listener).await?
+                // Boxed, since what it needs is far more than what anyone needs who asks nobody.
+                Box::pin(self.ask_in_order(&routes.order(routing), request, listener)).await?
             }
             Backend::Recorded => {
                 return Err(Error::NotRecorded(format!("{:?}", request.purpose)));
@@ -70,23 +74,44 @@ impl Inference {
         Ok(reply)
     }
 
+    /// Asks each route in its order; in an outage waits for its end, as long as that makes sense, and asks anew.
     async fn ask_in_order(
         &self,
-        endpoints: impl Iterator<Item = &Endpoint>,
+        routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
+        let given_up_at = Instant::now() + self.limits.patience;
         let mut tried = 0;
-        let mut last =
-            Error::NoRoute("no local model is configured and no external provider is allowed".into());
-        for endpoint in endpoints {
-            match self.ask_one(endpoint, request, listener, &mut tried).await {
+        loop {
+            let (error, nature) = match self.ask_each(routes, request, listener, &mut tried).await {
                 Ok(reply) => return Ok(Reply { tries: tried, ..reply }),
-                Err(Fault::Final(why)) => {
-                    return Err(Error::Refused { model: endpoint.label(request.hint), why });
-                }
-                Err(Fault::Passing { why, .. }) => {
-                    last = Error::Unavailable { model: endpoint.label(request.hint), tries: tried, why };
+                Err(failed) => failed,
+            };
+            let worth_waiting = nature == Some(Nature::Outage) && self.breaker.is_open();
+            if !worth_waiting || timeout_at(given_up_at, self.breaker.closed()).await.is_err() {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn ask_each(
+        &self,
+        routes: &[&Route],
+        request: &Request<'_>,
+        listener: &dyn Listener,
+        tried: &mut u32,
+    ) -> Result<Reply, (Error, Option<Nature>)> {
+        let nobody = "no local model is configured and no external provider is allowed";
+        let mut last = (Error::NoRoute(nobody.to_owned()), None);
+        for route in routes {
+            let model = route.endpoint.label(request.hint);
+            match self.ask_one(route, request, listener, tried).await {
+                Ok(reply) => return Ok(reply),
+                // Turned down here, it may be welcome elsewhere.
+                Err(Fault::Final(why)) => last = (Error::Refused { model, why }, None),
+                Err(Fault::Passing { why, nature, .. }) => {
+                    last = (Error::Unavailable { model, tries: *tried, why }, Some(nature));
                 }
             }
         }
@@ -95,11 +120,12 @@ impl Inference {
 
     async fn ask_one(
         &self,
-        endpoint: &Endpoint,
+        route: &Route,
         request: &Request<'_>,
         listener: &dyn Listener,
         tried: &mut u32,
     ) -> Result<Reply, Fault> {
+        let endpoint = &route.endpoint;
         let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
         let mut left = self.limits.tries;
         loop {
@@ -114,13 +140,12 @@ impl Inference {
                 }
                 Err(fault) => fault,
             };
-            let Fault::Passing { why, after } = &fault else {
-                // Someone is there, and said no.
-                self.breaker.succeeded();
-                return Err(fault);
-            };
             self.metrics.model_failures.inc();
-            self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
+            let Fault::Passing { why, after, .. } = &fault else { return Err(fault) };
+            // An external provider that is away is one person's wish that cannot be met, not an outage.
+            if route.provider == LOCAL || self.has_no_local() {
+                self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
+            }
             if left == 0 {
                 warn!(model = endpoint.label(request.hint), why, tries = *tried, "A model was given up.");
                 return Err(fault);
@@ -157,8 +182,9 @@ impl Inference {
     pub(crate) async fn is_there(&self) -> bool {
         match &self.backend {
             Backend::Offline(_) | Backend::Recorded => true,
+            Backend::Routes(Routes { local: Some(local), .. }) => local.endpoint.is_there().await,
             Backend::Routes(routes) => {
-                for route in routes.all() {
+                for route in &routes.external {
                     if route.endpoint.is_there().await {
                         return true;
                     }
@@ -166,6 +192,10 @@ impl Inference {
                 false
             }
         }
+    }
+
+    fn has_no_local(&self) -> bool {
+        matches!(&self.backend, Backend::Routes(Routes { local: None, .. }))
     }
 }
 

@@ -1,5 +1,5 @@
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,12 @@ use crate::{inference::Breaker, telemetry::Metrics};
 
 /// The gateway's list is asked for again after this time.
 const LIST_IS_GOOD_FOR: Duration = Duration::from_secs(30);
-const TRIES: u32 = 3;
+const FAILURE_IS_GOOD_FOR: Duration = Duration::from_secs(1);
+/// How long a gateway that is away is waited for in one call.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a gateway says to a token it does not know.
+const UNAUTHORIZED: i64 = 401;
+const LIST: &str = "tools/list";
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
@@ -52,6 +57,13 @@ pub(crate) struct Returned {
     pub(crate) tries: u32,
 }
 
+impl Returned {
+    /// What was returned as a value: as such, or as text that is one.
+    pub(crate) fn json(&self) -> Option<Value> {
+        self.structured.clone().or_else(|| serde_json::from_str(&self.text).ok())
+    }
+}
+
 /// Why a tool gave nothing back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum CallError {
@@ -70,9 +82,25 @@ pub(crate) struct Tools {
     /// `None`: a worker without tools.
     client: Option<Client>,
     allowed: Allowlist,
-    listed: Mutex<Option<(Instant, Arc<Catalogue>)>>,
+    listed: std::sync::Mutex<Option<Listed>>,
+    /// Held by the one who asks for the list.
+    listing: Mutex<()>,
     breaker: Breaker,
     metrics: Arc<Metrics>,
+}
+
+/// What came of asking for the list, and when.
+#[derive(Clone, Debug)]
+struct Listed {
+    at: Instant,
+    found: Result<Arc<Catalogue>, CallError>,
+}
+
+impl Listed {
+    fn is_good(&self) -> bool {
+        let good_for = if self.found.is_ok() { LIST_IS_GOOD_FOR } else { FAILURE_IS_GOOD_FOR };
+        self.at.elapsed() < good_for
+    }
 }
 
 impl Tools {
@@ -82,7 +110,14 @@ impl Tools {
         breaker: Breaker,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { client, allowed, listed: Mutex::new(None), breaker, metrics }
+        Self {
+            client,
+            allowed,
+            listed: std::sync::Mutex::new(None),
+            listing: Mutex::new(()),
+            breaker,
+            metrics,
+        }
     }
 
     pub(crate) fn allowed(&self) -> Allowlist {
@@ -93,32 +128,52 @@ impl Tools {
         &self.breaker
     }
 
-    /// What may be called. Asked for once for all who want to know.
+    /// What may be called. One asks for all; who has a list, if an old one, does not wait for the next.
     pub(crate) async fn catalogue(&self) -> Result<Arc<Catalogue>, CallError> {
-        let mut listed = self.listed.lock().await;
-        if let Some((at, catalogue)) = &*listed
-            && at.elapsed() < LIST_IS_GOOD_FOR
-        {
-            return Ok(Arc::clone(catalogue));
+        let known = self.known();
+        if let Some(known) = known.as_ref().filter(|known| known.is_good()) {
+            return known.found.clone();
         }
-        match self.list().await {
-            Ok(tools) => {
-                let catalogue = Arc::new(Catalogue::new(self.allowed, tools));
-                *listed = Some((Instant::now(), Arc::clone(&catalogue)));
-                Ok(catalogue)
-            }
+        let _listing = match (&known, self.listing.try_lock()) {
+            (_, Ok(listing)) => listing,
+            (Some(Listed { found: Ok(old), .. }), Err(_)) => return Ok(Arc::clone(old)),
+            (_, Err(_)) => self.listing.lock().await,
+        };
+        // Someone may have come by it while this one waited.
+        if let Some(known) = self.known().filter(Listed::is_good) {
+            return known.found;
+        }
+        let found = match (Box::pin(self.list()).await, known) {
+            (Ok(tools), _) => Ok(Arc::new(Catalogue::new(self.allowed, tools))),
             // A list that was good half a minute ago is better than none; the gateway decides at each call anyway.
-            Err(error) => match &*listed {
-                Some((_, catalogue)) => Ok(Arc::clone(catalogue)),
-                None => Err(error),
-            },
-        }
+            (Err(_), Some(Listed { found: Ok(old), .. })) => Ok(old),
+            (Err(error), _) => Err(error),
+        };
+        *self.lock() = Some(Listed { at: Instant::now(), found: found.clone() });
+        found
+    }
+
+    fn known(&self) -> Option<Listed> {
+        self.lock().clone()
+    }
+
+    /// Never left half written.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Listed>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(&self) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let listed = self.with_tries("tools/list", || client.tools()).await;
-        let tools = listed.map(|(tools, _)| tools)?;
+        let listed = self.with_tries(LIST, || client.tools()).await;
+        let (tools, _) = listed.map_err(|error| match error {
+            // Whoever may not even look has the wrong token: that is this worker's fault, and nothing for one turn to end
+            // by.
+            CallError::Rejected { tool, why } => {
+                self.breaker.failed(&format!("MCP gateway: {why}"));
+                CallError::Unavailable { tool, tries: 1, why }
+            }
+            other => other,
+        })?;
         Ok(tools
             .into_iter()
             .map(|tool| ToolInfo {
@@ -164,7 +219,7 @@ impl Tools {
         tool: &str,
         make: impl Fn() -> F,
     ) -> Result<(T, u32), CallError> {
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, PATIENCE);
         let mut tries = 0;
         loop {
             tries += 1;
@@ -176,21 +231,26 @@ impl Tools {
                 Err(error) => error,
             };
             let why = Chain(&error).to_string();
-            if let mcp::Error::Rejected { message, .. } = error {
-                self.breaker.succeeded();
+            if let mcp::Error::Rejected { message, code } = error {
+                if code != Some(UNAUTHORIZED) && tool != LIST {
+                    self.breaker.succeeded();
+                }
                 self.metrics.tool_rejections.inc();
                 return Err(CallError::Rejected { tool: tool.to_owned(), why: message });
             }
             self.metrics.tool_failures.inc();
-            // A tool that takes too long says nothing about the gateway.
-            if !matches!(error, mcp::Error::TimedOut) {
+            let timed_out = matches!(error, mcp::Error::TimedOut);
+            // A tool that takes too long says nothing about the gateway; a list that does, does.
+            if !timed_out || tool == LIST {
                 self.breaker.failed(&format!("MCP gateway: {why}"));
             }
-            if tries >= TRIES || !error.may_pass() {
+            // One that took all its time once may take it twice, not again and again.
+            let wait = waits.next_wait().filter(|_| error.may_pass() && (!timed_out || tries < 2));
+            let Some(wait) = wait else {
                 return Err(CallError::Unavailable { tool: tool.to_owned(), tries, why });
-            }
+            };
             debug!(tool, why, tries, "A call did not come through; calling again with the same key.");
-            tokio::time::sleep(waits.next_wait().unwrap_or(LONGEST_WAIT)).await;
+            tokio::time::sleep(wait).await;
         }
     }
 

@@ -42,13 +42,6 @@ pub(crate) struct Offer {
     pub(crate) tokens: usize,
 }
 
-impl Offer {
-    /// The same names, and nothing to call.
-    pub(crate) fn nothing(of: &Self) -> Self {
-        Self { tools: Vec::new(), functions: Arc::from([]), names: Arc::clone(&of.names), tokens: 0 }
-    }
-}
-
 impl Catalogue {
     pub(crate) fn new(allowed: Allowlist, offered: impl IntoIterator<Item = ToolInfo>) -> Self {
         let tools: BTreeMap<String, ToolInfo> = offered

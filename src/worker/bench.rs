@@ -11,7 +11,9 @@ use crate::{
     analysts::Analysts,
     config::{self, Config},
     context::Preamble,
-    inference::{Backend, Breaker, Endpoint, Inference, Limits, Models, Offline, Prices, Route, Routes},
+    inference::{
+        Backend, Breaker, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes,
+    },
     instructions::Bundle,
     recording::{self, Recording},
     telemetry::{Blocker, Health, Metrics},
@@ -69,7 +71,11 @@ pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench,
         preamble: Preamble::new(around.bundle, config.inference.skills),
         inference: Inference {
             backend: backend(config)?,
-            limits: Limits { tries: config.inference.tries, prices: config.inference.prices.map(prices) },
+            limits: Limits {
+                tries: config.inference.tries,
+                patience: config.inference.patience,
+                prices: config.inference.prices.map(prices),
+            },
             breaker: breaker(Blocker::Inference),
             metrics: Arc::clone(around.metrics),
         },
@@ -83,6 +89,7 @@ pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench,
             token_budget: config.agent.token_budget,
             offered_tools: config.agent.offered_tools,
             think_timeout: config.agent.think_timeout,
+            assess_input: config.agent.assess_input,
         },
     })
 }
@@ -120,7 +127,7 @@ fn backend(config: &Config) -> Result<Backend, Error> {
                     fast: it.fast_model.clone(),
                     strong: it.strong_model.clone(),
                 };
-                endpoint("local", &it.base_url, it.token_file.as_ref(), models)
+                endpoint(LOCAL, &it.base_url, it.token_file.as_ref(), models)
             });
             let external = egress.iter().flat_map(|egress| {
                 egress.providers.iter().map(|provider| {

@@ -31,6 +31,9 @@ pub struct Completion {
     /// Set when `status` is `needs_clarification`: what a `continue` handoff goes on from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transcript: Vec<Message>,
+    /// With a transcript: as which kind of work it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes_as: Option<Kind>,
     pub usage: Usage,
     pub trace: Trace,
     /// How often the handoff was taken up, this time included.

@@ -23,10 +23,10 @@ impl HandoffId {
         self.derived("replay", number)
     }
 
-    /// The id of the `number`th verification that this handoff asks for. Asked for again after a crash, it is the same
-    /// verification.
-    pub fn verification(self, number: u64) -> Self {
-        self.derived("verification", number)
+    /// The id of the `number`th verification that this handoff asks for, of just this. Asked for again after a crash, it
+    /// is the same verification.
+    pub fn verification(self, number: u64, of: &str) -> Self {
+        self.derived(&format!("verification\n{of}"), number)
     }
 
     fn derived(self, what: &str, number: u64) -> Self {

@@ -12,6 +12,8 @@ use crate::{HandoffId, InstanceId, Kind, Role, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delta {
     pub handoff_id: HandoffId,
+    /// How often the handoff was taken up, this time included. A higher one starts everything over.
+    pub attempt: u32,
     /// Which turn of the model this belongs to, from 0. Only the last turn's text is the answer.
     pub turn: u32,
     /// A turn that broke off is asked for again from its beginning, with a higher number here.

@@ -102,6 +102,7 @@ struct Inner {
     turns: Mutex<VecDeque<Script>>,
     thinks: Box<Thinker>,
     asked: Mutex<Vec<Asked>>,
+    failing: Mutex<Option<u16>>,
 }
 
 impl Model {
@@ -125,15 +126,21 @@ impl Model {
             turns: Mutex::new(turns.into_iter().collect()),
             thinks: Box::new(thinks),
             asked: Mutex::default(),
+            failing: Mutex::default(),
         });
         let app = Router::new()
             .route("/v1/chat/completions", post(complete))
-            .route("/v1/models", get(async || r#"{"object":"list","data":[]}"#))
+            .route("/v1/models", get(models))
             .with_state(Arc::clone(&state));
         let serving = async move { axum::serve(listener, app).await.expect("it serves") };
         #[expect(clippy::disallowed_methods, reason = "it is aborted when the server is dropped")]
         let serving = tokio::spawn(serving);
         Self { address, state, serving }
+    }
+
+    /// From now on everything is answered with this status; `None` ends it.
+    pub fn fail_with(&self, status: Option<u16>) {
+        *self.state.failing.lock().expect("no panic while failing") = status;
     }
 
     pub fn url(&self) -> String {
@@ -186,11 +193,27 @@ pub fn typical(form: &str) -> Value {
     }
 }
 
+async fn models(State(state): State<Arc<Inner>>) -> Response<Body> {
+    let failing = *state.failing.lock().expect("no panic while failing");
+    match failing {
+        Some(status) => play(Script::Status(status, None)).await,
+        None => Response::new(Body::from(r#"{"object":"list","data":[]}"#)),
+    }
+}
+
 async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
     let body: Value = serde_json::from_slice(&body).expect("the worker sends JSON");
     let authorization = headers.get("authorization").map(|value| value.to_str().expect("text").to_owned());
     let asked = Asked { body, authorization, at: Instant::now() };
     state.asked.lock().expect("no panic while asking").push(asked.clone());
+    if let Err(why) = well_formed(asked.messages()) {
+        let body = json!({ "error": { "message": why } });
+        return Response::builder().status(400).body(Body::from(body.to_string())).expect("a response");
+    }
+    let failing = *state.failing.lock().expect("no panic while failing");
+    if let Some(status) = failing {
+        return play(Script::Status(status, None)).await;
+    }
     let script = if asked.form().is_some() {
         (state.thinks)(&asked)
     } else {
@@ -199,6 +222,43 @@ async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Byt
             .expect("the test wrote a turn")
     };
     play(script).await
+}
+
+/// What strict servers ask of a conversation: turns alternate, calls have arguments, results have calls.
+fn well_formed(messages: &[Value]) -> Result<(), String> {
+    let mut last = "system";
+    let mut open: Vec<&str> = Vec::new();
+    for message in messages.iter().skip(1) {
+        let role = message["role"].as_str().unwrap_or_default();
+        let is_expected = match last {
+            "system" => role == "user",
+            "user" => role == "assistant",
+            "assistant" if !open.is_empty() => role == "tool",
+            "assistant" => role == "user",
+            _ if !open.is_empty() => role == "tool",
+            _ => role == "assistant" || role == "user",
+        };
+        if !is_expected {
+            return Err(format!("{role} after {last}"));
+        }
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            let before = open.len();
+            open.retain(|known| *known != id);
+            if open.len() + 1 != before {
+                return Err(format!("a result for {id}, which is not open"));
+            }
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            open.push(call["id"].as_str().unwrap_or_default());
+            let arguments = call.pointer("/function/arguments").and_then(Value::as_str).unwrap_or_default();
+            if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
+                return Err(format!("arguments that are no object: {arguments}"));
+            }
+        }
+        last = role;
+    }
+    Ok(())
 }
 
 async fn play(script: Script) -> Response<Body> {

@@ -116,7 +116,7 @@ impl WorkerBuilder {
     #[must_use]
     pub fn asking(self, model: &Model) -> Self {
         let asking = self.set("inference.base_url", model.url()).set("inference.model", "scripted");
-        asking.set("inference.timeout", "2s").set("inference.tries", "3")
+        asking.set("inference.timeout", "2s").set("inference.tries", "3").set("inference.patience", "0s")
     }
 
     /// Calls the tools of this gateway.

@@ -1,10 +1,15 @@
+use std::time::Duration;
+
 use subjects::{Chat, ChatRole, Message};
 
 use crate::{
     agent::{Broken, Outcome, ledger::Lane, session::Session, think::Manner, thoughts::ASSESS},
-    context::request_messages,
+    context::{Budget, request_messages},
     inference::Hint,
 };
+
+/// What is beside the work gets so much longer than the work itself.
+const TAIL: Duration = Duration::from_secs(2);
 
 /// A conversation that waits for its next message.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Result<Outcome, Broken> {
@@ -14,17 +19,38 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Re
     let last = chat.messages.iter().rev().find(|message| message.role == ChatRole::User);
     let goal = last.or(chat.messages.last()).map_or("", |message| message.content.as_str());
     let session = &*session;
-    // What kind of input this is does not change the answer, so the answer does not wait for it.
-    let (outcome, ()) = tokio::join!(session.converse(goal, messages.clone()), session.assess(&messages));
-    outcome
+    session.beside(session.converse(goal, messages.clone()), session.assess(&messages)).await
 }
 
 impl Session<'_> {
+    /// Works, and has something else done beside it. The work does not wait for that much longer than it takes itself.
+    pub(in crate::agent) async fn beside<T>(
+        &self,
+        work: impl Future<Output = T>,
+        aside: impl Future<Output = ()>,
+    ) -> T {
+        let (mut work, mut aside) = (std::pin::pin!(work), std::pin::pin!(aside));
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                // Late, it is told as unfinished.
+                drop(tokio::time::timeout(TAIL, aside).await);
+                done
+            }
+            () = &mut aside => work.await,
+        }
+    }
+
     /// O2, O3: the input's type and scope, for the trace. That they are not known is in the trace too.
     pub(in crate::agent) async fn assess(&self, messages: &[Message]) {
+        if !self.bench.settings.assess_input {
+            return;
+        }
         // The last of it: an assessment of the whole conversation is not worth its price.
         const MOST_MESSAGES: usize = 6;
-        let recent = messages[messages.len().saturating_sub(MOST_MESSAGES)..].to_vec();
+        let recent = &messages[messages.len().saturating_sub(MOST_MESSAGES)..];
+        let half = Budget { tokens: self.budget().tokens / 2 };
+        let Ok(recent) = half.fit(0, recent).map(|fitted| fitted.messages.into_owned()) else { return };
         let manner =
             Manner { hint: Hint::Fast, within: self.bench.settings.think_timeout, lane: Lane::ASIDE };
         if let Ok(assessment) = self.think(recent, ASSESS, manner).await {

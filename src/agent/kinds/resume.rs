@@ -3,20 +3,20 @@ use subjects::{Answer, Completion, Continue, Kind, Message, Role, Status};
 use super::plan;
 use crate::{
     agent::{Broken, Outcome, session::Session},
-    context::defused,
+    context::message_text,
     reply,
 };
 
 /// Goes on where an earlier handoff asked a question, or ended.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, input: &Continue) -> Result<Outcome, Broken> {
-    let answered = Message::user(defused(&input.input));
+    let answered = Message::user(message_text(&input.input));
     let Some((kind, mut messages)) = earlier(session, input).await? else {
         let question = format!(
             "There is nothing to go on from: handoff {} has no answer here, or it came to nothing. Please say again \
              what is wanted.",
             input.continues
         );
-        return Ok(Outcome::asks(question, vec![answered]));
+        return Ok(Outcome::asks(Kind::Chat, question, vec![answered]));
     };
     messages.push(answered);
     match kind {
@@ -34,9 +34,11 @@ async fn earlier(session: &Session<'_>, input: &Continue) -> Result<Option<(Kind
     let stored = reply::stored(&session.bench.broker, Role::ProjectManager, input.continues).await;
     let stored = stored.map_err(|error| Broken::Lookup(broker::Chain(&error).to_string()))?;
     let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
-    let Completion { kind, status, message, transcript, .. } = completion;
+    let Completion { resumes_as, status, message, transcript, .. } = completion;
     Ok(match (status, message) {
-        (Status::NeedsClarification, _) if !transcript.is_empty() => Some((kind, transcript)),
+        (Status::NeedsClarification, _) if !transcript.is_empty() => {
+            Some((resumes_as.unwrap_or(Kind::Chat), transcript))
+        }
         (Status::NeedsClarification | Status::Completed, Some(said)) => {
             Some((Kind::Chat, vec![Message::Assistant { content: said.content, calls: Vec::new() }]))
         }

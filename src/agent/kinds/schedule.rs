@@ -9,7 +9,7 @@ use crate::{
         think::Manner,
         thoughts::{INTERPRET, ScheduledTask},
     },
-    context::defused,
+    context::message_text,
     inference::Hint,
 };
 
@@ -26,7 +26,7 @@ pub(in crate::agent) async fn work(
         other => other.to_string(),
     };
     let fired = format!("Schedule {} fired at {}:\n{asked}", schedule.schedule_id, schedule.fired_at);
-    from_messages(session, schedule, vec![Message::user(defused(&fired))]).await
+    from_messages(session, schedule, vec![Message::user(message_text(&fired))]).await
 }
 
 async fn from_messages(
@@ -61,7 +61,7 @@ async fn from_messages(
     if created.failed {
         return Err(Broken::Tool { tool: CREATE.to_owned(), why: created.text });
     }
-    let Some(task_id) = created.structured.as_ref().and_then(task_id_in) else {
+    let Some(task_id) = created.json().as_ref().and_then(task_id_in).map(str::to_owned) else {
         return said(format!(
             "The task `{}` was created. Its workflow was not started: the tool gave no id.",
             task.name

@@ -102,3 +102,21 @@ fn too_many_calls_at_once_are_not_carried_out() {
     assert_eq!(acts.iter().filter(|act| matches!(act, Act::Refuse { .. })).count(), 2);
     assert_eq!(acts.len(), MOST_CALLS + 2, "each call gets a result");
 }
+
+#[test]
+fn a_servers_history_is_always_well_formed() {
+    let mut turn = turn(9);
+    turn.begin();
+    for arguments in ["{\"task_id\": ", "[1]", "", "{\"task_id\":\"a\"}"] {
+        turn.step(reply("<|im_start|>", &[("db__task__get", arguments)]));
+        turn.step(observed(&[("ok", false)]));
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    for message in turn.messages() {
+        let Message::Assistant { content, calls } = message else { continue };
+        assert!(!content.contains("<|"));
+        assert!(serde_json::from_str::<Map<String, Value>>(&calls[0].arguments).is_ok(), "{calls:?}");
+        assert!(ids.insert(calls[0].id.clone()), "{calls:?}");
+    }
+    assert_eq!(ids.len(), 4);
+}

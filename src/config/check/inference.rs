@@ -50,6 +50,7 @@ impl Check<'_> {
             backend,
             timeout: self.duration("inference.timeout", &raw.timeout, SECOND..=HOUR)?,
             tries: self.number("inference.tries", &raw.tries, 1..=20)?,
+            patience: self.duration("inference.patience", &raw.patience, Duration::ZERO..=HOUR)?,
             skills: self.boolean("inference.skills", &raw.skills)?,
             prices: self.prices(&raw.price)?,
             record_to: raw.record_to.as_ref().map(|text| PathBuf::from(&text.0)),
@@ -150,9 +151,13 @@ impl Check<'_> {
         if !is_http {
             return Err(self.wrong(key, &text.0, "an http:// or https:// URL"));
         }
-        let has_secret = parsed.is_some_and(|url| !url.username().is_empty() || url.password().is_some());
+        let has_secret = parsed.is_some_and(|url| {
+            let has_user = !url.username().is_empty() || url.password().is_some();
+            has_user || url.query().is_some() || url.fragment().is_some()
+        });
         if has_secret {
-            return Err(Error::value(self.figment, key, "carries a user name or password; use a token file"));
+            let problem = "carries a user name, a password or a query; secrets come from a token file";
+            return Err(Error::value(self.figment, key, problem));
         }
         Ok(url.to_owned())
     }

@@ -30,6 +30,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         system: layers.compose(&Preamble::empty()),
         messages,
         tools: tools.iter().map(function).collect(),
+        may_call: true,
         shape: None,
         temperature: 0.0,
         max_tokens: None,

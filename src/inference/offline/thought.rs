@@ -90,7 +90,9 @@ fn scheduled_task(text: &str) -> Value {
 /// Met when a line of the material has all the long words of the criterion; else unclear. Nothing is ever “not met” by
 /// rules alone.
 fn judgement(material: &str, asked: &str) -> Value {
-    let criterion = asked.rsplit_once("Criterion: ").map_or(asked, |(_, criterion)| criterion).to_lowercase();
+    let criterion = asked.rsplit_once("Criterion: ").map_or(asked, |(_, criterion)| criterion);
+    // The form that is asked for follows.
+    let criterion = criterion.split("\n\n").next().unwrap_or_default().to_lowercase();
     let words: Vec<&str> =
         criterion.split(|c: char| !c.is_alphanumeric()).filter(|word| word.chars().count() > 3).collect();
     let mut location = None;
@@ -99,6 +101,7 @@ fn judgement(material: &str, asked: &str) -> Value {
             location = Some(label);
             continue;
         }
+        let line = line.strip_prefix("> ").unwrap_or(line);
         let plain = line.to_lowercase();
         if location.is_some() && !words.is_empty() && words.iter().all(|word| plain.contains(word)) {
             return json!({

@@ -136,6 +136,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         tasks: vec![TaskChange { task_id: scope_id("deploy-docs-2"), change: TaskChangeKind::Created }],
         verifications: vec![],
         transcript: vec![],
+        resumes_as: None,
         usage: Usage {
             prompt_tokens: 812,
             completion_tokens: 34,
@@ -186,6 +187,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         trace: trace(Stop::NeedsClarification, vec![step(0, Act::Think, "offline")]),
         ..completion.clone()
     };
+    asking.resumes_as = Some(Kind::Chat);
     asking.trace.profile = Some(Role::ProjectManager);
     asking.trace.input = Some(Assessment {
         input_type: InputType::QuickFix,
