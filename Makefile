@@ -31,7 +31,7 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 
 .PHONY: bench
 bench: nats-server ## measure; writes target/bench/report.json and prints a table
-	$(CARGO) build --release --bins --workspace
+	$(CARGO) build --release --bins
 	$(CARGO) bench --bench worker
 
 .PHONY: contract

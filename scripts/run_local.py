@@ -19,6 +19,10 @@ BIN = ROOT / "target" / "debug"
 PORT = int(os.environ.get("NATS_PORT", "4222"))
 URL = f"nats://127.0.0.1:{PORT}"
 
+# A worker refuses to start where it finds the key of a provider; whoever has one in the shell should still see it run.
+CLEAN = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY"))
+         and name != "HF_TOKEN"}
+
 children = []
 
 
@@ -29,7 +33,8 @@ def say(text):
 def start(name, *command):
     """Starts one process of the stack; its output goes to a log file."""
     log = open(DATA / f"{name}.log", "w")
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=CLEAN,
+                               start_new_session=True)
     children.append((name, process))
     return process
 

@@ -34,7 +34,8 @@ pub(crate) async fn work(
     live: &Live,
 ) -> Outcome {
     let worked = async {
-        let mut session = Session::open(bench, handoff, trace_id, ledger, live).await?;
+        // Boxed: what it took to gather need not be kept while the work goes on.
+        let mut session = Box::pin(Session::open(bench, handoff, trace_id, ledger, live)).await?;
         match &handoff.work {
             Work::Chat(chat) => Box::pin(kinds::chat::work(&mut session, chat)).await,
             Work::Plan(plan) => Box::pin(kinds::plan::work(&mut session, plan)).await,

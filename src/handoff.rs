@@ -206,7 +206,7 @@ impl Desk {
                 }
                 let stop = outcome.stop;
                 let answer = self.run(delivery, admitted).answer(outcome, account(stop));
-                self.commit(delivery, admitted, &answer, counted).await
+                Box::pin(self.commit(delivery, admitted, &answer, counted)).await
             }
         }
     }
@@ -311,13 +311,14 @@ impl Desk {
         loop {
             tokio::time::sleep_until(due).await;
             due = Instant::now() + every;
-            if let Err(error) = delivery.extend(&self.broker.client).await {
+            // Boxed, like all that happens seldom.
+            if let Err(error) = Box::pin(delivery.extend(&self.broker.client)).await {
                 self.metrics.of(delivery.kind).heartbeat_failures.inc();
                 debug!(sequence = delivery.sequence, error = %Chain(&error), "Heartbeat not confirmed.");
             }
             let id = *told.get_or_insert_with(|| self.policy.identity(&arrived(delivery)).answer_to);
             if let Some(id) = id {
-                self.tell(id, delivery, started).await;
+                Box::pin(self.tell(id, delivery, started)).await;
             }
         }
     }

@@ -125,7 +125,7 @@ impl Recording {
             json!([
                 request.system.text(),
                 request.messages,
-                &*request.tools,
+                request.tools.iter().map(|tool| json!(**tool)).collect::<Vec<_>>(),
                 request.shape,
                 request.temperature,
                 request.max_tokens,

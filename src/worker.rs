@@ -53,6 +53,9 @@ pub enum Error {
     Flush(#[from] async_nats::client::FlushError),
     #[error(transparent)]
     Bench(#[from] bench::Error),
+    /// Something that is needed cannot be reached.
+    #[error("{0}")]
+    Away(String),
     #[error("listening for signals")]
     Signals(#[source] std::io::Error),
     #[error("a part of the worker ended: {0}")]
@@ -70,6 +73,7 @@ impl Error {
             | Self::Presence(_)
             | Self::Subscribe(_)
             | Self::Flush(_)
+            | Self::Away(_)
             | Self::Signals(_)
             | Self::Part(_) => false,
         }
@@ -93,9 +97,24 @@ pub async fn check(config: Config) -> Result<String, Error> {
         }
         Err(error) => return Err(error.into()),
     };
+    let (closed_gates, _) = Gate::new();
+    let (health, metrics) = (Arc::new(Health::starting()), Arc::new(Metrics::new()));
+    let around =
+        Surroundings { bundle: &bundle, broker: &broker, health: &health, metrics: &metrics, closed_gates };
+    let bench = bench::build(&config, &around)?;
+    if !bench.inference.is_there().await {
+        return Err(Error::Away(format!("no model answers: {}", route(&config))));
+    }
+    let gateway = match &config.gateway {
+        None => "none: a worker without tools".to_owned(),
+        Some(gateway) => {
+            let listed = bench.tools.catalogue().await.map_err(|error| Error::Away(error.to_string()))?;
+            format!("{} ({} tools for this role)", gateway.url, listed.tools().count())
+        }
+    };
     let warnings: String = config.warnings.iter().map(|warning| format!("\nwarning    {warning}")).collect();
     Ok(format!(
-        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\nmodel      {}{warnings}\nall good",
+        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\nmodel      {}\ngateway    {gateway}{warnings}\nall good",
         config.role,
         bundle.path.display(),
         &bundle.hash[..12],

@@ -66,7 +66,7 @@ impl Session<'_> {
                 }
                 Ok(Observed { text, failed: returned.failed })
             }
-            Act::Verify(wanted) => Ok(self.verify(wanted).await),
+            Act::Verify(wanted) => Ok(Box::pin(self.verify(wanted)).await),
         }
     }
 }

@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
             return Err(Broken::Tokens { used, allowed });
         }
         let routing = self.preferences.routing();
-        let live = self.bench.inference.ask(request, &routing, listener);
+        let live = Box::pin(self.bench.inference.ask(request, &routing, listener));
         let Timed { value, ms } = self.bench.recording.model(self.ledger, request, live).await;
         match &value {
             Ok(reply) => {

@@ -28,7 +28,7 @@ impl Session<'_> {
         let handoff = self.verify_handoff(u64::from(number), task_id.clone(), wanted.acceptance_criteria);
         let recording = &self.bench.recording;
         let asked = || json!(handoff.work.verify());
-        let live = self.bench.analysts.verify(&handoff);
+        let live = Box::pin(self.bench.analysts.verify(&handoff));
         let missing = || Err(analysts::Error::NotRecorded);
         let Timed { value, ms } = recording.through(self.ledger, "analyst", asked, live, missing).await;
         let verification = |status, findings, error| Verification {

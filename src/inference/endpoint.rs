@@ -230,7 +230,8 @@ pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
         body["max_tokens"] = json!(most);
     }
     if !request.tools.is_empty() {
-        let tools = request.tools.iter().map(|function| json!({ "type": "function", "function": function }));
+        let tools =
+            request.tools.iter().map(|function| json!({ "type": "function", "function": **function }));
         body["tools"] = tools.collect();
         if !request.may_call {
             body["tool_choice"] = json!("none");

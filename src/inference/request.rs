@@ -14,7 +14,7 @@ pub(crate) struct Request<'m> {
     pub(crate) system: System,
     /// Layer 6, and what was said and done since.
     pub(crate) messages: &'m [Message],
-    pub(crate) tools: Arc<[Function]>,
+    pub(crate) tools: Arc<[Arc<Function>]>,
     /// Otherwise the tools are there only because the messages speak of them.
     pub(crate) may_call: bool,
     /// Set when the answer must have a form.

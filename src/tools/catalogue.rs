@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,6 +28,8 @@ pub(crate) struct ToolInfo {
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     tools: BTreeMap<String, ToolInfo>,
+    /// In the order of the names, each as a model knows it.
+    functions: Vec<Offered>,
     /// Over the names in their order.
     ranking: Ranking,
     names: Arc<NameTable>,
@@ -35,11 +40,25 @@ pub(crate) struct Catalogue {
 pub(crate) struct Offer {
     /// Dotted names, best match first.
     pub(crate) tools: Vec<String>,
-    pub(crate) functions: Arc<[Function]>,
+    pub(crate) functions: Arc<[Arc<Function>]>,
     /// Of all tools that may be called, not only of those offered: `help.list` tells a model of the others.
     pub(crate) names: Arc<NameTable>,
     /// What offering them costs.
     pub(crate) tokens: usize,
+}
+
+/// A function and what offering it costs, made once.
+#[derive(Clone, Debug)]
+struct Offered {
+    function: Arc<Function>,
+    tokens: usize,
+}
+
+impl Offered {
+    fn new(function: Function) -> Self {
+        let tokens = tokens_in(&function.description) + tokens_in(&function.parameters.to_string());
+        Self { function: Arc::new(function), tokens }
+    }
 }
 
 impl Catalogue {
@@ -52,8 +71,14 @@ impl Catalogue {
         let candidates =
             tools.values().map(|tool| Candidate { name: &tool.name, description: &tool.description });
         let ranking = Ranking::over(candidates);
-        let names = Arc::new(NameTable::over(tools.keys().map(String::as_str), &Control::RESERVED));
-        Self { tools, ranking, names }
+        let names = NameTable::over(tools.keys().map(String::as_str), &Control::RESERVED);
+        let as_function = |tool: &ToolInfo| Function {
+            name: names.to_model(&tool.name).unwrap_or(&tool.name).to_owned(),
+            description: tool.description.chars().take(MOST_DESCRIPTION_CHARS).collect(),
+            parameters: Value::Object(tool.input_schema.clone()),
+        };
+        let functions = tools.values().map(|tool| Offered::new(as_function(tool))).collect();
+        Self { tools, functions, ranking, names: Arc::new(names) }
     }
 
     pub(crate) fn has(&self, tool: &str) -> bool {
@@ -70,23 +95,25 @@ impl Catalogue {
 
     /// G6: the tools that suit a goal, never all of them.
     pub(crate) fn offer(&self, role: Role, goal: &str, most: usize) -> Offer {
-        let all: Vec<&ToolInfo> = self.tools.values().collect();
-        let chosen: Vec<&ToolInfo> =
-            self.ranking.best(goal, most).into_iter().filter_map(|index| all.get(index).copied()).collect();
-        let names = &self.names;
-        let tools = chosen.iter().filter_map(|tool| {
-            Some(Function {
-                name: names.to_model(&tool.name)?.to_owned(),
-                description: tool.description.chars().take(MOST_DESCRIPTION_CHARS).collect(),
-                parameters: Value::Object(tool.input_schema.clone()),
-            })
-        });
-        let functions: Arc<[Function]> = tools.chain(Control::functions(role)).collect();
-        let tokens = functions
-            .iter()
-            .map(|function| tokens_in(&function.description) + tokens_in(&function.parameters.to_string()))
-            .sum();
-        let tools = chosen.iter().map(|tool| tool.name.clone()).collect();
-        Offer { tools, functions, names: Arc::clone(names), tokens }
+        let chosen = if self.tools.is_empty() { Vec::new() } else { self.ranking.best(goal, most) };
+        let all: Vec<&String> = if chosen.is_empty() { Vec::new() } else { self.tools.keys().collect() };
+        let tools = chosen.iter().filter_map(|index| all.get(*index)).map(|name| (*name).clone()).collect();
+        let ranked = chosen.iter().filter_map(|index| self.functions.get(*index));
+        let offered: Vec<&Offered> = ranked.chain(controls(role)).collect();
+        Offer {
+            tools,
+            tokens: offered.iter().map(|offered| offered.tokens).sum(),
+            functions: offered.into_iter().map(|offered| Arc::clone(&offered.function)).collect(),
+            names: Arc::clone(&self.names),
+        }
+    }
+}
+
+fn controls(role: Role) -> &'static [Offered] {
+    static MANAGER: OnceLock<Vec<Offered>> = OnceLock::new();
+    let made = || Control::functions(Role::ProjectManager).into_iter().map(Offered::new).collect();
+    match role {
+        Role::ProjectManager => MANAGER.get_or_init(made),
+        Role::ProjectAnalyst => &[],
     }
 }

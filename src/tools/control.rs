@@ -35,7 +35,7 @@ impl Control {
     pub(crate) const RESERVED: [&str; 2] = [ASK_USER, REQUEST_VERIFICATION];
 
     /// Those that a role is offered.
-    pub(crate) fn functions(role: Role) -> Vec<Function> {
+    pub(super) fn functions(role: Role) -> Vec<Function> {
         match role {
             Role::ProjectManager => vec![ask_user(), request_verification()],
             Role::ProjectAnalyst => Vec::new(),

@@ -54,6 +54,14 @@ fn show_completion(completion: &Completion) {
     for task in &completion.tasks {
         print::line(&format!("task {} {}", task.task_id, word(&task.change)));
     }
+    for verification in &completion.verifications {
+        let said = match (&verification.status, &verification.error) {
+            (Some(status), _) => word(status),
+            (None, Some(error)) => print::safe(&error.message),
+            (None, None) => "not verified".to_owned(),
+        };
+        print::line(&format!("verification of {}: {said}", verification.task_id));
+    }
     if let Some(error) = &completion.error {
         print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
     }

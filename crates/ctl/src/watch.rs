@@ -1,6 +1,6 @@
 use broker::Broker;
 use futures_util::{StreamExt, stream::select_all};
-use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Role, Subject, streams};
+use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Progress, Role, Subject, streams};
 
 use crate::{
     answer::{self, word},
@@ -65,11 +65,7 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
             if json {
                 print::json(&event);
             } else {
-                let seconds = event.elapsed_ms / 1_000;
-                print::line(&format!(
-                    "{}  {:8}  working for {seconds} s on {}",
-                    event.handoff_id, event.kind, event.instance
-                ));
+                print::line(&progress_in_a_line(&event));
             }
         } else if let Ok(status) = serde_json::from_slice::<InstanceStatus>(&message.payload) {
             if json {
@@ -79,6 +75,18 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
             }
         }
     }
+}
+
+fn progress_in_a_line(event: &Event) -> String {
+    let name = event.name.as_deref().map_or_else(String::new, print::safe);
+    let what = match event.progress {
+        Progress::Working => format!("working for {} s", event.elapsed_ms / 1_000),
+        Progress::Thinking => "asking the model".to_owned(),
+        Progress::Calling => format!("calling {name}"),
+        Progress::Called => format!("called {name}"),
+        Progress::Verifying => format!("having {name} verified"),
+    };
+    format!("{}  {:8}  {what} on {}", event.handoff_id, event.kind, event.instance)
 }
 
 fn show_in_a_line(found: &Answer, json: bool) {

@@ -28,6 +28,8 @@ impl Process {
             .args(arguments)
             .envs(variables.iter().cloned())
             .env_remove("PMA_ROLE")
+            .env_remove("OPENAI_API_KEY")
+            .env_remove("ANTHROPIC_API_KEY")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)

@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use subjects::{Chat, ChatRole, Message};
 
@@ -19,17 +22,18 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Re
     let last = chat.messages.iter().rev().find(|message| message.role == ChatRole::User);
     let goal = last.or(chat.messages.last()).map_or("", |message| message.content.as_str());
     let session = &*session;
-    session.beside(session.converse(goal, messages.clone()), session.assess(&messages)).await
+    let work = pin!(session.converse(goal, messages.clone()));
+    let aside = pin!(session.assess(&messages));
+    session.beside(work, aside).await
 }
 
 impl Session<'_> {
     /// Works, and has something else done beside it. The work does not wait for that much longer than it takes itself.
     pub(in crate::agent) async fn beside<T>(
         &self,
-        work: impl Future<Output = T>,
-        aside: impl Future<Output = ()>,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        mut aside: Pin<&mut impl Future<Output = ()>>,
     ) -> T {
-        let (mut work, mut aside) = (std::pin::pin!(work), std::pin::pin!(aside));
         tokio::select! {
             biased;
             done = &mut work => {

@@ -1,4 +1,4 @@
-use std::fmt::Write as _;
+use std::{fmt::Write as _, pin::pin};
 
 use subjects::{Kind, Message, Plan};
 
@@ -34,11 +34,12 @@ pub(in crate::agent) async fn from_messages(
 ) -> Result<Outcome, Broken> {
     let manner =
         Manner { hint: Hint::Strong, within: session.bench.settings.think_timeout, lane: Lane::MAIN };
-    let planning = session.think::<DraftPlan>(messages.clone(), PLAN, manner);
-    let draft = session.beside(planning, session.assess(&messages)).await;
+    let planning = pin!(session.think::<DraftPlan>(messages.clone(), PLAN, manner));
+    let aside = pin!(session.assess(&messages));
+    let draft = session.beside(planning, aside).await;
     let draft = draft?;
     if let Some(question) = draft.question.clone().filter(|question| !question.trim().is_empty()) {
-        return Ok(Outcome::asks(Kind::Plan, question, messages));
+        return Ok(Outcome::asks(Kind::Plan, question, messages.clone()));
     }
     Coordinator::new(session, draft).carry_out().await
 }

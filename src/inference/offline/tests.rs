@@ -29,7 +29,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         purpose: Purpose::Turn(0),
         system: layers.compose(&Preamble::empty()),
         messages,
-        tools: tools.iter().map(function).collect(),
+        tools: tools.iter().map(|name| std::sync::Arc::new(function(name))).collect(),
         may_call: true,
         shape: None,
         temperature: 0.0,
