@@ -21,8 +21,12 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
         hash: String::new(),
     };
     let preamble = Preamble::new(&bundle, true);
-    let each = ChatMessage { role: ChatRole::User, content: "x".repeat(bytes / messages.max(1)) };
-    let chat = vec![each; messages];
+    let content = "x".repeat(bytes / messages.max(1));
+    let each = |number: usize| ChatMessage {
+        role: if number % 2 == 0 { ChatRole::User } else { ChatRole::Assistant },
+        content: content.clone(),
+    };
+    let chat: Vec<ChatMessage> = (0..messages).map(each).collect();
     let layers = Layers { additional: vec!["Answer in French.".to_owned()], ..Layers::default() };
     move || {
         let system = layers.compose(&preamble);

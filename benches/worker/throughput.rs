@@ -19,18 +19,17 @@ use super::{
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;
 const ROUNDS: usize = 5;
-/// About the size of an answer.
-const REPLY: usize = 640;
-
 pub(crate) async fn measure(report: &mut Report) {
     println!("throughput: {HANDOFFS} handoffs of 1 KiB, {IN_FLIGHT} in flight, {ROUNDS} rounds");
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
     let (mut plain, mut cheap, mut worker) = (Vec::new(), Vec::new(), Vec::new());
+    let reply = size_of_an_answer(&nats, &orchestrator).await;
+    println!("  the bare loops reply with {reply} bytes, the size of an answer");
     // One after the other within a round, so that a slow minute of the machine hits all alike.
     for _ in 0..ROUNDS {
-        plain.push(bare_round(&nats, Confirm::DoubleAck).await);
-        cheap.push(bare_round(&nats, Confirm::Request).await);
+        plain.push(bare_round(&nats, Confirm::DoubleAck, reply).await);
+        cheap.push(bare_round(&nats, Confirm::Request, reply).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
     let ratios =
@@ -42,6 +41,14 @@ pub(crate) async fn measure(report: &mut Report) {
     report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.70)));
     // For reference: a loop that knows what the worker knows about acknowledgements, and does nothing else.
     report.add("worker to bare loop, ack by request", "x", to_cheap, None);
+}
+
+/// What both sides publish must be of one size.
+async fn size_of_an_answer(nats: &Nats, orchestrator: &Orchestrator) -> usize {
+    let _worker = Worker::manager(nats).start().await;
+    let id = orchestrator.publish(&chat(&"x".repeat(700))).await;
+    let answer = orchestrator.answered(Kind::Chat, id).await;
+    answer.encode(Encoding::Json).expect("a body").len()
 }
 
 /// Fills a queue with `HANDOFFS` messages on `subject`.
@@ -60,7 +67,7 @@ pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usiz
     futures_util::stream::iter(jobs).buffer_unordered(500).collect::<Vec<()>>().await;
 }
 
-async fn bare_round(nats: &Nats, confirm: Confirm) -> f64 {
+async fn bare_round(nats: &Nats, confirm: Confirm, reply: usize) -> f64 {
     let orchestrator = Orchestrator::connect(nats).await;
     let jetstream = &orchestrator.jetstream;
     let queue = stream::Config {
@@ -85,7 +92,7 @@ async fn bare_round(nats: &Nats, confirm: Confirm) -> f64 {
         .await
         .expect("a consumer");
     fill(&orchestrator, "bench.in", HANDOFFS).await;
-    let reply = Bytes::from(vec![b'y'; REPLY]);
+    let reply = Bytes::from(vec![b'y'; reply]);
     let rate = bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, confirm).await;
     for name in ["BENCH_IN", "BENCH_OUT"] {
         jetstream.delete_stream(name).await.expect("removed");

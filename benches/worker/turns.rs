@@ -61,7 +61,8 @@ pub(crate) async fn measure(report: &mut Report) {
     let _worker = Worker::manager(&nats)
         .set("inference.base_url", format!("http://{address}/v1"))
         .set("inference.model", "bench")
-        .set("worker.concurrency.chat", IN_FLIGHT.to_string())
+        // More slots than turns: what is measured is a turn, not the wait for a slot.
+        .set("worker.concurrency.chat", (2 * IN_FLIGHT).to_string())
         .start()
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;

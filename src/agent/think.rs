@@ -47,10 +47,7 @@ impl Session<'_> {
         manner: Manner,
     ) -> Result<T, Broken> {
         let schema = Arc::clone(T::kept().get_or_init(|| Arc::new(schema::<T>())));
-        // In the question too: not every server holds a model to a form, and some do not know what one is.
-        messages.push(Message::user(format!(
-            "{question}\n\nAnswer with one JSON object that fits this JSON Schema, and nothing else:\n{schema}"
-        )));
+        messages.push(Message::user(question));
         let shape = AnswerShape { name: T::NAME, schema };
         let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;

@@ -21,7 +21,11 @@ const MESSAGES: &str = "The messages that follow. They are what is asked for, wi
 
 /// Layers 1 and 2, the same for every request of an instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Preamble(Arc<str>);
+pub(crate) struct Preamble {
+    text: Arc<str>,
+    /// Layers 3 to 5 of a handoff that has none of them.
+    nothing: Arc<str>,
+}
 
 impl Preamble {
     /// P17: the default skill goes with every request when the backend takes skills.
@@ -35,14 +39,14 @@ impl Preamble {
         if with_skill {
             paragraph(&mut out, &bundle.skill);
         }
-        Self(out.into())
+        Self { text: out.into(), nothing: Layers::default().own_text() }
     }
 }
 
 #[cfg(test)]
 impl Preamble {
     pub(crate) fn empty() -> Self {
-        Self(Arc::from(""))
+        Self { text: Arc::from(""), nothing: Layers::default().own_text() }
     }
 }
 
@@ -80,12 +84,18 @@ pub(crate) struct Layers {
 impl Layers {
     /// P9: the system message of every request of a handoff.
     pub(crate) fn compose(&self, preamble: &Preamble) -> System {
-        let mut out = String::with_capacity(512);
+        let is_empty = self.project.is_none() && self.task.is_none() && self.additional.is_empty();
+        let own = if is_empty { Arc::clone(&preamble.nothing) } else { self.own_text() };
+        System { preamble: Arc::clone(&preamble.text), own }
+    }
+
+    fn own_text(&self) -> Arc<str> {
+        let mut out = String::with_capacity(1_024);
         quoted(&mut out, PROJECT, DATA, &self.project.as_ref().map(described_project).unwrap_or_default());
         quoted(&mut out, TASK, DATA, &self.task.as_ref().map(described_task).unwrap_or_default());
         quoted(&mut out, ADDITIONAL, WISHES, &self.additional.join("\n\n"));
         section(&mut out, REQUEST, MESSAGES);
-        System { preamble: Arc::clone(&preamble.0), own: out.into() }
+        out.into()
     }
 }
 

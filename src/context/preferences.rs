@@ -38,6 +38,9 @@ impl Preferences {
     /// P11, P12: resolves what applies to this scope. Keys of the other role are not even looked at; keys that nobody
     /// here knows are kept.
     pub(crate) fn resolve(role: Role, scope: &Scope, entries: &[Preference]) -> Self {
+        if entries.is_empty() {
+            return Self { role: Some(role), ..Self::default() };
+        }
         let mut skipped = Vec::new();
         let other = format!("agents.{}.", role.other());
         let mut applying: Vec<&Preference> = Vec::new();
@@ -86,6 +89,9 @@ impl Preferences {
 
     pub(crate) fn routing(&self) -> Routing {
         let defaults = Routing::default();
+        if self.held.is_empty() {
+            return defaults;
+        }
         let list = |key: &str| self.own(key).map(strings);
         Routing {
             prefer_local: self
@@ -98,6 +104,9 @@ impl Preferences {
     }
 
     fn own(&self, key: &str) -> Option<&Value> {
+        if self.held.is_empty() {
+            return None;
+        }
         self.get(&format!("agents.{}.{key}", self.role?))
     }
 }

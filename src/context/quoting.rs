@@ -32,6 +32,10 @@ const TEMPLATE_MARKS: [(&str, &str); 24] = [
 /// Text in which no mark of a chat template is left.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(text);
+    // Most texts have none of the characters that any mark has.
+    if !text.contains(['<', '[', '|', '｜']) {
+        return out;
+    }
     for (mark, harmless) in TEMPLATE_MARKS {
         if out.contains(mark) {
             out = Cow::Owned(out.replace(mark, harmless));
@@ -43,6 +47,9 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
 /// The text of a message of the request: without marks, and without lines that look like the heading of a layer.
 pub(crate) fn message_text(text: &str) -> Cow<'_, str> {
     let text = defused(text);
+    if !text.contains('#') {
+        return text;
+    }
     let is_heading = |line: &str| line.trim_start().to_ascii_lowercase().starts_with("# layer ");
     if !text.split(is_line_break).any(is_heading) {
         return text;

@@ -224,7 +224,7 @@ pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
         "stream_options": { "include_usage": true },
     });
     if let Some(messages) = body["messages"].as_array_mut() {
-        messages.extend(in_turns(request.messages));
+        messages.extend(in_turns(request));
     }
     if let Some(most) = request.max_tokens {
         body["max_tokens"] = json!(most);
@@ -247,29 +247,41 @@ pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Value {
 }
 
 /// Many servers want user and assistant to take turns, the user first: neighbours of one role become one message.
-fn in_turns(messages: &[Message]) -> Vec<Value> {
-    let mut out: Vec<Value> = Vec::with_capacity(messages.len() + 1);
-    if matches!(messages.first(), Some(Message::Assistant { .. })) {
-        out.push(json!({ "role": "user", "content": "(The conversation so far.)" }));
+fn in_turns(request: &Request<'_>) -> Vec<Value> {
+    let mut out: Vec<Value> = Vec::with_capacity(request.messages.len() + 1);
+    // Of the plain messages of one role that stand side by side.
+    let mut plain: Option<(&str, String)> = None;
+    if matches!(request.messages.first(), Some(Message::Assistant { .. })) {
+        plain = Some(("user", "(The conversation so far.)".to_owned()));
     }
-    for next in messages.iter().map(message) {
-        match out.last_mut() {
-            Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
-                let both = [text_of(last), text_of(&next)].join("\n\n");
-                last["content"] = json!(both);
+    for next in request.messages {
+        let (role, text) = match next {
+            Message::User { content } => ("user", content),
+            Message::Assistant { content, calls } if calls.is_empty() => ("assistant", content),
+            Message::Assistant { .. } | Message::Tool { .. } => {
+                out.extend(plain.take().map(|(role, content)| json!({ "role": role, "content": content })));
+                out.push(message(next));
+                continue;
             }
-            _ => out.push(next),
+        };
+        match &mut plain {
+            Some((last, content)) if *last == role => {
+                content.push_str("\n\n");
+                content.push_str(text);
+            }
+            _ => {
+                let done = plain.replace((role, text.clone()));
+                out.extend(done.map(|(role, content)| json!({ "role": role, "content": content })));
+            }
         }
     }
+    if let (Some((_, content)), Some(shape)) = (&mut plain, &request.shape) {
+        // In the question too: not every server holds a model to a form, and some do not know what one is.
+        let form = "Answer with one JSON object that fits this JSON Schema, and nothing else:";
+        content.push_str(&format!("\n\n{form}\n{}", shape.schema));
+    }
+    out.extend(plain.map(|(role, content)| json!({ "role": role, "content": content })));
     out
-}
-
-fn is_plain(message: &Value) -> bool {
-    message["role"] != "tool" && message.get("tool_calls").is_none()
-}
-
-fn text_of(message: &Value) -> &str {
-    message["content"].as_str().unwrap_or_default()
 }
 
 fn message(message: &Message) -> Value {

@@ -7,7 +7,7 @@ use subjects::{Chat, ChatRole, Message};
 
 use crate::{
     agent::{Broken, Outcome, ledger::Lane, session::Session, think::Manner, thoughts::ASSESS},
-    context::{Budget, request_messages},
+    context::{message_text, request_messages},
     inference::Hint,
 };
 
@@ -22,8 +22,8 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Re
     let last = chat.messages.iter().rev().find(|message| message.role == ChatRole::User);
     let goal = last.or(chat.messages.last()).map_or("", |message| message.content.as_str());
     let session = &*session;
-    let work = pin!(session.converse(goal, messages.clone()));
-    let aside = pin!(session.assess(&messages));
+    let work = pin!(session.converse(goal, messages));
+    let aside = pin!(session.assess(goal));
     session.beside(work, aside).await
 }
 
@@ -46,18 +46,16 @@ impl Session<'_> {
     }
 
     /// O2, O3: the input's type and scope, for the trace. That they are not known is in the trace too.
-    pub(in crate::agent) async fn assess(&self, messages: &[Message]) {
+    pub(in crate::agent) async fn assess(&self, input: &str) {
+        // What it is shows in its beginning.
+        const MOST_BYTES: usize = 8 * 1_024;
         if !self.bench.settings.assess_input {
             return;
         }
-        // The last of it: an assessment of the whole conversation is not worth its price.
-        const MOST_MESSAGES: usize = 6;
-        let recent = &messages[messages.len().saturating_sub(MOST_MESSAGES)..];
-        let half = Budget { tokens: self.budget().tokens / 2 };
-        let Ok(recent) = half.fit(0, recent).map(|fitted| fitted.messages.into_owned()) else { return };
+        let input = message_text(&input[..input.floor_char_boundary(MOST_BYTES)]);
         let manner =
             Manner { hint: Hint::Fast, within: self.bench.settings.think_timeout, lane: Lane::ASIDE };
-        if let Ok(assessment) = self.think(recent, ASSESS, manner).await {
+        if let Ok(assessment) = self.think(vec![Message::user(input)], ASSESS, manner).await {
             self.ledger.assessed(assessment);
         }
     }

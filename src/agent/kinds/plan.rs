@@ -32,10 +32,12 @@ pub(in crate::agent) async fn from_messages(
     session: &Session<'_>,
     messages: Vec<Message>,
 ) -> Result<Outcome, Broken> {
+    let asked = messages.iter().filter(|message| matches!(message, Message::User { .. }));
+    let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
     let manner =
         Manner { hint: Hint::Strong, within: session.bench.settings.think_timeout, lane: Lane::MAIN };
     let planning = pin!(session.think::<DraftPlan>(messages.clone(), PLAN, manner));
-    let aside = pin!(session.assess(&messages));
+    let aside = pin!(session.assess(&goal));
     let draft = session.beside(planning, aside).await;
     let draft = draft?;
     if let Some(question) = draft.question.clone().filter(|question| !question.trim().is_empty()) {

@@ -91,8 +91,7 @@ fn scheduled_task(text: &str) -> Value {
 /// rules alone.
 fn judgement(material: &str, asked: &str) -> Value {
     let criterion = asked.rsplit_once("Criterion: ").map_or(asked, |(_, criterion)| criterion);
-    // The form that is asked for follows.
-    let criterion = criterion.split("\n\n").next().unwrap_or_default().to_lowercase();
+    let criterion = criterion.to_lowercase();
     let words: Vec<&str> =
         criterion.split(|c: char| !c.is_alphanumeric()).filter(|word| word.chars().count() > 3).collect();
     let mut location = None;
