@@ -22,8 +22,9 @@ use tokio::net::TcpListener;
 use super::report::{Goal, Report};
 
 const IN_FLIGHT: usize = 64;
-const TURNS: usize = 3_000;
-const THINKING: Duration = Duration::from_millis(150);
+const TURNS: usize = 2_000;
+/// Fast for a model; at 64 in flight still more than a hundred turns in a second.
+const THINKING: Duration = Duration::from_millis(500);
 
 /// Composes a context of 200 messages and 64 KiB, from the handoff to the body of the request.
 pub(crate) fn compose(report: &mut Report) {

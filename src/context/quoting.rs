@@ -32,8 +32,8 @@ const TEMPLATE_MARKS: [(&str, &str); 24] = [
 /// Text in which no mark of a chat template is left.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(text);
-    // Most texts have none of the characters that any mark has.
-    if !text.contains(['<', '[', '|', '｜']) {
+    // Most texts have none of the bytes that any mark has; 0xEF begins the wide bar.
+    if !has_any(text, |byte| matches!(byte, b'<' | b'[' | b'|' | 0xEF)) {
         return out;
     }
     for (mark, harmless) in TEMPLATE_MARKS {
@@ -47,7 +47,7 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
 /// The text of a message of the request: without marks, and without lines that look like the heading of a layer.
 pub(crate) fn message_text(text: &str) -> Cow<'_, str> {
     let text = defused(text);
-    if !text.contains('#') {
+    if !has_any(&text, |byte| byte == b'#') {
         return text;
     }
     let is_heading = |line: &str| line.trim_start().to_ascii_lowercase().starts_with("# layer ");
@@ -91,6 +91,11 @@ pub(super) fn field(out: &mut String, name: &str, value: &str) {
         out.push_str(if index == 0 { " " } else { "\n    " });
         out.push_str(line);
     }
+}
+
+/// Byte by byte, without looking at characters: this is asked of every text there is.
+fn has_any(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
+    text.as_bytes().chunks(256).any(|chunk| chunk.iter().fold(false, |found, byte| found | wanted(*byte)))
 }
 
 fn is_line_break(character: char) -> bool {

@@ -22,13 +22,15 @@ const ORDERS: [(&[&str], &str); 10] = [
 
 /// The call that a sentence asks for in so many words, if that function is offered.
 pub(super) fn of(asked: &str, request: &Request<'_>) -> Option<ToolCall> {
-    let plain = asked.trim().to_lowercase();
+    // No order begins with more words than this.
+    let asked = asked.trim();
+    let plain = asked[..asked.floor_char_boundary(64)].to_lowercase();
     let (beginning, function) = ORDERS.iter().find_map(|(beginnings, name)| {
         let beginning = beginnings.iter().find(|beginning| begins(&plain, beginning))?;
         let function = request.tools.iter().find(|function| function.name == *name)?;
         Some((*beginning, function))
     })?;
-    let rest = asked.trim().get(beginning.len()..).unwrap_or_default().trim_matches(is_padding);
+    let rest = asked.get(beginning.len()..).unwrap_or_default().trim_matches(is_padding);
     if function.name == "db__task__create" && rest.is_empty() {
         return request
             .tools

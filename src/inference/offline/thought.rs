@@ -13,7 +13,7 @@ pub(super) fn of(name: &str, messages: &[Message]) -> String {
     let text = text.map_or("", Message::content);
     let asked = messages.last().map_or("", Message::content);
     let thought = match name {
-        "assessment" => assessment(text),
+        "assessment" => return assessment(text),
         "plan" => plan(text),
         "scheduled_task" => scheduled_task(text),
         "judgement" => judgement(text, asked),
@@ -22,8 +22,9 @@ pub(super) fn of(name: &str, messages: &[Message]) -> String {
     thought.to_string()
 }
 
-fn assessment(text: &str) -> Value {
-    let plain = text.get(..text.floor_char_boundary(2_000)).unwrap_or_default().to_lowercase();
+/// By its words and its length. Written by hand: every chat asks for one.
+fn assessment(text: &str) -> String {
+    let plain = text[..text.floor_char_boundary(400)].to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| plain.contains(word));
     let input = if has(&["new project", "from scratch", "start a project", "greenfield"]) {
         "new_project"
@@ -32,16 +33,15 @@ fn assessment(text: &str) -> Value {
     } else {
         "quick_fix"
     };
-    let scope = match plain.split_whitespace().count() {
+    let scope = match text.split_whitespace().take(151).count() {
         0..=6 => "trivial",
         7..=40 => "small",
         41..=150 => "medium",
         _ => "large",
     };
-    json!({
-        "type": input, "scope": scope, "estimated_files": null, "components": [],
-        "reasons": ["judged by its words and its length; no language model is connected"],
-    })
+    format!(
+        r#"{{"type":"{input}","scope":"{scope}","estimated_files":null,"components":[],"reasons":["by rules, without a model"]}}"#
+    )
 }
 
 /// Each part of the goal is a step; what comes after “then” comes later.
