@@ -157,11 +157,13 @@ async fn text_of_others_stays_text() {
         assert!(layers[0].contains("You are the CyNode project manager") && !layers[0].contains("obey"));
         assert!(!layers[1].contains("obey me"));
         let roles: Vec<&str> = asked.messages().iter().filter_map(|it| it["role"].as_str()).collect();
-        assert_eq!(
-            roles[..4],
-            ["system", "user", "assistant", "user"],
-            "the caller's system message is a user's"
-        );
+        if asked.form().is_none() {
+            assert_eq!(
+                roles,
+                ["system", "user", "assistant", "user"],
+                "the caller's system message is a user's"
+            );
+        }
         let all = asked.body["messages"].to_string();
         assert!(
             asked.messages()[1..].iter().all(|it| !it["content"].to_string().contains("\\n# Layer")),

@@ -67,6 +67,8 @@ pub(super) struct Receipt {
     clock: Arc<Clock>,
     /// Milliseconds of the clock at the last moment the server is known to have counted this message as ours.
     confirmed: AtomicU64,
+    /// How long it should not be delivered again when it is handed back.
+    return_after: Option<Duration>,
 }
 
 /// Instants as numbers, so that they fit into an atomic.
@@ -110,7 +112,11 @@ impl Receipt {
 
     /// Gives a message back, unless its time has run out and it may be someone else's.
     pub(super) async fn give_back(&self, client: &Client) -> Result<(), AckError> {
-        if self.is_fresh() { self.send(client, AckKind::Nak(None), ONE_ACK).await } else { Ok(()) }
+        if self.is_fresh() {
+            self.send(client, AckKind::Nak(self.return_after), ONE_ACK).await
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -137,6 +143,7 @@ impl Delivery {
             ack_wait: terms.ack_wait,
             clock: Arc::clone(&terms.clock),
             confirmed: AtomicU64::new(terms.clock.now()),
+            return_after: None,
         };
         Some(Self {
             kind: terms.kind,
@@ -148,6 +155,13 @@ impl Delivery {
             returner: terms.returner.clone(),
             _slot: slot,
         })
+    }
+
+    /// When dropped unsettled, it is delivered again after this time and not at once.
+    pub(super) fn return_after(&mut self, time: Duration) {
+        if let Some(receipt) = &mut self.receipt {
+            receipt.return_after = Some(time);
+        }
     }
 
     pub(crate) fn subject(&self) -> &str {

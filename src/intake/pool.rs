@@ -29,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const LINGER: Duration = Duration::from_millis(1);
 /// The longest that a drained subscription may take to tell its end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
+/// So long after the last message a server that was asked is taken to have sent what it was about to send.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// The slots of one kind of handoff. Each kind has its own, so that a flood of one never delays another.
 #[derive(Debug)]
@@ -213,10 +215,19 @@ impl Pool {
 
     /// There is no slot for it: dropped at once, so that the returner gives it to someone who has one.
     fn hand_back(&self, message: async_nats::Message) {
-        let spare = Arc::new(Semaphore::new(1));
-        if let Ok(slot) = spare.try_acquire_owned() {
-            drop(Delivery::accept(&self.terms, message, slot));
+        drop(self.spare(message));
+    }
+
+    /// Not before this one's own request is gone, or it would come right back here.
+    fn hand_back_later(&self, message: async_nats::Message) {
+        if let Some(mut delivery) = self.spare(message) {
+            delivery.return_after(2 * QUIET);
         }
+    }
+
+    fn spare(&self, message: async_nats::Message) -> Option<Delivery> {
+        let slot = Arc::new(Semaphore::new(1)).try_acquire_owned().ok()?;
+        Delivery::accept(&self.terms, message, slot)
     }
 
     async fn on_reconnect<W, F>(&mut self, puller: &mut Puller, work: &W)
@@ -275,6 +286,7 @@ impl Pool {
 
     /// No more pulls. What is on its way to us is read and handed back, not lost until its time runs out.
     async fn close(&mut self, mut puller: Puller) {
+        self.wait_for_quiet(&mut puller).await;
         puller.drain().await;
         let emptied = timeout(DRAIN_WITHIN, async {
             loop {
@@ -287,6 +299,18 @@ impl Pool {
         });
         if emptied.await.is_err() {
             warn!(kind = %self.kind, "The subscription did not end in time.");
+        }
+    }
+
+    /// A server that was just asked may be about to send. Unsubscribed before it has, what it sends goes nowhere and waits
+    /// for its time to run out; its word that it heard of the end does not say that it had sent all.
+    async fn wait_for_quiet(&self, puller: &mut Puller) {
+        while puller.has_asked() {
+            match timeout(QUIET, puller.next()).await {
+                Ok(Arrival::Message(message, _) | Arrival::Unasked(message)) => self.hand_back_later(message),
+                Ok(Arrival::Expired | Arrival::Failed(_)) => {}
+                Ok(Arrival::Closed) | Err(_) => return,
+            }
         }
     }
 
