@@ -9,5 +9,5 @@ mod pull; // one-shot pull requests over one subscription
 mod returner; // hands back what was dropped unsettled
 
 pub(crate) use delivery::{Delivery, Settlement};
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Around, Pool};
 pub(crate) use returner::Returner;

@@ -23,7 +23,7 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
     let preamble = Preamble::new(&bundle, true);
     let content = "x".repeat(bytes / messages.max(1));
     let each = |number: usize| ChatMessage {
-        role: if number % 2 == 0 { ChatRole::User } else { ChatRole::Assistant },
+        role: if number.is_multiple_of(2) { ChatRole::User } else { ChatRole::Assistant },
         content: content.clone(),
     };
     let chat: Vec<ChatMessage> = (0..messages).map(each).collect();

@@ -23,7 +23,7 @@ use crate::{
     handoff::{self, Desk},
     inference::{Gate, Offline},
     instructions::{self, Bundle},
-    intake::{Pool, Returner},
+    intake::{Around, Pool, Returner},
     presence::{self, Card, Presence},
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
     tools::Allowlist,
@@ -359,19 +359,11 @@ impl Worker {
         pulling: &CancellationToken,
         hurry: &CancellationToken,
     ) -> JoinSet<()> {
+        let around =
+            Around { broker: &self.broker, returner, gate, health: &self.health, metrics: &self.metrics };
         let mut pools = JoinSet::new();
         for (&kind, &slots) in &self.config.worker.slots {
-            let (health, metrics) = (Arc::clone(&self.health), Arc::clone(&self.metrics));
-            let pool = Pool::new(
-                kind,
-                slots,
-                self.ack_wait(),
-                &self.broker,
-                returner.clone(),
-                gate.clone(),
-                health,
-                metrics,
-            );
+            let pool = Pool::new(kind, slots, self.ack_wait(), &around);
             let desk = Arc::clone(desk);
             let work = move |delivery| handoff::live(Arc::clone(&desk), delivery);
             let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);

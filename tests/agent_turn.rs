@@ -23,7 +23,7 @@ fn tools() -> Vec<Tool> {
     vec![
         Tool::new("db.task.get", "Reads one task by its id.", by_id.clone(), |arguments| {
             let id = arguments.get("task_id").and_then(Value::as_str).unwrap_or_default();
-            Answer::after(Duration::from_millis(300), Answer::text(&format!("task {id} is open")))
+            Answer::after(Duration::from_millis(300), Answer::text(format!("task {id} is open")))
         }),
         Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object", "properties": {} }), |_| {
             Answer::text("two tasks")
@@ -406,7 +406,7 @@ async fn large_results_make_room() {
     let nats = Nats::start();
     let gateway =
         Gateway::start(vec![Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object" }), |_| {
-            Answer::text(&"a long list ".repeat(3_000))
+            Answer::text("a long list ".repeat(3_000))
         })])
         .await;
     let call = || Script::call("db__task__list", &json!({}));

@@ -26,7 +26,7 @@ impl Session<'_> {
                 Action::Act(acts) => Event::Acted(self.act_all(acts).await?),
                 Action::Finish(End::Broken(broken)) => return Err(broken),
                 Action::Finish(End::Asks { question }) => {
-                    return Ok(Outcome::asks(Kind::Chat, question, turn.into_messages()));
+                    return Ok(Outcome::asks(Kind::Chat, question, turn.messages()));
                 }
                 Action::Finish(End::Answered { content, finish, out_of_steps }) => {
                     return Ok(answered(self.with_unverified(content), finish, out_of_steps));

@@ -57,9 +57,9 @@ impl Outcome {
         Self { said, stop: Stop::GoalMet, failure: None, keep: false }
     }
 
-    pub(crate) fn asks(resumes_as: Kind, question: String, messages: Vec<Message>) -> Self {
+    pub(crate) fn asks(resumes_as: Kind, question: String, messages: &[Message]) -> Self {
         // An answer must fit into a message, so what it carries is bounded; the oldest goes first.
-        let fitted = Budget { tokens: MOST_TRANSCRIPT_TOKENS }.fit(0, &messages);
+        let fitted = Budget { tokens: MOST_TRANSCRIPT_TOKENS }.fit(0, messages);
         let mut transcript = fitted.map(|fitted| fitted.messages.into_owned()).unwrap_or_default();
         transcript.push(Message::Assistant { content: question.clone(), calls: Vec::new() });
         let said = Said::Question { content: question, resumes_as, transcript };

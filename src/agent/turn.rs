@@ -88,10 +88,6 @@ impl Turn {
         &self.messages
     }
 
-    pub(crate) fn into_messages(self) -> Vec<Message> {
-        self.messages
-    }
-
     /// How many times the model was asked.
     pub(crate) fn taken(&self) -> u32 {
         self.taken
@@ -180,7 +176,7 @@ impl Turn {
             Some(Err(why)) => return refuse(why),
             None => {}
         }
-        match self.names.from_model(&call.name) {
+        match self.names.tool_called(&call.name) {
             Some(tool) => Read::Do(Act::Call { tool: tool.to_owned(), arguments }),
             None => refuse("there is no such tool; call only those that are offered".to_owned()),
         }

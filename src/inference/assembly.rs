@@ -171,7 +171,7 @@ mod tests {
         assembly.finish()
     }
 
-    fn delta(delta: Value) -> Value {
+    fn delta(delta: &Value) -> Value {
         json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
     }
 
@@ -183,11 +183,11 @@ mod tests {
     fn calls_are_put_together_from_fragments_that_come_mixed() {
         let fragment = |index: u64, id: Value, name: Value, arguments: &str| {
             delta(
-                json!({ "tool_calls": [{ "index": index, "id": id, "function": { "name": name, "arguments": arguments } }] }),
+                &json!({ "tool_calls": [{ "index": index, "id": id, "function": { "name": name, "arguments": arguments } }] }),
             )
         };
         let reply = assembled(&[
-            delta(json!({ "role": "assistant", "content": null })),
+            delta(&json!({ "role": "assistant", "content": null })),
             fragment(0, json!("a"), json!("db_task_get"), ""),
             fragment(1, json!("b"), json!("db_task_list"), "{\"li"),
             fragment(0, Value::Null, Value::Null, "{\"task_id\":"),
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn servers_that_leave_fields_out_are_understood() {
         let reply = assembled(&[
-            delta(json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
-            delta(json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
-            delta(json!({ "tool_calls": [{ "function": { "name": "two", "arguments": { "x": 1 } } }] })),
+            delta(&json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
+            delta(&json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
+            delta(&json!({ "tool_calls": [{ "function": { "name": "two", "arguments": { "x": 1 } } }] })),
             end("stop"),
         ])
         .unwrap();
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(calls, [("call_0", "one", "{}"), ("call_1", "two", "{\"x\":1}")]);
         let all_zero = |id: &str, name: &str| {
             let function = json!({ "name": name, "arguments": "{}" });
-            delta(json!({ "tool_calls": [{ "index": 0, "id": id, "function": function }] }))
+            delta(&json!({ "tool_calls": [{ "index": 0, "id": id, "function": function }] }))
         };
         let reply = assembled(&[all_zero("a", "one"), all_zero("b", "two"), end("tool_calls")]).unwrap();
         assert_eq!(reply.calls.len(), 2, "{reply:?}");
@@ -231,21 +231,21 @@ mod tests {
 
     #[test]
     fn a_stream_that_broke_off_is_no_reply() {
-        assert_eq!(assembled(&[delta(json!({ "content": "half a" }))]), None);
+        assert_eq!(assembled(&[delta(&json!({ "content": "half a" }))]), None);
         assert_eq!(assembled(&[]), None);
     }
 
     #[test]
     fn an_over_long_reply_is_cut_at_the_limit_and_half_a_call_is_no_call() {
         let mut assembly = Assembly::new(10);
-        assert_eq!(assembly.push(&delta(json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
-        assert_eq!(assembly.push(&delta(json!({ "content": "é☂é" }))), Ok(Pushed::Enough));
+        assert_eq!(assembly.push(&delta(&json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
+        assert_eq!(assembly.push(&delta(&json!({ "content": "é☂é" }))), Ok(Pushed::Enough));
         let reply = assembly.finish().unwrap();
         assert_eq!((reply.content.as_str(), reply.finish), ("12345678é", Finish::CutShort));
 
         let call =
             json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{\"a" } }] });
-        assert!(assembled(&[delta(call), end("length")]).unwrap().calls.is_empty());
+        assert!(assembled(&[delta(&call), end("length")]).unwrap().calls.is_empty());
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
     let (asked, since) = match since {
         Some(index) => (request.messages[index].content(), &request.messages[index + 1..]),
-        None => ("", &request.messages[..]),
+        None => ("", request.messages),
     };
     let results: Vec<&Message> =
         since.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();

@@ -8,7 +8,7 @@ pub(crate) const LOCAL: &str = "local";
 #[derive(Debug)]
 pub(crate) enum Backend {
     Offline(Offline),
-    Routes(Routes),
+    Routes(Box<Routes>),
     /// Everything comes from a recording; nobody is ever asked.
     Recorded,
 }

@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::{
-    Backend, Breaker, Error, Hint, LOCAL, Reply, Request, Route, Routes,
+    Backend, Breaker, Error, Hint, LOCAL, Reply, Request, Route,
     request::{Fault, Nature},
 };
 use crate::{context::Routing, telemetry::Metrics};
@@ -182,20 +182,22 @@ impl Inference {
     pub(crate) async fn is_there(&self) -> bool {
         match &self.backend {
             Backend::Offline(_) | Backend::Recorded => true,
-            Backend::Routes(Routes { local: Some(local), .. }) => local.endpoint.is_there().await,
-            Backend::Routes(routes) => {
-                for route in &routes.external {
-                    if route.endpoint.is_there().await {
-                        return true;
+            Backend::Routes(routes) => match &routes.local {
+                Some(local) => local.endpoint.is_there().await,
+                None => {
+                    for route in &routes.external {
+                        if route.endpoint.is_there().await {
+                            return true;
+                        }
                     }
+                    false
                 }
-                false
-            }
+            },
         }
     }
 
     fn has_no_local(&self) -> bool {
-        matches!(&self.backend, Backend::Routes(Routes { local: None, .. }))
+        matches!(&self.backend, Backend::Routes(routes) if routes.local.is_none())
     }
 }
 

@@ -52,28 +52,36 @@ pub(crate) struct Pool {
     turns: JoinSet<()>,
 }
 
+/// What the pools of an instance have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around<'a> {
+    pub(crate) broker: &'a Broker,
+    pub(crate) returner: &'a Returner,
+    pub(crate) gate: &'a Gate,
+    pub(crate) health: &'a Arc<Health>,
+    pub(crate) metrics: &'a Arc<Metrics>,
+}
+
 impl Pool {
-    pub(crate) fn new(
-        kind: Kind,
-        size: NonZeroUsize,
-        ack_wait: Duration,
-        broker: &Broker,
-        returner: Returner,
-        gate: Gate,
-        health: Arc<Health>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(crate) fn new(kind: Kind, size: NonZeroUsize, ack_wait: Duration, around: &Around<'_>) -> Self {
+        let Around { broker, returner, gate, health, metrics } = around;
         let clock = Clock::start();
         Self {
             kind,
-            terms: Terms { kind, ack_wait, clock, returner, jetstream: broker.jetstream.clone() },
+            terms: Terms {
+                kind,
+                ack_wait,
+                clock,
+                returner: (*returner).clone(),
+                jetstream: broker.jetstream.clone(),
+            },
             client: broker.client.clone(),
             connections: broker.connections.clone(),
             slots: Arc::new(Semaphore::new(size.get())),
             size: size.get(),
-            gate,
-            health,
-            metrics,
+            gate: (*gate).clone(),
+            health: Arc::clone(health),
+            metrics: Arc::clone(metrics),
             pauses: Waits::forever(FIRST_PAUSE, LONGEST_PAUSE),
             failing: false,
             ask_after: None,

@@ -73,7 +73,7 @@ impl Catalogue {
         let ranking = Ranking::over(candidates);
         let names = NameTable::over(tools.keys().map(String::as_str), &Control::RESERVED);
         let as_function = |tool: &ToolInfo| Function {
-            name: names.to_model(&tool.name).unwrap_or(&tool.name).to_owned(),
+            name: names.name_of(&tool.name).unwrap_or(&tool.name).to_owned(),
             description: tool.description.chars().take(MOST_DESCRIPTION_CHARS).collect(),
             parameters: Value::Object(tool.input_schema.clone()),
         };

@@ -41,11 +41,11 @@ impl NameTable {
         table
     }
 
-    pub(crate) fn to_model(&self, tool: &str) -> Option<&str> {
+    pub(crate) fn name_of(&self, tool: &str) -> Option<&str> {
         self.to_model.get(tool).map(String::as_str)
     }
 
-    pub(crate) fn from_model(&self, name: &str) -> Option<&str> {
+    pub(crate) fn tool_called(&self, name: &str) -> Option<&str> {
         self.from_model.get(name).map(String::as_str)
     }
 }
@@ -92,15 +92,15 @@ mod tests {
         let table = NameTable::over(tools, &["ask_user"]);
         let mut seen = BTreeSet::new();
         for tool in tools {
-            let name = table.to_model(tool).unwrap();
+            let name = table.name_of(tool).unwrap();
             assert!(name.len() <= LONGEST && !name.is_empty(), "{name}");
             assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
             assert!(seen.insert(name), "{name} twice");
-            assert_eq!(table.from_model(name), Some(tool));
+            assert_eq!(table.tool_called(name), Some(tool));
             assert_ne!(name, "ask_user", "reserved");
         }
-        assert_eq!(table.to_model("a.b"), Some("a__b"));
-        assert_eq!(table.from_model("db.task.get"), None, "a dotted name is not what was offered");
+        assert_eq!(table.name_of("a.b"), Some("a__b"));
+        assert_eq!(table.tool_called("db.task.get"), None, "a dotted name is not what was offered");
         // The same tools in another order have the same names.
         let again = NameTable::over(tools.into_iter().rev(), &["ask_user"]);
         assert_eq!(table.to_model, again.to_model);

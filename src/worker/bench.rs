@@ -137,7 +137,7 @@ fn backend(config: &Config) -> Result<Backend, Error> {
                 })
             });
             let external = external.collect::<Result<Vec<Route>, Error>>()?;
-            Backend::Routes(Routes { local: local.transpose()?, external })
+            Backend::Routes(Box::new(Routes { local: local.transpose()?, external }))
         }
     })
 }

@@ -294,6 +294,7 @@ async fn play(script: Script) -> Response<Body> {
     }
 }
 
+#[derive(Clone, Copy)]
 enum End {
     Clean,
     Cut,

@@ -41,7 +41,7 @@ pub(in crate::agent) async fn from_messages(
     let draft = session.beside(planning, aside).await;
     let draft = draft?;
     if let Some(question) = draft.question.clone().filter(|question| !question.trim().is_empty()) {
-        return Ok(Outcome::asks(Kind::Plan, question, messages.clone()));
+        return Ok(Outcome::asks(Kind::Plan, question, &messages));
     }
     Coordinator::new(session, draft).carry_out().await
 }

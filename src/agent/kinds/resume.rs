@@ -16,7 +16,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, input: &Continue) 
              what is wanted.",
             input.continues
         );
-        return Ok(Outcome::asks(Kind::Chat, question, vec![answered]));
+        return Ok(Outcome::asks(Kind::Chat, question, &[answered]));
     };
     messages.push(answered);
     match kind {
