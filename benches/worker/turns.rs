@@ -55,7 +55,7 @@ type Book = Arc<Mutex<HashMap<String, Answered>>>;
 
 /// Turns in flight against a model of a known speed; what is left of the time is ours, NATS included.
 pub(crate) async fn measure(report: &mut Report) {
-    println!("turns: {TURNS} with {IN_FLIGHT} in flight, a model of {THINKING:?}");
+    println!("turns: {TURNS} with {IN_FLIGHT} in flight, a model that takes {THINKING:?} to twice that");
     let book = Book::default();
     let address = serve(Arc::clone(&book)).await;
     let nats = Nats::start();
@@ -141,6 +141,13 @@ async fn serve(book: Book) -> std::net::SocketAddr {
     address
 }
 
+/// Models do not answer in step: without this all turns would begin and end together, and wait for each other.
+fn thinking(text: &str) -> Duration {
+    let spread =
+        text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte))) % 500;
+    THINKING + Duration::from_millis(spread)
+}
+
 async fn answer(State(book): State<Book>, body: Bytes) -> Response<Body> {
     let arrived = Instant::now();
     let body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -159,7 +166,7 @@ async fn answer(State(book): State<Book>, body: Bytes) -> Response<Body> {
     let text = text.as_str().expect("text").to_owned();
     let (first_half, second_half) = (text.clone(), " indeed");
     let pieces = [
-        (THINKING, event(json!({ "content": first_half }), None)),
+        (thinking(&text), event(json!({ "content": first_half }), None)),
         (Duration::from_millis(20), event(json!({ "content": second_half }), Some("stop"))),
         (Duration::ZERO, done),
     ];
