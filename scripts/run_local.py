@@ -18,6 +18,8 @@ DATA = ROOT / ".cynode"
 BIN = ROOT / "target" / "debug"
 PORT = int(os.environ.get("NATS_PORT", "4222"))
 URL = f"nats://127.0.0.1:{PORT}"
+# A model server instead of the offline model: INFERENCE_URL=http://127.0.0.1:8080/v1 MODEL=name make run
+MODEL = os.environ.get("INFERENCE_URL") and (os.environ["INFERENCE_URL"], os.environ.get("MODEL", "default"))
 
 # A worker refuses to start where it finds the key of a provider; whoever has one in the shell should still see it run.
 CLEAN = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY"))
@@ -94,8 +96,10 @@ def main():
     start("nats", str(ROOT / ".tools/bin/nats-server"), "-a", "127.0.0.1", "-p", str(PORT), "-js", "-sd", str(DATA / "nats"))
     wait_for("NATS", listening)
     say("starting a project manager and a project analyst")
-    start("manager", str(BIN / "cynode-pma"), "run", "--role=project_manager", f"--nats-url={URL}")
-    start("analyst", str(BIN / "cynode-pma"), "run", "--role=project_analyst", f"--nats-url={URL}")
+    model = MODEL and [f"--set=inference.base_url={MODEL[0]}", f"--set=inference.model={MODEL[1]}"] or []
+    start("manager", str(BIN / "cynode-pma"), "run", "--role=project_manager", f"--nats-url={URL}",
+          "--set=analysts.enabled=true", *model)
+    start("analyst", str(BIN / "cynode-pma"), "run", "--role=project_analyst", f"--nats-url={URL}", *model)
     wait_for("the workers", lambda: instances() == 2)
     ctl("status")
     ctl("handoff", "chat", "What is left to do for the release?")
