@@ -58,7 +58,10 @@ impl<'s> Coordinator<'s> {
             self.session.ledger.planned(self.plan.clone());
             self.tasks[index] = created?;
         }
-        let done = format!("{} tasks were created, in this order.", self.tasks.len());
+        let done = match self.tasks.len() {
+            1 => "One task was created.".to_owned(),
+            count => format!("{count} tasks were created, in this order."),
+        };
         Ok(Outcome::completed(self.in_words(&done), FinishReason::Stop))
     }
 
