@@ -421,3 +421,22 @@ async fn large_results_make_room() {
     let sent = model.turns().pop().unwrap().body.to_string().len();
     assert!(sent < 16_384 * 4, "{sent} bytes");
 }
+
+/// Tokens and their price are told; without an assessment a chat costs one question less.
+#[tokio::test]
+async fn what_it_cost_is_told() {
+    let priced = |worker: WorkerBuilder| {
+        worker.set("inference.price.prompt", "2").set("inference.price.completion", "10")
+    };
+    let stage = Stage::with([Script::say("hello")], priced).await;
+    let answer = stage.ask("hello").await;
+    // Two questions of 100 and 10 tokens each.
+    let cost = answer.usage.cost_usd.expect("a price");
+    assert!((cost - 2.0 * (100.0 * 2.0 + 10.0 * 10.0) / 1e6).abs() < 1e-12, "{cost}");
+
+    let plain = |worker: WorkerBuilder| worker.set("agent.assess_input", "false");
+    let stage = Stage::with([Script::say("hello")], plain).await;
+    let answer = stage.ask("hello").await;
+    assert_eq!((answer.usage.model_calls, answer.usage.cost_usd), (1, None));
+    assert_eq!((answer.trace.input, stage.model.asked().len()), (None, 1));
+}
