@@ -18,6 +18,7 @@ mod subject; // every subject, both ways
 mod timestamp; // RFC 3339, as written
 mod trace; // what was done, in order
 
+pub mod audit; // rows of tool calls, chained; heads, signed
 pub mod headers;
 pub mod schema;
 pub mod signature;

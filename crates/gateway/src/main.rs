@@ -1,0 +1,2 @@
+//! `cynode-gateway`: parse, load, serve until told to stop.
+fn main() {}

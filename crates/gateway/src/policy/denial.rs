@@ -1,0 +1,77 @@
+use super::ScopedId;
+
+/// Why a call is not permitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    #[error("the token is missing or not known")]
+    UnknownToken,
+    #[error("the token has expired")]
+    ExpiredToken,
+    #[error("the token was revoked")]
+    RevokedToken,
+    #[error("there is no such tool")]
+    UnknownTool,
+    #[error("the tool changed and waits for approval")]
+    Quarantined,
+    #[error("the tool is switched off")]
+    Disabled,
+    #[error("the tool is not for this kind of agent")]
+    OutOfScope,
+    #[error("the tool is not on the list of this kind of agent")]
+    NotAllowed,
+    #[error("the tool belongs to another user")]
+    NotYours,
+    #[error("the system setting {0} does not permit it")]
+    SettingOff(&'static str),
+    #[error("the access rule {0} denies it")]
+    Rule(String),
+    #[error("{0} is required")]
+    MissingId(ScopedId),
+    #[error("{0} is not one that this token may name")]
+    MismatchedId(ScopedId),
+    #[error("the address in `{0}` is not one that may be fetched")]
+    ForbiddenAddress(String),
+    #[error("too many calls; try again in {0} s")]
+    TooFast(u64),
+}
+
+impl Denial {
+    /// For the audit.
+    pub fn error_type(&self) -> &'static str {
+        match self {
+            Self::UnknownToken => "unknown_token",
+            Self::ExpiredToken => "expired_token",
+            Self::RevokedToken => "revoked_token",
+            Self::UnknownTool => "unknown_tool",
+            Self::Quarantined => "quarantined",
+            Self::Disabled => "disabled",
+            Self::OutOfScope => "out_of_scope",
+            Self::NotAllowed => "not_allowed",
+            Self::NotYours => "not_yours",
+            Self::SettingOff(_) => "setting_off",
+            Self::Rule(_) => "rule",
+            Self::MissingId(_) => "missing_id",
+            Self::MismatchedId(_) => "mismatched_id",
+            Self::ForbiddenAddress(_) => "forbidden_address",
+            Self::TooFast(_) => "too_fast",
+        }
+    }
+
+    pub fn is_about_the_token(&self) -> bool {
+        matches!(self, Self::UnknownToken | Self::ExpiredToken | Self::RevokedToken)
+    }
+
+    /// Whether the caller must not even learn that the tool exists.
+    pub fn hides_the_tool(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownTool
+                | Self::Quarantined
+                | Self::Disabled
+                | Self::OutOfScope
+                | Self::NotAllowed
+                | Self::NotYours
+                | Self::SettingOff(_)
+        )
+    }
+}

@@ -1,0 +1,97 @@
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::{Map, Value};
+
+use super::Denial;
+
+/// An id that ties a call to something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScopedId {
+    Task,
+    Run,
+    Job,
+    User,
+    Project,
+}
+
+impl ScopedId {
+    pub const ALL: [Self; 5] = [Self::Task, Self::Run, Self::Job, Self::User, Self::Project];
+
+    pub fn argument(self) -> &'static str {
+        match self {
+            Self::Task => "task_id",
+            Self::Run => "run_id",
+            Self::Job => "job_id",
+            Self::User => "user_id",
+            Self::Project => "project_id",
+        }
+    }
+}
+
+impl fmt::Display for ScopedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.argument())
+    }
+}
+
+/// The ids that a call names. An id that is there but not text counts as wrong, not as missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    pub task: Option<String>,
+    pub run: Option<String>,
+    pub job: Option<String>,
+    pub user: Option<String>,
+    pub project: Option<String>,
+}
+
+/// No id of ours is longer.
+const LONGEST: usize = 128;
+
+impl Named {
+    pub fn read(arguments: &Map<String, Value>) -> Result<Self, Denial> {
+        let id = |id: ScopedId| match arguments.get(id.argument()) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if is_id(text) => Ok(Some(text.clone())),
+            Some(_) => Err(Denial::MismatchedId(id)),
+        };
+        Ok(Self {
+            task: id(ScopedId::Task)?,
+            run: id(ScopedId::Run)?,
+            job: id(ScopedId::Job)?,
+            user: id(ScopedId::User)?,
+            project: id(ScopedId::Project)?,
+        })
+    }
+
+    pub fn get(&self, id: ScopedId) -> Option<&str> {
+        match id {
+            ScopedId::Task => self.task.as_deref(),
+            ScopedId::Run => self.run.as_deref(),
+            ScopedId::Job => self.job.as_deref(),
+            ScopedId::User => self.user.as_deref(),
+            ScopedId::Project => self.project.as_deref(),
+        }
+    }
+}
+
+/// Ids end up in audit rows and on pages: printable ASCII, and not endless.
+fn is_id(text: &str) -> bool {
+    (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Whose a task is, as the store has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFacts {
+    pub user: Option<String>,
+    pub project: Option<String>,
+}
+
+/// What the store knows about the ids of a call and of its caller. What is not here is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub tasks: BTreeMap<String, TaskFacts>,
+    /// Job to task.
+    pub jobs: BTreeMap<String, String>,
+    /// Run to task.
+    pub runs: BTreeMap<String, String>,
+}

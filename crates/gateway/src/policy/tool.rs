@@ -1,0 +1,88 @@
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentKind, ScopedId};
+
+/// M114: whose tool it is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Sandbox,
+    /// Manager and analyst.
+    Pm,
+    #[default]
+    Both,
+}
+
+impl Scope {
+    pub const ALL: [Self; 3] = [Self::Sandbox, Self::Pm, Self::Both];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Pm => "pm",
+            Self::Both => "both",
+        }
+    }
+
+    pub fn includes(self, kind: AgentKind) -> bool {
+        match self {
+            Self::Both => true,
+            Self::Sandbox => kind == AgentKind::Sandbox,
+            Self::Pm => kind != AgentKind::Sandbox,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no scope; there are sandbox, pm and both")]
+pub struct UnknownScope(pub String);
+
+impl FromStr for Scope {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| UnknownScope(text.to_owned()))
+    }
+}
+
+/// Where a tool comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It runs in here.
+    Own,
+    /// An administrator put its server under one of the families.
+    Family,
+    /// Under a namespace of its own; `owner` is the user who installed it, if it was not an administrator.
+    Installed { owner: Option<String> },
+}
+
+/// A system setting that has to be on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    pub setting: &'static str,
+    pub open: bool,
+}
+
+/// What decides about a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tool {
+    pub name: String,
+    pub origin: Origin,
+    pub enabled: bool,
+    pub scope: Scope,
+    pub quarantined: bool,
+    /// M103–M105: the ids that every call must name.
+    pub needs: Vec<ScopedId>,
+    pub gate: Option<Gate>,
+}

@@ -1,0 +1,159 @@
+//! The store: SQLite in a file, or PostgreSQL by its URL. One code path for both.
+
+pub mod entity;
+mod migration;
+
+use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
+
+use sea_orm::{
+    ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait, sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous},
+};
+use sea_orm_migration::MigratorTrait;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+/// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
+const SQLITE_CONNECTIONS: u32 = 4;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub url: String,
+    pub max_connections: u32,
+    /// How long anyone waits for the store before the call is denied.
+    pub patience: Duration,
+    pub durability: Durability,
+}
+
+/// What a commit of SQLite survives. PostgreSQL has this in its own configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The end of this process at any instant. A loss of power may take the last moments with it.
+    #[default]
+    Process,
+    /// Also a loss of power, at the price of waiting for the disk with every commit.
+    Power,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{} cannot be opened as a store; `store.url` is sqlite://<path> or postgres://…", .0)]
+    Address(String),
+    #[error("the folder of the store, {}, cannot be made", .0.display())]
+    Folder(PathBuf, #[source] std::io::Error),
+    #[error("the store at {url} cannot be opened")]
+    Open {
+        url: String,
+        #[source]
+        source: DbErr,
+    },
+    #[error("the store at {url} cannot be brought to its present shape")]
+    Migrate {
+        url: String,
+        #[source]
+        source: DbErr,
+    },
+}
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    connection: DatabaseConnection,
+    /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
+    writer: Option<Arc<Mutex<()>>>,
+}
+
+impl Store {
+    pub async fn open(options: &Options) -> Result<Self, Error> {
+        let shown = broker::without_secrets(&options.url);
+        let mut connect = ConnectOptions::new(options.url.clone());
+        connect.sqlx_logging(false).acquire_timeout(options.patience).connect_timeout(options.patience);
+        let is_sqlite = options.url.starts_with("sqlite:");
+        if is_sqlite {
+            make_folder(&options.url)?;
+            let synchronous = match options.durability {
+                Durability::Process => SqliteSynchronous::Normal,
+                Durability::Power => SqliteSynchronous::Full,
+            };
+            connect.max_connections(SQLITE_CONNECTIONS).min_connections(SQLITE_CONNECTIONS);
+            connect.idle_timeout(None::<Duration>).max_lifetime(None::<Duration>).test_before_acquire(false);
+            connect.map_sqlx_sqlite_opts(move |options| {
+                options
+                    .create_if_missing(true)
+                    .foreign_keys(false)
+                    .busy_timeout(BUSY_TIMEOUT)
+                    .journal_mode(SqliteJournalMode::Wal)
+                    .synchronous(synchronous)
+            });
+        } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
+            connect.max_connections(options.max_connections);
+        } else {
+            return Err(Error::Address(shown));
+        }
+        let opened = Database::connect(connect).await;
+        let connection = opened.map_err(|source| Error::Open { url: shown.clone(), source })?;
+        let migrated = migration::Migrator::up(&connection, None).await;
+        migrated.map_err(|source| Error::Migrate { url: shown, source })?;
+        Ok(Self { connection, writer: is_sqlite.then(Arc::default) })
+    }
+
+    pub fn read(&self) -> &DatabaseConnection {
+        &self.connection
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.connection.get_database_backend() == DbBackend::Postgres
+    }
+
+    /// A transaction that may write. It is undone unless it is committed.
+    pub async fn write(&self) -> Result<Write, DbErr> {
+        let turn = match &self.writer {
+            Some(writer) => Some(writer.clone().lock_owned().await),
+            None => None,
+        };
+        let options = TransactionOptions {
+            sqlite_transaction_mode: turn.is_some().then_some(SqliteTransactionMode::Immediate),
+            ..TransactionOptions::default()
+        };
+        let transaction = self.connection.begin_with_options(options).await?;
+        Ok(Write { transaction, _turn: turn })
+    }
+
+    pub async fn close(self) {
+        // What is committed is committed; a connection that does not close well loses nothing.
+        drop(self.connection.close().await);
+    }
+}
+
+/// A transaction, and the turn of the one writer.
+#[derive(Debug)]
+pub struct Write {
+    transaction: DatabaseTransaction,
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Write {
+    pub async fn commit(self) -> Result<(), DbErr> {
+        self.transaction.commit().await
+    }
+}
+
+impl Deref for Write {
+    type Target = DatabaseTransaction;
+
+    fn deref(&self) -> &DatabaseTransaction {
+        &self.transaction
+    }
+}
+
+fn make_folder(url: &str) -> Result<(), Error> {
+    let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    let path = PathBuf::from(path.split('?').next().unwrap_or_default());
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !path.starts_with(":memory:") => {
+            std::fs::create_dir_all(folder).map_err(|error| Error::Folder(folder.to_owned(), error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,32 @@
+//! One call, whatever became of it. Rows are only ever added, each bound to the one before by its hash.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "audit")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub seq: i64,
+    pub created_at: i64,
+    pub call_id: String,
+    pub agent: String,
+    pub subject: Option<String>,
+    pub user_id: Option<String>,
+    pub task_id: Option<String>,
+    pub project_id: Option<String>,
+    pub run_id: Option<String>,
+    pub job_id: Option<String>,
+    pub tool: String,
+    pub decision: String,
+    pub status: String,
+    pub error_type: Option<String>,
+    pub duration_us: i64,
+    pub arguments_digest: Option<String>,
+    pub trace_id: Option<String>,
+    pub hash: String,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

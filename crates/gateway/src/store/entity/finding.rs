@@ -1,0 +1,27 @@
+//! What an analyst found about one criterion of a task.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "finding")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub task_id: String,
+    pub run_id: Option<String>,
+    #[sea_orm(column_type = "Text")]
+    pub criterion: String,
+    pub verdict: String,
+    pub severity: String,
+    #[sea_orm(column_type = "Text")]
+    pub evidence: String,
+    #[sea_orm(column_type = "Text", nullable)]
+    pub location: Option<String>,
+    pub created_at: i64,
+    pub created_by: String,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

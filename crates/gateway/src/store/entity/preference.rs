@@ -1,0 +1,25 @@
+//! A preference in one scope. A deleted one is kept, so that its versions go on.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "preference")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub scope_type: String,
+    pub scope_id: String,
+    pub key: String,
+    #[sea_orm(column_type = "Text")]
+    pub value: String,
+    pub value_type: String,
+    pub version: i64,
+    pub deleted: bool,
+    pub updated_at: i64,
+    pub updated_by: String,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

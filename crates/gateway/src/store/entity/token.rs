@@ -1,0 +1,24 @@
+//! A bearer token, known by its hash alone.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "token")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub hash: String,
+    pub label: String,
+    pub agent: String,
+    pub user_id: Option<String>,
+    pub task_id: Option<String>,
+    pub created_at: i64,
+    pub created_by: String,
+    pub expires_at: i64,
+    pub revoked_at: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,20 @@
+//! What an administrator changed about a tool; a tool without a row is as it came.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "tool_setting")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub name: String,
+    pub enabled: bool,
+    pub scope: String,
+    pub safe_to_repeat: bool,
+    pub updated_at: i64,
+    pub updated_by: String,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

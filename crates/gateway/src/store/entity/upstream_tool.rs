@@ -1,0 +1,28 @@
+//! A tool of an upstream: the copy that is served, and what the server says now.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "upstream_tool")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub namespace: String,
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub remote: String,
+    pub name: String,
+    #[sea_orm(column_type = "Text", nullable)]
+    pub pinned: Option<String>,
+    pub pinned_hash: Option<String>,
+    #[sea_orm(column_type = "Text", nullable)]
+    pub offered: Option<String>,
+    pub offered_hash: Option<String>,
+    pub state: String,
+    pub reason: String,
+    pub decided_by: Option<String>,
+    pub seen_at: i64,
+}
+
+#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

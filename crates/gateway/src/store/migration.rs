@@ -1,0 +1,94 @@
+//! How the store came to its shape. A migration that was released is never edited: the next change is a new one.
+
+mod calls; // servers behind us, audit, idempotency
+mod decisions; // tokens, settings, rules
+mod work; // what the tools work on
+
+use sea_orm_migration::prelude::*;
+
+#[derive(Debug)]
+pub(super) struct Migrator;
+
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![Box::new(Begin)]
+    }
+}
+
+/// The first shape.
+struct Begin;
+
+impl MigrationName for Begin {
+    fn name(&self) -> &str {
+        "m0001_begin"
+    }
+}
+
+#[async_trait::async_trait]
+impl MigrationTrait for Begin {
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        for table in [decisions::tables(), calls::tables(), work::tables()].concat() {
+            manager.create_table(table).await?;
+        }
+        for index in [decisions::INDEXES, calls::INDEXES, work::INDEXES].concat() {
+            manager.create_index(index.statement()).await?;
+        }
+        let rows = [
+            Query::insert()
+                .into_table("audit_head")
+                .columns(["id", "seq", "hash", "pruned_seq", "pruned_hash"])
+                .values_panic([1.into(), 0.into(), "".into(), 0.into(), "".into()])
+                .to_owned(),
+            Query::insert().into_table("revision").columns(["id", "value"]).values_panic([1.into(), 1.into()]).to_owned(),
+        ];
+        for row in rows {
+            manager.get_connection().execute(&row).await?;
+        }
+        Ok(())
+    }
+
+    async fn down(&self, _manager: &SchemaManager) -> Result<(), DbErr> {
+        Err(DbErr::Migration("there is nothing before the first shape; restore a backup instead".to_owned()))
+    }
+}
+
+fn table(name: &'static str, key: &[&'static str], columns: Vec<ColumnDef>) -> TableCreateStatement {
+    let mut table = Table::create().table(name).to_owned();
+    for mut column in columns {
+        table.col(&mut column);
+    }
+    let mut primary = sea_orm_migration::prelude::Index::create().primary().to_owned();
+    for column in key {
+        primary.col(*column);
+    }
+    table.primary_key(&mut primary).to_owned()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Index {
+    table: &'static str,
+    columns: &'static [&'static str],
+    unique: bool,
+}
+
+impl Index {
+    const fn unique(table: &'static str, columns: &'static [&'static str]) -> Self {
+        Self { table, columns, unique: true }
+    }
+
+    const fn plain(table: &'static str, columns: &'static [&'static str]) -> Self {
+        Self { table, columns, unique: false }
+    }
+
+    fn statement(self) -> IndexCreateStatement {
+        let name = format!("{}_by_{}", self.table, self.columns.join("_"));
+        let mut index = sea_orm_migration::prelude::Index::create().name(name).table(self.table).to_owned();
+        for column in self.columns {
+            index.col(*column);
+        }
+        if self.unique {
+            index.unique();
+        }
+        index
+    }
+}
