@@ -90,7 +90,9 @@ impl Head {
     pub fn is_signed_by(&self, key: &str) -> bool {
         let signature = BASE64.decode(self.signature.as_bytes());
         match (KeyPair::from_public_key(key), signature) {
-            (Ok(pair), Ok(signature)) => self.key == key && pair.verify(self.text().as_bytes(), &signature).is_ok(),
+            (Ok(pair), Ok(signature)) => {
+                self.key == key && pair.verify(self.text().as_bytes(), &signature).is_ok()
+            }
             _ => false,
         }
     }
@@ -130,7 +132,11 @@ impl Chain {
     pub fn follow(&mut self, row: &Row) -> Result<(), Broken> {
         let expected = self.seq + 1;
         if row.seq != expected {
-            return Err(if row.seq > expected { Broken::Missing(expected) } else { Broken::Changed(row.seq) });
+            return Err(if row.seq > expected {
+                Broken::Missing(expected)
+            } else {
+                Broken::Changed(row.seq)
+            });
         }
         if row.hash != row.hash_after(&self.hash) {
             return Err(Broken::Changed(row.seq));

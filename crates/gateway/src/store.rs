@@ -6,8 +6,9 @@ mod migration;
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use sea_orm::{
-    ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
-    TransactionOptions, TransactionTrait, sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous},
+    ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
+    SqliteTransactionMode, TransactionOptions, TransactionTrait,
+    sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous},
 };
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, OwnedMutexGuard};

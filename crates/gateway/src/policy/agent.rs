@@ -4,7 +4,17 @@ use serde::{Deserialize, Serialize};
 
 /// What kind of agent a token was issued for.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
     utoipa::ToSchema,
 )]
 #[serde(rename_all = "snake_case")]

@@ -3,8 +3,21 @@ use super::{AgentKind, pattern::matches, tool::Origin};
 /// Families of tool names that mean something to us. No server that somebody installs may take one of them, so what is
 /// under them is ours or was put there by an administrator.
 pub const FAMILIES: [&str; 15] = [
-    "admin", "api", "artifact", "connector", "db", "git", "help", "memory", "model", "node", "persona", "sandbox",
-    "skills", "web", "workflow",
+    "admin",
+    "api",
+    "artifact",
+    "connector",
+    "db",
+    "git",
+    "help",
+    "memory",
+    "model",
+    "node",
+    "persona",
+    "sandbox",
+    "skills",
+    "web",
+    "workflow",
 ];
 
 /// P16.
@@ -39,7 +52,8 @@ const ANALYST: [&str; 9] = [
 ];
 const DATABASE_READS: [&str; 4] = ["get", "list", "effective", "search"];
 
-const SANDBOX: [&str; 7] = ["artifact.*", "memory.*", "skills.list", "skills.get", "web.*", "api.call", "help.*"];
+const SANDBOX: [&str; 7] =
+    ["artifact.*", "memory.*", "skills.list", "skills.get", "web.*", "api.call", "help.*"];
 
 /// Whether the list of a role has this tool. Installed tools are outside the families: whoever installed them says by
 /// their scope whether managers or sandboxes may call them, and analysts, who only look, may not (M115).

@@ -1,7 +1,8 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Bound, Caller, Denial, Effect, Facts, Named, Rule, ScopedId, Standing, Tool, allowlist, tool::Origin, urls,
+    Bound, Caller, Denial, Effect, Facts, Named, Rule, ScopedId, Standing, Tool, allowlist, tool::Origin,
+    urls,
 };
 
 /// The proof that a call was decided upon. It can be made nowhere else, and running a tool takes one.
@@ -112,7 +113,8 @@ fn ids_are_within(bound: &Bound, named: &Named, facts: &Facts) -> Result<(), Den
     {
         return Err(Denial::MismatchedId(ScopedId::User));
     }
-    let within = |id: ScopedId, owner: Option<&String>, wanted: Option<&String>| match (named.get(id), owner) {
+    let within = |id: ScopedId, owner: Option<&String>, wanted: Option<&String>| match (named.get(id), owner)
+    {
         (None, _) => Ok(()),
         (Some(_), Some(owner)) if Some(owner) == wanted => Ok(()),
         (Some(_), _) => Err(Denial::MismatchedId(id)),

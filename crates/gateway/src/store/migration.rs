@@ -39,7 +39,11 @@ impl MigrationTrait for Begin {
                 .columns(["id", "seq", "hash", "pruned_seq", "pruned_hash"])
                 .values_panic([1.into(), 0.into(), "".into(), 0.into(), "".into()])
                 .to_owned(),
-            Query::insert().into_table("revision").columns(["id", "value"]).values_panic([1.into(), 1.into()]).to_owned(),
+            Query::insert()
+                .into_table("revision")
+                .columns(["id", "value"])
+                .values_panic([1.into(), 1.into()])
+                .to_owned(),
         ];
         for row in rows {
             manager.get_connection().execute(&row).await?;

@@ -1,0 +1,20 @@
+use time::OffsetDateTime;
+
+/// Microseconds since 1970, UTC: what the store keeps for a time.
+pub fn now() -> i64 {
+    micros(OffsetDateTime::now_utc())
+}
+
+pub fn micros(at: OffsetDateTime) -> i64 {
+    // Fits until the year 294247.
+    i64::try_from(at.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX)
+}
+
+pub fn from_micros(at: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// RFC 3339, as people and tools read it.
+pub fn text(at: i64) -> String {
+    from_micros(at).format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+}

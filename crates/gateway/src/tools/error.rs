@@ -1,0 +1,44 @@
+use sea_orm::DbErr;
+use serde_json::{Value, json};
+
+/// What a tool says when it cannot do what it was asked. The agent reads this and may try something else.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is no {what} {id}")]
+    NotFound { what: &'static str, id: String },
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{what} has {size} bytes; at most {limit} are taken")]
+    TooLarge { what: &'static str, size: usize, limit: usize },
+    #[error("{0} cannot be changed")]
+    ReadOnly(String),
+    #[error("the content is refused: {0}")]
+    Malicious(String),
+    #[error("the store cannot be used at the moment")]
+    Store(#[from] DbErr),
+}
+
+impl ToolError {
+    pub fn not_found(what: &'static str, id: impl Into<String>) -> Self {
+        Self::NotFound { what, id: id.into() }
+    }
+
+    /// For the audit, and for agents.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid_arguments",
+            Self::NotFound { .. } => "not_found",
+            Self::Conflict(_) => "conflict",
+            Self::TooLarge { .. } => "too_large",
+            Self::ReadOnly(_) => "read_only",
+            Self::Malicious(_) => "malicious_content",
+            Self::Store(_) => "store_unavailable",
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({ "code": self.code(), "message": self.to_string() })
+    }
+}
