@@ -23,3 +23,8 @@ pub struct Model {
 pub enum Relation {}
 
 impl ActiveModelBehavior for ActiveModel {}
+
+/// The call may still be at work, or its gateway ended.
+pub const RUNNING: &str = "running";
+/// `result` is the answer.
+pub const DONE: &str = "done";

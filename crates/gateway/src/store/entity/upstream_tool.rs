@@ -26,3 +26,10 @@ pub struct Model {
 pub enum Relation {}
 
 impl ActiveModelBehavior for ActiveModel {}
+
+/// `pinned` is served.
+pub const APPROVED: &str = "approved";
+/// New, changed, or in the way of another: nothing is served until an administrator decides.
+pub const QUARANTINED: &str = "quarantined";
+/// The server does not offer it any more.
+pub const GONE: &str = "gone";

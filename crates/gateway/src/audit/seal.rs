@@ -1,0 +1,126 @@
+//! The head of the chain, signed and kept where the store's owner cannot change it.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, BufRead, Write},
+    path::{Path, PathBuf},
+};
+
+use async_nats::jetstream;
+use nkeys::KeyPair;
+use sea_orm::{DbErr, EntityTrait};
+use subjects::audit::{HEAD_SUBJECT, Head};
+use tracing::{debug, warn};
+
+use crate::{
+    clock,
+    store::{Store, entity::audit_head},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the signing key {} cannot be read or made", .0.display())]
+    KeyFile(PathBuf, #[source] io::Error),
+    #[error("{} holds no nkey seed", .0.display())]
+    NoKey(PathBuf),
+    #[error("signing the head of the audit")]
+    Sign(#[source] nkeys::error::Error),
+    #[error("writing the heads of the audit to {}", .0.display())]
+    File(PathBuf, #[source] io::Error),
+    #[error("the store cannot be used at the moment")]
+    Store(#[from] DbErr),
+}
+
+/// Signs heads, and keeps them in a file and, where there is NATS, in a stream.
+#[derive(Debug)]
+pub struct Seal {
+    key: KeyPair,
+    file: PathBuf,
+    jetstream: Option<jetstream::Context>,
+}
+
+/// The last head that was sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    pub seq: i64,
+    pruned_seq: i64,
+}
+
+impl Seal {
+    /// Makes a key where there is none yet.
+    pub fn open(key_file: &Path, file: PathBuf, jetstream: Option<jetstream::Context>) -> Result<Self, Error> {
+        let wrong = |error| Error::KeyFile(key_file.to_owned(), error);
+        let seed = match fs::read_to_string(key_file) {
+            Ok(seed) => seed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let seed = KeyPair::new_user().seed().map_err(Error::Sign)?;
+                crate::secret_file::create(key_file, &seed).map_err(wrong)?;
+                seed
+            }
+            Err(error) => return Err(wrong(error)),
+        };
+        let key = KeyPair::from_seed(seed.trim()).map_err(|_| Error::NoKey(key_file.to_owned()))?;
+        Ok(Self { key, file, jetstream })
+    }
+
+    pub fn public_key(&self) -> String {
+        self.key.public_key()
+    }
+
+    /// Seals where the chain ends now, unless that is what was sealed `last`.
+    pub async fn put(&self, store: &Store, last: Sealed) -> Result<Sealed, Error> {
+        let Some(head) = audit_head::Entity::find_by_id(1).one(store.read()).await? else { return Ok(last) };
+        let now = Sealed { seq: head.seq, pruned_seq: head.pruned_seq };
+        if now == last || head.seq == 0 {
+            return Ok(last);
+        }
+        let head = Head {
+            seq: head.seq,
+            hash: head.hash,
+            pruned_seq: head.pruned_seq,
+            pruned_hash: head.pruned_hash,
+            at: clock::now(),
+            key: String::new(),
+            signature: String::new(),
+        };
+        let head = head.sign(&self.key).map_err(Error::Sign)?;
+        self.write_file(&head)?;
+        self.publish(&head).await;
+        Ok(now)
+    }
+
+    fn write_file(&self, head: &Head) -> Result<(), Error> {
+        let wrong = |error| Error::File(self.file.clone(), error);
+        let mut line = serde_json::to_vec(head).map_err(|error| wrong(error.into()))?;
+        line.push(b'\n');
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.file).map_err(wrong)?;
+        file.write_all(&line).map_err(wrong)
+    }
+
+    /// The file has it already. NATS may be away; the next head says all that this one says.
+    async fn publish(&self, head: &Head) {
+        let Some(jetstream) = &self.jetstream else { return };
+        let Ok(body) = serde_json::to_vec(head) else { return };
+        let sent = match jetstream.publish(HEAD_SUBJECT, body.into()).await {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(ack) => debug!(seq = head.seq, stream_seq = ack.sequence, "The head of the audit is published."),
+            Err(error) => warn!(%error, seq = head.seq, "The head of the audit could not be published."),
+        }
+    }
+
+    /// The heads that the file holds.
+    pub fn heads(&self) -> Result<Vec<Head>, Error> {
+        let wrong = |error| Error::File(self.file.clone(), error);
+        let file = match fs::File::open(&self.file) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(wrong(error)),
+        };
+        let lines = io::BufReader::new(file).lines();
+        // A line that was cut off by a crash is not a head.
+        lines.map(|line| Ok(serde_json::from_str(&line?).ok())).filter_map(Result::transpose).collect::<Result<_, _>>().map_err(wrong)
+    }
+}

@@ -1,0 +1,210 @@
+//! The life of a call: decide, run, record, answer. In this order, and nothing in between can be left out.
+
+mod facts; // what the store knows about the ids of a call
+mod once; // a key, and the one effect that it stands for
+mod own; // tools that run in here
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::model::{CallToolResult, ContentBlock};
+use sea_orm::DbErr;
+use serde_json::{Map, Value, json};
+use tokio_util::task::TaskTracker;
+use tracing::{error, info};
+
+use crate::{
+    audit::{Decision, Ledger, Record, Status, Unavailable},
+    canonical,
+    catalogue::{Runs, Served, Shelf},
+    clock,
+    policy::{self, Denial, Named, Permitted, Standing},
+    store::Store,
+};
+
+/// A call as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub call_id: String,
+    pub standing: Standing,
+    /// What the store was at when the token was looked up.
+    pub revision: i64,
+    pub tool: String,
+    pub arguments: Map<String, Value>,
+    /// Calls with the same key have one effect.
+    pub key: Option<String>,
+    pub traceparent: Option<String>,
+}
+
+/// What the caller is told.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The tool ran, well or not.
+    Answered(Box<CallToolResult>),
+    Denied(Denial),
+    /// Nothing can be decided or recorded at the moment, so nothing is permitted.
+    Unavailable,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_result_bytes: usize,
+    /// How long the answer to a key is kept.
+    pub keep_keys: Duration,
+}
+
+#[derive(Debug)]
+pub struct Calls {
+    pub(crate) store: Store,
+    pub(crate) shelf: Shelf,
+    pub(crate) ledger: Ledger,
+    limits: Limits,
+    running: TaskTracker,
+}
+
+/// How a tool ended, for the audit and for the caller.
+struct Ended {
+    status: Status,
+    error_type: Option<String>,
+    result: CallToolResult,
+}
+
+impl Ended {
+    fn well(result: CallToolResult) -> Self {
+        Self { status: Status::Success, error_type: None, result }
+    }
+
+    fn replayed(result: CallToolResult) -> Self {
+        Self { status: Status::Replayed, error_type: None, result }
+    }
+
+    /// An error that the agent reads: a code that programs know, and words.
+    fn badly(code: &str, message: &str) -> Self {
+        let mut result = CallToolResult::error(vec![ContentBlock::text(message)]);
+        result.structured_content = Some(json!({ "code": code, "message": message }));
+        Self { status: Status::Failure, error_type: Some(code.to_owned()), result }
+    }
+}
+
+/// Why there is nothing to tell the agent.
+enum Stop {
+    Denied(Denial),
+    Unavailable(&'static str),
+}
+
+impl From<DbErr> for Stop {
+    fn from(error: DbErr) -> Self {
+        error!(%error, "The store cannot be used; calls are denied.");
+        Self::Unavailable("store_unavailable")
+    }
+}
+
+impl From<Unavailable> for Stop {
+    fn from(_: Unavailable) -> Self {
+        Self::Unavailable("audit_unavailable")
+    }
+}
+
+impl Calls {
+    pub fn new(store: Store, shelf: Shelf, ledger: Ledger, limits: Limits) -> Self {
+        Self { store, shelf, ledger, limits, running: TaskTracker::new() }
+    }
+
+    /// Runs a call to its end, also when the caller does not wait for it: what was begun is ended and recorded.
+    pub async fn call(self: &Arc<Self>, request: Request) -> Outcome {
+        let calls = self.clone();
+        let record = begin(&request);
+        let task = self.running.spawn(async move { Box::pin(calls.run(record, request)).await });
+        task.await.unwrap_or_else(|error| {
+            error!(%error, "A call ended in a panic.");
+            Outcome::Unavailable
+        })
+    }
+
+    /// Waits for the calls that run.
+    pub async fn drain(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    /// A call that never came to a decision: it could not be read, or was too early, too large, too fast.
+    pub async fn refuse(&self, mut record: Record, error_type: &str) -> Result<(), Unavailable> {
+        record.end(Decision::Deny, Status::Denied, Some(error_type), clock::now());
+        self.ledger.end(record, false, None).await
+    }
+
+    async fn run(&self, mut record: Record, request: Request) -> Outcome {
+        let named = Named::read(&request.arguments);
+        if let Ok(named) = &named {
+            record.name(named);
+        }
+        let (permitted, tool) = match self.decide(&request, named.as_ref().ok()).await {
+            Ok(decided) => decided,
+            Err(stop) => return self.stopped(record, stop).await,
+        };
+        let ran = match &tool.runs {
+            Runs::Own(entry) => self.run_own(entry, &permitted, &mut record, request).await,
+            Runs::Behind(_) => Err(Stop::Unavailable("not_connected")),
+        };
+        match ran {
+            Ok(result) => Outcome::Answered(Box::new(result)),
+            Err(stop) => self.stopped(record, stop).await,
+        }
+    }
+
+    async fn decide(&self, request: &Request, named: Option<&Named>) -> Result<(Permitted, Served), Stop> {
+        let catalogue = self.shelf.at(&self.store, request.revision).await?;
+        let tool = catalogue.get(&request.tool);
+        let known = tool.map(|tool| &tool.policy);
+        // What is refused anyway needs no look into the store.
+        let (caller, _) = policy::may_see(&request.standing, known).map_err(Stop::Denied)?;
+        let facts = match named {
+            Some(named) => facts::about(&self.store, caller, named).await?,
+            None => policy::Facts::default(),
+        };
+        let decided =
+            policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);
+        match (decided, tool) {
+            (Ok(permitted), Some(tool)) => Ok((permitted, tool.clone())),
+            (Err(denial), _) => Err(Stop::Denied(denial)),
+            (Ok(_), None) => Err(Stop::Denied(Denial::UnknownTool)),
+        }
+    }
+
+    async fn stopped(&self, mut record: Record, stop: Stop) -> Outcome {
+        let (decision, status, error_type, outcome) = match stop {
+            Stop::Denied(denial) => {
+                info!(call_id = record.call_id, tool = record.tool, agent = record.agent, reason = %denial, "Denied.");
+                (Decision::Deny, Status::Denied, denial.error_type(), Outcome::Denied(denial))
+            }
+            Stop::Unavailable(why) => (Decision::Deny, Status::Failure, why, Outcome::Unavailable),
+        };
+        record.end(decision, status, Some(error_type), clock::now());
+        match self.ledger.end(record, false, None).await {
+            Ok(()) => outcome,
+            Err(Unavailable) => Outcome::Unavailable,
+        }
+    }
+
+    /// A result that is too large is not cut: half of a structure is worse than none.
+    fn within_limits(&self, ended: Ended) -> Ended {
+        let size = serde_json::to_vec(&ended.result).map_or(usize::MAX, |bytes| bytes.len());
+        if size <= self.limits.max_result_bytes {
+            return ended;
+        }
+        let limit = self.limits.max_result_bytes;
+        Ended::badly("too_large", &format!("The result has {size} bytes; at most {limit} are given. Ask for less."))
+    }
+}
+
+fn begin(request: &Request) -> Record {
+    let mut record = Record::begin(request.call_id.clone(), clock::now(), &request.standing, &request.tool);
+    record.arguments_digest = Some(canonical::digest(&request.arguments));
+    record.trace_id = request.traceparent.as_deref().and_then(trace_id);
+    record
+}
+
+/// `00-<trace>-<span>-<flags>`; anything else is nobody's trace.
+fn trace_id(traceparent: &str) -> Option<String> {
+    let id = traceparent.split('-').nth(1)?;
+    (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_ascii_lowercase())
+}

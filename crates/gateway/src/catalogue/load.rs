@@ -1,0 +1,156 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use rmcp::model::{Tool as Shown, ToolAnnotations};
+use sea_orm::{DbErr, EntityTrait, QueryOrder};
+use serde_json::Value;
+use tracing::warn;
+
+use super::{Behind, Catalogue, Runs, Served};
+use crate::{
+    policy::{Condition, Effect, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Tool},
+    store::{
+        Store,
+        entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},
+    },
+    tools::{Does, Entry},
+};
+
+pub(super) async fn catalogue(store: &Store, own: &[Arc<Entry>]) -> Result<Catalogue, DbErr> {
+    let db = store.read();
+    // The revision first: what changes while we read is read again.
+    let revision = revision::Entity::find_by_id(1).one(db).await?;
+    let revision = revision.ok_or_else(|| DbErr::RecordNotFound("the revision".to_owned()))?.value;
+    let settings = tool_setting::Entity::find().all(db).await?;
+    let settings: BTreeMap<String, tool_setting::Model> =
+        settings.into_iter().map(|setting| (setting.name.clone(), setting)).collect();
+    let open = open_gates(system_setting::Entity::find().all(db).await?);
+    let mut tools = BTreeMap::new();
+    for entry in own {
+        tools.insert(entry.name.to_owned(), own_tool(entry, settings.get(entry.name), &open));
+    }
+    let servers = upstream::Entity::find().all(db).await?;
+    let servers: BTreeMap<String, upstream::Model> =
+        servers.into_iter().map(|server| (server.namespace.clone(), server)).collect();
+    for row in upstream_tool::Entity::find().all(db).await? {
+        let server = servers.get(&row.namespace).filter(|server| server.enabled);
+        // Ours come first: nothing installed can stand in their place.
+        if let Some(server) = server
+            && !tools.contains_key(&row.name)
+            && let Some(served) = tool_behind(server, &row, settings.get(&row.name))
+        {
+            tools.insert(row.name.clone(), served);
+        }
+    }
+    let rules = access_rule::Entity::find().order_by_asc(access_rule::Column::Position).all(db).await?;
+    Ok(Catalogue { revision, tools, rules: rules.into_iter().map(rule).collect() })
+}
+
+fn open_gates(settings: Vec<system_setting::Model>) -> BTreeMap<String, bool> {
+    settings.into_iter().map(|setting| (setting.key, setting.value == "true")).collect()
+}
+
+/// A scope that cannot be read admits nobody who was not admitted before: the narrower of the two.
+fn scope_of(setting: Option<&tool_setting::Model>, otherwise: Scope) -> Scope {
+    setting.and_then(|setting| setting.scope.parse().ok()).unwrap_or(otherwise)
+}
+
+fn own_tool(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, open: &BTreeMap<String, bool>) -> Served {
+    let gate = entry.gate.map(|setting| Gate { setting, open: open.get(setting).copied().unwrap_or(false) });
+    let reads = entry.does == Does::Read;
+    let mut shown = Shown::new(entry.name, entry.description, entry.input.clone());
+    shown.title = Some(entry.title.to_owned());
+    shown.output_schema = Some(entry.output.clone());
+    shown.annotations = Some(
+        ToolAnnotations::with_title(entry.title).read_only(reads).destructive(false).idempotent(reads).open_world(false),
+    );
+    Served {
+        policy: Tool {
+            name: entry.name.to_owned(),
+            origin: Origin::Own,
+            enabled: setting.is_none_or(|setting| setting.enabled),
+            scope: scope_of(setting, entry.scope),
+            quarantined: false,
+            needs: entry.needs.to_vec(),
+            gate,
+        },
+        shown,
+        runs: Runs::Own(entry.clone()),
+    }
+}
+
+fn tool_behind(
+    server: &upstream::Model,
+    row: &upstream_tool::Model,
+    setting: Option<&tool_setting::Model>,
+) -> Option<Served> {
+    // Never approved: there is no copy to serve.
+    let pinned = row.pinned.as_ref()?;
+    let shown = match serde_json::from_str::<Shown>(pinned) {
+        Ok(shown) => shown,
+        Err(error) => {
+            warn!(%error, tool = row.name, "The copy of a tool cannot be read; it is not served.");
+            return None;
+        }
+    };
+    let shown = crate::sanitize::tool(shown, &row.name);
+    let schema = Value::Object((*shown.input_schema).clone());
+    let arguments = match jsonschema::validator_for(&schema) {
+        Ok(validator) => Some(validator),
+        Err(error) => {
+            warn!(%error, tool = row.name, "The schema of a tool cannot be used; its server checks arguments alone.");
+            None
+        }
+    };
+    let is_family = row.name.split('.').next().is_some_and(|family| FAMILIES.contains(&family));
+    let origin =
+        if is_family { Origin::Family } else { Origin::Installed { owner: server.owner.clone() } };
+    let server_scope = server.scope.parse().unwrap_or(Scope::Pm);
+    Some(Served {
+        policy: Tool {
+            name: row.name.clone(),
+            origin,
+            enabled: setting.is_none_or(|setting| setting.enabled),
+            scope: scope_of(setting, server_scope),
+            quarantined: row.state != upstream_tool::APPROVED,
+            needs: required_ids(&schema),
+            gate: None,
+        },
+        shown,
+        runs: Runs::Behind(Arc::new(Behind {
+            namespace: row.namespace.clone(),
+            remote: row.remote.clone(),
+            arguments,
+            safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),
+        })),
+    })
+}
+
+/// M103–M105: a tool whose schema requires one of these ids is scoped by it.
+fn required_ids(schema: &Value) -> Vec<ScopedId> {
+    let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let is_required = |id: &ScopedId| required.iter().any(|name| name.as_str() == Some(id.argument()));
+    [ScopedId::Task, ScopedId::Run, ScopedId::Job].into_iter().filter(is_required).collect()
+}
+
+/// A rule that cannot be read in full denies what it is about, whoever calls.
+fn rule(row: access_rule::Model) -> Rule {
+    let agent = row.agent.as_deref().map(str::parse).transpose();
+    let condition = match (row.argument, row.matches) {
+        (None, None) => Ok(None),
+        (Some(argument), Some(glob)) => Ok(Some(Condition { argument, glob })),
+        _ => Err(()),
+    };
+    let tool = Pattern::new(row.tool);
+    match (row.effect.as_str(), agent, condition) {
+        ("allow", Ok(agent), Ok(condition)) => {
+            Rule { id: row.id, effect: Effect::Allow, agent, user: row.user_id, tool, condition }
+        }
+        ("deny", Ok(agent), Ok(condition)) => {
+            Rule { id: row.id, effect: Effect::Deny, agent, user: row.user_id, tool, condition }
+        }
+        _ => {
+            warn!(rule = row.id, "An access rule cannot be read; it denies.");
+            Rule { id: row.id, effect: Effect::Deny, agent: None, user: None, tool, condition: None }
+        }
+    }
+}
