@@ -5,6 +5,7 @@ pub mod calls; // the life of a call
 pub mod canonical; // one text for one JSON value
 pub mod catalogue; // the tools as they are served
 pub mod clock; // times as the store keeps them
+pub mod config; // flags, file, environment
 pub mod policy; // who may call what; pure
 pub mod sanitize; // text by strangers
 pub mod secret_file;

@@ -1,0 +1,295 @@
+//! Configuration: flag > file > environment > default. Checked as a whole before anything is opened.
+
+mod cli; // flags
+mod raw; // as written, with the defaults
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use broker::{Auth, Tls};
+pub use cli::{Cli, Command};
+use figment::{
+    Figment,
+    providers::{Env, Format, Serialized, Toml},
+};
+
+use crate::store::{self, Durability};
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "gateway.toml";
+const PREFIX: &str = "GATEWAY_";
+
+/// What is wrong, and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{key} (from {source_name}): {problem}")]
+    Value { key: String, source_name: String, problem: String },
+    #[error("--set takes key=value, as in --set store.patience=5s; found `{0}`")]
+    Override(String),
+    #[error("the configuration file {} cannot be read", .0.display())]
+    File(PathBuf, #[source] std::io::Error),
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data: PathBuf,
+    pub mcp: Mcp,
+    pub admin: Admin,
+    pub store: store::Options,
+    pub audit: Audit,
+    pub calls: Calls,
+    pub upstreams: Upstreams,
+    pub nats: Option<broker::Options>,
+    /// How long calls may go on after we were told to stop.
+    pub grace: Duration,
+    pub log: Log,
+    /// Read again when it changes.
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Mcp {
+    pub listen: SocketAddr,
+    /// Names under which we are reached; a request for another name is refused.
+    pub hosts: Vec<String>,
+    /// Browsers that may call us. None by default.
+    pub origins: Vec<String>,
+    pub max_body_bytes: usize,
+    pub max_depth: usize,
+    /// How long a request may take to arrive.
+    pub read_timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Admin {
+    pub listen: SocketAddr,
+    pub hosts: Vec<String>,
+    /// Holds the first administrator's token; made when it is not there.
+    pub token_file: PathBuf,
+    pub session: Duration,
+    /// Behind TLS, so that cookies may say so.
+    pub https: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Audit {
+    pub signing_key_file: PathBuf,
+    pub head_file: PathBuf,
+    pub seal_every: Duration,
+    /// `None`: for ever.
+    pub keep: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    pub max_result_bytes: usize,
+    /// For each token.
+    pub per_second: u32,
+    pub keep_keys: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Upstreams {
+    pub connect_timeout: Duration,
+    pub refresh_every: Duration,
+    /// Whether servers may be registered that are started as processes of ours.
+    pub stdio: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Log {
+    pub level: String,
+    pub json: bool,
+}
+
+/// A checked configuration, and where its values came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub config: Config,
+    figment: Figment,
+}
+
+impl Config {
+    pub fn load(cli: &Cli) -> Result<Loaded, Error> {
+        let file = cli.file()?;
+        let mut figment = Figment::from(Serialized::defaults(raw::Raw::default()))
+            .merge(Env::prefixed(PREFIX).ignore(&["config"]).split("__"));
+        if let Some(file) = &file {
+            figment = figment.merge(Toml::file_exact(file));
+        }
+        let figment = figment.merge(cli.overrides()?);
+        let raw: raw::Raw = figment.extract().map_err(|error| from_figment(&figment, error))?;
+        let config = check(&figment, raw, file)?;
+        Ok(Loaded { config, figment })
+    }
+}
+
+impl Loaded {
+    /// Every setting with its value and its source.
+    pub fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        for key in raw::keys() {
+            let value = match self.figment.find_value(&key) {
+                Ok(figment::value::Value::String(_, text)) if key.ends_with("url") => {
+                    format!("{:?}", broker::without_secrets(&text))
+                }
+                Ok(value) => raw::shown(&value),
+                Err(_) => continue,
+            };
+            lines.push(format!("{key} = {value}  # {}", source_of(&self.figment, &key)));
+        }
+        lines.join("\n")
+    }
+}
+
+fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Config, Error> {
+    let check = Check(figment);
+    let data = PathBuf::from(&raw.data);
+    let in_data = |named: &str, name: &str| if named.is_empty() { data.join(name) } else { PathBuf::from(named) };
+    let keep = match raw.audit.keep.trim() {
+        "forever" => None,
+        _ => Some(check.duration("audit.keep", &raw.audit.keep)?),
+    };
+    let url = if raw.store.url.is_empty() {
+        format!("sqlite://{}", data.join("gateway.db").display())
+    } else {
+        raw.store.url
+    };
+    let durability = match raw.store.durability.as_str() {
+        "process" => Durability::Process,
+        "power" => Durability::Power,
+        other => return Err(check.wrong("store.durability", &format!("`{other}` is neither process nor power"))),
+    };
+    let nats = if raw.nats.url.is_empty() {
+        None
+    } else {
+        let auth = match (raw.nats.creds_file.as_str(), raw.nats.nkey_file.as_str()) {
+            ("", "") => Auth::None,
+            (creds, "") => Auth::Creds(creds.into()),
+            ("", nkey) => Auth::Nkey(nkey.into()),
+            _ => return Err(check.wrong("nats.nkey_file", "name a creds file or an nkey file, not both")),
+        };
+        let ca_file = Some(PathBuf::from(&raw.nats.ca_file)).filter(|path| !path.as_os_str().is_empty());
+        let tls = Tls { required: raw.nats.tls, ca_file, identity: None };
+        Some(broker::Options { url: raw.nats.url, name: "cynode-gateway".to_owned(), auth, tls })
+    };
+    Ok(Config {
+        mcp: Mcp {
+            listen: check.address("mcp.listen", &raw.mcp.listen)?,
+            hosts: check.hosts("mcp.hosts", raw.mcp.hosts)?,
+            origins: raw.mcp.origins,
+            max_body_bytes: check.within("mcp.max_body_bytes", raw.mcp.max_body_bytes, 1024, 64 << 20)?,
+            max_depth: check.within("mcp.max_depth", raw.mcp.max_depth, 8, 120)?,
+            read_timeout: check.duration("mcp.read_timeout", &raw.mcp.read_timeout)?,
+        },
+        admin: Admin {
+            listen: check.address("admin.listen", &raw.admin.listen)?,
+            hosts: check.hosts("admin.hosts", raw.admin.hosts)?,
+            token_file: in_data(&raw.admin.token_file, "admin.token"),
+            session: check.duration("admin.session", &raw.admin.session)?,
+            https: raw.admin.https,
+        },
+        store: store::Options {
+            url,
+            max_connections: u32::try_from(check.within("store.max_connections", raw.store.max_connections, 2, 500)?)
+                .unwrap_or(16),
+            patience: check.duration("store.patience", &raw.store.patience)?,
+            durability,
+        },
+        audit: Audit {
+            signing_key_file: in_data(&raw.audit.signing_key_file, "audit.nk"),
+            head_file: in_data(&raw.audit.head_file, "audit-heads.jsonl"),
+            seal_every: check.duration("audit.seal_every", &raw.audit.seal_every)?,
+            keep,
+        },
+        calls: Calls {
+            max_result_bytes: check.within("calls.max_result_bytes", raw.calls.max_result_bytes, 1024, 64 << 20)?,
+            per_second: u32::try_from(check.within("calls.per_second", raw.calls.per_second, 1, 10_000_000)?)
+                .unwrap_or(u32::MAX),
+            keep_keys: check.duration("calls.keep_keys", &raw.calls.keep_keys)?,
+        },
+        upstreams: Upstreams {
+            connect_timeout: check.duration("upstreams.connect_timeout", &raw.upstreams.connect_timeout)?,
+            refresh_every: check.duration("upstreams.refresh_every", &raw.upstreams.refresh_every)?,
+            stdio: raw.upstreams.stdio,
+        },
+        nats,
+        grace: check.duration("grace", &raw.grace)?,
+        log: Log {
+            json: match raw.log.format.as_str() {
+                "json" => true,
+                "text" => false,
+                other => return Err(check.wrong("log.format", &format!("`{other}` is neither json nor text"))),
+            },
+            level: raw.log.level,
+        },
+        data,
+        file,
+    })
+}
+
+struct Check<'f>(&'f Figment);
+
+impl Check<'_> {
+    fn wrong(&self, key: &str, problem: &str) -> Error {
+        Error::Value { key: key.to_owned(), source_name: source_of(self.0, key), problem: problem.to_owned() }
+    }
+
+    fn duration(&self, key: &str, text: &str) -> Result<Duration, Error> {
+        let duration = humantime::parse_duration(text.trim());
+        let right = || self.wrong(key, &format!("`{text}` is no duration; write one as 500ms, 30s or 90days"));
+        duration.ok().filter(|duration| !duration.is_zero()).ok_or_else(right)
+    }
+
+    fn address(&self, key: &str, text: &str) -> Result<SocketAddr, Error> {
+        let right = |_| self.wrong(key, &format!("`{text}` is no address; write one as 127.0.0.1:8790"));
+        text.trim().parse().map_err(right)
+    }
+
+    fn within(&self, key: &str, value: usize, from: usize, to: usize) -> Result<usize, Error> {
+        if (from..=to).contains(&value) {
+            return Ok(value);
+        }
+        Err(self.wrong(key, &format!("{value} is not between {from} and {to}")))
+    }
+
+    /// An empty list would mean any name to those who check it.
+    fn hosts(&self, key: &str, hosts: Vec<String>) -> Result<Vec<String>, Error> {
+        if hosts.is_empty() || hosts.iter().any(|host| host.trim().is_empty()) {
+            return Err(self.wrong(key, "name at least one host, as in [\"gateway.internal\"]"));
+        }
+        Ok(hosts)
+    }
+}
+
+fn from_figment(figment: &Figment, error: figment::Error) -> Error {
+    let first = error.into_iter().next();
+    let Some(error) = first else {
+        let text = "cannot be read".to_owned();
+        return Error::Value { key: "?".to_owned(), source_name: "?".to_owned(), problem: text };
+    };
+    let key = error.path.join(".");
+    let source_name = match &error.metadata {
+        Some(metadata) => name_of(metadata),
+        None => source_of(figment, &key),
+    };
+    let problem = match error.kind {
+        figment::error::Kind::UnknownField(field, known) => {
+            format!("`{field}` is not a setting here; there are {}", known.join(", "))
+        }
+        other => other.to_string(),
+    };
+    Error::Value { key: if key.is_empty() { "configuration".to_owned() } else { key }, source_name, problem }
+}
+
+fn source_of(figment: &Figment, key: &str) -> String {
+    figment.find_metadata(key).map_or_else(|| "default".to_owned(), name_of)
+}
+
+fn name_of(metadata: &figment::Metadata) -> String {
+    match &metadata.source {
+        Some(figment::Source::File(path)) => format!("file {}", path.display()),
+        _ if metadata.name.contains("environment") => "environment".to_owned(),
+        _ if metadata.name == cli::NAME => "flag".to_owned(),
+        _ => "default".to_owned(),
+    }
+}
