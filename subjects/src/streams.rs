@@ -14,6 +14,7 @@ pub const HANDOFFS: &str = "CYNODE_HANDOFFS";
 pub const RUNS: &str = "CYNODE_RUNS";
 pub const DEAD: &str = "CYNODE_DEAD";
 pub const ADVISORIES: &str = "CYNODE_ADVISORIES";
+pub const AUDIT: &str = "CYNODE_AUDIT";
 /// Object-store bucket for bodies that are too large for a message.
 pub const SPILL: &str = "CYNODE_SPILL";
 
@@ -42,6 +43,17 @@ pub struct Sizing {
 /// All streams, in the order in which they are made.
 pub fn all(sizing: Sizing) -> [stream::Config; 4] {
     [handoffs(sizing), runs(sizing), dead(sizing), advisories(sizing)]
+}
+
+/// Where the gateway keeps the signed heads of its audit. Nothing can be taken out of it, only grow old.
+pub fn audit(replicas: usize) -> stream::Config {
+    stream::Config {
+        description: Some("Signed heads of the gateway's audit.".into()),
+        subjects: vec![crate::audit::HEAD_SUBJECT.to_owned()],
+        deny_delete: true,
+        deny_purge: true,
+        ..base(AUDIT, Sizing { replicas, ack_wait: HOUR })
+    }
 }
 
 fn handoffs(sizing: Sizing) -> stream::Config {

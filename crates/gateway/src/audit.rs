@@ -11,4 +11,4 @@ pub(crate) use ledger::{claim, intent, settle};
 pub use prune::prune;
 pub use query::{Filter, rows_after, search};
 pub use record::{Decision, Record, Status};
-pub use seal::{Seal, Sealed};
+pub use seal::{Error as SealError, Seal, Sealed};

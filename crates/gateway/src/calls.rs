@@ -7,7 +7,7 @@ mod own; // tools that run in here
 use std::{sync::Arc, time::Duration};
 
 use rmcp::model::{CallToolResult, ContentBlock};
-use sea_orm::DbErr;
+use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter};
 use serde_json::{Map, Value, json};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
@@ -18,7 +18,7 @@ use crate::{
     catalogue::{Runs, Served, Shelf},
     clock,
     policy::{self, Denial, Named, Permitted, Standing},
-    store::Store,
+    store::{Store, entity::idempotency},
 };
 
 /// A call as it was asked for.
@@ -161,8 +161,7 @@ impl Calls {
             Some(named) => facts::about(&self.store, caller, named).await?,
             None => policy::Facts::default(),
         };
-        let decided =
-            policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);
+        let decided = policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);
         match (decided, tool) {
             (Ok(permitted), Some(tool)) => Ok((permitted, tool.clone())),
             (Err(denial), _) => Err(Stop::Denied(denial)),
@@ -192,7 +191,10 @@ impl Calls {
             return ended;
         }
         let limit = self.limits.max_result_bytes;
-        Ended::badly("too_large", &format!("The result has {size} bytes; at most {limit} are given. Ask for less."))
+        Ended::badly(
+            "too_large",
+            &format!("The result has {size} bytes; at most {limit} are given. Ask for less."),
+        )
     }
 }
 
@@ -201,6 +203,14 @@ fn begin(request: &Request) -> Record {
     record.arguments_digest = Some(canonical::digest(&request.arguments));
     record.trace_id = request.traceparent.as_deref().and_then(trace_id);
     record
+}
+
+/// Answers that were kept long enough.
+pub async fn forget_expired(store: &Store) -> Result<(), DbErr> {
+    let write = store.write().await?;
+    let expired = idempotency::Column::ExpiresAt.lt(clock::now());
+    idempotency::Entity::delete_many().filter(expired).exec(&*write).await?;
+    write.commit().await
 }
 
 /// `00-<trace>-<span>-<flags>`; anything else is nobody's trace.

@@ -54,7 +54,6 @@ pub struct Mcp {
     /// Browsers that may call us. None by default.
     pub origins: Vec<String>,
     pub max_body_bytes: usize,
-    pub max_depth: usize,
     /// How long a request may take to arrive.
     pub read_timeout: Duration,
 }
@@ -144,7 +143,8 @@ impl Loaded {
 fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Config, Error> {
     let check = Check(figment);
     let data = PathBuf::from(&raw.data);
-    let in_data = |named: &str, name: &str| if named.is_empty() { data.join(name) } else { PathBuf::from(named) };
+    let in_data =
+        |named: &str, name: &str| if named.is_empty() { data.join(name) } else { PathBuf::from(named) };
     let keep = match raw.audit.keep.trim() {
         "forever" => None,
         _ => Some(check.duration("audit.keep", &raw.audit.keep)?),
@@ -157,7 +157,9 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
     let durability = match raw.store.durability.as_str() {
         "process" => Durability::Process,
         "power" => Durability::Power,
-        other => return Err(check.wrong("store.durability", &format!("`{other}` is neither process nor power"))),
+        other => {
+            return Err(check.wrong("store.durability", &format!("`{other}` is neither process nor power")));
+        }
     };
     let nats = if raw.nats.url.is_empty() {
         None
@@ -178,7 +180,6 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             hosts: check.hosts("mcp.hosts", raw.mcp.hosts)?,
             origins: raw.mcp.origins,
             max_body_bytes: check.within("mcp.max_body_bytes", raw.mcp.max_body_bytes, 1024, 64 << 20)?,
-            max_depth: check.within("mcp.max_depth", raw.mcp.max_depth, 8, 120)?,
             read_timeout: check.duration("mcp.read_timeout", &raw.mcp.read_timeout)?,
         },
         admin: Admin {
@@ -190,8 +191,13 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
         },
         store: store::Options {
             url,
-            max_connections: u32::try_from(check.within("store.max_connections", raw.store.max_connections, 2, 500)?)
-                .unwrap_or(16),
+            max_connections: u32::try_from(check.within(
+                "store.max_connections",
+                raw.store.max_connections,
+                2,
+                500,
+            )?)
+            .unwrap_or(16),
             patience: check.duration("store.patience", &raw.store.patience)?,
             durability,
         },
@@ -202,9 +208,19 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             keep,
         },
         calls: Calls {
-            max_result_bytes: check.within("calls.max_result_bytes", raw.calls.max_result_bytes, 1024, 64 << 20)?,
-            per_second: u32::try_from(check.within("calls.per_second", raw.calls.per_second, 1, 10_000_000)?)
-                .unwrap_or(u32::MAX),
+            max_result_bytes: check.within(
+                "calls.max_result_bytes",
+                raw.calls.max_result_bytes,
+                1024,
+                64 << 20,
+            )?,
+            per_second: u32::try_from(check.within(
+                "calls.per_second",
+                raw.calls.per_second,
+                1,
+                10_000_000,
+            )?)
+            .unwrap_or(u32::MAX),
             keep_keys: check.duration("calls.keep_keys", &raw.calls.keep_keys)?,
         },
         upstreams: Upstreams {
@@ -218,7 +234,9 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             json: match raw.log.format.as_str() {
                 "json" => true,
                 "text" => false,
-                other => return Err(check.wrong("log.format", &format!("`{other}` is neither json nor text"))),
+                other => {
+                    return Err(check.wrong("log.format", &format!("`{other}` is neither json nor text")));
+                }
             },
             level: raw.log.level,
         },
@@ -236,7 +254,8 @@ impl Check<'_> {
 
     fn duration(&self, key: &str, text: &str) -> Result<Duration, Error> {
         let duration = humantime::parse_duration(text.trim());
-        let right = || self.wrong(key, &format!("`{text}` is no duration; write one as 500ms, 30s or 90days"));
+        let right =
+            || self.wrong(key, &format!("`{text}` is no duration; write one as 500ms, 30s or 90days"));
         duration.ok().filter(|duration| !duration.is_zero()).ok_or_else(right)
     }
 

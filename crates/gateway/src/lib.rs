@@ -1,14 +1,20 @@
 //! The MCP gateway: the one place where tool calls are decided, run and recorded.
 
+pub mod admin; // where administrators come in
 pub mod audit; // one row per call, chained and sealed
 pub mod calls; // the life of a call
 pub mod canonical; // one text for one JSON value
 pub mod catalogue; // the tools as they are served
 pub mod clock; // times as the store keeps them
 pub mod config; // flags, file, environment
+pub mod front; // where agents come in
+pub mod logs;
 pub mod policy; // who may call what; pure
+mod reload; // the configuration file, again
+pub mod run; // everything together
 pub mod sanitize; // text by strangers
 pub mod secret_file;
 pub mod store; // SQLite or PostgreSQL
 pub mod tokens; // issued, presented, revoked
 pub mod tools; // the gateway's own tools
+pub mod upstreams; // the servers behind us

@@ -1,2 +1,58 @@
-//! `cynode-gateway`: parse, load, serve until told to stop.
-fn main() {}
+//! `cynode-gateway`: parse, load, serve until told to stop, say how it went with the exit code.
+
+use std::process::ExitCode;
+
+use broker::Chain;
+use clap::Parser;
+use cynode_gateway::{
+    config::{Cli, Command, Config},
+    logs, run,
+};
+
+/// Messages are allocated on one thread and freed on another all the time; the system's allocator is slow at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// As `sysexits.h` has them, so that a supervisor can tell a bad configuration from a bad day.
+const EX_USAGE: u8 = 64;
+const EX_UNAVAILABLE: u8 = 69;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let wrong = error.use_stderr();
+            // Nothing can be said if even that stream is closed.
+            drop(error.print());
+            return if wrong { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let loaded = match Config::load(&cli) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(EX_USAGE, &error),
+    };
+    if cli.command() == Command::Config {
+        return say(&loaded.describe());
+    }
+    logs::start(&loaded.config.log);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(EX_UNAVAILABLE, &error),
+    };
+    match runtime.block_on(run::run(cli, loaded.config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(EX_UNAVAILABLE, &error),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "what the command was asked to print")]
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of a process that cannot go on")]
+fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("cynode-gateway: {}", Chain(error));
+    ExitCode::from(code)
+}

@@ -5,8 +5,7 @@ use std::time::Duration;
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use rand::TryRngCore;
 use sea_orm::{
-    ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder,
-    QuerySelect,
+    ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{Expr, Query},
 };
 use sha2::{Digest, Sha256};
@@ -93,14 +92,26 @@ pub enum Error {
     Store(#[from] DbErr),
 }
 
-pub async fn issue(store: &Store, label: &str, holder: &Holder, lives: Duration, by: &str) -> Result<Issued, Error> {
+pub async fn issue(
+    store: &Store,
+    label: &str,
+    holder: &Holder,
+    lives: Duration,
+    by: &str,
+) -> Result<Issued, Error> {
     let secret = new_secret()?;
     let row = insert(store, &secret, label, holder, lives, by).await?;
     Ok(Issued { row, secret })
 }
 
 /// Makes a secret that somebody else chose good, unless it is already.
-pub async fn adopt(store: &Store, secret: &str, label: &str, holder: &Holder, lives: Duration) -> Result<(), Error> {
+pub async fn adopt(
+    store: &Store,
+    secret: &str,
+    label: &str,
+    holder: &Holder,
+    lives: Duration,
+) -> Result<(), Error> {
     let known = token::Entity::find().filter(token::Column::Hash.eq(hash(secret))).one(store.read()).await?;
     if known.is_none() {
         insert(store, secret, label, holder, lives, "start").await?;

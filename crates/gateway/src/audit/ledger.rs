@@ -84,7 +84,12 @@ impl Ledger {
     }
 
     /// Says, before it has any effect, that a call begins. If we end before it does, it gets its row all the same.
-    pub async fn begin(&self, record: Record, within: Duration, wish: Option<Claim>) -> Result<Begun, Unavailable> {
+    pub async fn begin(
+        &self,
+        record: Record,
+        within: Duration,
+        wish: Option<Claim>,
+    ) -> Result<Begun, Unavailable> {
         let (done, answered) = oneshot::channel();
         let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
         let note = Note::Begin { record: Box::new(record), until, wish, done };
@@ -93,7 +98,12 @@ impl Ledger {
     }
 
     /// Gives a call its row.
-    pub async fn end(&self, record: Record, was_begun: bool, finish: Option<Finish>) -> Result<(), Unavailable> {
+    pub async fn end(
+        &self,
+        record: Record,
+        was_begun: bool,
+        finish: Option<Finish>,
+    ) -> Result<(), Unavailable> {
         let (done, answered) = oneshot::channel();
         let note = Note::End { record: Box::new(record), was_begun, finish, done };
         self.notes.send(note).await.map_err(|_| Unavailable)?;
@@ -171,7 +181,10 @@ async fn commit(store: &Store, group: &mut Vec<Note>) -> Result<Committed, DbErr
         settle(&write, finish).await?;
     }
     if !closed.is_empty() {
-        in_flight::Entity::delete_many().filter(in_flight::Column::CallId.is_in(closed)).exec(&*write).await?;
+        in_flight::Entity::delete_many()
+            .filter(in_flight::Column::CallId.is_in(closed))
+            .exec(&*write)
+            .await?;
     }
     let head = if ended.is_empty() { None } else { Some(append(&write, ended).await?) };
     write.commit().await?;
@@ -205,11 +218,7 @@ pub(crate) fn intent(mut record: Record, until: i64) -> Result<in_flight::Active
     record.status = Status::Unknown;
     record.error_type = Some("gateway_ended".to_owned());
     let text = serde_json::to_string(&record).map_err(|error| DbErr::Custom(error.to_string()))?;
-    Ok(in_flight::ActiveModel {
-        call_id: Set(record.call_id),
-        expires_at: Set(until),
-        record: Set(text),
-    })
+    Ok(in_flight::ActiveModel { call_id: Set(record.call_id), expires_at: Set(until), record: Set(text) })
 }
 
 /// Takes a key, unless it is taken.

@@ -26,7 +26,8 @@ pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
         }
     };
     let Some(last_gone) = last_gone else { return Ok(0) };
-    let gone = audit::Entity::delete_many().filter(audit::Column::Seq.lte(last_gone.seq)).exec(&*write).await?;
+    let gone =
+        audit::Entity::delete_many().filter(audit::Column::Seq.lte(last_gone.seq)).exec(&*write).await?;
     audit_head::Entity::update_many()
         .col_expr(audit_head::Column::PrunedSeq, Expr::value(last_gone.seq))
         .col_expr(audit_head::Column::PrunedHash, Expr::value(last_gone.hash))

@@ -96,7 +96,14 @@ impl Record {
     }
 
     /// Something that an administrator did.
-    pub fn of_administrator(call_id: String, now: i64, agent: &str, subject: &str, user: Option<&str>, what: &str) -> Self {
+    pub fn of_administrator(
+        call_id: String,
+        now: i64,
+        agent: &str,
+        subject: &str,
+        user: Option<&str>,
+        what: &str,
+    ) -> Self {
         Self {
             agent: agent.to_owned(),
             subject: Some(subject.to_owned()),
@@ -161,7 +168,20 @@ fn printable(text: &str) -> String {
 }
 
 pub(super) fn to_model(row: Row) -> audit::Model {
-    let Row { seq, created_at, call_id, agent, subject, user_id, task_id, project_id, run_id, job_id, tool, .. } = row;
+    let Row {
+        seq,
+        created_at,
+        call_id,
+        agent,
+        subject,
+        user_id,
+        task_id,
+        project_id,
+        run_id,
+        job_id,
+        tool,
+        ..
+    } = row;
     let Row { decision, status, error_type, duration_us, arguments_digest, trace_id, hash, .. } = row;
     audit::Model {
         seq,

@@ -48,7 +48,11 @@ pub struct Sealed {
 
 impl Seal {
     /// Makes a key where there is none yet.
-    pub fn open(key_file: &Path, file: PathBuf, jetstream: Option<jetstream::Context>) -> Result<Self, Error> {
+    pub fn open(
+        key_file: &Path,
+        file: PathBuf,
+        jetstream: Option<jetstream::Context>,
+    ) -> Result<Self, Error> {
         let wrong = |error| Error::KeyFile(key_file.to_owned(), error);
         let seed = match fs::read_to_string(key_file) {
             Ok(seed) => seed,
@@ -106,7 +110,9 @@ impl Seal {
             Err(error) => Err(error),
         };
         match sent {
-            Ok(ack) => debug!(seq = head.seq, stream_seq = ack.sequence, "The head of the audit is published."),
+            Ok(ack) => {
+                debug!(seq = head.seq, stream_seq = ack.sequence, "The head of the audit is published.")
+            }
             Err(error) => warn!(%error, seq = head.seq, "The head of the audit could not be published."),
         }
     }
@@ -121,6 +127,10 @@ impl Seal {
         };
         let lines = io::BufReader::new(file).lines();
         // A line that was cut off by a crash is not a head.
-        lines.map(|line| Ok(serde_json::from_str(&line?).ok())).filter_map(Result::transpose).collect::<Result<_, _>>().map_err(wrong)
+        lines
+            .map(|line| Ok(serde_json::from_str(&line?).ok()))
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()
+            .map_err(wrong)
     }
 }

@@ -87,7 +87,10 @@ impl Calls {
 }
 
 fn in_doubt() -> Ended {
-    Ended::badly("in_doubt", "An earlier call with this key was begun, and nobody knows whether it had its effect.")
+    Ended::badly(
+        "in_doubt",
+        "An earlier call with this key was begun, and nobody knows whether it had its effect.",
+    )
 }
 
 fn answer(ran: Result<Value, ToolError>) -> Result<Ended, Stop> {

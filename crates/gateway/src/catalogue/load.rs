@@ -54,14 +54,22 @@ fn scope_of(setting: Option<&tool_setting::Model>, otherwise: Scope) -> Scope {
     setting.and_then(|setting| setting.scope.parse().ok()).unwrap_or(otherwise)
 }
 
-fn own_tool(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, open: &BTreeMap<String, bool>) -> Served {
+fn own_tool(
+    entry: &Arc<Entry>,
+    setting: Option<&tool_setting::Model>,
+    open: &BTreeMap<String, bool>,
+) -> Served {
     let gate = entry.gate.map(|setting| Gate { setting, open: open.get(setting).copied().unwrap_or(false) });
     let reads = entry.does == Does::Read;
     let mut shown = Shown::new(entry.name, entry.description, entry.input.clone());
     shown.title = Some(entry.title.to_owned());
     shown.output_schema = Some(entry.output.clone());
     shown.annotations = Some(
-        ToolAnnotations::with_title(entry.title).read_only(reads).destructive(false).idempotent(reads).open_world(false),
+        ToolAnnotations::with_title(entry.title)
+            .read_only(reads)
+            .destructive(false)
+            .idempotent(reads)
+            .open_world(false),
     );
     Served {
         policy: Tool {
@@ -102,8 +110,7 @@ fn tool_behind(
         }
     };
     let is_family = row.name.split('.').next().is_some_and(|family| FAMILIES.contains(&family));
-    let origin =
-        if is_family { Origin::Family } else { Origin::Installed { owner: server.owner.clone() } };
+    let origin = if is_family { Origin::Family } else { Origin::Installed { owner: server.owner.clone() } };
     let server_scope = server.scope.parse().unwrap_or(Scope::Pm);
     Some(Served {
         policy: Tool {

@@ -34,7 +34,6 @@ section!(Mcp {
     hosts: Vec<String> = local(),
     origins: Vec<String> = Vec::<String>::new(),
     max_body_bytes: usize = 256_usize << 10,
-    max_depth: usize = 64_usize,
     read_timeout: String = "10s",
 });
 
@@ -66,11 +65,7 @@ section!(Calls {
     keep_keys: String = "7days",
 });
 
-section!(Upstreams {
-    connect_timeout: String = "5s",
-    refresh_every: String = "60s",
-    stdio: bool = true,
-});
+section!(Upstreams { connect_timeout: String = "5s", refresh_every: String = "60s", stdio: bool = true });
 
 section!(Nats {
     url: String = "",
@@ -80,10 +75,7 @@ section!(Nats {
     ca_file: String = "",
 });
 
-section!(Log {
-    level: String = "info",
-    format: String = "json",
-});
+section!(Log { level: String = "info", format: String = "json" });
 
 fn local() -> Vec<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()

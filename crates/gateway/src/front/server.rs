@@ -1,0 +1,123 @@
+use std::sync::Arc;
+
+use http::request::Parts;
+use mcp::IDEMPOTENCY_KEY;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CacheScope, CallToolRequestParams, CallToolResponse, ErrorCode, Implementation, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    },
+    service::RequestContext,
+};
+use serde_json::json;
+use tracing::error;
+
+use super::edge::Identity;
+use crate::{
+    calls::{Calls, Outcome, Request},
+    policy::Denial,
+};
+
+const PAGE: usize = 200;
+/// Ours, in the range that JSON-RPC leaves to servers.
+const DENIED: ErrorCode = ErrorCode(-32003);
+const MAX_KEY: usize = 256;
+
+/// What speaks MCP. It knows tools and nothing else: no resources, no prompts, nothing that could be asked of a caller.
+#[derive(Clone, Debug)]
+pub(super) struct Server(Arc<Calls>);
+
+impl Server {
+    pub(super) fn new(calls: Arc<Calls>) -> Self {
+        Self(calls)
+    }
+}
+
+/// The edge lets nobody in without; a request that comes without has found another way and goes nowhere.
+fn identity(context: &RequestContext<RoleServer>) -> Result<Identity, ErrorData> {
+    let found = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Identity>());
+    found.cloned().ok_or_else(|| ErrorData::internal_error("no identity", None))
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let mut config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        config.server_info = Implementation::new("cynode-gateway", env!("CARGO_PKG_VERSION"));
+        config
+    }
+
+    async fn list_tools(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let identity = identity(&context)?;
+        let first = page.and_then(|page| page.cursor).map_or(Ok(0), |cursor| cursor.parse::<usize>());
+        let first = first.map_err(|_| ErrorData::invalid_params("the cursor is not one of ours", None))?;
+        let catalogue = self.0.shelf.at(&self.0.store, identity.revision).await.map_err(|error| {
+            error!(%error, "The store cannot be used; nothing is listed.");
+            unavailable()
+        })?;
+        let mut seen = catalogue.seen_by(&identity.standing).skip(first).map(|tool| tool.shown.clone());
+        let tools: Vec<Tool> = seen.by_ref().take(PAGE).collect();
+        let more = seen.next().is_some();
+        // Changes count at once, so nobody may keep the list; and it is this caller's alone.
+        let mut result = ListToolsResult::with_all_items(tools).with_ttl_ms(0);
+        result.cache_scope = Some(CacheScope::Private);
+        result.next_cursor = more.then(|| (first + PAGE).to_string());
+        Ok(result)
+    }
+
+    /// Asked for before a call, to hold headers against arguments.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.0.shelf.last().get(name).map(|tool| tool.shown.clone())
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let identity = identity(&context)?;
+        let meta = |name: &str| Some(context.meta.0.0.get(name)?.as_str()?.to_owned());
+        let key = meta(IDEMPOTENCY_KEY);
+        if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
+            return Err(ErrorData::invalid_params(
+                format!("an idempotency key has 1 to {MAX_KEY} bytes"),
+                None,
+            ));
+        }
+        let name = request.name.to_string();
+        identity.take_over();
+        let outcome = self
+            .0
+            .call(Request {
+                call_id: identity.call_id,
+                standing: identity.standing,
+                revision: identity.revision,
+                tool: name.clone(),
+                arguments: request.arguments.unwrap_or_default(),
+                key,
+                traceparent: meta("traceparent"),
+            })
+            .await;
+        match outcome {
+            Outcome::Answered(result) => Ok((*result).into()),
+            Outcome::Denied(denial) => Err(denied(&denial, &name)),
+            Outcome::Unavailable => Err(unavailable()),
+        }
+    }
+}
+
+/// A tool that a caller may not see reads like one that is not there.
+fn denied(denial: &Denial, name: &str) -> ErrorData {
+    if denial.hides_the_tool() {
+        return ErrorData::invalid_params(format!("Unknown tool: {name}"), None);
+    }
+    ErrorData::new(DENIED, denial.to_string(), Some(json!({ "reason": denial.error_type() })))
+}
+
+fn unavailable() -> ErrorData {
+    ErrorData::internal_error("not available at the moment", None)
+}

@@ -1,0 +1,61 @@
+//! The configuration file is read again on SIGHUP and when it changes. What is wrong with it is told, and what was goes on.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    select,
+    signal::unix::{SignalKind, signal},
+    time::interval,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::{
+    config::{Cli, Config},
+    front::Front,
+};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) async fn watch(cli: Cli, config: &Config, front: &Front, stop: &CancellationToken) {
+    let mut told = match signal(SignalKind::hangup()) {
+        Ok(told) => told,
+        Err(error) => {
+            warn!(%error, "SIGHUP cannot be caught; the configuration is not read again.");
+            return stop.cancelled().await;
+        }
+    };
+    let mut look = interval(LOOK_EVERY);
+    let mut stamp = changed_at(config.file.as_ref());
+    loop {
+        select! {
+            () = stop.cancelled() => return,
+            _ = told.recv() => {}
+            _ = look.tick() => {
+                let now = changed_at(config.file.as_ref());
+                if now == stamp {
+                    continue;
+                }
+                stamp = now;
+            }
+        }
+        match Config::load(&cli) {
+            Ok(loaded) => {
+                front.reload(&loaded.config);
+                info!(
+                    "The configuration was read again: hosts, origins, sizes and paces are as it says now."
+                );
+            }
+            Err(error) => {
+                error!(error = %broker::Chain(&error), "The configuration is wrong; what was goes on.")
+            }
+        }
+    }
+}
+
+fn changed_at(file: Option<&PathBuf>) -> Option<SystemTime> {
+    std::fs::metadata(file?).ok()?.modified().ok()
+}

@@ -1,0 +1,213 @@
+//! Everything together: open the store, serve, watch, stop.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use axum::{Router, serve::ListenerExt};
+use sea_orm::DbErr;
+use tokio::{
+    net::TcpListener,
+    select,
+    signal::unix::{SignalKind, signal},
+    time::{interval, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{error, info, warn};
+
+use crate::{
+    admin::Admin,
+    audit::{self, Ledger, Seal, Sealed},
+    calls::{Calls, Limits},
+    catalogue::Shelf,
+    clock,
+    config::{Cli, Config},
+    front::Front,
+    secret_file,
+    store::{self, Store},
+    tokens::{self, Holder},
+    tools,
+    upstreams::Upstreams,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("the store cannot be used")]
+    Query(#[from] DbErr),
+    #[error("listening on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    #[error("the administrator's token {}", .0)]
+    AdminToken(String, #[source] std::io::Error),
+    #[error(transparent)]
+    Token(#[from] tokens::Error),
+    #[error("the audit's seal")]
+    Seal(#[from] audit::SealError),
+    #[error("connecting to NATS")]
+    Nats(#[from] broker::ConnectError),
+    #[error("the stream for the audit's heads cannot be made")]
+    Stream(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("signals cannot be caught")]
+    Signals(#[source] std::io::Error),
+}
+
+/// How long the first administrator's token is good: as long as its file is there.
+const ADMIN_LIVES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
+    let stop = CancellationToken::new();
+    stop_on_signal(&stop)?;
+    serve(cli, config, stop).await
+}
+
+async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    let store = Store::open(&config.store).await?;
+    // SQLite has one owner, so whatever is in flight there is from a process that is gone.
+    let recovered = audit::recover(&store, !store.is_postgres()).await?;
+    if recovered > 0 {
+        warn!(calls = recovered, "Calls were cut off when the gateway ended; each has its row now.");
+    }
+    adopt_administrator(&store, &config.admin.token_file).await?;
+    let jetstream = match &config.nats {
+        Some(options) => Some(connect(options).await?),
+        None => None,
+    };
+    let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), jetstream)?;
+    let seal = Arc::new(seal);
+    let (ledger, writing) = Ledger::start(store.clone());
+    let background = TaskTracker::new();
+    background.spawn(writing);
+    let limits =
+        Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
+    let calls = Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, limits));
+    let front = Front::new(store.clone(), calls.clone(), &config);
+    let upstreams = Arc::new(Upstreams::new(store.clone()));
+    let admin = Admin::new(store.clone(), calls.clone(), upstreams, seal.clone(), config.admin.clone());
+    let administrators = listen(config.admin.listen).await?;
+    let agents = listen(config.mcp.listen).await?;
+    let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
+    let admin_address =
+        administrators.local_addr().map_err(|error| Error::Listen(config.admin.listen, error))?;
+    info!(%address, %admin_address, seal = seal.public_key(), store = broker::without_secrets(&config.store.url), "Ready.");
+
+    let servers = TaskTracker::new();
+    servers.spawn(serve_until(agents, front.clone().router(), stop.clone()));
+    servers.spawn(serve_until(administrators, admin.router(), stop.clone()));
+    servers.close();
+    let tidying = tidy(&config, &store, &front, &seal, &stop);
+    let reloading = crate::reload::watch(cli, &config, &front, &stop);
+    select! {
+        () = async { tokio::join!(tidying, reloading); } => {}
+        () = servers.wait() => {}
+    }
+    info!("Stopping: no new calls; those that run may end.");
+    let ended = async {
+        servers.wait().await;
+        calls.drain().await;
+    };
+    if timeout(config.grace, ended).await.is_err() {
+        warn!(grace = ?config.grace, "Calls were still running when the time was up; they get their rows at the next start.");
+    }
+    // The last handles on the ledger go with these, and the writer ends when it has written what it was given.
+    drop((front, calls));
+    background.close();
+    if timeout(config.grace, background.wait()).await.is_err() {
+        error!("The audit was still being written when the time was up.");
+    }
+    if let Err(error) = seal.put(&store, Sealed::default()).await {
+        warn!(%error, "The last head of the audit was not sealed.");
+    }
+    store.close().await;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| Error::Listen(address, error))
+}
+
+async fn serve_until(listener: TcpListener, router: Router, stop: CancellationToken) {
+    // Without it an answer in two pieces waits for the other side's delayed acknowledgement.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            warn!(%error, "A connection will be slow.");
+        }
+    });
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
+    if let Err(error) = served {
+        error!(%error, "Serving ended.");
+    }
+}
+
+/// What has to be done now and then.
+async fn tidy(config: &Config, store: &Store, front: &Front, seal: &Seal, stop: &CancellationToken) {
+    let mut seals = interval(config.audit.seal_every);
+    let mut rest = interval(TIDY_EVERY);
+    let mut sealed = Sealed::default();
+    loop {
+        select! {
+            () = stop.cancelled() => return,
+            _ = seals.tick() => match seal.put(store, sealed).await {
+                Ok(now) => sealed = now,
+                Err(error) => error!(%error, "The head of the audit was not sealed."),
+            },
+            _ = rest.tick() => {
+                front.forget_the_quiet();
+                if let Err(error) = tidy_store(config, store).await {
+                    error!(%error, "Tidying the store failed; it is tried again.");
+                }
+            }
+        }
+    }
+}
+
+async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
+    let lost = audit::recover(store, false).await?;
+    if lost > 0 {
+        warn!(calls = lost, "Calls of a gateway that is gone have their rows now.");
+    }
+    crate::calls::forget_expired(store).await?;
+    if let Some(keep) = config.audit.keep {
+        let before = clock::now().saturating_sub(i64::try_from(keep.as_micros()).unwrap_or(i64::MAX));
+        let gone = audit::prune(store, before).await?;
+        if gone > 0 {
+            info!(rows = gone, "Audit rows that were kept long enough are gone.");
+        }
+    }
+    Ok(())
+}
+
+async fn adopt_administrator(store: &Store, file: &Path) -> Result<(), Error> {
+    let wrong = |error| Error::AdminToken(file.display().to_string(), error);
+    let secret = match std::fs::read_to_string(file) {
+        Ok(secret) => secret.trim().to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let secret = tokens::new_secret()?;
+            secret_file::create(file, &secret).map_err(wrong)?;
+            info!(file = %file.display(), "The first administrator's token was made.");
+            secret
+        }
+        Err(error) => return Err(wrong(error)),
+    };
+    Ok(tokens::adopt(store, &secret, "first administrator", &Holder::Admin, ADMIN_LIVES).await?)
+}
+
+async fn connect(options: &broker::Options) -> Result<async_nats::jetstream::Context, Error> {
+    let connected = broker::connect(options).await?;
+    let stream = subjects::streams::audit(1);
+    connected.jetstream.get_or_create_stream(stream).await.map_err(|error| Error::Stream(error.into()))?;
+    Ok(connected.jetstream)
+}
+
+fn stop_on_signal(stop: &CancellationToken) -> Result<(), Error> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut received = signal(kind).map_err(Error::Signals)?;
+        let stop = stop.clone();
+        // Ends with the process: there is nobody to wait for it.
+        drop(TaskTracker::new().spawn(async move {
+            received.recv().await;
+            stop.cancel();
+        }));
+    }
+    Ok(())
+}
