@@ -1,5 +1,5 @@
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -36,6 +36,37 @@ pub fn conformance_suite() -> (PathBuf, PathBuf) {
     let folder = workspace().join(".tools/conformance");
     assert!(folder.join("stamp").is_file(), "{} is not complete; `make tools` gets it", folder.display());
     (folder.join("node"), folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"))
+}
+
+/// The folder with PostgreSQL's own programs: `POSTGRES_BIN`, else what PATH leads to, else the newest that Debian's
+/// packages put aside.
+pub fn postgres_bin() -> PathBuf {
+    find_postgres().expect(
+        "no PostgreSQL server on this machine: `scripts/get_system_packages.py` installs it, or POSTGRES_BIN names \
+         the folder that holds `postgres` and `initdb`",
+    )
+}
+
+/// Whether tests can have a PostgreSQL server.
+pub fn postgres_available() -> bool {
+    find_postgres().is_some()
+}
+
+/// The folder has the server, what makes its data folder, and the client.
+fn find_postgres() -> Option<PathBuf> {
+    let complete =
+        |folder: &PathBuf| ["postgres", "initdb", "psql"].iter().all(|name| folder.join(name).is_file());
+    if let Some(named) = env::var_os("POSTGRES_BIN") {
+        return Some(PathBuf::from(named)).filter(complete);
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).find(complete);
+    on_path.or_else(|| {
+        let version = |folder: &PathBuf| folder.parent()?.file_name()?.to_str()?.parse::<u32>().ok();
+        let folders = fs::read_dir("/usr/lib/postgresql").ok()?;
+        let folders = folders.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+        folders.filter(complete).max_by_key(version)
+    })
 }
 
 fn tool(variable: &str, name: &str) -> PathBuf {

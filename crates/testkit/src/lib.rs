@@ -15,15 +15,20 @@ mod gateway; // an MCP server in place of the orchestrator's gateway
 mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers
+mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
 mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
-pub use binaries::{binary, conformance_suite, cynodectl, nats_server, old_nats_server, workspace};
+pub use binaries::{
+    binary, conformance_suite, cynodectl, nats_server, old_nats_server, postgres_available, postgres_bin,
+    workspace,
+};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
+pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
 pub use wait::{eventually, eventually_within};
 pub use worker::{Worker, WorkerBuilder};

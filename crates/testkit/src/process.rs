@@ -14,6 +14,8 @@ use nix::{
     unistd::Pid,
 };
 
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+
 /// A child process that is killed when it goes out of scope.
 #[derive(Debug)]
 pub struct Process {
@@ -23,8 +25,18 @@ pub struct Process {
 impl Process {
     /// Starts a program whose output goes to a file.
     pub fn start(program: &Path, arguments: &[String], variables: &[(String, String)], log: &Path) -> Self {
+        Self::start_command(Command::new(program), arguments, variables, log)
+    }
+
+    /// The same for a program that is to run in a folder, or as a user, of its own.
+    pub(crate) fn start_command(
+        mut command: Command,
+        arguments: &[String],
+        variables: &[(String, String)],
+        log: &Path,
+    ) -> Self {
         let log = File::options().create(true).append(true).open(log).expect("a log file");
-        let child = Command::new(program)
+        let child = command
             .args(arguments)
             .envs(variables.iter().cloned())
             .env_remove("PMA_ROLE")
@@ -34,7 +46,7 @@ impl Process {
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
             .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+            .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
         Self { child }
     }
 
@@ -65,6 +77,21 @@ impl Process {
         drop(self.child.wait());
     }
 
+    /// SIGKILL for it and for all that it started, and waits until they are gone.
+    pub(crate) fn kill_all(&mut self) {
+        let started = descendants(self.child.id());
+        self.kill();
+        for id in &started {
+            // Many end by themselves when the first one does.
+            kill(Pid::from_raw(*id), Signal::SIGKILL).ok();
+        }
+        let until = Instant::now() + GONE_WITHIN;
+        while let Some(id) = started.iter().find(|id| lives(**id)) {
+            assert!(Instant::now() < until, "process {id} is still there");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child can be asked").is_none()
     }
@@ -88,6 +115,28 @@ impl Drop for Process {
     }
 }
 
+/// Everything that a process started, and what those started.
+fn descendants(id: u32) -> Vec<i32> {
+    let all: Vec<(i32, i32)> = procfs::process::all_processes()
+        .expect("processes can be listed")
+        // One that ended since is nobody's child.
+        .filter_map(|process| process.ok()?.stat().ok().map(|stat| (stat.pid, stat.ppid)))
+        .collect();
+    let mut found = vec![i32::try_from(id).unwrap()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(id, _)| id));
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Whether a process is there and more than an entry that its parent has not read.
+fn lives(id: i32) -> bool {
+    procfs::process::Process::new(id).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z')
+}
+
 /// What a program that ran to its end left behind.
 #[derive(Debug)]
 pub struct Finished {
@@ -103,15 +152,19 @@ pub fn run<A: AsRef<str>>(
     arguments: &[A],
     variables: &[(&str, &str)],
 ) -> Finished {
-    let mut child = Command::new(program)
-        .args(arguments.iter().map(AsRef::as_ref))
-        .envs(variables.iter().copied())
-        .current_dir(folder)
+    let mut command = Command::new(program);
+    command.args(arguments.iter().map(AsRef::as_ref)).envs(variables.iter().copied()).current_dir(folder);
+    run_command(command)
+}
+
+/// The same for a command that was put together elsewhere.
+pub(crate) fn run_command(mut command: Command) -> Finished {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
     let mut stderr = child.stderr.take().expect("a pipe");
     let errors = thread::spawn(move || {
         let mut text = String::new();

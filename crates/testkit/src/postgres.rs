@@ -1,0 +1,189 @@
+#![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
+
+use std::{
+    fmt::Display,
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::{Process, postgres_bin, process::run_command};
+
+mod template;
+mod user;
+
+use user::User;
+
+const START_WITHIN: Duration = Duration::from_secs(30);
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+const NAME: &str = "cynode";
+const PASSWORD: &str = "only-for-tests";
+
+/// A PostgreSQL server with a port and data of its own, gone when it goes out of scope.
+///
+/// What was committed survives a kill of the server, not one of the machine: it does not wait for disks.
+#[derive(Debug)]
+pub struct Postgres {
+    process: Process,
+    folder: TempDir,
+    programs: PathBuf,
+    user: User,
+    port: u16,
+    settings: Vec<String>,
+    databases: AtomicU32,
+}
+
+impl Postgres {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts with these settings besides those of the kit, such as `("max_connections", "5")`.
+    pub fn start_with(settings: &[(&str, &str)]) -> Self {
+        let programs = postgres_bin();
+        let user = User::for_servers();
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        user.give(folder.path());
+        template::copy(&programs, user, &folder.path().join("data"));
+        let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // A port that was free a moment ago can be taken by another test.
+        for _ in 0..10 {
+            let port = free_port();
+            let mut process = spawn(&programs, user, folder.path(), port, &settings);
+            if ready(folder.path(), &mut process) {
+                let databases = AtomicU32::new(0);
+                return Self { process, folder, programs, user, port, settings, databases };
+            }
+        }
+        panic!("the server did not start:\n{}", log(folder.path()));
+    }
+
+    /// The database that every server has. Tests that share a server take one of their own each, by `database`.
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// A new and empty database on this server.
+    pub fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&self.url(), &format!("CREATE DATABASE {name}"));
+        self.url_of(&name)
+    }
+
+    /// What psql answers to a statement: one line for each row, columns parted by `|`.
+    pub fn sql(&self, url: &str, statement: &str) -> String {
+        let mut command = Command::new(self.programs.join("psql"));
+        let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"];
+        command.args(options).args(["--dbname", url, "--command", statement]);
+        let finished = run_command(command);
+        assert_eq!(finished.code, 0, "{statement}: {}", finished.stderr);
+        finished.stdout.trim_end().to_owned()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// SIGKILL for the server and for every process that serves a connection.
+    pub fn kill(&mut self) {
+        self.process.kill_all();
+    }
+
+    /// Starts again on the same port with the same data.
+    pub fn start_again(&mut self) {
+        self.process = spawn(&self.programs, self.user, self.folder.path(), self.port, &self.settings);
+        assert!(
+            ready(self.folder.path(), &mut self.process),
+            "the server did not start again:\n{}",
+            log(self.folder.path())
+        );
+    }
+
+    /// The process that takes connections: frozen, nobody gets in, and who is in stays.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        format!("postgres://{NAME}:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.process.is_running() {
+            // At once, but the server takes its shared memory along, which a SIGKILL would leave behind.
+            self.process.thaw();
+            self.process.signal(Signal::SIGQUIT);
+            let until = Instant::now() + STOP_WITHIN;
+            while self.process.is_running() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+        self.process.kill_all();
+    }
+}
+
+fn spawn(programs: &Path, user: User, folder: &Path, port: u16, settings: &[String]) -> Process {
+    let mut arguments =
+        vec!["-D".to_owned(), text(folder.join("data").display()), "-p".to_owned(), text(port)];
+    let sockets = format!("unix_socket_directories={}", folder.display());
+    let ours = [
+        "listen_addresses=127.0.0.1",
+        &sockets,
+        "fsync=off",
+        "full_page_writes=off",
+        "dynamic_shared_memory_type=mmap",
+        "shared_buffers=16MB",
+        "log_min_messages=warning",
+    ];
+    for setting in ours.iter().copied().chain(settings.iter().map(String::as_str)) {
+        arguments.extend(["-c".to_owned(), setting.to_owned()]);
+    }
+    let command = user.command(&programs.join("postgres"), folder);
+    Process::start_command(command, &arguments, &[], &folder.join("postgres.log"))
+}
+
+/// Waits until the server takes connections; `false` if it ended because its port is taken.
+fn ready(folder: &Path, process: &mut Process) -> bool {
+    let until = Instant::now() + START_WITHIN;
+    loop {
+        // Its own number is on the first line, its state on the eighth.
+        let state = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+        let lines: Vec<_> = state.lines().map(str::trim).collect();
+        if lines.first() == Some(&text(process.id()).as_str()) && lines.get(7) == Some(&"ready") {
+            return true;
+        }
+        if !process.is_running() {
+            let log = log(folder);
+            assert!(log.contains("could not bind"), "the server ended:\n{log}");
+            return false;
+        }
+        assert!(Instant::now() < until, "the server did not start:\n{}", log(folder));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn log(folder: &Path) -> String {
+    fs::read_to_string(folder.join("postgres.log")).unwrap_or_default()
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its number").port()
+}
+
+fn text(value: impl Display) -> String {
+    value.to_string()
+}

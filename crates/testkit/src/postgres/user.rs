@@ -1,0 +1,44 @@
+#![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
+
+use std::{
+    os::unix::{fs::chown, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use nix::unistd::{User as Account, geteuid};
+
+/// Who runs a server: ourselves, or somebody with fewer rights where PostgreSQL refuses to run as us.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User(Option<(u32, u32)>);
+
+impl User {
+    pub(super) fn for_servers() -> Self {
+        if !geteuid().is_root() {
+            return Self(None);
+        }
+        let account = ["postgres", "nobody"].iter().find_map(|name| Account::from_name(name).ok()?);
+        let account =
+            account.expect("PostgreSQL does not run as root, and there is no user `postgres` or `nobody`");
+        Self(Some((account.uid.as_raw(), account.gid.as_raw())))
+    }
+
+    pub(super) fn ourselves() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn give(self, path: &Path) {
+        if let Self(Some((user, group))) = self {
+            chown(path, Some(user), Some(group)).expect("root can give a file away");
+        }
+    }
+
+    pub(super) fn command(self, program: &Path, folder: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(folder);
+        if let Self(Some((user, group))) = self {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+}
