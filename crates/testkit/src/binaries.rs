@@ -69,6 +69,17 @@ fn find_postgres() -> Option<PathBuf> {
     })
 }
 
+/// A program that a variable names, or that is on PATH under one of these names.
+pub(crate) fn on_path(variable: &str, names: &[&str]) -> Option<PathBuf> {
+    if let Some(named) = env::var_os(variable) {
+        return Some(PathBuf::from(named)).filter(|path| path.is_file());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    names
+        .iter()
+        .find_map(|name| env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file()))
+}
+
 fn tool(variable: &str, name: &str) -> PathBuf {
     let path = env::var_os(variable).map_or_else(|| workspace().join(".tools/bin").join(name), PathBuf::from);
     assert!(

@@ -11,6 +11,7 @@
 )]
 
 mod binaries; // where the programs are
+mod browser; // a Chromium of one's own
 mod gateway; // an MCP server in place of the orchestrator's gateway
 mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
@@ -24,6 +25,7 @@ pub use binaries::{
     binary, conformance_suite, cynodectl, nats_server, old_nats_server, postgres_available, postgres_bin,
     workspace,
 };
+pub use browser::{Browser, Message, browser_available};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;

@@ -1,0 +1,259 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use fantoccini::{
+    Client, ClientBuilder, Locator,
+    actions::{InputSource, KeyAction, KeyActions},
+    elements::Element,
+    key::Key,
+};
+use hyper_util::client::legacy::connect::HttpConnector;
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{Process, binaries::on_path, eventually, eventually_within};
+
+mod console;
+
+pub use console::Message;
+
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// A headless Chromium with a profile of its own, driven by chromedriver; both are gone when it goes out of scope.
+///
+/// Whatever is clicked, filled or read is waited for first. The browser resolves no name but `localhost`.
+#[derive(Debug)]
+pub struct Browser {
+    client: Client,
+    messages: Mutex<Vec<Message>>,
+    // In this order: the processes go before what they write to.
+    _driver: Driver,
+    folder: TempDir,
+}
+
+/// chromedriver and the processes that it started.
+#[derive(Debug)]
+struct Driver(Process);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.kill_all();
+    }
+}
+
+impl Browser {
+    pub async fn start() -> Self {
+        let (chromium, chromedriver) = find().expect(
+            "no Chromium with chromedriver on this machine: `scripts/get_system_packages.py` installs them, or \
+             CHROMIUM and CHROMEDRIVER name the programs",
+        );
+        let folder = tempfile::tempdir().expect("a folder for the browser");
+        let log = folder.path().join("chromedriver.log");
+        let driver = Driver(Process::start(&chromedriver, &["--port=0".to_owned()], &[], &log));
+        let port = eventually_within(START_WITHIN, "chromedriver tells its port", async || {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let (_, rest) = said.split_once("started successfully on port ")?;
+            rest.split_once('.')?.0.parse::<u16>().ok()
+        })
+        .await;
+        let Value::Object(wanted) = capabilities(&chromium, folder.path()) else { unreachable!("it is one") };
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(wanted)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .expect("chromedriver starts Chromium");
+        Self { client, messages: Mutex::default(), _driver: driver, folder }
+    }
+
+    pub async fn open(&self, url: &str) {
+        self.client.goto(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+
+    /// Where the browser is now.
+    pub async fn url(&self) -> String {
+        self.client.current_url().await.expect("the browser answers").to_string()
+    }
+
+    /// Waits for an element and gives it, for what the helpers here do not do.
+    pub async fn wait_for(&self, css: &str) -> Element {
+        eventually(css, async || self.client.find(Locator::Css(css)).await.ok()).await
+    }
+
+    /// Waits until an element is gone.
+    pub async fn wait_for_no(&self, css: &str) {
+        eventually(&format!("no {css}"), async || (self.count(css).await == 0).then_some(())).await;
+    }
+
+    /// Waits until what the first such element shows contains this.
+    pub async fn wait_for_text(&self, css: &str, wanted: &str) {
+        eventually(&format!("{css} with {wanted:?}"), async || {
+            let shown = self.client.find(Locator::Css(css)).await.ok()?.text().await.ok()?;
+            shown.contains(wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// What the first such element shows.
+    pub async fn text(&self, css: &str) -> String {
+        let found = self.wait_for(css).await;
+        found.text().await.unwrap_or_else(|error| panic!("{css}: {error}"))
+    }
+
+    /// An attribute of the first such element.
+    pub async fn attribute(&self, css: &str, name: &str) -> Option<String> {
+        let found = self.wait_for(css).await;
+        found.attr(name).await.unwrap_or_else(|error| panic!("{css}: {error}"))
+    }
+
+    /// How many such elements there are now.
+    pub async fn count(&self, css: &str) -> usize {
+        let found = self.client.find_all(Locator::Css(css)).await;
+        found.unwrap_or_else(|error| panic!("{css}: {error}")).len()
+    }
+
+    /// Writes into a field, in place of what is in it.
+    pub async fn fill(&self, css: &str, text: &str) {
+        let field = self.wait_for(css).await;
+        field.clear().await.unwrap_or_else(|error| panic!("{css}: {error}"));
+        field.send_keys(text).await.unwrap_or_else(|error| panic!("{css}: {error}"));
+    }
+
+    /// Takes the option of a `select` by its value.
+    pub async fn choose(&self, css: &str, value: &str) {
+        let field = self.wait_for(css).await;
+        field.select_by_value(value).await.unwrap_or_else(|error| panic!("{css}: {error}"));
+    }
+
+    pub async fn click(&self, css: &str) {
+        // Something may lie over it for a moment, or a script may just put it there anew.
+        eventually(&format!("a click on {css}"), async || {
+            self.client.find(Locator::Css(css)).await.ok()?.click().await.ok()
+        })
+        .await;
+    }
+
+    pub async fn press_tab(&self) {
+        self.press(Key::Tab.into()).await;
+    }
+
+    pub async fn press_enter(&self) {
+        self.press(Key::Enter.into()).await;
+    }
+
+    /// A key, down and up, for whatever has the focus. Keys without a character are in `fantoccini::key::Key`.
+    pub async fn press(&self, key: char) {
+        let keys = KeyActions::new("keyboard".to_owned());
+        let keys = keys.then(KeyAction::Down { value: key }).then(KeyAction::Up { value: key });
+        self.client.perform_actions(keys).await.expect("a key can be pressed");
+    }
+
+    /// Types into whatever has the focus.
+    pub async fn type_text(&self, text: &str) {
+        for key in text.chars() {
+            self.press(key).await;
+        }
+    }
+
+    /// Whether the first such element has the focus.
+    pub async fn has_focus(&self, css: &str) -> bool {
+        let script = "return document.querySelector(arguments[0]) === document.activeElement";
+        self.script(script, vec![json!(css)]).await == json!(true)
+    }
+
+    /// What a script returns; its arguments are in `arguments`. No policy of the page holds for it.
+    pub async fn script(&self, script: &str, arguments: Vec<Value>) -> Value {
+        self.client.execute(script, arguments).await.unwrap_or_else(|error| panic!("{script}: {error}"))
+    }
+
+    /// Makes the page, without the window around it, this wide and high.
+    pub async fn resize(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let parameters = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.client.issue_cmd(console::Extension("goog/cdp/execute", parameters)).await.expect("a new size");
+    }
+
+    /// Whether something on the page is wider than the page, so that it would scroll sideways.
+    pub async fn overflows(&self) -> bool {
+        let page = "const page = document.documentElement; return page.scrollWidth > page.clientWidth";
+        self.script(page, vec![]).await == json!(true)
+    }
+
+    /// Writes what is seen now into a PNG file.
+    pub async fn screenshot(&self, path: &Path) {
+        let image = self.client.screenshot().await.expect("the browser shows what it has");
+        fs::write(path, image).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Everything that was said on the console since the browser started.
+    pub async fn messages(&self) -> Vec<Message> {
+        let new = console::read(&self.client).await;
+        let mut messages = self.messages.lock().unwrap();
+        messages.extend(new);
+        messages.clone()
+    }
+
+    /// What broke the page's Content-Security-Policy.
+    pub async fn violations(&self) -> Vec<Message> {
+        self.messages().await.into_iter().filter(Message::is_violation).collect()
+    }
+
+    /// Errors of scripts, files that did not come, violations: what a good page has none of.
+    pub async fn errors(&self) -> Vec<Message> {
+        self.messages().await.into_iter().filter(Message::is_error).collect()
+    }
+
+    /// Where the browser keeps what it knows; no other has it.
+    pub fn profile(&self) -> PathBuf {
+        self.folder.path().join("profile")
+    }
+
+    /// The session itself, for what the helpers here do not do.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Whether tests can have a browser.
+pub fn browser_available() -> bool {
+    find().is_some()
+}
+
+fn find() -> Option<(PathBuf, PathBuf)> {
+    let chromium = on_path("CHROMIUM", &["chromium", "chromium-browser", "google-chrome"])?;
+    Some((chromium, on_path("CHROMEDRIVER", &["chromedriver"])?))
+}
+
+fn capabilities(chromium: &Path, folder: &Path) -> Value {
+    let profile = format!("--user-data-dir={}", folder.join("profile").display());
+    let mut arguments = vec![
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-quic",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1280,900",
+        "--force-prefers-reduced-motion",
+        // Nothing of a test leaves the machine.
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+        // Chromium ends when chromedriver does, however that ends.
+        "--remote-debugging-pipe",
+        profile.as_str(),
+    ];
+    if geteuid().is_root() {
+        arguments.push("--no-sandbox");
+    }
+    json!({
+        "browserName": "chrome",
+        "acceptInsecureCerts": true,
+        "goog:chromeOptions": {"binary": chromium, "args": arguments},
+        "goog:loggingPrefs": {"browser": "ALL"},
+    })
+}
