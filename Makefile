@@ -8,7 +8,7 @@ IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A cl
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: run
 run: nats-server ## build everything and start a local stack: NATS, a project manager, a project analyst
@@ -45,6 +45,10 @@ fmt: ## format the code
 .PHONY: tools
 tools: nats-server ## get what the tests need besides Rust: nats-server, the MCP conformance suite
 	@$(PYTHON) scripts/get_conformance.py
+
+.PHONY: system-packages
+system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium
+	@$(PYTHON) scripts/get_system_packages.py
 
 .PHONY: nats-server
 nats-server:

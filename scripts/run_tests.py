@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests: with nextest where it is installed, with plain `cargo test` elsewhere.
 
-Says what could not be run and why. With CI=true a missing part is a failure.
+A test that needs something which not every machine has carries its word in its own name: `postgres`, `browser`,
+`conformance`. Where that is missing these tests are left out, and it says so at the end. With CI=true a missing part is
+a failure.
 """
 
 import os
@@ -10,8 +12,17 @@ import shutil
 import subprocess
 import sys
 
+import get_system_packages
+
 IN_CI = os.environ.get("CI") == "true"
 CONFORMANCE = pathlib.Path(__file__).resolve().parent.parent / ".tools" / "conformance" / "stamp"
+
+# The word in a test's name, whether what it needs is there, what that is and how to get it.
+NEEDED = [
+    ("postgres", get_system_packages.has_postgres, "a PostgreSQL server: `make system-packages` installs it"),
+    ("browser", get_system_packages.has_browser, "Chromium with chromedriver: `make system-packages` installs them"),
+    ("conformance", CONFORMANCE.is_file, "the MCP conformance suite: `make tools` gets it"),
+]
 
 
 def cargo(*arguments):
@@ -23,11 +34,9 @@ def cargo(*arguments):
 
 
 def main():
-    missing = []
-    skipped = []
-    if not CONFORMANCE.is_file():
-        missing.append("the MCP conformance suite: `make tools` gets it")
-        skipped = ["--skip", "conformance"]
+    absent = [(word, how) for word, there, how in NEEDED if not there()]
+    missing = [f"tests named `{word}`, which need {how}" for word, how in absent]
+    skipped = [argument for word, _ in absent for argument in ("--skip", word)]
     if shutil.which("cargo-nextest"):
         cargo("nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--", *skipped)
     elif IN_CI:
