@@ -43,8 +43,8 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 
 .PHONY: tools
-tools: nats-server ## get what the tests need besides Rust: nats-server, the MCP conformance suite
-	@$(PYTHON) scripts/get_conformance.py
+tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers
+	@$(PYTHON) scripts/get_mcp_peers.py
 
 .PHONY: system-packages
 system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium

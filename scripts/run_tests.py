@@ -1,27 +1,29 @@
 #!/usr/bin/env python3
 """Runs the tests: with nextest where it is installed, with plain `cargo test` elsewhere.
 
-A test that needs something which not every machine has carries its word in its own name: `postgres`, `browser`,
-`conformance`. Where that is missing these tests are left out, and it says so at the end. With CI=true a missing part is
-a failure.
+A test that needs something which not every machine has carries its word in its own name: see `NEEDED`. Where
+that is missing these tests are left out, and it says so at the end. With CI=true a missing part is a failure.
 """
 
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 
+import get_mcp_peers
 import get_system_packages
 
 IN_CI = os.environ.get("CI") == "true"
-CONFORMANCE = pathlib.Path(__file__).resolve().parent.parent / ".tools" / "conformance" / "stamp"
 
 # The word in a test's name, whether what it needs is there, what that is and how to get it.
+SUITE = "the MCP conformance suite and servers for Node: `make tools` gets them"
+SDKS = "the Python SDKs of MCP: `make tools` gets them"
 NEEDED = [
     ("postgres", get_system_packages.has_postgres, "a PostgreSQL server: `make system-packages` installs it"),
     ("browser", get_system_packages.has_browser, "Chromium with chromedriver: `make system-packages` installs them"),
-    ("conformance", CONFORMANCE.is_file, "the MCP conformance suite: `make tools` gets it"),
+    ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
+    ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
+    ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),
 ]
 
 

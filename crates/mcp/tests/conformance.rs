@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
-use testkit::{binary, conformance_suite, run, workspace};
+use testkit::{binary, conformance_suite, loopback_preload, run};
 
 const OLDER: &str = "2025-11-25";
 const NEWER: &str = "2026-07-28";
@@ -52,7 +52,7 @@ fn applies(scenario: &str) -> bool {
 /// Runs the suite to its end: exit code and everything it said.
 fn suite(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let (node, script) = conformance_suite();
-    let loopback = workspace().join("crates/mcp/tests/loopback.cjs").display().to_string();
+    let loopback = loopback_preload().display().to_string();
     let script = script.display().to_string();
     let arguments = [&["--require", loopback.as_str(), script.as_str()], arguments].concat();
     let finished = run(&node, folder, &arguments, &[("NO_COLOR", "1")]);

@@ -31,11 +31,48 @@ pub fn old_nats_server() -> PathBuf {
     tool("OLD_NATS_SERVER", "old-nats-server")
 }
 
-/// The MCP conformance suite that `make tools` fetched: Node, and the script that it runs.
+/// The MCP conformance suite: Node, and the script that it runs. To be run with `loopback_preload`.
 pub fn conformance_suite() -> (PathBuf, PathBuf) {
-    let folder = workspace().join(".tools/conformance");
+    node_peer("conformance/dist/index.js")
+}
+
+/// The reference server with one of everything, of the older era: Node, and the script that it runs. With the argument
+/// `streamableHttp` it serves `/mcp` on the port in `PORT`, without it stdio. To be run with `loopback_preload`.
+pub fn server_everything() -> (PathBuf, PathBuf) {
+    node_peer("server-everything/dist/index.js")
+}
+
+/// The reference server for files, over stdio, of the older era: Node, and the script that it runs. Its arguments are
+/// the folders that it may show.
+pub fn server_filesystem() -> (PathBuf, PathBuf) {
+    node_peer("server-filesystem/dist/index.js")
+}
+
+/// What Node has to `--require` so that servers which listen on every interface listen on loopback.
+pub fn loopback_preload() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/loopback.cjs"))
+}
+
+/// A Python with the official SDK of the older era, `mcp` 1.
+pub fn python() -> PathBuf {
+    fetched("python").join("bin/python")
+}
+
+/// A Python with FastMCP and the official SDK of the newer era, `mcp` 2.
+pub fn python_newer() -> PathBuf {
+    fetched("python-newer").join("bin/python")
+}
+
+fn node_peer(script: &str) -> (PathBuf, PathBuf) {
+    let folder = fetched("mcp-peers");
+    (folder.join("node"), folder.join("node_modules/@modelcontextprotocol").join(script))
+}
+
+/// A folder that `make tools` filled.
+fn fetched(name: &str) -> PathBuf {
+    let folder = workspace().join(".tools").join(name);
     assert!(folder.join("stamp").is_file(), "{} is not complete; `make tools` gets it", folder.display());
-    (folder.join("node"), folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"))
+    folder
 }
 
 /// The folder with PostgreSQL's own programs: `POSTGRES_BIN`, else what PATH leads to, else the newest that Debian's

@@ -16,20 +16,22 @@ mod gateway; // an MCP server in place of the orchestrator's gateway
 mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers
+mod port; // numbers that are free
 mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
 mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
 pub use binaries::{
-    binary, conformance_suite, cynodectl, nats_server, old_nats_server, postgres_available, postgres_bin,
-    workspace,
+    binary, conformance_suite, cynodectl, loopback_preload, nats_server, old_nats_server, postgres_available,
+    postgres_bin, python, python_newer, server_everything, server_filesystem, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
+pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
 pub use wait::{eventually, eventually_within};

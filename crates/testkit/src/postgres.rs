@@ -3,7 +3,6 @@
 use std::{
     fmt::Display,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -14,7 +13,7 @@ use std::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::{Process, postgres_bin, process::run_command};
+use crate::{Process, free_port, postgres_bin, process::run_command};
 
 mod template;
 mod user;
@@ -177,11 +176,6 @@ fn ready(folder: &Path, process: &mut Process) -> bool {
 
 fn log(folder: &Path) -> String {
     fs::read_to_string(folder.join("postgres.log")).unwrap_or_default()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its number").port()
 }
 
 fn text(value: impl Display) -> String {

@@ -1,4 +1,4 @@
-// The suite's servers listen on every interface. Nothing of a test should be reachable from elsewhere.
+// Servers of other makers listen on every interface. Nothing of a test should be reachable from elsewhere.
 const { Server } = require("node:net");
 const listen = Server.prototype._listen2;
 Server.prototype._listen2 = function (address, ...rest) {
