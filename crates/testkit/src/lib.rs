@@ -19,6 +19,7 @@ mod orchestrator; // publishes handoffs, collects answers
 mod port; // numbers that are free
 mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
+mod upstream; // an MCP server with what the conformance suite calls
 mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
@@ -34,5 +35,6 @@ pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
+pub use upstream::ConformanceUpstream;
 pub use wait::{eventually, eventually_within};
 pub use worker::{Worker, WorkerBuilder};
