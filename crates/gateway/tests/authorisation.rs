@@ -1,0 +1,322 @@
+//! Who may call what, in every combination, against a table that was written from the requirements and not from the code.
+//!
+//! P16, M103–M106, M114, M116, M117.
+
+use std::collections::BTreeMap;
+
+use cynode_gateway::policy::{
+    Agent, Bound, Caller, Facts, Gate, Origin, Scope, ScopedId, Standing, TaskFacts, Tool, decide,
+};
+use serde_json::{Map, Value};
+
+/// Each line: a tool, whether manager, analyst and sandbox have it on their list, and the id that it needs.
+/// `y` on the list, `-` not; `mine`/`theirs` are tools of a server that the user of the bound tokens, or another user,
+/// installed; `ours` of one that an administrator installed.
+const TABLE: &str = "
+    help.list                        y y y  -
+    help.get                         y y y  -
+    db.task.create                   y - -  -
+    db.task.get                      y y -  task_id
+    db.task.list                     y y -  -
+    db.task.update                   y - -  task_id
+    db.task.update_status            y - -  task_id
+    db.task.dependency.add           y - -  task_id
+    db.task.dependency.remove        y - -  task_id
+    db.task.dependency.list          y y -  task_id
+    db.job.create                    y - -  task_id
+    db.job.get                       y y -  job_id
+    db.job.update_status             y - -  job_id
+    db.project.get                   y y -  -
+    db.project.list                  y y -  -
+    db.preference.get                y y -  -
+    db.preference.list               y y -  -
+    db.preference.create             y - -  -
+    db.preference.update             y - -  -
+    db.preference.delete             y - -  -
+    db.preference.effective          y y -  -
+    db.system_setting.get            y y -  -
+    db.system_setting.list           y y -  -
+    db.system_setting.create         y - -  -
+    db.system_setting.update         y - -  -
+    db.system_setting.delete         y - -  -
+    db.finding.create                y y -  task_id
+    db.finding.list                  y y -  task_id
+    artifact.put                     y - y  task_id
+    artifact.get                     y y y  task_id
+    artifact.list                    y y y  task_id
+    skills.create                    y - -  -
+    skills.list                      y y y  -
+    skills.get                       y y y  -
+    skills.update                    y - -  -
+    skills.delete                    y - -  -
+    persona.list                     y - -  -
+    persona.get                      y - -  -
+    node.list                        y - -  -
+    node.get                         y - -  -
+    model.list                       y - -  -
+    model.get                        y - -  -
+    sandbox.allowed_images.list      y - -  -
+    sandbox.allowed_images.add       y - -  -
+    sandbox.run                      y - -  task_id
+    workflow.start                   y - -  run_id
+    web.fetch                        y y y  -
+    web.search                       y y y  -
+    web.screenshot                   - - y  -
+    api.call                         y y y  -
+    git.commit                       y - -  task_id
+    connector.mail.send              y - -  -
+    memory.put                       - - y  -
+    memory.search                    - - y  run_id
+    shell.run                        - - -  -
+    admin.token.issue                - - -  -
+    ours:weather.today               y - y  -
+    mine:weather.today               y - y  -
+    theirs:weather.today             y - -  -
+    mine:diary.write                 y - y  task_id
+";
+const FAMILIES: &str =
+    "help db artifact skills persona node model sandbox workflow web api git connector memory admin";
+
+const USER: &str = "ada";
+const TASK: &str = "task-1";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Manager,
+    Analyst,
+    Sandbox,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Valid,
+    Expired,
+    Revoked,
+    Unknown,
+    /// Of another user, with a task of that user's own.
+    OtherUsers,
+    /// Of the same user, for another task.
+    OtherTasks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Id {
+    Right,
+    Wrong,
+    Missing,
+}
+
+struct Line {
+    tool: String,
+    origin: Origin,
+    on_list: [bool; 3],
+    needs: Option<ScopedId>,
+}
+
+fn lines() -> Vec<Line> {
+    TABLE.lines().map(str::trim).filter(|line| !line.is_empty()).map(read).collect()
+}
+
+fn read(line: &str) -> Line {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [name, manager, analyst, sandbox, needs] = words[..] else { panic!("{line}") };
+    let (origin, tool) = match name.split_once(':') {
+        Some(("ours", tool)) => (Origin::Installed { owner: None }, tool),
+        Some(("mine", tool)) => (Origin::Installed { owner: Some(USER.into()) }, tool),
+        Some(("theirs", tool)) => (Origin::Installed { owner: Some("eve".into()) }, tool),
+        Some(_) => panic!("{line}"),
+        None if FAMILIES.split(' ').any(|family| name.starts_with(family)) => (Origin::Family, name),
+        // Nobody installed it and it is in no family: only a mistake in the store could bring it here.
+        None => (Origin::Own, name),
+    };
+    let needs = match needs {
+        "-" => None,
+        "task_id" => Some(ScopedId::Task),
+        "run_id" => Some(ScopedId::Run),
+        "job_id" => Some(ScopedId::Job),
+        other => panic!("{other}"),
+    };
+    Line { tool: tool.into(), origin, on_list: [manager, analyst, sandbox].map(|cell| cell == "y"), needs }
+}
+
+/// What the store knows: a task of Ada's with a job and a run, another task of hers, and one of Eve's.
+fn facts() -> Facts {
+    let task = |user: &str| TaskFacts { user: Some(user.into()), project: Some("project-1".into()) };
+    let of = |id: &str, owner: &str| (id.to_owned(), owner.to_owned());
+    Facts {
+        tasks: BTreeMap::from([
+            (TASK.into(), task(USER)),
+            ("task-2".into(), task(USER)),
+            ("task-9".into(), task("eve")),
+        ]),
+        jobs: BTreeMap::from([of("job-1", TASK), of("job-2", "task-2")]),
+        runs: BTreeMap::from([of("run-1", TASK), of("run-2", "task-2")]),
+    }
+}
+
+fn standing(kind: Kind, token: Token) -> Standing {
+    let bound = match token {
+        Token::OtherUsers => Bound { user: "eve".into(), task: "task-9".into() },
+        Token::OtherTasks => Bound { user: USER.into(), task: "task-2".into() },
+        _ => Bound { user: USER.into(), task: TASK.into() },
+    };
+    let agent = match kind {
+        Kind::Manager => Agent::Manager,
+        Kind::Analyst => Agent::Analyst(bound),
+        Kind::Sandbox => Agent::Sandbox(bound),
+    };
+    let caller = Caller { token: "token".into(), agent };
+    match token {
+        Token::Expired => Standing::Expired(caller),
+        Token::Revoked => Standing::Revoked(caller),
+        Token::Unknown => Standing::Unknown,
+        Token::Valid | Token::OtherUsers | Token::OtherTasks => Standing::Valid(caller),
+    }
+}
+
+/// The arguments of a call about Ada's first task. A wrong id is of another task or of none; where a manager may name any
+/// task, it is one that is no id at all.
+fn arguments(needs: Option<ScopedId>, id: Id, kind: Kind) -> Map<String, Value> {
+    let mut arguments = Map::new();
+    let Some(needs) = needs else { return arguments };
+    let (right, wrong) = match needs {
+        ScopedId::Task => (TASK, "task-404"),
+        ScopedId::Job => ("job-1", "job-2"),
+        ScopedId::Run => ("run-1", "run-2"),
+        ScopedId::User | ScopedId::Project => panic!("no tool needs these alone"),
+    };
+    if needs != ScopedId::Task {
+        arguments.insert("task_id".into(), TASK.into());
+    }
+    let given: Option<Value> = match id {
+        Id::Right => Some(right.into()),
+        Id::Wrong if kind == Kind::Manager && needs == ScopedId::Task => Some(7.into()),
+        Id::Wrong => Some(wrong.into()),
+        Id::Missing => None,
+    };
+    if let Some(given) = given {
+        arguments.insert(needs.argument().into(), given);
+    }
+    arguments
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: Kind,
+    scope: Scope,
+    enabled: bool,
+    quarantined: bool,
+    token: Token,
+    id: Id,
+}
+
+/// What the requirements say, in their words.
+fn expected(line: &Line, case: Case) -> bool {
+    let Case { kind, scope, enabled, quarantined, token, id } = case;
+    // M116, M117: only a token that is good. M113: only a tool that is on.
+    if matches!(token, Token::Expired | Token::Revoked | Token::Unknown) || !enabled || quarantined {
+        return false;
+    }
+    // M114: sandbox, PM (manager and analyst), both.
+    let scope_fits = match kind {
+        Kind::Sandbox => scope == Scope::Sandbox || scope == Scope::Both,
+        Kind::Manager | Kind::Analyst => scope == Scope::Pm || scope == Scope::Both,
+    };
+    // P16, M115. The table speaks of Ada's tokens: with Eve's, what is Ada's is out of reach and what is Eve's is not.
+    let on_list = match (&line.origin, kind) {
+        (Origin::Installed { owner: Some(owner) }, Kind::Sandbox) if token == Token::OtherUsers => {
+            owner == "eve"
+        }
+        (_, Kind::Manager) => line.on_list[0],
+        (_, Kind::Analyst) => line.on_list[1],
+        (_, Kind::Sandbox) => line.on_list[2],
+    };
+    // M103–M106. The call is about Ada's first task: a manager may, a bound token only if it is for that.
+    let ids_fit = match (line.needs, id) {
+        (None, _) => true,
+        (Some(_), Id::Missing | Id::Wrong) => false,
+        (Some(_), Id::Right) => kind == Kind::Manager || token == Token::Valid,
+    };
+    scope_fits && on_list && ids_fit
+}
+
+fn cases() -> Vec<Case> {
+    let tokens =
+        [Token::Valid, Token::Expired, Token::Revoked, Token::Unknown, Token::OtherUsers, Token::OtherTasks];
+    let mut cases = Vec::new();
+    for kind in [Kind::Manager, Kind::Analyst, Kind::Sandbox] {
+        for scope in [Scope::Sandbox, Scope::Pm, Scope::Both] {
+            for (enabled, quarantined) in [(true, false), (true, true), (false, false), (false, true)] {
+                for token in tokens {
+                    for id in [Id::Right, Id::Wrong, Id::Missing] {
+                        cases.push(Case { kind, scope, enabled, quarantined, token, id });
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn every_combination_is_decided_as_the_requirements_say() {
+    let (mut checked, mut permitted) = (0, 0);
+    let facts = facts();
+    for line in lines() {
+        for case in cases() {
+            let tool = Tool {
+                name: line.tool.clone(),
+                origin: line.origin.clone(),
+                enabled: case.enabled,
+                scope: case.scope,
+                quarantined: case.quarantined,
+                needs: line.needs.into_iter().collect(),
+                gate: None,
+            };
+            let arguments = arguments(line.needs, case.id, case.kind);
+            let standing = standing(case.kind, case.token);
+            let decided = decide(&standing, Some(&tool), &[], &arguments, &facts);
+            let expected = expected(&line, case);
+            assert_eq!(decided.is_ok(), expected, "{} {case:?}: {decided:?}", line.tool);
+            checked += 1;
+            permitted += usize::from(expected);
+            // What is not known is not permitted, whoever asks (M117).
+            assert!(decide(&standing, None, &[], &arguments, &facts).is_err());
+        }
+    }
+    println!("{checked} combinations, {permitted} permitted");
+    assert!(checked > 30_000 && permitted > 1_000, "{checked} {permitted}");
+}
+
+/// P16: `sandbox.allowed_images.add` only when the system setting permits.
+#[test]
+fn a_gated_tool_needs_its_setting() {
+    for open in [true, false] {
+        let tool = Tool {
+            name: "sandbox.allowed_images.add".into(),
+            origin: Origin::Own,
+            enabled: true,
+            scope: Scope::Pm,
+            quarantined: false,
+            needs: Vec::new(),
+            gate: Some(Gate { setting: "sandbox.allowed_images.agents_may_add", open }),
+        };
+        let standing = standing(Kind::Manager, Token::Valid);
+        assert_eq!(decide(&standing, Some(&tool), &[], &Map::new(), &facts()).is_ok(), open);
+    }
+}
+
+/// The table knows every tool that we have, with the ids and the scope that it really has.
+#[test]
+fn the_table_and_the_tools_agree() {
+    let lines = lines();
+    for entry in cynode_gateway::tools::all() {
+        let line = lines.iter().find(|line| line.tool == entry.name);
+        let line = line.unwrap_or_else(|| panic!("{} is not in the table", entry.name));
+        let needed = |id: &ScopedId| matches!(id, ScopedId::Task | ScopedId::Run | ScopedId::Job);
+        let needs: Vec<ScopedId> = entry.needs.iter().copied().filter(needed).collect();
+        assert_eq!(needs, line.needs.into_iter().collect::<Vec<_>>(), "{}", entry.name);
+        let for_sandboxes = entry.scope != Scope::Pm;
+        assert_eq!(for_sandboxes, line.on_list[2], "scope of {}", entry.name);
+    }
+}
