@@ -1,28 +1,21 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use reqwest::redirect;
 use rmcp::model::{CallToolRequestParams, RequestMetaObject};
-use rustls::crypto::{CryptoProvider, ring};
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::timeout};
 use tracing::debug;
 
 use crate::{
     Error, IDEMPOTENCY_KEY, Reply,
-    connection::Connection,
+    connection::{Caller, Connection},
     exchange::Http,
-    failure::{Failure, Fate},
-    token::Token,
+    failure::{Again, Failure, Fate},
 };
 
 const TRACEPARENT: &str = "traceparent";
 /// JSON may write a letter as six bytes, and a result holds its content both as text and as structure.
 const BODY_PER_RESULT: usize = 12;
 const MIN_BODY: usize = 16 * 1024 * 1024;
-/// Shorter than what servers and the machines between us allow, so that we close first and no request meets a
-/// connection that is just going away.
-const KEEP_IDLE: Duration = Duration::from_secs(30);
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -62,39 +55,20 @@ pub struct Client(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    url: Arc<str>,
     http: Http,
     call_timeout: Duration,
     max_result_bytes: usize,
     /// Locked while connecting, so that everyone waits for the one handshake.
-    connection: Mutex<Option<Arc<Connection>>>,
+    connection: Mutex<Option<Arc<Connection<Caller>>>>,
 }
 
 impl Client {
     /// Connects to nothing yet.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let url = reqwest::Url::parse(&options.url).map_err(|error| Error::Options(error.into()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(Error::Options(format!("{} is not an HTTP address", url.scheme()).into()));
-        }
-        if CryptoProvider::get_default().is_none() {
-            // Lost against another thread is fine: then there is one.
-            drop(ring::default_provider().install_default());
-        }
-        let client = reqwest::Client::builder()
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .connect_timeout(options.connect_timeout)
-            .pool_idle_timeout(KEEP_IDLE)
-            .tcp_nodelay(true)
-            .tcp_keepalive(KEEP_ALIVE)
-            .build()
-            .map_err(|error| Error::Options(error.into()))?;
-        let token = options.token_file.map(|path| Arc::new(Token::new(path)));
         let max_body = options.max_result_bytes.saturating_mul(BODY_PER_RESULT).max(MIN_BODY);
+        let http = Http::new(&options.url, options.token_file, options.connect_timeout, max_body)?;
         Ok(Self(Arc::new(Inner {
-            url: url.as_str().into(),
-            http: Http { client, token, max_body },
+            http,
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
             connection: Mutex::new(None),
@@ -103,7 +77,7 @@ impl Client {
 
     /// Every tool that the server offers us, as it says now.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
-        let list = |connection: Arc<Connection>| async move { connection.tools().await };
+        let list = |connection: Arc<Connection<Caller>>| async move { connection.tools().await };
         let listed = self.in_time(self.0.repeat(true, list)).await?;
         Ok(listed.into_iter().map(Tool::from).collect())
     }
@@ -111,7 +85,7 @@ impl Client {
     pub async fn call(&self, call: Call<'_>) -> Result<Reply, Error> {
         let may_repeat = call.idempotency_key.is_some();
         let request = request(call);
-        let send = |connection: Arc<Connection>| {
+        let send = |connection: Arc<Connection<Caller>>| {
             let request = request.clone();
             async move { connection.call(request).await }
         };
@@ -130,23 +104,22 @@ impl Inner {
     async fn repeat<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         may_repeat: bool,
-        work: impl Fn(Arc<Connection>) -> F,
+        work: impl Fn(Arc<Connection<Caller>>) -> F,
     ) -> Result<T, Error> {
         let connection = self.connected().await?;
-        let Failure { error, fate } = match work(connection.clone()).await {
+        let Failure { error, fate, again } = match work(connection.clone()).await {
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        match fate {
-            Fate::Settled => return Err(error),
-            Fate::WantsHeaders => {
+        match again {
+            Again::Never => return Err(error),
+            Again::AfterListing => {
                 // Listing tells rmcp which arguments go into headers. It forgets with the connection.
                 connection.tools().await.map_err(|failure| failure.error)?;
             }
-            Fate::NotRun => self.forget(&connection).await,
-            Fate::Unknown => {
+            Again::OnNewConnection => {
                 self.forget(&connection).await;
-                if !may_repeat {
+                if fate == Fate::Unknown && !may_repeat {
                     return Err(error);
                 }
             }
@@ -154,25 +127,25 @@ impl Inner {
         debug!(%error, ?fate, "Asking the tool server once more.");
         let connection = self.connected().await?;
         let again = work(connection.clone()).await;
-        if let Err(Failure { fate: Fate::NotRun | Fate::Unknown, .. }) = again {
+        if let Err(Failure { again: Again::OnNewConnection, .. }) = again {
             self.forget(&connection).await;
         }
         again.map_err(|failure| failure.error)
     }
 
-    async fn connected(&self) -> Result<Arc<Connection>, Error> {
+    async fn connected(&self) -> Result<Arc<Connection<Caller>>, Error> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = Connection::open(self.http.clone(), self.url.clone()).await;
+        let opened = Connection::over_http(Caller, &self.http).await;
         let connection = Arc::new(opened.map_err(|failure| failure.error)?);
         *current = Some(connection.clone());
         Ok(connection)
     }
 
     /// Others may have found out before us and connected anew: that connection stays.
-    async fn forget(&self, lost: &Arc<Connection>) {
+    async fn forget(&self, lost: &Arc<Connection<Caller>>) {
         let mut current = self.connection.lock().await;
         if current.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
             *current = None;

@@ -1,66 +1,120 @@
 //! One connection: a handshake in the era that the server knows, and the requests that follow it.
 
-use std::{collections::HashSet, sync::Arc};
-
 use rmcp::{
-    ClientHandler, RoleClient,
-    model::{
-        CallToolRequestParams, CallToolResult, ClientConfig, Implementation, PaginatedRequestParams,
-        ProtocolVersion, Tool,
-    },
+    ClientHandler, Peer, RoleClient,
+    model::{CallToolRequestParams, CallToolResult, ClientConfig, Implementation, ProtocolVersion, Tool},
     service::{
         ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RunningService,
     },
-    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
+    transport::{
+        IntoTransport, StreamableHttpClientTransport,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use tracing::debug;
 
-use crate::{
-    exchange::Http,
-    failure::{Failure, Told},
-};
+use crate::{exchange::Http, failure::Failure, list};
 
 /// rmcp lets 16 requests wait for their answer at a time. How many calls run is for our caller to bound.
 const MAX_CONCURRENT: usize = 4096;
-const MAX_PAGES: usize = 50;
-const MAX_TOOLS: usize = 2000;
 
 /// What we are to the server: someone who calls tools and cannot be asked for anything.
-#[derive(Debug)]
-struct Caller;
+#[derive(Clone, Debug)]
+pub(crate) struct Caller;
 
 impl ClientHandler for Caller {
     fn get_info(&self) -> ClientConfig {
-        let mut config = ClientConfig::default();
-        config.client_info = Implementation::new("cynode-pma", env!("CARGO_PKG_VERSION"));
-        config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        config
+        introduction("cynode-pma")
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Connection(RunningService<RoleClient, Caller>);
+/// How a client of ours presents itself: by name, and with nothing that a server could ask of it.
+pub fn introduction(name: &str) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.client_info = Implementation::new(name, env!("CARGO_PKG_VERSION"));
+    config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    config
+}
 
-impl Connection {
-    pub(crate) async fn open(http: Http, url: Arc<str>) -> Result<Self, Failure> {
-        let newest_first = ClientLifecycleMode::Auto {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+/// Which handshake to begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// That of 2026-07-28, and `initialize` on the same connection if the server says no to it.
+    NewestFirst,
+    /// `initialize` of 2025-11-25 and before.
+    Older,
+}
+
+/// Why a connection was not opened.
+#[derive(Debug)]
+pub struct NotOpened {
+    pub failure: Failure,
+    pub hint: Hint,
+}
+
+/// What else may be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The server is of the older era and does not say no as rmcp expects it: some answer an unknown method with an
+    /// empty result, some know the method but list older versions only.
+    Older,
+    /// The server went away when it was greeted, as servers do that expect nothing but `initialize`.
+    Hangup,
+    Nothing,
+}
+
+#[derive(Debug)]
+pub struct Connection<H: ClientHandler>(RunningService<RoleClient, H>);
+
+impl<H: ClientHandler> Connection<H> {
+    pub async fn open<T, E, A>(handler: H, transport: T, era: Era) -> Result<Self, NotOpened>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let mode = match era {
+            Era::NewestFirst => ClientLifecycleMode::Auto {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            },
+            Era::Older => ClientLifecycleMode::Initialize,
         };
-        let service = match serve(http.clone(), url.clone(), newest_first).await {
-            // Servers of the older era that do not say no as rmcp expects it: some answer an unknown method with an
-            // empty result, some know the method but list older versions only.
-            Err(
-                ClientInitializeError::ExpectedInitResult(_)
-                | ClientInitializeError::NoCompatibleProtocolVersion { .. },
-            ) => serve(http, url, ClientLifecycleMode::Initialize).await?,
-            other => other?,
-        };
+        let service = handler.serve_with_lifecycle(transport, mode).await?;
         // A list that is old, or of another token, is worse than one more request.
         service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        let version = service.peer_info().map(|info| info.protocol_version.to_string());
-        debug!(version, "Connected to the tool server.");
-        Ok(Self(service))
+        let connection = Self(service);
+        debug!(version = connection.version(), "Connected to the tool server.");
+        Ok(connection)
+    }
+
+    /// Opens it over HTTP, in whichever era the server knows.
+    pub async fn over_http(handler: H, http: &Http) -> Result<Self, Failure>
+    where
+        H: Clone,
+    {
+        match Self::open(handler.clone(), transport(http), Era::NewestFirst).await {
+            Err(NotOpened { hint: Hint::Older, .. }) => {
+                Self::open(handler, transport(http), Era::Older).await.map_err(|not| not.failure)
+            }
+            other => other.map_err(|not| not.failure),
+        }
+    }
+
+    /// What requests are sent with. It outlives the connection, and fails then.
+    pub fn peer(&self) -> &Peer<RoleClient> {
+        self.0.peer()
+    }
+
+    /// The version of the protocol that was agreed on.
+    pub fn version(&self) -> Option<String> {
+        self.0.peer_info().map(|info| info.protocol_version.to_string())
+    }
+
+    /// Ends the session and waits until that is done.
+    pub async fn close(mut self) {
+        if let Err(error) = self.0.close().await {
+            debug!(%error, "The connection to the tool server ended badly.");
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -72,31 +126,28 @@ impl Connection {
     }
 
     pub(crate) async fn tools(&self) -> Result<Vec<Tool>, Failure> {
-        let mut tools = Vec::new();
-        let mut seen = HashSet::new();
-        let mut page = None;
-        for _ in 0..MAX_PAGES {
-            let listed = self.0.list_tools(page).await?;
-            tools.extend(listed.tools);
-            if tools.len() > MAX_TOOLS {
-                return Err(Failure::protocol(Told(format!("more than {MAX_TOOLS} tools are listed"))));
-            }
-            let Some(cursor) = listed.next_cursor else { return Ok(tools) };
-            if !seen.insert(cursor.clone()) {
-                return Err(Failure::protocol(Told("the list of tools goes in circles".to_owned())));
-            }
-            page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        }
-        Err(Failure::protocol(Told(format!("the list of tools has more than {MAX_PAGES} pages"))))
+        list::tools(self.peer()).await
     }
 }
 
-async fn serve(
-    http: Http,
-    url: Arc<str>,
-    mode: ClientLifecycleMode,
-) -> Result<RunningService<RoleClient, Caller>, ClientInitializeError> {
-    let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(MAX_CONCURRENT);
-    let transport = StreamableHttpClientTransport::with_client(http, config);
-    Caller.serve_with_lifecycle(transport, mode).await
+impl From<ClientInitializeError> for NotOpened {
+    fn from(error: ClientInitializeError) -> Self {
+        let hint = match error {
+            ClientInitializeError::ExpectedInitResult(_)
+            | ClientInitializeError::NoCompatibleProtocolVersion { .. } => Hint::Older,
+            ClientInitializeError::ConnectionClosed(_) => Hint::Hangup,
+            _ => Hint::Nothing,
+        };
+        Self { failure: error.into(), hint }
+    }
+}
+
+fn transport(http: &Http) -> StreamableHttpClientTransport<Http> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(http.url.clone())
+        .max_concurrent_requests(MAX_CONCURRENT);
+    config.channel_buffer_capacity = MAX_CONCURRENT;
+    // A request that found its session gone is repeated by us, on a connection of its own: rmcp would fail those
+    // that still run on the old one, and call that the server's answer.
+    config.reinit_on_expired_session = false;
+    StreamableHttpClientTransport::with_client(http.clone(), config)
 }

@@ -39,7 +39,7 @@ impl Error {
 }
 
 /// A server's words: short, on one line, and nothing in them that a terminal would act on.
-pub(crate) fn told(text: &str) -> String {
+pub fn told(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(MAX_TOLD).collect()
 }
 

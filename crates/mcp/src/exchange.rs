@@ -3,14 +3,14 @@
 //! rmcp brings an implementation of its own. Ours adds what that one lacks: a token that may change while we are
 //! connected, a limit on the size of every answer, and errors that say whether a request can have reached the server.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
 use http::{
     HeaderName, HeaderValue, StatusCode,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
-use reqwest::{RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response, redirect};
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage},
     transport::{
@@ -22,16 +22,27 @@ use rmcp::{
         },
     },
 };
+use rustls::crypto::{CryptoProvider, ring};
 use sse_stream::{Sse, SseStream};
 
-use crate::{Error, error::told, token::Token};
+use crate::{
+    Error,
+    error::told,
+    raw::{self, Tap},
+    token::Token,
+};
+
+/// Shorter than what servers and the machines between us allow, so that we close first and no request meets a
+/// connection that is just going away.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Outcome<T> = Result<T, StreamableHttpError<Failure>>;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Nothing was sent.
     #[error("connecting")]
     Connect(#[source] reqwest::Error),
@@ -61,14 +72,79 @@ impl From<Failure> for StreamableHttpError<Failure> {
     }
 }
 
+/// One address, the connections to it, and what is sent along.
 #[derive(Clone, Debug)]
-pub(crate) struct Http {
-    pub(crate) client: reqwest::Client,
-    pub(crate) token: Option<Arc<Token>>,
-    pub(crate) max_body: usize,
+pub struct Http {
+    pub(crate) url: Arc<str>,
+    client: reqwest::Client,
+    token: Option<Arc<Token>>,
+    max_body: usize,
+    tap: Option<Arc<dyn Tap>>,
 }
 
 impl Http {
+    /// Connects to nothing yet. `connect_timeout` is for one TCP and TLS connection, `max_body` for one answer.
+    pub fn new(
+        url: &str,
+        token_file: Option<PathBuf>,
+        connect_timeout: Duration,
+        max_body: usize,
+    ) -> Result<Self, Error> {
+        let url = reqwest::Url::parse(url).map_err(|error| Error::Options(error.into()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Error::Options(format!("{} is not an HTTP address", url.scheme()).into()));
+        }
+        if CryptoProvider::get_default().is_none() {
+            // Lost against another thread is fine: then there is one.
+            drop(ring::default_provider().install_default());
+        }
+        let client = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(connect_timeout)
+            .pool_idle_timeout(KEEP_IDLE)
+            .tcp_nodelay(true)
+            .tcp_keepalive(KEEP_ALIVE)
+            .build()
+            .map_err(|error| Error::Options(error.into()))?;
+        let token = token_file.map(|path| Arc::new(Token::new(path)));
+        Ok(Self { url: url.as_str().into(), client, token, max_body, tap: None })
+    }
+
+    /// Keeps the tools of a list as they were written, for [`crate::raw_tools`], and tells `tap` of the rest.
+    #[must_use]
+    pub fn with_tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
+        self
+    }
+
+    /// Takes the token out of a text.
+    pub fn mask(&self, text: String) -> String {
+        match &self.token {
+            Some(token) => token.mask(text),
+            None => text,
+        }
+    }
+
+    fn read(&self, body: &[u8], request: &ClientRequest) -> Result<ServerJsonRpcMessage, serde_json::Error> {
+        match request {
+            ClientRequest::CallToolRequest(_) => raw::read_call(body),
+            ClientRequest::ListToolsRequest(_) if self.tap.is_some() => raw::read_list(body),
+            _ => serde_json::from_slice(body),
+        }
+    }
+
+    fn events(&self, response: Response, may_list: bool) -> Events {
+        let events = events(response, self.max_body);
+        let Some(tap) = self.tap.clone() else { return events };
+        let sifted = events.map(move |event| {
+            let mut event = event?;
+            event.data = event.data.and_then(|data| raw::sift(data, tap.as_ref(), may_list));
+            Ok(event)
+        });
+        sifted.boxed()
+    }
+
     /// Sends with the token of now; a second time if it is refused and the file has another.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let Some(token) = &self.token else { return Ok(request.send().await?) };
@@ -202,13 +278,14 @@ impl StreamableHttpClient for Http {
         let given = response.headers().get(HEADER_SESSION_ID).and_then(|value| value.to_str().ok());
         let given = given.map(str::to_owned);
         if is(&response, EVENT_STREAM_MIME_TYPE) {
-            return Ok(StreamableHttpPostResponse::Sse(events(response, self.max_body), given));
+            let may_list = matches!(request.request, ClientRequest::ListToolsRequest(_));
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response, may_list), given));
         }
         if !is(&response, JSON_MIME_TYPE) {
             return Err(unexpected(&response));
         }
         let body = self.body(response).await?;
-        let message = serde_json::from_slice(&body).map_err(Failure::NotJsonRpc)?;
+        let message = self.read(&body, &request.request).map_err(Failure::NotJsonRpc)?;
         match answer(message, &request.id) {
             StreamableHttpPostResponse::Json(message, _) => {
                 Ok(StreamableHttpPostResponse::Json(message, given))
@@ -234,7 +311,8 @@ impl StreamableHttpClient for Http {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
             status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),
             _ if !is(&response, EVENT_STREAM_MIME_TYPE) => Err(unexpected(&response)),
-            _ => Ok(events(response, self.max_body)),
+            // It may carry on with any answer.
+            _ => Ok(self.events(response, true)),
         }
     }
 

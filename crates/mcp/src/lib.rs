@@ -9,11 +9,18 @@ mod connection; // one handshake and what follows from it
 mod error; // what went wrong, and whether it may pass
 mod exchange; // one HTTP exchange: token, limits, errors that can be told apart
 mod failure; // from the errors of rmcp to ours, and what became of the call
+mod list; // the list of tools, page by page
+mod raw; // what rmcp's types would lose of a message
 mod reply; // a result as text, no longer than allowed
 mod token; // the bearer token and its file
 
 pub use client::{Call, Client, Options, Tool};
-pub use error::Error;
+pub use connection::{Connection, Era, Hint, NotOpened, introduction};
+pub use error::{Error, told};
+pub use exchange::Http;
+pub use failure::{Again, Failure, Fate};
+pub use list::raw_tools;
+pub use raw::{Tap, read_call, read_list};
 pub use reply::Reply;
 pub use token::Token;
 

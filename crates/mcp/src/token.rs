@@ -4,6 +4,7 @@
 use std::{
     fmt, io,
     path::PathBuf,
+    sync::PoisonError,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -18,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Token {
     path: PathBuf,
     known: Mutex<Option<Known>>,
+    /// What was read last, for those who cannot wait.
+    latest: std::sync::Mutex<Option<String>>,
 }
 
 struct Known {
@@ -32,7 +35,7 @@ struct Stamp(Option<SystemTime>, u64);
 
 impl Token {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, known: Mutex::new(None) }
+        Self { path, known: Mutex::new(None), latest: Default::default() }
     }
 
     /// The value of the `Authorization` header.
@@ -65,6 +68,14 @@ impl Token {
         (header != used).then_some(header)
     }
 
+    /// Takes the token out of a text in which a server may have quoted it.
+    pub(crate) fn mask(&self, text: String) -> String {
+        match self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_deref() {
+            Some(token) => text.replace(token, "[token]"),
+            None => text,
+        }
+    }
+
     /// While the file is being replaced it may be gone; the server decides how long the old token is good.
     fn keep(&self, known: &Known, error: &io::Error) -> HeaderValue {
         warn!(path = %self.path.display(), %error, "The token file cannot be read; using the last token.");
@@ -87,6 +98,7 @@ impl Token {
         let mut header = HeaderValue::try_from(format!("Bearer {token}"))
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a token that a header can carry"))?;
         header.set_sensitive(true);
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.to_owned());
         Ok(Known { header, stamp, looked: Instant::now() })
     }
 }

@@ -1,0 +1,72 @@
+//! The list of tools, page by page and bounded.
+
+use std::collections::HashSet;
+
+use rmcp::{
+    Peer, RoleClient,
+    model::{ListToolsResult, PaginatedRequestParams, Tool},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    failure::{Failure, Told},
+    raw,
+};
+
+const MAX_PAGES: usize = 50;
+const MAX_TOOLS: usize = 2000;
+
+pub(crate) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Failure> {
+    let mut tools = Vec::new();
+    let take = |page: ListToolsResult| {
+        tools.extend(page.tools);
+        Ok(tools.len())
+    };
+    pages(peer, take).await?;
+    Ok(tools)
+}
+
+/// The tools as the server wrote them, with whatever fields it gave them. The connection must have a [`crate::Tap`].
+pub async fn raw_tools(
+    peer: &Peer<RoleClient>,
+    max_bytes: usize,
+) -> Result<Vec<Map<String, Value>>, Failure> {
+    let (mut tools, mut bytes) = (Vec::new(), 0);
+    let take = |mut page: ListToolsResult| {
+        let (of_page, size) = raw::take(&mut page)?;
+        bytes += size;
+        if bytes > max_bytes {
+            return Err(bad(format!("the list of tools has more than {max_bytes} bytes")));
+        }
+        tools.extend(of_page);
+        Ok(tools.len())
+    };
+    pages(peer, take).await?;
+    Ok(tools)
+}
+
+/// Gives each page to `take`, which tells how many tools there are by now.
+async fn pages(
+    peer: &Peer<RoleClient>,
+    mut take: impl FnMut(ListToolsResult) -> Result<usize, Failure>,
+) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    let mut page = None;
+    for _ in 0..MAX_PAGES {
+        let mut listed = peer.list_tools(page).await?;
+        let cursor = listed.next_cursor.take();
+        if take(listed)? > MAX_TOOLS {
+            return Err(bad(format!("more than {MAX_TOOLS} tools are listed")));
+        }
+        let Some(cursor) = cursor else { return Ok(()) };
+        if !seen.insert(cursor.clone()) {
+            return Err(bad("the list of tools goes in circles".to_owned()));
+        }
+        page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    }
+    Err(bad(format!("the list of tools has more than {MAX_PAGES} pages")))
+}
+
+pub(crate) fn bad(words: String) -> Failure {
+    Failure::protocol(Told(words))
+}
