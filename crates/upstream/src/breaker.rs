@@ -1,0 +1,157 @@
+//! Whether a server that keeps failing is asked. Time comes in as an argument.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use crate::options;
+
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    options: options::Breaker,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+    },
+    /// One call is finding out.
+    Probing,
+}
+
+/// Leave to ask the server. What came of it has to be said; dropped without, it counts as not asked.
+#[derive(Debug)]
+#[must_use = "the breaker learns from what came of it"]
+pub(crate) struct Pass<'a> {
+    breaker: &'a Breaker,
+    probe: bool,
+}
+
+impl Breaker {
+    pub(crate) fn new(options: options::Breaker) -> Self {
+        Self { options, state: Mutex::new(State::Closed { failures: 0 }) }
+    }
+
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        match self.state() {
+            State::Closed { .. } => false,
+            State::Open { until } => now < until,
+            State::Probing => true,
+        }
+    }
+
+    pub(crate) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
+        let mut admitted = None;
+        self.change(|state| match state {
+            State::Closed { .. } => {
+                admitted = Some(false);
+                state
+            }
+            State::Open { until } if now >= until => {
+                admitted = Some(true);
+                State::Probing
+            }
+            State::Open { .. } | State::Probing => state,
+        });
+        admitted.map(|probe| Pass { breaker: self, probe })
+    }
+
+    fn state(&self) -> State {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, next: impl FnOnce(State) -> State) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = next(*state);
+    }
+}
+
+impl Pass<'_> {
+    pub(crate) fn succeeded(mut self) {
+        self.probe = false;
+        self.breaker.change(|_| State::Closed { failures: 0 });
+    }
+
+    pub(crate) fn failed(mut self, now: Instant) {
+        let options = self.breaker.options;
+        let open = State::Open { until: now + options.open_for };
+        let probe = std::mem::take(&mut self.probe);
+        self.breaker.change(|state| match state {
+            State::Closed { failures } => {
+                let failures = failures.saturating_add(1);
+                if failures == options.failures { open } else { State::Closed { failures } }
+            }
+            State::Probing if probe => open,
+            // Of a call that began before it opened.
+            State::Probing | State::Open { .. } => state,
+        });
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.probe {
+            // It found out nothing, so the next one may.
+            self.breaker.change(|_| State::Open { until: Instant::now() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const OPEN_FOR: Duration = Duration::from_secs(10);
+
+    fn breaker(failures: u32) -> Breaker {
+        Breaker::new(options::Breaker { failures, open_for: OPEN_FOR })
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+        let (breaker, now) = (breaker(2), Instant::now());
+        breaker.admit(now).unwrap().failed(now);
+        breaker.admit(now).unwrap().succeeded();
+        breaker.admit(now).unwrap().failed(now);
+        assert!(!breaker.is_open(now));
+        breaker.admit(now).unwrap().failed(now);
+        assert!(breaker.is_open(now) && breaker.admit(now).is_none());
+    }
+
+    #[test]
+    fn after_a_while_one_may_find_out() {
+        let (breaker, now) = (breaker(1), Instant::now());
+        breaker.admit(now).unwrap().failed(now);
+        let later = now + OPEN_FOR;
+        let probe = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later).is_none(), "one only");
+        probe.failed(later);
+        assert!(breaker.admit(later).is_none(), "it failed");
+        breaker.admit(later + OPEN_FOR).unwrap().succeeded();
+        assert!(breaker.admit(later).is_some() && breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn one_that_was_dropped_leaves_it_to_the_next() {
+        let (breaker, now) = (breaker(1), Instant::now());
+        breaker.admit(now).unwrap().failed(now);
+        drop(breaker.admit(now + OPEN_FOR).unwrap());
+        assert!(breaker.admit(now + OPEN_FOR).is_some());
+    }
+
+    #[test]
+    fn of_zero_failures_it_never_opens() {
+        let (breaker, now) = (breaker(0), Instant::now());
+        for _ in 0..100 {
+            breaker.admit(now).unwrap().failed(now);
+        }
+    }
+}

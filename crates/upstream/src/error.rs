@@ -1,0 +1,98 @@
+use std::{error::Error as _, io, path::PathBuf, sync::Arc};
+
+use mcp::{Fate, told};
+
+/// What is wrong with a server, in words that may be shown: short, on one line, without credentials.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the upstream is set up wrongly: {0}")]
+    Options(String),
+    #[error("reading the secret in {}", .0.display())]
+    Secret(PathBuf, #[source] Arc<io::Error>),
+    #[error("the upstream cannot be used at the moment: {0}")]
+    Unavailable(String),
+    #[error("the upstream did not answer in time")]
+    TimedOut,
+    #[error("as many calls of the upstream are running as may")]
+    Busy,
+    #[error("the upstream failed too often and is left alone for a while")]
+    LeftAlone,
+    #[error("the upstream refused: {message}")]
+    Rejected {
+        /// The code of the JSON-RPC error, or the HTTP status.
+        code: Option<i64>,
+        message: String,
+    },
+    #[error("the upstream does not speak MCP as we do: {0}")]
+    Protocol(String),
+    #[error("the tool asks for input, which this gateway does not give")]
+    AsksForInput,
+    #[error("the result has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the upstream is closed")]
+    Closed,
+}
+
+/// A call that got no result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failure {
+    #[source]
+    pub error: Error,
+    pub fate: Fate,
+}
+
+impl Failure {
+    pub(crate) fn not_run(error: Error) -> Self {
+        Self { error, fate: Fate::NotRun }
+    }
+
+    pub(crate) fn answered(error: Error) -> Self {
+        Self { error, fate: Fate::Answered }
+    }
+
+    /// Whether it speaks against the server itself: what it answered does not, nor does what it was never asked.
+    pub(crate) fn is_its_fault(&self) -> bool {
+        match self.error {
+            Error::Options(_) | Error::Secret(..) | Error::Busy | Error::LeftAlone | Error::Closed => false,
+            Error::Unavailable(_)
+            | Error::TimedOut
+            | Error::Rejected { .. }
+            | Error::Protocol(_)
+            | Error::AsksForInput
+            | Error::TooLarge(_) => self.fate != Fate::Answered,
+        }
+    }
+}
+
+impl Error {
+    /// `mask` takes out what nobody may see.
+    pub(crate) fn from_mcp(error: mcp::Error, mask: impl Fn(String) -> String) -> Self {
+        match error {
+            mcp::Error::Rejected { code, message } => Self::Rejected { code, message: mask(message) },
+            mcp::Error::TimedOut => Self::TimedOut,
+            mcp::Error::Unavailable(source) => Self::Unavailable(mask(chain(source.as_ref()))),
+            mcp::Error::Protocol(source) => Self::Protocol(mask(chain(source.as_ref()))),
+            mcp::Error::Token(path, error) => Self::Secret(path, Arc::new(error)),
+            mcp::Error::Options(source) => Self::Options(mask(chain(source.as_ref()))),
+        }
+    }
+
+    /// With its source, for health and logs.
+    pub(crate) fn in_full(&self) -> String {
+        match self.source() {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    told(&text)
+}

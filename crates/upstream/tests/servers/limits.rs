@@ -1,0 +1,119 @@
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use testkit::{Answer, Gateway, Scripted, eventually};
+use upstream::{Error, Fate, Options};
+
+use crate::support::{call, call_with, gateway, http, legacy_gateway, stdio, text, tool, upstream};
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_has_an_unknown_fate() {
+    let quick = |options: Options| Options { call_timeout: Duration::from_millis(600), ..options };
+    let (newer, older) = (gateway().await, legacy_gateway().await);
+    for options in [http(newer.url()), http(older.url()), stdio(&["normal"])] {
+        let upstream = upstream(quick(options));
+        call(&upstream, "echo").await.unwrap();
+        let failure = call(&upstream, "hang").await.unwrap_err();
+        assert!(matches!(failure.error, Error::TimedOut), "{failure:?}");
+        assert_eq!(failure.fate, Fate::Unknown);
+        call(&upstream, "echo").await.unwrap();
+    }
+    eventually("the server has heard of it", async || (newer.given_up() == 1).then_some(())).await;
+}
+
+#[tokio::test]
+async fn sixty_four_calls_run_at_the_same_time() {
+    let tools = vec![tool("slow", || Answer::after(Duration::from_millis(500), Answer::text("done")))];
+    let gateway = Gateway::start(tools).await;
+    let upstream = upstream(http(gateway.url()));
+    upstream.tools().await.unwrap();
+    let start = Instant::now();
+    let calls = join_all((0..64).map(|_| call(&upstream, "slow")));
+    let (results, ()) = tokio::join!(calls, async {
+        eventually("all are running", async || (upstream.health().in_flight == 64).then_some(())).await;
+    });
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    // Sixteen at a time would take two seconds.
+    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn calls_beyond_the_limit_wait_their_turn_and_not_for_ever() {
+    let gateway = gateway().await;
+    let options = Options { concurrency: 1, call_timeout: Duration::from_millis(800), ..http(gateway.url()) };
+    let upstream = upstream(options);
+    call(&upstream, "echo").await.unwrap();
+    let running = async |calls| {
+        eventually("it runs", async || (gateway.calls().len() == calls).then_some(())).await;
+    };
+    // One hangs, another waits until that one's time is up, and has all of its own then.
+    let (hung, waited) = tokio::join!(call(&upstream, "hang"), async {
+        running(2).await;
+        call(&upstream, "echo").await
+    });
+    assert!(matches!(hung.unwrap_err().error, Error::TimedOut));
+    assert_eq!(text(&waited.unwrap()), "{}");
+
+    // One hangs, another waits and hangs, and the third has waited long enough before that one is done.
+    let (_, _, waited) = tokio::join!(
+        call(&upstream, "hang"),
+        async {
+            running(4).await;
+            call(&upstream, "hang").await
+        },
+        async {
+            running(4).await;
+            call(&upstream, "echo").await
+        }
+    );
+    let busy = waited.unwrap_err();
+    assert!(matches!(busy.error, Error::Busy), "{busy:?}");
+    assert_eq!(busy.fate, Fate::NotRun);
+    assert_eq!((gateway.calls().len(), upstream.health().in_flight), (5, 0));
+}
+
+#[tokio::test]
+async fn a_result_larger_than_allowed_is_answered_but_not_given() {
+    let (newer, older) = (gateway().await, legacy_gateway().await);
+    for gateway in [&newer, &older] {
+        let failure = call(&upstream(http(gateway.url())), "large").await.unwrap_err();
+        assert!(matches!(failure.error, Error::TooLarge(65536)), "{failure:?}");
+        assert_eq!(failure.fate, Fate::Answered);
+    }
+    let upstream = upstream(stdio(&["normal"]));
+    let failure = call_with(&upstream, "long", json!({"bytes": 70_000})).await.unwrap_err();
+    assert!(matches!(failure.error, Error::TooLarge(65536)), "{failure:?}");
+    // It was a line like any other.
+    assert_eq!(upstream.health().restarts, 0);
+    call(&upstream, "echo").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_end_is_not_read_to_its_end() {
+    for streamed in [false, true] {
+        let server = Scripted::start(streamed, |request| match request["method"].as_str() {
+            Some("tools/call") => json!({"content": [{"type": "text", "text": "x".repeat(5 << 20)}]}),
+            _ => json!({"tools": []}),
+        })
+        .await;
+        let failure = call(&upstream(http(server.url())), "anything").await.unwrap_err();
+        assert_eq!(failure.fate, Fate::Unknown, "{failure:?}");
+        assert!(matches!(failure.error, Error::Protocol(_) | Error::Unavailable(_)), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_does_not_end_ends_the_process() {
+    let upstream = upstream(stdio(&["normal"]));
+    let before = crate::support::process_id(&upstream).await;
+    let failure = call_with(&upstream, "long", json!({"bytes": 5 << 20})).await.unwrap_err();
+    assert!(
+        matches!(&failure.error, Error::Unavailable(words) if words.contains("4194304 bytes")),
+        "{failure:?}"
+    );
+    assert_eq!(failure.fate, Fate::Unknown);
+    crate::support::gone(before).await;
+    call(&upstream, "echo").await.unwrap();
+    assert_eq!(upstream.health().restarts, 1);
+}
