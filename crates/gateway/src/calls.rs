@@ -1,5 +1,6 @@
 //! The life of a call: decide, run, record, answer. In this order, and nothing in between can be left out.
 
+mod behind; // tools of servers behind us
 mod facts; // what the store knows about the ids of a call
 mod once; // a key, and the one effect that it stands for
 mod own; // tools that run in here
@@ -9,8 +10,10 @@ use std::{sync::Arc, time::Duration};
 use rmcp::model::{CallToolResult, ContentBlock};
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter};
 use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
+use upstream::Progress;
 
 use crate::{
     audit::{Decision, Ledger, Record, Status, Unavailable},
@@ -19,6 +22,7 @@ use crate::{
     clock,
     policy::{self, Denial, Named, Permitted, Standing},
     store::{Store, entity::idempotency},
+    upstreams::Upstreams,
 };
 
 /// A call as it was asked for.
@@ -33,6 +37,8 @@ pub struct Request {
     /// Calls with the same key have one effect.
     pub key: Option<String>,
     pub traceparent: Option<String>,
+    /// Where the caller wants to hear how far it is.
+    pub progress: Option<mpsc::Sender<Progress>>,
 }
 
 /// What the caller is told.
@@ -57,6 +63,7 @@ pub struct Calls {
     pub(crate) store: Store,
     pub(crate) shelf: Shelf,
     pub(crate) ledger: Ledger,
+    upstreams: Arc<Upstreams>,
     limits: Limits,
     running: TaskTracker,
 }
@@ -105,8 +112,14 @@ impl From<Unavailable> for Stop {
 }
 
 impl Calls {
-    pub fn new(store: Store, shelf: Shelf, ledger: Ledger, limits: Limits) -> Self {
-        Self { store, shelf, ledger, limits, running: TaskTracker::new() }
+    pub fn new(
+        store: Store,
+        shelf: Shelf,
+        ledger: Ledger,
+        upstreams: Arc<Upstreams>,
+        limits: Limits,
+    ) -> Self {
+        Self { store, shelf, ledger, upstreams, limits, running: TaskTracker::new() }
     }
 
     /// Runs a call to its end, also when the caller does not wait for it: what was begun is ended and recorded.
@@ -143,7 +156,7 @@ impl Calls {
         };
         let ran = match &tool.runs {
             Runs::Own(entry) => self.run_own(entry, &permitted, &mut record, request).await,
-            Runs::Behind(_) => Err(Stop::Unavailable("not_connected")),
+            Runs::Behind(behind) => self.run_behind(behind, &permitted, &mut record, request).await,
         };
         match ran {
             Ok(result) => Outcome::Answered(Box::new(result)),

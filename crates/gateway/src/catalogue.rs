@@ -13,7 +13,10 @@ use tracing::debug;
 
 use crate::{
     policy::{self, Rule, Standing, may_see},
-    store::{Store, Write, entity::revision},
+    store::{
+        Store, Write,
+        entity::{revision, upstream},
+    },
     tools::Entry,
 };
 
@@ -27,7 +30,7 @@ pub enum Runs {
 /// A tool of a server behind us.
 #[derive(Debug)]
 pub struct Behind {
-    pub namespace: String,
+    pub server: Arc<upstream::Model>,
     /// Its name over there.
     pub remote: String,
     /// Arguments are held against the copy that was approved, not against what the server says now.

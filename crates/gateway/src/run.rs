@@ -77,12 +77,16 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let (ledger, writing) = Ledger::start(store.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
+    let (upstreams, looking_after) =
+        Upstreams::start(store.clone(), config.upstreams, config.calls.max_result_bytes, stop.clone());
+    background.spawn(looking_after);
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
-    let calls = Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, limits));
+    let calls =
+        Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
     let front = Front::new(store.clone(), calls.clone(), &config);
-    let upstreams = Arc::new(Upstreams::new(store.clone()));
-    let admin = Admin::new(store.clone(), calls.clone(), upstreams, seal.clone(), config.admin.clone());
+    let admin =
+        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), config.admin.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
@@ -108,8 +112,9 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     if timeout(config.grace, ended).await.is_err() {
         warn!(grace = ?config.grace, "Calls were still running when the time was up; they get their rows at the next start.");
     }
+    upstreams.close_all().await;
     // The last handles on the ledger go with these, and the writer ends when it has written what it was given.
-    drop((front, calls));
+    drop((front, calls, upstreams));
     background.close();
     if timeout(config.grace, background.wait()).await.is_err() {
         error!("The audit was still being written when the time was up.");

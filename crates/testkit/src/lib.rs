@@ -19,8 +19,8 @@ mod orchestrator; // publishes handoffs, collects answers
 mod port; // numbers that are free
 mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
-mod upstream; // an MCP server with what the conformance suite calls
 mod scripted; // an MCP server that says what a test wants said
+mod upstream; // an MCP server with what the conformance suite calls
 mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
@@ -36,7 +36,7 @@ pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
-pub use upstream::ConformanceUpstream;
 pub use scripted::Scripted;
+pub use upstream::ConformanceUpstream;
 pub use wait::{eventually, eventually_within};
 pub use worker::{Worker, WorkerBuilder};

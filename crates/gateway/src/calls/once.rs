@@ -35,3 +35,10 @@ pub(super) fn recorded(known: &idempotency::Model, request: &Request, digest: &s
         _ => Ended::badly("in_doubt", "The call was made, but what it answered cannot be read any more."),
     })
 }
+
+pub(super) fn in_doubt() -> Ended {
+    Ended::badly(
+        "in_doubt",
+        "An earlier call with this key was begun, and nobody knows whether it had its effect. Look before you try again.",
+    )
+}

@@ -61,7 +61,7 @@ impl Calls {
             if let Begun::Known(known) = claim(&write, wish, &record.call_id).await? {
                 // Ours are never left half done: a record that is there is done.
                 let ended = once::recorded(&known, &request, &digest);
-                return Ok((ended.unwrap_or_else(in_doubt), false));
+                return Ok((ended.unwrap_or_else(once::in_doubt), false));
             }
         }
         let arguments = std::mem::take(&mut request.arguments);
@@ -84,13 +84,6 @@ impl Calls {
         write.commit().await?;
         Ok((ended, true))
     }
-}
-
-fn in_doubt() -> Ended {
-    Ended::badly(
-        "in_doubt",
-        "An earlier call with this key was begun, and nobody knows whether it had its effect.",
-    )
 }
 
 fn answer(ran: Result<Value, ToolError>) -> Result<Ended, Stop> {

@@ -29,8 +29,8 @@ pub(super) async fn catalogue(store: &Store, own: &[Arc<Entry>]) -> Result<Catal
         tools.insert(entry.name.to_owned(), own_tool(entry, settings.get(entry.name), &open));
     }
     let servers = upstream::Entity::find().all(db).await?;
-    let servers: BTreeMap<String, upstream::Model> =
-        servers.into_iter().map(|server| (server.namespace.clone(), server)).collect();
+    let servers: BTreeMap<String, Arc<upstream::Model>> =
+        servers.into_iter().map(|server| (server.namespace.clone(), Arc::new(server))).collect();
     for row in upstream_tool::Entity::find().all(db).await? {
         let server = servers.get(&row.namespace).filter(|server| server.enabled);
         // Ours come first: nothing installed can stand in their place.
@@ -87,7 +87,7 @@ fn own_tool(
 }
 
 fn tool_behind(
-    server: &upstream::Model,
+    server: &Arc<upstream::Model>,
     row: &upstream_tool::Model,
     setting: Option<&tool_setting::Model>,
 ) -> Option<Served> {
@@ -102,7 +102,9 @@ fn tool_behind(
     };
     let shown = crate::sanitize::tool(shown, &row.name);
     let schema = Value::Object((*shown.input_schema).clone());
-    let arguments = match jsonschema::validator_for(&schema) {
+    // No look-ahead in patterns: a stranger's schema must not be able to keep us busy.
+    let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+    let arguments = match options.build(&schema) {
         Ok(validator) => Some(validator),
         Err(error) => {
             warn!(%error, tool = row.name, "The schema of a tool cannot be used; its server checks arguments alone.");
@@ -124,7 +126,7 @@ fn tool_behind(
         },
         shown,
         runs: Runs::Behind(Arc::new(Behind {
-            namespace: row.namespace.clone(),
+            server: server.clone(),
             remote: row.remote.clone(),
             arguments,
             safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),

@@ -6,23 +6,27 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CacheScope, CallToolRequestParams, CallToolResponse, ErrorCode, Implementation, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
 };
 use serde_json::json;
+use tokio::sync::mpsc;
 use tracing::error;
+use upstream::Progress;
 
 use super::edge::Identity;
 use crate::{
     calls::{Calls, Outcome, Request},
     policy::Denial,
+    sanitize,
 };
 
 const PAGE: usize = 200;
 /// Ours, in the range that JSON-RPC leaves to servers.
 const DENIED: ErrorCode = ErrorCode(-32003);
 const MAX_KEY: usize = 256;
+const PROGRESS_WAITING: usize = 16;
 
 /// What speaks MCP. It knows tools and nothing else: no resources, no prompts, nothing that could be asked of a caller.
 #[derive(Clone, Debug)]
@@ -90,24 +94,47 @@ impl ServerHandler for Server {
         }
         let name = request.name.to_string();
         identity.take_over();
-        let outcome = self
-            .0
-            .call(Request {
-                call_id: identity.call_id,
-                standing: identity.standing,
-                revision: identity.revision,
-                tool: name.clone(),
-                arguments: request.arguments.unwrap_or_default(),
-                key,
-                traceparent: meta("traceparent"),
-            })
-            .await;
+        let (progress, told) = tell_progress(&context);
+        let called = self.0.call(Request {
+            call_id: identity.call_id,
+            standing: identity.standing,
+            revision: identity.revision,
+            tool: name.clone(),
+            arguments: request.arguments.unwrap_or_default(),
+            key,
+            traceparent: meta("traceparent"),
+            progress,
+        });
+        let (outcome, ()) = tokio::join!(called, told);
         match outcome {
             Outcome::Answered(result) => Ok((*result).into()),
             Outcome::Denied(denial) => Err(denied(&denial, &name)),
             Outcome::Unavailable => Err(unavailable()),
         }
     }
+}
+
+/// How far a call is goes to whoever asked to know, until the call ends and drops its end of the channel.
+fn tell_progress(
+    context: &RequestContext<RoleServer>,
+) -> (Option<mpsc::Sender<Progress>>, impl Future<Output = ()> + use<>) {
+    let asked = context.meta.get_progress_token();
+    let (sender, mut received) = mpsc::channel::<Progress>(PROGRESS_WAITING);
+    let sender = asked.is_some().then_some(sender);
+    let peer = context.peer.clone();
+    let told = async move {
+        let Some(token) = asked else { return };
+        while let Some(progress) = received.recv().await {
+            let mut param = ProgressNotificationParam::new(token.clone(), progress.progress);
+            param.total = progress.total;
+            param.message = progress.message.map(|message| sanitize::text(&message).into_owned());
+            if peer.notify_progress(param).await.is_err() {
+                // Nobody listens any more.
+                return;
+            }
+        }
+    };
+    (sender, told)
 }
 
 /// A tool that a caller may not see reads like one that is not there.
