@@ -111,6 +111,22 @@ pub enum Broken {
     CutOff(i64, i64),
 }
 
+impl Broken {
+    /// The first row that is wrong.
+    pub fn row(&self) -> i64 {
+        match self {
+            Self::Missing(row) | Self::Changed(row) | Self::NotAsSigned(row) => *row,
+            Self::CutOff(_, last) => last + 1,
+        }
+    }
+}
+
+/// Whether rows up to `pruned_seq` were taken out by whoever signs, and not by somebody who wanted them gone.
+pub fn pruning_is_signed(pruned_seq: i64, pruned_hash: &str, heads: &[Head]) -> bool {
+    pruned_seq == 0
+        || heads.iter().any(|head| (head.pruned_seq, head.pruned_hash.as_str()) == (pruned_seq, pruned_hash))
+}
+
 /// Follows the chain row by row, and holds it against signed heads.
 #[derive(Clone, Debug)]
 pub struct Chain {
@@ -232,6 +248,17 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_gone_with_a_signature_or_they_are_missing() {
+        let mut head = head(&rows(6)[5], &KeyPair::new_user());
+        assert!(pruning_is_signed(0, "", &[]));
+        // That a row was there does not say that it may go.
+        assert!(!pruning_is_signed(6, &head.hash.clone(), std::slice::from_ref(&head)));
+        (head.pruned_seq, head.pruned_hash) = (4, "hash".into());
+        assert!(pruning_is_signed(4, "hash", std::slice::from_ref(&head)));
+        assert!(!pruning_is_signed(4, "other", std::slice::from_ref(&head)));
+    }
+
+    #[test]
     fn a_chain_that_was_made_anew_or_cut_does_not_match_its_heads() {
         let key = KeyPair::new_user();
         let good = rows(6);
@@ -239,6 +266,7 @@ mod tests {
         assert!(heads.iter().all(|head| head.is_signed_by(&key.public_key())));
         assert_eq!(check(&good, heads.clone()), Ok((6, 2)));
         assert_eq!(check(&good[..5], heads.clone()), Err(Broken::CutOff(6, 5)));
+        assert_eq!(Broken::CutOff(6, 5).row(), 6);
         let mut anew = good;
         anew[0].tool = "db.task.list".into();
         let mut previous = String::new();
