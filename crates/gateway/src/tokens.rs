@@ -15,7 +15,7 @@ use crate::{
     clock,
     policy::{Agent, AgentKind, Bound, Caller, Standing},
     store::{
-        Store,
+        Store, Write,
         entity::{revision, token},
     },
 };
@@ -99,8 +99,22 @@ pub async fn issue(
     lives: Duration,
     by: &str,
 ) -> Result<Issued, Error> {
+    let write = store.write().await?;
+    let issued = issue_in(&write, label, holder, lives, by).await?;
+    write.commit().await?;
+    Ok(issued)
+}
+
+/// As part of something larger, which is committed with it.
+pub async fn issue_in(
+    write: &Write,
+    label: &str,
+    holder: &Holder,
+    lives: Duration,
+    by: &str,
+) -> Result<Issued, Error> {
     let secret = new_secret()?;
-    let row = insert(store, &secret, label, holder, lives, by).await?;
+    let row = insert(write, &secret, label, holder, lives, by).await?;
     Ok(Issued { row, secret })
 }
 
@@ -114,13 +128,15 @@ pub async fn adopt(
 ) -> Result<(), Error> {
     let known = token::Entity::find().filter(token::Column::Hash.eq(hash(secret))).one(store.read()).await?;
     if known.is_none() {
-        insert(store, secret, label, holder, lives, "start").await?;
+        let write = store.write().await?;
+        insert(&write, secret, label, holder, lives, "start").await?;
+        write.commit().await?;
     }
     Ok(())
 }
 
 async fn insert(
-    store: &Store,
+    write: &Write,
     secret: &str,
     label: &str,
     holder: &Holder,
@@ -142,22 +158,26 @@ async fn insert(
         expires_at: now.saturating_add(lives),
         revoked_at: None,
     };
-    let write = store.write().await?;
-    token::Entity::insert(token::ActiveModel::from(row.clone())).exec(&*write).await?;
-    write.commit().await?;
+    token::Entity::insert(token::ActiveModel::from(row.clone())).exec(&**write).await?;
     Ok(row)
 }
 
 /// Whether there was a token to revoke. From then on it is denied.
 pub async fn revoke(store: &Store, id: &str) -> Result<bool, DbErr> {
     let write = store.write().await?;
+    let revoked = revoke_in(&write, id).await?;
+    write.commit().await?;
+    Ok(revoked)
+}
+
+/// As part of something larger, which is committed with it.
+pub async fn revoke_in(write: &Write, id: &str) -> Result<bool, DbErr> {
     let revoked = token::Entity::update_many()
         .col_expr(token::Column::RevokedAt, Expr::value(clock::now()))
         .filter(token::Column::Id.eq(id))
         .filter(token::Column::RevokedAt.is_null())
-        .exec(&*write)
+        .exec(&**write)
         .await?;
-    write.commit().await?;
     Ok(revoked.rows_affected > 0)
 }
 
