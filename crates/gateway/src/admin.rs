@@ -1,10 +1,25 @@
 //! Where administrators come in: the same operations as REST and as a console, on a listener of their own.
 
+mod actor; // who administers
+mod change; // a change and the word of it, together
+mod check; // fields that somebody filled in
+mod error; // what can go wrong, and what is said about it
+pub mod operations; // what can be done
+
 use std::sync::Arc;
 
+pub use actor::{Actor, Holder};
 use axum::Router;
+pub use error::Error;
+use tokio_util::sync::CancellationToken;
 
-use crate::{audit::Seal, calls::Calls, config, store::Store, upstreams::Upstreams};
+use crate::{
+    audit::Seal,
+    calls::Calls,
+    config::{self, Config},
+    store::Store,
+    upstreams::Upstreams,
+};
 
 /// What administration works with.
 #[derive(Debug)]
@@ -14,6 +29,10 @@ pub struct Admin {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) seal: Arc<Seal>,
     pub(crate) settings: config::Admin,
+    /// Whether servers may be registered that are started as processes of ours.
+    pub(crate) stdio: bool,
+    /// Answers that have no end of their own end with it.
+    pub(crate) stop: CancellationToken,
 }
 
 impl Admin {
@@ -22,9 +41,11 @@ impl Admin {
         calls: Arc<Calls>,
         upstreams: Arc<Upstreams>,
         seal: Arc<Seal>,
-        settings: config::Admin,
+        config: &Config,
+        stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { store, calls, upstreams, seal, settings })
+        let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
+        Arc::new(Self { store, calls, upstreams, seal, settings, stdio, stop })
     }
 
     pub fn router(self: Arc<Self>) -> Router {

@@ -86,7 +86,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
     let front = Front::new(store.clone(), calls.clone(), &config);
     let admin =
-        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), config.admin.clone());
+        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), &config, stop.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;

@@ -78,7 +78,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn is_hidden(letter: char) -> bool {
+pub(crate) fn is_hidden(letter: char) -> bool {
     matches!(letter,
         '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}' // commands to terminals
         | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{feff}' // no width

@@ -1,0 +1,88 @@
+use sea_orm::EntityTrait;
+use serde_json::Value;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::{Actor, Admin, Error};
+use crate::{
+    audit::{Decision, Record, Status, intent},
+    canonical, clock,
+    store::{Write, entity::in_flight},
+};
+
+/// How long a change may be without its row before another instance takes us for lost.
+const LOST_AFTER_US: i64 = 60_000_000;
+
+/// A change that is being made. Dropped, nothing of it happened.
+///
+/// Nothing else may be recorded while one is open: the audit waits for the writer that it holds.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) write: Write,
+    record: Record,
+}
+
+impl Admin {
+    /// `about` is what was asked for; the audit keeps its digest.
+    pub(super) async fn begin(
+        &self,
+        actor: &Actor,
+        what: &'static str,
+        about: &Value,
+    ) -> Result<Change, Error> {
+        let record = record(actor, what, about);
+        Ok(Change { write: self.store.write().await?, record })
+    }
+
+    /// The change and the word that it happened are one transaction; the row is there before anybody is answered.
+    pub(super) async fn commit(&self, change: Change) -> Result<(), Error> {
+        let Change { write, mut record } = change;
+        let row = intent(record.clone(), clock::now().saturating_add(LOST_AFTER_US))?;
+        in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
+        write.commit().await?;
+        info!(what = record.tool, by = record.subject, user = record.user_id, "Administered.");
+        record.end(Decision::Allow, Status::Success, None, clock::now());
+        Ok(self.calls.ledger.end(record, true, None).await?)
+    }
+
+    /// Writes down that somebody tried what they may not do, and says so.
+    pub(super) async fn refuse(&self, actor: &Actor, what: &'static str, why: &str) -> Error {
+        let mut record = record(actor, what, &Value::Null);
+        warn!(what, by = record.subject, user = record.user_id, why, "Refused to administer.");
+        record.end(Decision::Deny, Status::Denied, Some("forbidden"), clock::now());
+        match self.calls.ledger.end(record, false, None).await {
+            Ok(()) => Error::Forbidden(why.to_owned()),
+            Err(unavailable) => unavailable.into(),
+        }
+    }
+
+    /// For what only administrators may do.
+    pub(super) async fn admin_only(&self, actor: &Actor, what: &'static str) -> Result<(), Error> {
+        if actor.is_admin() {
+            return Ok(());
+        }
+        Err(self.refuse(actor, what, "only an administrator may do this").await)
+    }
+
+    /// Writes down something that was done elsewhere, and how it went.
+    pub(super) async fn note(
+        &self,
+        actor: &Actor,
+        what: &'static str,
+        about: &Value,
+        failed: Option<&Error>,
+    ) -> Result<(), Error> {
+        let mut record = record(actor, what, about);
+        let status = if failed.is_some() { Status::Failure } else { Status::Success };
+        record.end(Decision::Allow, status, failed.map(Error::code), clock::now());
+        Ok(self.calls.ledger.end(record, false, None).await?)
+    }
+}
+
+fn record(actor: &Actor, what: &str, about: &Value) -> Record {
+    let id = Uuid::now_v7().to_string();
+    let mut record =
+        Record::of_administrator(id, clock::now(), actor.kind(), &actor.token_id, actor.user(), what);
+    record.arguments_digest = about.as_object().map(canonical::digest);
+    record
+}

@@ -1,0 +1,104 @@
+use http::StatusCode;
+use sea_orm::DbErr;
+use tracing::error;
+
+use crate::{audit::Unavailable, tokens, upstreams};
+
+/// Why an operation was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("there is no {what} `{id}`")]
+    NotFound { what: &'static str, id: String },
+    #[error("{field}: {message}")]
+    Invalid { field: &'static str, message: String },
+    #[error("{0}")]
+    Forbidden(String),
+    /// What is there stands against it.
+    #[error("{0}")]
+    Conflict(String),
+    /// A server behind us did not answer as it should.
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("not available at the moment; try again")]
+    Unavailable,
+}
+
+impl Error {
+    pub(super) fn not_found(what: &'static str, id: impl Into<String>) -> Self {
+        Self::NotFound { what, id: id.into() }
+    }
+
+    pub(super) fn invalid(field: &'static str, message: impl Into<String>) -> Self {
+        Self::Invalid { field, message: message.into() }
+    }
+
+    /// For programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::Invalid { .. } => "invalid",
+            Self::Forbidden(_) => "forbidden",
+            Self::Conflict(_) => "conflict",
+            Self::Unreachable(_) => "unreachable",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
+    /// The field that is wrong, if it is one.
+    pub fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Invalid { field, .. } => Some(field),
+            Self::NotFound { .. }
+            | Self::Forbidden(_)
+            | Self::Conflict(_)
+            | Self::Unreachable(_)
+            | Self::Unavailable => None,
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl From<DbErr> for Error {
+    fn from(error: DbErr) -> Self {
+        error!(%error, "The store cannot be used; nothing can be administered.");
+        Self::Unavailable
+    }
+}
+
+impl From<Unavailable> for Error {
+    fn from(_: Unavailable) -> Self {
+        Self::Unavailable
+    }
+}
+
+impl From<tokens::Error> for Error {
+    fn from(error: tokens::Error) -> Self {
+        match error {
+            tokens::Error::Store(error) => error.into(),
+            tokens::Error::NoRandomness => {
+                error!("There is no randomness to make a token from.");
+                Self::Unavailable
+            }
+        }
+    }
+}
+
+impl From<upstreams::Error> for Error {
+    fn from(error: upstreams::Error) -> Self {
+        match error {
+            upstreams::Error::Unknown(namespace) => Self::not_found("server", namespace),
+            upstreams::Error::Unreachable { .. } => Self::Unreachable(error.to_string()),
+            upstreams::Error::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What administrators and users can do, whichever way they come in. Every change is one transaction and one audit row.
+
+mod audit; // looking back
+mod catalogues; // what agents read about: projects, personas, nodes, models
+mod namespaces; // names for servers, pure
+mod quarantine; // tools that wait for somebody to look at them
+mod refresh; // asking servers what they offer
+mod rules; // access rules
+mod settings; // of the whole system
+mod tokens; // issue, list, revoke
+mod tools; // on, off, for whom
+mod transport; // how a server is reached
+mod upstreams; // servers behind us
+
+pub use audit::{Heads, Pruned, Verified};
+pub use catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
+pub use quarantine::{Difference, Waiting, Why};
+pub use refresh::Added;
+pub use rules::{AccessRule, NewRule};
+pub use settings::{PutSetting, Setting};
+pub use tokens::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState};
+pub use tools::{Tool, ToolChange, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState};
+pub use transport::{Http, Stdio, Transport};
+pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};

@@ -1,0 +1,164 @@
+use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::{
+    admin::{Actor, Admin, Error, check},
+    catalogue, clock,
+    store::entity::system_setting,
+};
+
+const LARGEST: usize = 16 * 1024;
+
+/// Settings that the gateway itself looks at: each is on or off, and off when it is not set.
+const SWITCHES: [(&str, &str); 1] = [(
+    "sandbox.allowed_images.agents_may_add",
+    "Whether project managers may add container images to those that sandboxes may run.",
+)];
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Setting {
+    pub key: String,
+    pub value: Value,
+    pub value_type: String,
+    /// Counts changes; 0 when it is not set.
+    pub version: i64,
+    /// What the gateway does with it, if it does something.
+    pub description: Option<String>,
+    pub updated_at: Option<String>,
+    pub updated_by: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PutSetting {
+    pub value: Value,
+    /// Only if this is its version now; 0 means that it is not set.
+    #[serde(default)]
+    pub version: Option<i64>,
+}
+
+impl Admin {
+    /// By key, with those that the gateway knows and nobody set.
+    pub async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
+        self.admin_only(actor, "admin.setting.list").await?;
+        let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
+        let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(told).collect();
+        for (key, _) in SWITCHES {
+            if found.iter().all(|setting| setting.key != key) {
+                found.push(unset(key));
+            }
+        }
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    pub async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
+        self.admin_only(actor, "admin.setting.get").await?;
+        let row = system_setting::Entity::find_by_id(key).one(self.store.read()).await?;
+        let known = description(key).map(|_| unset(key));
+        row.map(told).or(known).ok_or_else(|| Error::not_found("setting", key))
+    }
+
+    /// Counts from the next call on.
+    pub async fn set_setting(&self, actor: &Actor, key: &str, new: PutSetting) -> Result<Setting, Error> {
+        const WHAT: &str = "admin.setting.set";
+        self.admin_only(actor, WHAT).await?;
+        let key = check::id("key", key)?;
+        if description(&key).is_some() && !new.value.is_boolean() {
+            return Err(Error::invalid("value", "must be true or false"));
+        }
+        let text = new.value.to_string();
+        if text.len() > LARGEST {
+            return Err(Error::invalid("value", format!("must have at most {LARGEST} bytes as JSON")));
+        }
+        let open = self.begin(actor, WHAT, &json!({ "key": key, "new": new })).await?;
+        let before = system_setting::Entity::find_by_id(&key).one(&*open.write).await?;
+        let version = before.map_or(0, |before| before.version);
+        expect(&key, new.version, version)?;
+        let row = system_setting::Model {
+            key,
+            value: text,
+            value_type: type_of(&new.value).to_owned(),
+            version: version + 1,
+            updated_at: clock::now(),
+            updated_by: actor.author(),
+        };
+        let changed = [
+            system_setting::Column::Value,
+            system_setting::Column::ValueType,
+            system_setting::Column::Version,
+            system_setting::Column::UpdatedAt,
+            system_setting::Column::UpdatedBy,
+        ];
+        system_setting::Entity::insert(system_setting::ActiveModel::from(row.clone()))
+            .on_conflict(OnConflict::column(system_setting::Column::Key).update_columns(changed).to_owned())
+            .exec_without_returning(&*open.write)
+            .await?;
+        catalogue::touch(&open.write).await?;
+        self.commit(open).await?;
+        Ok(told(row))
+    }
+
+    pub async fn delete_setting(&self, actor: &Actor, key: &str, version: Option<i64>) -> Result<(), Error> {
+        const WHAT: &str = "admin.setting.delete";
+        self.admin_only(actor, WHAT).await?;
+        let open = self.begin(actor, WHAT, &json!({ "key": key, "version": version })).await?;
+        let before = system_setting::Entity::find_by_id(key).one(&*open.write).await?;
+        let before = before.ok_or_else(|| Error::not_found("setting", key))?;
+        expect(key, version, before.version)?;
+        system_setting::Entity::delete_by_id(key).exec(&*open.write).await?;
+        catalogue::touch(&open.write).await?;
+        self.commit(open).await
+    }
+}
+
+fn expect(key: &str, wanted: Option<i64>, version: i64) -> Result<(), Error> {
+    match wanted {
+        Some(wanted) if wanted != version => {
+            Err(Error::Conflict(format!("`{key}` has version {version} by now, not {wanted}; look again")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn description(key: &str) -> Option<&'static str> {
+    SWITCHES.into_iter().find(|(known, _)| *known == key).map(|(_, description)| description)
+}
+
+fn unset(key: &str) -> Setting {
+    Setting {
+        key: key.to_owned(),
+        value: Value::Bool(false),
+        value_type: "boolean".to_owned(),
+        version: 0,
+        description: description(key).map(str::to_owned),
+        updated_at: None,
+        updated_by: None,
+    }
+}
+
+fn told(row: system_setting::Model) -> Setting {
+    Setting {
+        description: description(&row.key).map(str::to_owned),
+        key: row.key,
+        // What is no JSON is shown as the text that it is.
+        value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
+        value_type: row.value_type,
+        version: row.version,
+        updated_at: Some(clock::text(row.updated_at)),
+        updated_by: Some(row.updated_by),
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "json",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,266 @@
+use rmcp::model::Tool as Shown;
+use sea_orm::{EntityTrait, sea_query::OnConflict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::{
+    admin::{Actor, Admin, Error},
+    catalogue::{self, Runs},
+    clock,
+    policy::{Origin, Scope},
+    store::entity::{tool_setting, upstream_tool},
+    tools::Does,
+};
+
+/// In place of a scope in the store: whatever the tool, or its server, came with.
+const AS_IT_CAME: &str = "";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOrigin {
+    /// It runs in the gateway.
+    Own,
+    /// Its server stands under one of the families of names that mean something here.
+    Family,
+    /// Its server has a name of its own.
+    Installed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolDoes {
+    Read,
+    Write,
+    /// Only its server knows.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolState {
+    /// Served, unless it is switched off.
+    Approved,
+    /// Waits for somebody to look at it.
+    Quarantined,
+    /// Its server does not offer it any more.
+    Gone,
+}
+
+/// A system setting that has to be on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ToolGate {
+    pub setting: String,
+    pub open: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Tool {
+    pub name: String,
+    pub title: Option<String>,
+    pub description: String,
+    pub origin: ToolOrigin,
+    /// Of the server behind us that has it.
+    pub namespace: Option<String>,
+    /// Its name over there.
+    pub remote: Option<String>,
+    /// The user who installed its server, if it was not an administrator.
+    pub owner: Option<String>,
+    pub enabled: bool,
+    pub scope: Scope,
+    pub does: ToolDoes,
+    /// Calling it twice does no harm.
+    pub safe_to_repeat: bool,
+    pub state: ToolState,
+    pub gate: Option<ToolGate>,
+    /// The ids that every call must name.
+    pub needs: Vec<String>,
+}
+
+/// A tool with what it takes and gives.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ToolDetails {
+    #[serde(flatten)]
+    pub tool: Tool,
+    pub input_schema: Value,
+    pub output_schema: Option<Value>,
+}
+
+/// What to change; what is not named stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolChange {
+    pub enabled: Option<bool>,
+    pub scope: Option<Scope>,
+    /// For administrators.
+    pub safe_to_repeat: Option<bool>,
+}
+
+impl Admin {
+    /// By name. Users see the tools of servers that they installed.
+    pub async fn list_tools(&self, actor: &Actor) -> Result<Vec<Tool>, Error> {
+        Ok(self.known(actor).await?.into_iter().map(|details| details.tool).collect())
+    }
+
+    pub async fn get_tool(&self, actor: &Actor, name: &str) -> Result<ToolDetails, Error> {
+        let known = self.known(actor).await?;
+        let found = known.into_iter().find(|details| details.tool.name == name);
+        found.ok_or_else(|| Error::not_found("tool", name))
+    }
+
+    /// Counts from the next call on.
+    pub async fn set_tool(&self, actor: &Actor, name: &str, change: ToolChange) -> Result<Tool, Error> {
+        const WHAT: &str = "admin.tool.set";
+        self.get_tool(actor, name).await?;
+        if !actor.is_admin() {
+            if change.safe_to_repeat.is_some() {
+                let why = "only an administrator says whether a tool may be called twice";
+                return Err(self.refuse(actor, WHAT, why).await);
+            }
+            if self.is_shared(actor, name).await? {
+                let why = "another server has a tool of this name; ask an administrator";
+                return Err(self.refuse(actor, WHAT, why).await);
+            }
+        }
+        let about = json!({ "name": name, "change": change });
+        let open = self.begin(actor, WHAT, &about).await?;
+        let before = tool_setting::Entity::find_by_id(name).one(&*open.write).await?;
+        let scope = change.scope.map(|scope| scope.as_str().to_owned());
+        let row = tool_setting::Model {
+            name: name.to_owned(),
+            enabled: change.enabled.unwrap_or_else(|| before.as_ref().is_none_or(|before| before.enabled)),
+            scope: scope
+                .or_else(|| before.as_ref().map(|before| before.scope.clone()))
+                .unwrap_or_else(|| AS_IT_CAME.to_owned()),
+            safe_to_repeat: change
+                .safe_to_repeat
+                .unwrap_or_else(|| before.as_ref().is_some_and(|before| before.safe_to_repeat)),
+            updated_at: clock::now(),
+            updated_by: actor.author(),
+        };
+        let changed = [
+            tool_setting::Column::Enabled,
+            tool_setting::Column::Scope,
+            tool_setting::Column::SafeToRepeat,
+            tool_setting::Column::UpdatedAt,
+            tool_setting::Column::UpdatedBy,
+        ];
+        tool_setting::Entity::insert(tool_setting::ActiveModel::from(row))
+            .on_conflict(OnConflict::column(tool_setting::Column::Name).update_columns(changed).to_owned())
+            .exec_without_returning(&*open.write)
+            .await?;
+        catalogue::touch(&open.write).await?;
+        self.commit(open).await?;
+        Ok(self.get_tool(actor, name).await?.tool)
+    }
+
+    /// Whether somebody else's tool goes by the same name, so that what is said about one is said about both.
+    async fn is_shared(&self, actor: &Actor, name: &str) -> Result<bool, Error> {
+        let everything = self.everything().await?;
+        let mut others = everything.iter().filter(|details| details.tool.name == name);
+        Ok(others.any(|details| !actor.may_manage(details.tool.owner.as_deref())))
+    }
+
+    async fn known(&self, actor: &Actor) -> Result<Vec<ToolDetails>, Error> {
+        let mut known = self.everything().await?;
+        known.retain(|details| actor.may_manage(details.tool.owner.as_deref()));
+        Ok(known)
+    }
+
+    /// What is served and what is not, by name; of those that share a name, the one that is served first.
+    async fn everything(&self) -> Result<Vec<ToolDetails>, Error> {
+        let db = self.store.read();
+        let catalogue = self.calls.shelf.fresh(&self.store).await?;
+        let own = catalogue.all().filter_map(|served| match &served.runs {
+            Runs::Own(entry) => Some((served, entry)),
+            Runs::Behind(_) => None,
+        });
+        let mut found: Vec<ToolDetails> = own
+            .map(|(served, entry)| {
+                let policy = &served.policy;
+                let (does, safe_to_repeat) = match entry.does {
+                    Does::Read => (ToolDoes::Read, true),
+                    Does::Write => (ToolDoes::Write, false),
+                };
+                let gate = policy.gate.as_ref();
+                ToolDetails {
+                    tool: Tool {
+                        name: policy.name.clone(),
+                        title: Some(entry.title.to_owned()),
+                        description: entry.description.to_owned(),
+                        origin: ToolOrigin::Own,
+                        namespace: None,
+                        remote: None,
+                        owner: None,
+                        enabled: policy.enabled,
+                        scope: policy.scope,
+                        does,
+                        safe_to_repeat,
+                        state: ToolState::Approved,
+                        gate: gate.map(|gate| ToolGate { setting: gate.setting.to_owned(), open: gate.open }),
+                        needs: policy.needs.iter().map(ToString::to_string).collect(),
+                    },
+                    input_schema: Value::Object((*entry.input).clone()),
+                    output_schema: Some(Value::Object((*entry.output).clone())),
+                }
+            })
+            .collect();
+        let settings = tool_setting::Entity::find().all(db).await?;
+        let servers = self.servers().await?;
+        for row in upstream_tool::Entity::find().all(db).await? {
+            let Some(server) = servers.get(&row.namespace) else { continue };
+            let setting = settings.iter().find(|setting| setting.name == row.name);
+            let served = catalogue.get(&row.name).map(|served| &served.policy);
+            let origin = match served.map(|policy| &policy.origin) {
+                Some(Origin::Family) => ToolOrigin::Family,
+                _ => ToolOrigin::Installed,
+            };
+            let scope = setting.map_or(&server.scope, |setting| &setting.scope).parse();
+            let text = row.pinned.as_ref().or(row.offered.as_ref());
+            let shown = text.and_then(|text| serde_json::from_str::<Shown>(text).ok());
+            let shown = shown.map(|shown| crate::sanitize::tool(shown, &row.name));
+            found.push(ToolDetails {
+                tool: Tool {
+                    title: shown.as_ref().and_then(|shown| shown.title.clone()),
+                    description: shown
+                        .as_ref()
+                        .and_then(|shown| shown.description.as_deref())
+                        .unwrap_or_default()
+                        .to_owned(),
+                    origin,
+                    namespace: Some(row.namespace),
+                    remote: Some(row.remote),
+                    owner: server.owner.clone(),
+                    enabled: setting.is_none_or(|setting| setting.enabled),
+                    scope: scope.or_else(|_| server.scope.parse()).unwrap_or(Scope::Pm),
+                    does: ToolDoes::Unknown,
+                    safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),
+                    state: state(&row.state),
+                    gate: None,
+                    needs: served
+                        .map(|policy| policy.needs.iter().map(ToString::to_string).collect())
+                        .unwrap_or_default(),
+                    name: row.name,
+                },
+                input_schema: shown
+                    .as_ref()
+                    .map_or(Value::Null, |shown| Value::Object((*shown.input_schema).clone())),
+                output_schema: shown.and_then(|shown| Some(Value::Object((*shown.output_schema?).clone()))),
+            });
+        }
+        found.sort_by(|a, b| {
+            let served = |details: &ToolDetails| details.tool.state != ToolState::Approved;
+            (&a.tool.name, served(a)).cmp(&(&b.tool.name, served(b)))
+        });
+        Ok(found)
+    }
+}
+
+/// What cannot be read is not served.
+pub(super) fn state(text: &str) -> ToolState {
+    match text {
+        upstream_tool::APPROVED => ToolState::Approved,
+        upstream_tool::GONE => ToolState::Gone,
+        _ => ToolState::Quarantined,
+    }
+}
