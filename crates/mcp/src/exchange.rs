@@ -37,6 +37,8 @@ use crate::{
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+const EITHER: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
+
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Outcome<T> = Result<T, StreamableHttpError<Failure>>;
@@ -76,6 +78,8 @@ impl From<Failure> for StreamableHttpError<Failure> {
 #[derive(Clone, Debug)]
 pub struct Http {
     pub(crate) url: Arc<str>,
+    /// The same, so that it is not read anew for every request.
+    address: reqwest::Url,
     client: reqwest::Client,
     token: Option<Arc<Token>>,
     max_body: usize,
@@ -90,9 +94,9 @@ impl Http {
         connect_timeout: Duration,
         max_body: usize,
     ) -> Result<Self, Error> {
-        let url = reqwest::Url::parse(url).map_err(|error| Error::Options(error.into()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(Error::Options(format!("{} is not an HTTP address", url.scheme()).into()));
+        let address = reqwest::Url::parse(url).map_err(|error| Error::Options(error.into()))?;
+        if !matches!(address.scheme(), "http" | "https") {
+            return Err(Error::Options(format!("{} is not an HTTP address", address.scheme()).into()));
         }
         if CryptoProvider::get_default().is_none() {
             // Lost against another thread is fine: then there is one.
@@ -108,7 +112,7 @@ impl Http {
             .build()
             .map_err(|error| Error::Options(error.into()))?;
         let token = token_file.map(|path| Arc::new(Token::new(path)));
-        Ok(Self { url: url.as_str().into(), client, token, max_body, tap: None })
+        Ok(Self { url: address.as_str().into(), address, client, token, max_body, tap: None })
     }
 
     /// Keeps the tools of a list as they were written, for [`crate::raw_tools`], and tells `tap` of the rest.
@@ -246,7 +250,7 @@ impl StreamableHttpClient for Http {
 
     async fn post_message(
         &self,
-        uri: Arc<str>,
+        _our_address: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
         _no_token: Option<String>,
@@ -256,8 +260,8 @@ impl StreamableHttpClient for Http {
         let has_session = session.is_some();
         let request = self
             .client
-            .post(uri.as_ref())
-            .header(ACCEPT, format!("{EVENT_STREAM_MIME_TYPE}, {JSON_MIME_TYPE}"))
+            .post(self.address.clone())
+            .header(ACCEPT, EITHER)
             .header(CONTENT_TYPE, JSON_MIME_TYPE)
             .body(body);
         let response = self.send(with(request, session, headers)).await?;
@@ -296,13 +300,13 @@ impl StreamableHttpClient for Http {
 
     async fn get_stream(
         &self,
-        uri: Arc<str>,
+        _our_address: Arc<str>,
         session: Option<Arc<str>>,
         last_event: Option<String>,
         _no_token: Option<String>,
         headers: Headers,
     ) -> Outcome<Events> {
-        let mut request = self.client.get(uri.as_ref()).header(ACCEPT, EVENT_STREAM_MIME_TYPE);
+        let mut request = self.client.get(self.address.clone()).header(ACCEPT, EVENT_STREAM_MIME_TYPE);
         if let Some(last_event) = last_event {
             request = request.header(HEADER_LAST_EVENT_ID, last_event);
         }
@@ -318,12 +322,13 @@ impl StreamableHttpClient for Http {
 
     async fn delete_session(
         &self,
-        uri: Arc<str>,
+        _our_address: Arc<str>,
         session: Arc<str>,
         _no_token: Option<String>,
         headers: Headers,
     ) -> Outcome<()> {
-        let response = self.send(with(self.client.delete(uri.as_ref()), Some(session), headers)).await?;
+        let response =
+            self.send(with(self.client.delete(self.address.clone()), Some(session), headers)).await?;
         match response.status() {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportDeleteSession),
             status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),

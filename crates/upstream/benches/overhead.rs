@@ -31,9 +31,10 @@ async fn main() {
         let kind = if streamed { "streamed" } else { "plain" };
         for at_once in [1, 8, 64] {
             println!("{kind}, results of {bytes} bytes, {at_once} at a time:");
+            // It brings the cryptography that the other client wants, too.
+            let upstream = connected(&url);
             let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().unwrap();
             let bare = measure(at_once, async || exchange(&client, &url).await).await;
-            let upstream = connected(&url);
             let ours = measure(at_once, async || {
                 upstream.call("echo", Map::new(), Map::new(), None).await.unwrap();
             })

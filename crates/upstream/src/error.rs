@@ -1,4 +1,4 @@
-use std::{error::Error as _, io, path::PathBuf, sync::Arc};
+use std::{error::Error as _, fmt, io, path::PathBuf, sync::Arc};
 
 use mcp::{Fate, told};
 
@@ -34,12 +34,22 @@ pub enum Error {
 }
 
 /// A call that got no result.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{error}")]
+#[derive(Clone, Debug)]
 pub struct Failure {
-    #[source]
     pub error: Error,
     pub fate: Fate,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl Failure {
