@@ -20,7 +20,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 type Script = Box<dyn Fn(&Value) -> Value + Send + Sync>;
 
-/// Serves the newer era, without sessions, until it goes out of scope.
+/// Serves one era, without sessions, until it goes out of scope.
 #[derive(Debug)]
 pub struct Scripted {
     address: SocketAddr,
@@ -30,6 +30,7 @@ pub struct Scripted {
 
 struct State {
     streamed: bool,
+    older: bool,
     script: Script,
     seen: Mutex<Vec<Value>>,
 }
@@ -44,7 +45,19 @@ impl Scripted {
     /// `script` gives the result of each request. If answers are streamed, what it has under `before` is sent first,
     /// message by message.
     pub async fn start(streamed: bool, script: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
-        let state = Arc::new(State { streamed, script: Box::new(script), seen: Mutex::default() });
+        Self::start_as(false, streamed, Box::new(script)).await
+    }
+
+    /// Knows 2025-11-25 only.
+    pub async fn start_older(
+        streamed: bool,
+        script: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_as(true, streamed, Box::new(script)).await
+    }
+
+    async fn start_as(older: bool, streamed: bool, script: Script) -> Self {
+        let state = Arc::new(State { streamed, older, script, seen: Mutex::default() });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let app = Router::new().route("/mcp", post(answer)).with_state(state.clone());
@@ -71,6 +84,15 @@ async fn answer(Shared(state): Shared<Arc<State>>, body: Bytes) -> Response {
         return StatusCode::ACCEPTED.into_response();
     }
     let mut result = match request["method"].as_str() {
+        Some("server/discover") if state.older => {
+            let error = json!({"code": -32601, "message": "server/discover"});
+            let message = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
+            return ([(CONTENT_TYPE, "application/json")], message.to_string()).into_response();
+        }
+        Some("initialize") => json!({
+            "protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
+            "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "obey",
+        }),
         Some("server/discover") => json!({
             "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": true}},
             "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "obey",

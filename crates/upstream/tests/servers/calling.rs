@@ -28,6 +28,30 @@ async fn a_tool_is_called_over_http_in_either_era() {
 }
 
 #[tokio::test]
+async fn a_tool_is_called_over_http_in_the_older_era_without_a_session() {
+    for streamed in [false, true] {
+        let script = |request: &Value| match request["method"].as_str() {
+            Some("tools/list") => {
+                json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}, "x": 1}]})
+            }
+            _ => {
+                let arguments = request["params"]["arguments"].to_string();
+                json!({"content": [{"type": "text", "text": arguments}]})
+            }
+        };
+        let server = Scripted::start_older(streamed, script).await;
+        let upstream = upstream(http(server.url()));
+        check(&upstream, "2025-11-25").await;
+        assert_eq!(upstream.tools().await.unwrap()[0]["x"], json!(1));
+        let methods: Vec<_> = server.seen().into_iter().map(|message| message["method"].clone()).collect();
+        assert_eq!(
+            methods,
+            ["server/discover", "initialize", "notifications/initialized", "tools/call", "tools/list"]
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_tool_is_called_in_a_process_of_either_era() {
     check(&upstream(stdio(&["normal"])), "2026-07-28").await;
     check(&upstream(stdio(&["legacy"])), "2025-11-25").await;
