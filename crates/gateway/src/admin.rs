@@ -4,12 +4,15 @@ mod actor; // who administers
 mod change; // a change and the word of it, together
 mod check; // fields that somebody filled in
 mod error; // what can go wrong, and what is said about it
+mod guard; // requests that are meant for somebody else
+mod health; // for whoever watches the process
 pub mod operations; // what can be done
+mod rest; // the operations over HTTP
 
 use std::sync::Arc;
 
 pub use actor::{Actor, Holder};
-use axum::Router;
+use axum::{Router, middleware};
 pub use error::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +20,7 @@ use crate::{
     audit::Seal,
     calls::Calls,
     config::{self, Config},
+    metrics::Metrics,
     store::Store,
     upstreams::Upstreams,
 };
@@ -28,6 +32,7 @@ pub struct Admin {
     pub(crate) calls: Arc<Calls>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) seal: Arc<Seal>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: config::Admin,
     /// Whether servers may be registered that are started as processes of ours.
     pub(crate) stdio: bool,
@@ -41,14 +46,17 @@ impl Admin {
         calls: Arc<Calls>,
         upstreams: Arc<Upstreams>,
         seal: Arc<Seal>,
+        metrics: Arc<Metrics>,
         config: &Config,
         stop: CancellationToken,
     ) -> Arc<Self> {
         let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
-        Arc::new(Self { store, calls, upstreams, seal, settings, stdio, stop })
+        Arc::new(Self { store, calls, upstreams, seal, metrics, settings, stdio, stop })
     }
 
     pub fn router(self: Arc<Self>) -> Router {
-        Router::new()
+        let surfaces = rest::router(self.clone());
+        let guarded = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::host));
+        guarded.merge(health::router(self))
     }
 }

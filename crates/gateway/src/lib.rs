@@ -9,6 +9,7 @@ pub mod clock; // times as the store keeps them
 pub mod config; // flags, file, environment
 pub mod front; // where agents come in
 pub mod logs;
+pub mod metrics; // what can be counted
 pub mod policy; // who may call what; pure
 mod reload; // the configuration file, again
 pub mod run; // everything together

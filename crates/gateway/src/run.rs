@@ -21,6 +21,7 @@ use crate::{
     clock,
     config::{Cli, Config},
     front::Front,
+    metrics::Metrics,
     secret_file,
     store::{self, Store},
     tokens::{self, Holder},
@@ -74,7 +75,8 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     };
     let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), jetstream)?;
     let seal = Arc::new(seal);
-    let (ledger, writing) = Ledger::start(store.clone());
+    let metrics = Arc::<Metrics>::default();
+    let (ledger, writing) = Ledger::start_counting(store.clone(), metrics.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
     let (upstreams, looking_after) =
@@ -86,7 +88,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
     let front = Front::new(store.clone(), calls.clone(), &config);
     let admin =
-        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), &config, stop.clone());
+        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), metrics, &config, stop.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;

@@ -1,6 +1,9 @@
 //! Group commit. Whatever calls have to say at the same time is written in one transaction, and each waits for that.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sea_orm::{
     ActiveValue::Set,
@@ -14,6 +17,7 @@ use tracing::{error, warn};
 use super::record::{Record, Status, to_model};
 use crate::{
     clock,
+    metrics::{Counted, Metrics},
     store::{
         Store, Write,
         entity::{audit, audit_head, idempotency, in_flight},
@@ -73,9 +77,14 @@ pub struct Ledger {
 impl Ledger {
     /// Writes until every handle is gone.
     pub fn start(store: Store) -> (Self, impl Future<Output = ()> + Send) {
+        Self::start_counting(store, Arc::default())
+    }
+
+    /// As `start`, and what is written is counted.
+    pub fn start_counting(store: Store, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, received) = mpsc::channel(WAITING);
         let (moved, head) = watch::channel((0, String::new()));
-        (Self { notes, head }, write(store, received, moved))
+        (Self { notes, head }, write(store, received, moved, metrics))
     }
 
     /// Where the chain ends, as of the last commit of this instance.
@@ -111,11 +120,18 @@ impl Ledger {
     }
 }
 
-async fn write(store: Store, mut received: mpsc::Receiver<Note>, moved: watch::Sender<(i64, String)>) {
+async fn write(
+    store: Store,
+    mut received: mpsc::Receiver<Note>,
+    moved: watch::Sender<(i64, String)>,
+    metrics: Arc<Metrics>,
+) {
     let mut group = Vec::with_capacity(LARGEST_GROUP);
     while received.recv_many(&mut group, LARGEST_GROUP).await > 0 {
+        let (size, begun) = (group.len(), Instant::now());
         match commit(&store, &mut group).await {
-            Ok((answers, head)) => {
+            Ok((answers, head, counted)) => {
+                metrics.committed(size, begun.elapsed(), &counted);
                 if let Some(head) = head {
                     moved.send_replace(head);
                 }
@@ -123,7 +139,8 @@ async fn write(store: Store, mut received: mpsc::Receiver<Note>, moved: watch::S
             }
             // Whoever waits for these finds the sender gone, and denies.
             Err(error) => {
-                error!(%error, calls = group.len(), "The audit cannot be written; these calls are not answered.");
+                metrics.not_committed(size);
+                error!(%error, calls = size, "The audit cannot be written; these calls are not answered.");
                 group.clear();
             }
         }
@@ -146,7 +163,7 @@ impl Answer {
     }
 }
 
-type Committed = (Vec<Answer>, Option<(i64, String)>);
+type Committed = (Vec<Answer>, Option<(i64, String)>, Vec<Counted>);
 
 async fn commit(store: &Store, group: &mut Vec<Note>) -> Result<Committed, DbErr> {
     let write = store.write().await?;
@@ -186,9 +203,10 @@ async fn commit(store: &Store, group: &mut Vec<Note>) -> Result<Committed, DbErr
             .exec(&*write)
             .await?;
     }
+    let counted = ended.iter().map(Counted::of).collect();
     let head = if ended.is_empty() { None } else { Some(append(&write, ended).await?) };
     write.commit().await?;
-    Ok((answers, head))
+    Ok((answers, head, counted))
 }
 
 /// Adds rows at the end of the chain. Instances that share a store take turns at its head.

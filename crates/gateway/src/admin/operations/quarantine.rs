@@ -256,8 +256,8 @@ async fn pin(
     expected_hash: &str,
 ) -> Result<bool, Error> {
     let pinned = upstream_tool::Entity::update_many()
-        .col_expr(upstream_tool::Column::Pinned, Expr::col(upstream_tool::Column::Offered).into())
-        .col_expr(upstream_tool::Column::PinnedHash, Expr::col(upstream_tool::Column::OfferedHash).into())
+        .col_expr(upstream_tool::Column::Pinned, Expr::col(upstream_tool::Column::Offered))
+        .col_expr(upstream_tool::Column::PinnedHash, Expr::col(upstream_tool::Column::OfferedHash))
         .col_expr(upstream_tool::Column::State, Expr::value(upstream_tool::APPROVED))
         .col_expr(upstream_tool::Column::Reason, Expr::value(""))
         .col_expr(upstream_tool::Column::DecidedBy, Expr::value(actor.author()))

@@ -1,0 +1,82 @@
+//! What the gateway costs: `cargo bench -p cynode-gateway`, or `make bench` for everything.
+//!
+//! One machine, one run: the same tool of the same server, called directly, through the gateway, and through FastMCP's
+//! proxy, in turns, so that what else the machine does weighs on all alike.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a measurement that cannot be made must stop"
+)]
+
+mod gateway {
+    pub(crate) mod load;
+    pub(crate) mod parts;
+}
+
+use std::process::ExitCode;
+
+use gateway::{
+    load::{self, Calls},
+    parts::{self, Parts},
+};
+use testkit::{Goal, Report};
+
+const ROUNDS: usize = 5;
+const CALLS: usize = 2_000;
+const CONNECTIONS: usize = 64;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let parts = Parts::start().await;
+    let mut report = Report::new("gateway");
+    one_at_a_time(&parts, &mut report).await;
+    many_at_a_time(&parts, &mut report).await;
+    report.finish()
+}
+
+/// What the gateway adds to a call, with its audit row committed.
+async fn one_at_a_time(parts: &Parts, report: &mut Report) {
+    println!("one call at a time");
+    let (mut added, mut added_99, mut denied_less) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let direct = load::one_by_one(&parts.direct(), CALLS).await;
+        let through = load::one_by_one(&parts.through(), CALLS).await;
+        let denied = load::one_by_one(&parts.denied(), CALLS).await;
+        added.push(through.at(0.50) - direct.at(0.50));
+        added_99.push(through.at(0.99) - direct.at(0.99));
+        denied_less.push(denied.at(0.50) / through.at(0.50));
+    }
+    report.add("gateway adds to a call, p50", "ms", added, Some(Goal::AtMost(0.4)));
+    report.add("gateway adds to a call, p99", "ms", added_99, None);
+    report.add("denied call, share of an allowed one", "x", denied_less, Some(Goal::AtMost(1.0)));
+}
+
+async fn many_at_a_time(parts: &Parts, report: &mut Report) {
+    println!("{CONNECTIONS} connections");
+    let (mut ratio, mut direct_rate, mut through_rate, mut times) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let direct = rate(&parts.direct()).await;
+        let through = rate(&parts.through()).await;
+        ratio.push(through / direct);
+        direct_rate.push(direct);
+        through_rate.push(through);
+        if let Some(proxy) = parts.proxy() {
+            times.push(through / rate(&proxy).await);
+        }
+    }
+    report.add("direct calls", "/s", direct_rate, None);
+    report.add("calls through the gateway", "/s", through_rate, None);
+    report.add("through the gateway, share of direct", "x", ratio, Some(Goal::AtLeast(0.5)));
+    if times.is_empty() {
+        println!("FastMCP's proxy is not there: `make tools` gets it");
+    } else {
+        report.add("through the gateway, times FastMCP's proxy", "x", times, Some(Goal::AtLeast(10.0)));
+    }
+}
+
+async fn rate(calls: &Calls) -> f64 {
+    load::at_once(calls, CONNECTIONS, parts::LASTS).await
+}

@@ -1,0 +1,94 @@
+//! The caller: the worker's own client, one connection for each that calls at a time.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mcp::{Call, Client, Options};
+use serde_json::{Map, json};
+use tokio::task::JoinSet;
+
+/// What is called where, and what is expected of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    pub(crate) url: String,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) tool: &'static str,
+    pub(crate) is_denied: bool,
+}
+
+/// Times in milliseconds, in order.
+#[derive(Debug)]
+pub(crate) struct Times(Vec<f64>);
+
+impl Times {
+    pub(crate) fn at(&self, share: f64) -> f64 {
+        self.0[((self.0.len() - 1) as f64 * share) as usize]
+    }
+}
+
+impl Calls {
+    fn client(&self) -> Client {
+        Client::new(Options {
+            url: self.url.clone(),
+            token_file: self.token_file.clone(),
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(30),
+            max_result_bytes: 1 << 20,
+        })
+        .unwrap()
+    }
+
+    async fn call(&self, client: &Client) {
+        let mut arguments = Map::new();
+        arguments.insert("message".to_owned(), json!("measure for measure"));
+        let call = Call { name: self.tool, arguments, idempotency_key: None, traceparent: None };
+        match (client.call(call).await, self.is_denied) {
+            (Ok(reply), false) if !reply.is_error => {}
+            (Err(mcp::Error::Rejected { .. }), true) => {}
+            (other, _) => panic!("{} at {}: {other:?}", self.tool, self.url),
+        }
+    }
+}
+
+pub(crate) async fn one_by_one(calls: &Calls, count: usize) -> Times {
+    let client = calls.client();
+    for _ in 0..count / 10 {
+        calls.call(&client).await;
+    }
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let began = Instant::now();
+        calls.call(&client).await;
+        times.push(began.elapsed().as_secs_f64() * 1_000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    Times(times)
+}
+
+/// Calls per second with this many callers, each waiting for its answer before it calls again.
+pub(crate) async fn at_once(calls: &Calls, callers: usize, lasts: Duration) -> f64 {
+    let calls = Arc::new(calls.clone());
+    let mut tasks = JoinSet::new();
+    let warm = Duration::from_millis(500);
+    for _ in 0..callers {
+        let calls = calls.clone();
+        tasks.spawn(async move {
+            let client = calls.client();
+            let begin = Instant::now() + warm;
+            while Instant::now() < begin {
+                calls.call(&client).await;
+            }
+            let (mut count, end) = (0_u64, begin + lasts);
+            while Instant::now() < end {
+                calls.call(&client).await;
+                count += 1;
+            }
+            count
+        });
+    }
+    let counts = tasks.join_all().await;
+    counts.iter().sum::<u64>() as f64 / lasts.as_secs_f64()
+}

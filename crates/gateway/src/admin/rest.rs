@@ -1,0 +1,87 @@
+//! The operations over HTTP: JSON in, JSON out, a bearer token with every request. Cookies mean nothing here, so no page
+//! of somebody else can act for whoever looks at it.
+
+mod audit;
+mod catalogues;
+mod document; // what is said about all of it
+mod extract; // tokens and bodies
+mod refusal; // errors as JSON
+mod rules;
+mod settings;
+mod tokens;
+mod tools;
+mod upstreams;
+
+use std::sync::Arc;
+
+use axum::{Json, Router, middleware, response::Response, routing::any};
+use http::{HeaderValue, StatusCode, header::CACHE_CONTROL};
+pub(super) use refusal::Refusal;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::Admin;
+
+/// A body with one of our names in each field needs far less.
+const LARGEST_BODY: usize = 256 << 10;
+
+pub(super) fn router(admin: Arc<Admin>) -> Router {
+    let (router, document) = routes().split_for_parts();
+    let document = Arc::new(document);
+    router
+        .route("/api/openapi.json", axum::routing::get(async move || Json(document)))
+        .route("/api/{*rest}", any(nothing_here))
+        .method_not_allowed_fallback(not_this_way)
+        .layer(middleware::map_response(keep_nothing))
+        .with_state(admin)
+}
+
+fn routes() -> OpenApiRouter<Arc<Admin>> {
+    OpenApiRouter::with_openapi(document::base())
+        .routes(routes!(tools::list))
+        .routes(routes!(tools::get, tools::set))
+        .routes(routes!(tools::quarantine))
+        .routes(routes!(tools::diff))
+        .routes(routes!(tools::approve))
+        .routes(routes!(tools::reject))
+        .routes(routes!(tokens::list, tokens::issue))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::who))
+        .routes(routes!(upstreams::list, upstreams::add))
+        .routes(routes!(upstreams::get, upstreams::update, upstreams::remove))
+        .routes(routes!(upstreams::refresh))
+        .routes(routes!(upstreams::enable))
+        .routes(routes!(upstreams::disable))
+        .routes(routes!(rules::list, rules::add))
+        .routes(routes!(rules::reorder))
+        .routes(routes!(rules::remove))
+        .routes(routes!(settings::list))
+        .routes(routes!(settings::get, settings::set, settings::delete))
+        .routes(routes!(catalogues::list_projects))
+        .routes(routes!(catalogues::put_project, catalogues::delete_project))
+        .routes(routes!(catalogues::list_personas))
+        .routes(routes!(catalogues::put_persona, catalogues::delete_persona))
+        .routes(routes!(catalogues::list_nodes))
+        .routes(routes!(catalogues::put_node, catalogues::delete_node))
+        .routes(routes!(catalogues::list_models))
+        .routes(routes!(catalogues::put_model, catalogues::delete_model))
+        .routes(routes!(audit::query))
+        .routes(routes!(audit::tail))
+        .routes(routes!(audit::export))
+        .routes(routes!(audit::heads))
+        .routes(routes!(audit::verify))
+}
+
+async fn nothing_here() -> Refusal {
+    let what = "there is nothing under this path; /api/openapi.json tells what there is";
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", what)
+}
+
+async fn not_this_way() -> Refusal {
+    let what = "this method is not for this path; /api/openapi.json tells which ones are";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", what)
+}
+
+async fn keep_nothing(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

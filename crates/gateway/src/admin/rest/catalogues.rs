@@ -1,0 +1,188 @@
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use http::StatusCode;
+
+use super::{
+    extract::{Body, By},
+    refusal::{Refusal, Refused},
+};
+use crate::admin::{
+    Admin,
+    operations::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject},
+};
+
+/// List projects
+#[utoipa::path(
+    get, path = "/api/v1/projects", tag = "catalogues", operation_id = "list_projects",
+    responses((status = 200, description = "As asked for.", body = [Project]), Refused),
+)]
+pub(super) async fn list_projects(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+) -> Result<Json<Vec<Project>>, Refusal> {
+    Ok(Json(admin.list_projects(&actor).await?))
+}
+
+/// Put a project there, or another in its place
+#[utoipa::path(
+    put, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "put_project",
+    params(("id" = String, Path)),
+    request_body = PutProject,
+    responses((status = 200, description = "As asked for.", body = Project), Refused),
+)]
+pub(super) async fn put_project(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+    Body(new): Body<PutProject>,
+) -> Result<Json<Project>, Refusal> {
+    Ok(Json(admin.put_project(&actor, &id, new).await?))
+}
+
+/// Delete a project
+#[utoipa::path(
+    delete, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "delete_project",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "Done."), Refused),
+)]
+pub(super) async fn delete_project(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    admin.delete_project(&actor, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List personas
+#[utoipa::path(
+    get, path = "/api/v1/personas", tag = "catalogues", operation_id = "list_personas",
+    responses((status = 200, description = "As asked for.", body = [Persona]), Refused),
+)]
+pub(super) async fn list_personas(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+) -> Result<Json<Vec<Persona>>, Refusal> {
+    Ok(Json(admin.list_personas(&actor).await?))
+}
+
+/// Put a persona there, or another in its place
+#[utoipa::path(
+    put, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "put_persona",
+    params(("id" = String, Path)),
+    request_body = PutPersona,
+    responses((status = 200, description = "As asked for.", body = Persona), Refused),
+)]
+pub(super) async fn put_persona(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+    Body(new): Body<PutPersona>,
+) -> Result<Json<Persona>, Refusal> {
+    Ok(Json(admin.put_persona(&actor, &id, new).await?))
+}
+
+/// Delete a persona
+#[utoipa::path(
+    delete, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "delete_persona",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "Done."), Refused),
+)]
+pub(super) async fn delete_persona(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    admin.delete_persona(&actor, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List nodes
+#[utoipa::path(
+    get, path = "/api/v1/nodes", tag = "catalogues", operation_id = "list_nodes",
+    responses((status = 200, description = "As asked for.", body = [Node]), Refused),
+)]
+pub(super) async fn list_nodes(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+) -> Result<Json<Vec<Node>>, Refusal> {
+    Ok(Json(admin.list_nodes(&actor).await?))
+}
+
+/// Put a node there, or another in its place
+#[utoipa::path(
+    put, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "put_node",
+    params(("id" = String, Path)),
+    request_body = PutNode,
+    responses((status = 200, description = "As asked for.", body = Node), Refused),
+)]
+pub(super) async fn put_node(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+    Body(new): Body<PutNode>,
+) -> Result<Json<Node>, Refusal> {
+    Ok(Json(admin.put_node(&actor, &id, new).await?))
+}
+
+/// Delete a node
+#[utoipa::path(
+    delete, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "delete_node",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "Done."), Refused),
+)]
+pub(super) async fn delete_node(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    admin.delete_node(&actor, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List models
+#[utoipa::path(
+    get, path = "/api/v1/models", tag = "catalogues", operation_id = "list_models",
+    responses((status = 200, description = "As asked for.", body = [Model]), Refused),
+)]
+pub(super) async fn list_models(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+) -> Result<Json<Vec<Model>>, Refusal> {
+    Ok(Json(admin.list_models(&actor).await?))
+}
+
+/// Put a model there, or another in its place
+#[utoipa::path(
+    put, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "put_model",
+    params(("id" = String, Path)),
+    request_body = PutModel,
+    responses((status = 200, description = "As asked for.", body = Model), Refused),
+)]
+pub(super) async fn put_model(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+    Body(new): Body<PutModel>,
+) -> Result<Json<Model>, Refusal> {
+    Ok(Json(admin.put_model(&actor, &id, new).await?))
+}
+
+/// Delete a model
+#[utoipa::path(
+    delete, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "delete_model",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "Done."), Refused),
+)]
+pub(super) async fn delete_model(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    admin.delete_model(&actor, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,87 @@
+use schemars::JsonSchema;
+use serde_json::Value;
+use subjects::audit::{Head, Row};
+use utoipa::{
+    Modify, OpenApi, PartialSchema, ToSchema,
+    openapi::{
+        ObjectBuilder, RefOr,
+        schema::Schema,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
+
+use super::refusal::{ErrorBody, ErrorDetails};
+
+/// The part of the document that no single operation says.
+pub(super) fn base() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "cynode-gateway administration",
+        description = "Who may call which tool, which servers are behind the gateway, and what happened.\n\n\
+                       Every request brings the token of an administrator or a user. Every change is in the audit before it \
+                       is answered."
+    ),
+    components(schemas(ErrorBody, ErrorDetails)),
+    modifiers(&Bearer),
+    security(("bearer" = [])),
+    tags(
+        (name = "tools", description = "On, off, for whom; and those that wait for approval."),
+        (name = "tokens", description = "Issued, listed, revoked."),
+        (name = "upstreams", description = "Servers behind the gateway."),
+        (name = "rules", description = "Who may call what with which arguments."),
+        (name = "settings", description = "Of the whole system."),
+        (name = "catalogues", description = "What agents read about."),
+        (name = "audit", description = "What happened."),
+    )
+)]
+struct Document;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        document.components.get_or_insert_default().add_security_scheme("bearer", scheme);
+    }
+}
+
+/// A row of the audit, as the contract has it.
+pub(super) struct AuditRow;
+
+impl PartialSchema for AuditRow {
+    fn schema() -> RefOr<Schema> {
+        from_contract::<Row>()
+    }
+}
+
+impl ToSchema for AuditRow {}
+
+/// A signed head of the audit, as the contract has it.
+pub(super) struct AuditHead;
+
+impl PartialSchema for AuditHead {
+    fn schema() -> RefOr<Schema> {
+        from_contract::<Head>()
+    }
+}
+
+impl ToSchema for AuditHead {}
+
+/// Signed heads of the audit, and who signed them.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "the document is made of its fields")]
+pub(super) struct AuditHeads {
+    /// The public key of whoever signed.
+    key: String,
+    heads: Vec<AuditHead>,
+}
+
+fn from_contract<T: JsonSchema>() -> RefOr<Schema> {
+    let schema = Value::from(schemars::schema_for!(T));
+    let read = serde_json::from_value::<Schema>(schema);
+    RefOr::T(read.unwrap_or_else(|_| Schema::Object(ObjectBuilder::new().build())))
+}
