@@ -6,18 +6,18 @@
 mod worker {
     pub(crate) mod bare;
     pub(crate) mod footprint;
-    pub(crate) mod report;
     pub(crate) mod throughput;
     pub(crate) mod turns;
 }
 
-use worker::{footprint, report::Report, throughput, turns};
+use testkit::Report;
+use worker::{footprint, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
-    let mut report = Report::new();
+    let mut report = Report::new("report");
     if wanted("throughput") {
         throughput::measure(&mut report).await;
     }

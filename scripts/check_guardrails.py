@@ -25,6 +25,7 @@ MAY_DEPEND_ON = {
     "broker": {"subjects"},
     "mcp": set(),
     "upstream": {"mcp"},
+    "cynode-gateway": {"subjects", "broker", "mcp", "upstream"},
     "cynode-pma": {"subjects", "broker", "mcp"},
     "cynodectl": {"subjects", "broker"},
     "testkit": {"subjects", "mcp"},

@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use subjects::{Kind, Subject};
-use testkit::{Nats, Orchestrator, Worker};
+use testkit::{Goal, Nats, Orchestrator, Report, Worker};
 
-use super::{
-    report::{Goal, Report},
-    throughput::fill,
-};
+use super::throughput::fill;
 
 const STARTS: usize = 11;
 const IDLE: Duration = Duration::from_secs(20);

@@ -9,12 +9,9 @@ use async_nats::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use subjects::{Encoding, Kind, Subject, headers, streams};
-use testkit::{Nats, Orchestrator, Worker, chat};
+use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat};
 
-use super::{
-    bare::{self, Confirm},
-    report::{Goal, Report},
-};
+use super::bare::{self, Confirm};
 
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;

@@ -16,10 +16,8 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use subjects::{Delta, Pattern, Work};
-use testkit::{Nats, Orchestrator, Worker, chat, typical};
+use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat, typical};
 use tokio::net::TcpListener;
-
-use super::report::{Goal, Report};
 
 const IN_FLIGHT: usize = 64;
 const TURNS: usize = 2_000;

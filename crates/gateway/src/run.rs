@@ -87,8 +87,15 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let calls =
         Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
     let front = Front::new(store.clone(), calls.clone(), &config);
-    let admin =
-        Admin::new(store.clone(), calls.clone(), upstreams.clone(), seal.clone(), metrics, &config, stop.clone());
+    let admin = Admin::new(
+        store.clone(),
+        calls.clone(),
+        upstreams.clone(),
+        seal.clone(),
+        metrics,
+        &config,
+        stop.clone(),
+    );
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;

@@ -19,6 +19,7 @@ mod orchestrator; // publishes handoffs, collects answers
 mod port; // numbers that are free
 mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
+mod report; // numbers and their goals
 mod scripted; // an MCP server that says what a test wants said
 mod upstream; // an MCP server with what the conformance suite calls
 mod wait; // conditions with a deadline
@@ -36,6 +37,7 @@ pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
+pub use report::{Goal, Report};
 pub use scripted::Scripted;
 pub use upstream::ConformanceUpstream;
 pub use wait::{eventually, eventually_within};

@@ -33,6 +33,6 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
-    admin.metrics.upstreams(&admin.upstreams.health().await);
+    admin.metrics.upstreams(&admin.upstreams.health());
     ([(CONTENT_TYPE, PROMETHEUS)], admin.metrics.text())
 }

@@ -1,12 +1,16 @@
 //! One row per number: what, how much, what was the goal, was it met.
 
+#![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
+
 use std::{fs, process::ExitCode};
 
+use crate::workspace;
 use serde_json::{Value, json};
-use testkit::workspace;
 
 #[derive(Debug)]
-pub(crate) struct Report {
+pub struct Report {
+    /// Of the file in `target/bench`.
+    name: &'static str,
     rows: Vec<Row>,
 }
 
@@ -20,7 +24,7 @@ struct Row {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Goal {
+pub enum Goal {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -42,12 +46,12 @@ impl Goal {
 }
 
 impl Report {
-    pub(crate) fn new() -> Self {
-        Self { rows: Vec::new() }
+    pub fn new(name: &'static str) -> Self {
+        Self { name, rows: Vec::new() }
     }
 
     /// Adds the median of some samples.
-    pub(crate) fn add(&mut self, name: &str, unit: &'static str, samples: Vec<f64>, goal: Option<Goal>) {
+    pub fn add(&mut self, name: &str, unit: &'static str, samples: Vec<f64>, goal: Option<Goal>) {
         let mut sorted = samples.clone();
         sorted.sort_by(f64::total_cmp);
         let value = sorted[sorted.len() / 2];
@@ -56,7 +60,7 @@ impl Report {
     }
 
     /// Writes the report and says whether every goal was met.
-    pub(crate) fn finish(self) -> ExitCode {
+    pub fn finish(self) -> ExitCode {
         let met = |row: &Row| row.goal.is_none_or(|goal| goal.met(row.value));
         println!("\n| what | measured | goal | |\n|---|---|---|---|");
         for row in &self.rows {
@@ -79,10 +83,11 @@ impl Report {
             })
             .collect();
         let report = json!({ "machine": machine(), "rows": rows });
-        let path = workspace().join("target/bench/report.json");
+        let file = format!("target/bench/{}.json", self.name);
+        let path = workspace().join(&file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, serde_json::to_vec_pretty(&report).unwrap()).unwrap();
-        println!("\nwritten to target/bench/report.json");
+        println!("\nwritten to {file}");
         if self.rows.iter().all(met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
