@@ -1,0 +1,235 @@
+//! The same on SQLite and on PostgreSQL: tokens, the chain of the audit, keys, recovery, and what happens without a store.
+
+mod store {
+    pub(crate) mod world;
+}
+
+use std::{sync::Arc, time::Duration};
+
+use cynode_gateway::{
+    audit::{self, Decision, Ledger, Record, Status},
+    calls::Outcome,
+    clock,
+    policy::{Agent, Bound, Standing},
+    store::entity::{audit_head, in_flight},
+    tokens::{self, Holder},
+};
+use sea_orm::EntityTrait;
+use serde_json::json;
+use store::world::{World, verified};
+use subjects::audit::Broken;
+use testkit::{Answer, Gateway, Postgres, Tool, eventually};
+
+/// Each test once on each database. The server's tests are told by their name, for machines that have none.
+macro_rules! on_both {
+    ($($(#[$about:meta])* $name:ident;)*) => {
+        mod sqlite {
+            $($(#[$about])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name(super::World::on_sqlite().await).await;
+            })*
+        }
+        mod on_postgres {
+            $($(#[$about])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name(super::World::on_postgres().await).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_token_is_good_until_it_is_not;
+    rows_of_two_writers_are_one_chain;
+    a_call_that_was_cut_off_gets_its_row;
+    rows_that_are_old_enough_go_and_the_chain_holds;
+    /// Issue text: 100 concurrent calls with one key, one effect.
+    a_hundred_calls_with_one_key_have_one_effect;
+    a_key_is_for_one_call;
+    a_call_whose_end_nobody_saw_is_in_doubt;
+    a_tool_that_may_be_repeated_is_repeated;
+}
+
+fn record(number: usize) -> Record {
+    let mut record = Record::begin(format!("call-{number}"), clock::now(), &Standing::Unknown, "db.task.get");
+    record.end(Decision::Deny, Status::Denied, Some("unknown_token"), clock::now());
+    record
+}
+
+/// M116.
+async fn a_token_is_good_until_it_is_not(world: World) {
+    let bound = Bound { user: "ada".into(), task: "task-1".into() };
+    let holder = Holder::Agent(Agent::Analyst(bound));
+    let issue = async |lives| tokens::issue(&world.store, "test", &holder, lives, "test").await.unwrap();
+    let issued = issue(Duration::from_secs(60)).await;
+    let standing =
+        async |secret: &str| tokens::present(&world.store, secret).await.unwrap().standing(clock::now());
+    let Standing::Valid(caller) = standing(&issued.secret).await else { panic!("it is good") };
+    assert_eq!(
+        (caller.token.as_str(), &caller.agent),
+        (issued.row.id.as_str(), &Agent::Analyst(Bound { user: "ada".into(), task: "task-1".into() }))
+    );
+    assert!(!format!("{issued:?}").contains(&issued.secret), "a secret is never printed");
+    assert!(!issued.row.hash.contains(&issued.secret) && issued.secret.len() > 40);
+    // A letter more or less is another token.
+    assert_eq!(standing(&format!("{}x", issued.secret)).await, Standing::Unknown);
+    assert_eq!(standing(&issued.secret[1..]).await, Standing::Unknown);
+    let expired = issue(Duration::ZERO).await;
+    assert!(matches!(standing(&expired.secret).await, Standing::Expired(_)));
+    assert!(tokens::revoke(&world.store, &issued.row.id).await.unwrap());
+    assert!(matches!(standing(&issued.secret).await, Standing::Revoked(_)));
+    assert!(!tokens::revoke(&world.store, &issued.row.id).await.unwrap(), "once is enough");
+    // Those who administer do not call tools.
+    let admin =
+        tokens::issue(&world.store, "admin", &Holder::Admin, Duration::from_secs(60), "test").await.unwrap();
+    assert_eq!(standing(&admin.secret).await, Standing::Unknown);
+}
+
+async fn rows_of_two_writers_are_one_chain(world: World) {
+    // A second instance on the same store.
+    let (second, writing) = Ledger::start(world.store.clone());
+    world.tasks.spawn(writing);
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..400 {
+        let ledger = if number % 2 == 0 { world.ledger.clone() } else { second.clone() };
+        calls.spawn(async move { ledger.end(record(number), false, None).await });
+    }
+    assert!(calls.join_all().await.into_iter().all(|written| written.is_ok()));
+    assert_eq!(verified(&world.store).await, Ok(400));
+    let rows = audit::rows_after(&world.store, 0, 1000).await.unwrap();
+    let calls: std::collections::BTreeSet<_> = rows.iter().map(|row| row.call_id.clone()).collect();
+    assert_eq!(calls.len(), 400, "each call has one row");
+}
+
+async fn a_call_that_was_cut_off_gets_its_row(world: World) {
+    let mut begun = record(1);
+    begun.decision = Decision::Allow;
+    world.ledger.begin(begun.clone(), Duration::from_secs(60), None).await.unwrap();
+    assert_eq!(verified(&world.store).await, Ok(0));
+    // Another instance may still be at it.
+    assert_eq!(audit::recover(&world.store, false).await.unwrap(), 0);
+    assert_eq!(audit::recover(&world.store, true).await.unwrap(), 1);
+    let rows = audit::rows_after(&world.store, 0, 10).await.unwrap();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(
+        (row.call_id.as_str(), row.decision.as_str(), row.status.as_str()),
+        ("call-1", "allow", "unknown")
+    );
+    assert_eq!(in_flight::Entity::find().all(world.store.read()).await.unwrap(), Vec::new());
+    assert_eq!(audit::recover(&world.store, true).await.unwrap(), 0, "and no second one");
+    assert_eq!(verified(&world.store).await, Ok(1));
+}
+
+async fn rows_that_are_old_enough_go_and_the_chain_holds(world: World) {
+    for number in 0..10 {
+        world.ledger.end(record(number), false, None).await.unwrap();
+    }
+    let rows = audit::rows_after(&world.store, 0, 100).await.unwrap();
+    assert_eq!(audit::prune(&world.store, rows[6].created_at).await.unwrap(), 6);
+    let head = audit_head::Entity::find_by_id(1).one(world.store.read()).await.unwrap().unwrap();
+    assert_eq!((head.pruned_seq, head.pruned_hash.as_str(), head.seq), (6, rows[5].hash.as_str(), 10));
+    assert_eq!(verified(&world.store).await, Ok(10));
+    world.ledger.end(record(11), false, None).await.unwrap();
+    assert_eq!(verified(&world.store).await, Ok(11));
+    // What was not pruned cannot be taken out.
+    cynode_gateway::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();
+    assert_eq!(verified(&world.store).await, Err(Broken::Missing(8)));
+}
+
+async fn counting(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Gateway {
+    let schema = json!({ "type": "object", "properties": { "amount": { "type": "integer" } }, "required": ["amount"] });
+    Gateway::start(vec![Tool::new("pay", "Pays.", schema, move |_| answer())]).await
+}
+
+async fn a_hundred_calls_with_one_key_have_one_effect(world: World) {
+    let server = counting(|| Answer::after(Duration::from_millis(300), Answer::text("paid"))).await;
+    world.install("bank", &server.url()).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (handle, request) =
+            (world.calls.clone(), world.request("bank.pay", json!({ "amount": 7 }), Some("handoff/1")).await);
+        calls.spawn(async move { handle.call(request).await });
+    }
+    for outcome in calls.join_all().await {
+        let Outcome::Answered(result) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(result.content[0].as_text().unwrap().text, "paid");
+    }
+    assert_eq!(server.calls().len(), 1, "one effect");
+    let rows = audit::rows_after(&world.store, 0, 1000).await.unwrap();
+    let with = |status: &str| rows.iter().filter(|row| row.status == status).count();
+    assert_eq!((rows.len(), with("success"), with("replayed")), (100, 1, 99));
+    assert_eq!(verified(&world.store).await, Ok(100));
+    // Nothing of ours but the trace goes to the server.
+    assert_eq!(
+        (server.calls()[0].idempotency_key.clone(), server.calls()[0].authorization.clone()),
+        (None, None)
+    );
+}
+
+async fn a_key_is_for_one_call(world: World) {
+    let server = counting(|| Answer::text("paid")).await;
+    world.install("bank", &server.url()).await;
+    assert_eq!(world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await, Ok("paid".into()));
+    let other = world.call("bank.pay", json!({ "amount": 8 }), Some("k")).await;
+    assert_eq!(other.unwrap_err(), "key_reused");
+    // Arguments that are wrong take no key.
+    assert_eq!(
+        world.call("bank.pay", json!({ "amount": "much" }), Some("l")).await.unwrap_err(),
+        "invalid_arguments"
+    );
+    assert_eq!(world.call("bank.pay", json!({ "amount": 9 }), Some("l")).await, Ok("paid".into()));
+    assert_eq!(server.calls().len(), 2);
+}
+
+async fn a_call_whose_end_nobody_saw_is_in_doubt(world: World) {
+    let server = counting(Answer::hang).await;
+    world.install("bank", &server.url()).await;
+    let first = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
+    assert_eq!(first.unwrap_err(), "upstream_timeout");
+    let second = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
+    assert_eq!(second.unwrap_err(), "in_doubt");
+    assert_eq!(server.calls().len(), 1, "it is not called again");
+    // A server that is not there had no effect: the key is free.
+    drop(server);
+    // The connection that was kept open is lost with the first call, of which nobody can say how far it came.
+    assert!(world.call("bank.pay", json!({ "amount": 7 }), None).await.is_err());
+    let refused = world.call("bank.pay", json!({ "amount": 7 }), Some("l")).await;
+    assert_eq!(refused.unwrap_err(), "upstream_unavailable");
+    let again = world.call("bank.pay", json!({ "amount": 7 }), Some("l")).await;
+    assert_eq!(again.unwrap_err(), "upstream_unavailable");
+}
+
+async fn a_tool_that_may_be_repeated_is_repeated(world: World) {
+    let times = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = times.clone();
+    let server = counting(move || match seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Answer::hang(),
+        _ => Answer::text("paid"),
+    })
+    .await;
+    world.install("bank", &server.url()).await;
+    world.set_safe_to_repeat("bank.pay").await;
+    assert_eq!(
+        world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await.unwrap_err(),
+        "upstream_timeout"
+    );
+    assert_eq!(world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await, Ok("paid".into()));
+    assert_eq!(times.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+/// M117: what cannot be resolved or recorded is not permitted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_nothing_is_permitted() {
+    let mut postgres = Postgres::start();
+    let world = World::on(&postgres.database()).await;
+    let server = counting(|| Answer::text("paid")).await;
+    world.install("bank", &server.url()).await;
+    assert_eq!(world.call("bank.pay", json!({ "amount": 1 }), None).await, Ok("paid".into()));
+    let request = world.request("bank.pay", json!({ "amount": 2 }), None).await;
+    postgres.kill();
+    assert!(matches!(world.calls.call(request.clone()).await, Outcome::Unavailable));
+    assert_eq!(server.calls().len(), 1, "nothing that was not written down is done");
+    assert!(tokens::present(&world.store, "anything").await.is_err());
+    postgres.start_again();
+    eventually("the store is back", async || tokens::present(&world.store, "anything").await.ok()).await;
+    assert!(matches!(world.calls.call(request).await, Outcome::Answered(_)));
+    assert_eq!(verified(&world.store).await, Ok(2));
+}
