@@ -13,6 +13,7 @@
 mod binaries; // where the programs are
 mod browser; // a Chromium of one's own
 mod gateway; // an MCP server in place of the orchestrator's gateway
+mod gateway_process; // cynode-gateway as a process
 mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers
@@ -31,6 +32,7 @@ pub use binaries::{
 };
 pub use browser::{Browser, Message, browser_available};
 pub use gateway::{Answer, Called, Gateway, Tool};
+pub use gateway_process::GatewayProcess;
 pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
