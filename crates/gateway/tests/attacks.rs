@@ -1,0 +1,9 @@
+//! The attacks that a gateway for tools has to survive, one test each, numbered as in the list that they come from.
+
+mod attacks {
+    pub(crate) mod behind; // a server behind us that does what a test wants
+    mod identity; // who is calling
+    mod limits; // too much, too deep, too slow, too often
+    mod protocol; // what is being asked
+    mod servers; // those behind us
+}

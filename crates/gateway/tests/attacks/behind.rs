@@ -1,0 +1,60 @@
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use testkit::{GatewayProcess, Scripted};
+
+/// A server whose words a test can change at any time.
+pub(crate) struct Behind {
+    pub(crate) server: Scripted,
+    pub(crate) tools: Arc<Mutex<Value>>,
+    pub(crate) result: Arc<Mutex<Value>>,
+}
+
+pub(crate) fn tool(name: &str) -> Value {
+    json!({ "name": name, "description": "Does something.", "inputSchema": { "type": "object" } })
+}
+
+pub(crate) fn text(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }], "resultType": "complete" })
+}
+
+impl Behind {
+    pub(crate) async fn start(tools: Value) -> Self {
+        let (tools, result) = (Arc::new(Mutex::new(tools)), Arc::new(Mutex::new(text("done"))));
+        let (listed, answered) = (tools.clone(), result.clone());
+        let server = Scripted::start(false, move |request| match request["method"].as_str() {
+            Some("tools/list") => json!({
+                "tools": *listed.lock().unwrap(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            }),
+            Some("tools/call") => answered.lock().unwrap().clone(),
+            other => panic!("{other:?}"),
+        })
+        .await;
+        Self { server, tools, result }
+    }
+
+    pub(crate) fn offer(&self, tools: Value) {
+        *self.tools.lock().unwrap() = tools;
+    }
+
+    pub(crate) fn answer(&self, result: Value) {
+        *self.result.lock().unwrap() = result;
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Value> {
+        self.server.seen().into_iter().filter(|message| message["method"] == "tools/call").collect()
+    }
+}
+
+/// The gateway is told to look at what a server offers.
+pub(crate) async fn refresh(gateway: &GatewayProcess, namespace: &str) -> Value {
+    gateway.manage(reqwest::Method::POST, &format!("/upstreams/{namespace}/refresh"), Value::Null).await
+}
+
+/// What waits for approval, as `name: reason`.
+pub(crate) async fn quarantine(gateway: &GatewayProcess) -> Vec<String> {
+    let waiting = gateway.manage(reqwest::Method::GET, "/quarantine", Value::Null).await;
+    let line =
+        |tool: &Value| format!("{}: {}", tool["name"].as_str().unwrap(), tool["reason"].as_str().unwrap());
+    waiting.as_array().unwrap().iter().map(line).collect()
+}
