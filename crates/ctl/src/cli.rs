@@ -1,19 +1,28 @@
+mod gateway; // commands to the gateway
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+pub(crate) use gateway::{
+    Audit, GatewayLink, NewUpstream, Query, Rules, Settings, Tokens, Tools, Upstreams, Verify,
+};
 use subjects::{HandoffId, Kind, ScopeId};
 
-/// Operate cynode-pma over NATS.
+/// Operate cynode-pma over NATS, and cynode-gateway over HTTP.
 #[derive(Debug, Parser)]
 #[command(
     name = "cynodectl",
     version,
-    after_help = "Exit codes: 0 done (completed, pass); 1 the answer is failed, cancelled or fail; 2 the answer needs \
-                  clarification; 64 wrong usage; 69 NATS or its streams cannot be used; 75 no answer in time."
+    after_help = "Exit codes: 0 done (completed, pass); 1 the answer is failed, cancelled or fail, or the gateway says \
+                  no; 2 the answer needs clarification; 64 wrong usage; 69 NATS, its streams or the gateway cannot be \
+                  used; 75 no answer in time."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) link: Link,
+
+    #[command(flatten)]
+    pub(crate) gateway: GatewayLink,
 
     /// Print JSON for programs instead of text for people.
     #[arg(long, global = true)]
@@ -71,6 +80,24 @@ pub(crate) enum Command {
     /// Look after handoffs that were given up.
     #[command(subcommand)]
     Dead(Dead),
+    /// Gateway: switch tools on and off, say who they are for, approve those that wait.
+    #[command(subcommand)]
+    Tools(Tools),
+    /// Gateway: issue, list and revoke tokens.
+    #[command(subcommand)]
+    Tokens(Tokens),
+    /// Gateway: look after the servers behind it.
+    #[command(subcommand)]
+    Upstreams(Upstreams),
+    /// Gateway: rules about who may call what with which arguments.
+    #[command(subcommand)]
+    Rules(Rules),
+    /// Gateway: settings of the whole system.
+    #[command(subcommand)]
+    Settings(Settings),
+    /// Gateway: what happened, and whether the record of it is whole.
+    #[command(subcommand)]
+    Audit(Audit),
 }
 
 #[derive(Debug, Subcommand)]

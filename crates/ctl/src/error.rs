@@ -68,14 +68,57 @@ pub(crate) enum Error {
     Input(#[source] std::io::Error),
     #[error("nothing was removed; say --yes to remove without being asked")]
     NotConfirmed,
+    #[error("nothing was approved; --yes approves what is offered now, --hash what was looked at before")]
+    NotApproved,
+    #[error("`{0}` is no address; write it as http://127.0.0.1:8791")]
+    GatewayAddress(String),
+    #[error("the gateway at {0} cannot be reached; start cynode-gateway, or name another with --gateway")]
+    GatewayUnreachable(String, #[source] reqwest::Error),
+    #[error(
+        "there is no administrator's token; --admin-token-file names the file that cynode-gateway made (admin.token in \
+         its data folder), or one of `cynodectl tokens issue --out`"
+    )]
+    NoAdminToken,
+    #[error("{0} holds no token")]
+    NotAToken(PathBuf),
+    #[error("the gateway says no: {message}{}", field.as_ref().map(|field| format!(" ({field})")).unwrap_or_default())]
+    Refused { code: String, message: String, field: Option<String> },
+    #[error("the gateway did not answer as expected: {0}")]
+    GatewayAnswer(String),
+    #[error("writing {0}")]
+    Write(PathBuf, #[source] std::io::Error),
+    #[error("no tool `{0}` waits for approval; `cynodectl tools quarantine` lists those that do")]
+    NotWaiting(String),
+    #[error("more than one tool goes by `{0}`; name it as server/tool")]
+    Ambiguous(String),
+    #[error("{0}")]
+    Wrong(String),
 }
 
 impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoAnswer(..) => Exit::NoAnswer,
-            Self::NoSuchLetter(_) | Self::Letter(..) | Self::NotConfirmed => Exit::Failed,
-            Self::File(..) | Self::Key(..) | Self::Input(_) | Self::Encode(_) => Exit::Usage,
+            Self::NoSuchLetter(_)
+            | Self::Letter(..)
+            | Self::NotConfirmed
+            | Self::NotApproved
+            | Self::NotWaiting(_) => Exit::Failed,
+            Self::File(..)
+            | Self::Key(..)
+            | Self::Input(_)
+            | Self::Encode(_)
+            | Self::GatewayAddress(_)
+            | Self::NoAdminToken
+            | Self::NotAToken(_)
+            | Self::Write(..)
+            | Self::Ambiguous(_)
+            | Self::Wrong(_) => Exit::Usage,
+            Self::Refused { code, .. } => match code.as_str() {
+                "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,
+                "unreachable" | "unavailable" => Exit::Unavailable,
+                _ => Exit::Failed,
+            },
             Self::Connect(_)
             | Self::NoStreams
             | Self::QueueFull
@@ -85,7 +128,9 @@ impl Error {
             | Self::Subscribe(_)
             | Self::Send(_)
             | Self::Nats(_)
-            | Self::NobodyListens => Exit::Unavailable,
+            | Self::NobodyListens
+            | Self::GatewayUnreachable(..)
+            | Self::GatewayAnswer(_) => Exit::Unavailable,
         }
     }
 

@@ -1,11 +1,12 @@
-//! `cynodectl`: the operator's hands. It publishes handoffs, watches, cancels, and looks after dead letters; nothing
-//! in production needs it.
+//! `cynodectl`: the operator's hands. It publishes handoffs, watches, cancels, looks after dead letters and administers
+//! the gateway; nothing in production needs it.
 
 mod answer; // an answer in words
 mod cancel;
 mod cli; // commands and flags
 mod dead;
 mod error; // what went wrong, and the exit code for it
+mod gateway; // tools, tokens, servers, rules, settings, audit
 mod handoff;
 mod link; // the connection
 mod print; // the only place that writes to the terminal
@@ -49,12 +50,19 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<Exit, Error> {
-    let broker = link::connect(&cli.link).await?;
-    match cli.command {
-        Command::Handoff(command) => handoff::run(&broker, command, cli.json).await,
-        Command::Watch(command) => watch::run(&broker, &command, cli.json).await,
-        Command::Cancel(command) => cancel::run(&broker, &command, cli.json).await,
-        Command::Status => status::run(&broker, cli.json).await,
-        Command::Dead(command) => dead::run(&broker, command, cli.json).await,
+    let Cli { link, gateway, json, command } = cli;
+    let broker = || link::connect(&link);
+    match command {
+        Command::Handoff(command) => handoff::run(&broker().await?, command, json).await,
+        Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
+        Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
+        Command::Status => status::run(&broker().await?, json).await,
+        Command::Dead(command) => dead::run(&broker().await?, command, json).await,
+        Command::Tools(command) => gateway::tools(&gateway, command, json).await,
+        Command::Tokens(command) => gateway::tokens(&gateway, command, json).await,
+        Command::Upstreams(command) => gateway::upstreams(&gateway, command, json).await,
+        Command::Rules(command) => gateway::rules(&gateway, command, json).await,
+        Command::Settings(command) => gateway::settings(&gateway, command, json).await,
+        Command::Audit(command) => gateway::audit(&gateway, &link, command, json).await,
     }
 }

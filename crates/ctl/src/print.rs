@@ -1,7 +1,7 @@
 //! The only place that writes to the terminal: results to standard output, everything else to standard error, so
 //! that a script can take the one and a person sees both.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -35,6 +35,17 @@ pub(crate) fn progress(text: &str) {
         drop(write!(stderr, "\r\x1b[K{text}"));
         drop(stderr.flush());
     }
+}
+
+/// Asks a person at a terminal; nobody there means no.
+pub(crate) fn asked(question: &str) -> bool {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return false;
+    }
+    note(&format!("{question} [y/N]"));
+    let mut line = String::new();
+    input.lock().read_line(&mut line).is_ok() && line.trim().eq_ignore_ascii_case("y")
 }
 
 /// Rows under a head, in columns.

@@ -1,5 +1,3 @@
-use std::io::{BufRead, IsTerminal};
-
 use broker::Broker;
 use serde_json::json;
 
@@ -21,8 +19,11 @@ pub(super) async fn run(broker: &Broker, which: &Which, yes: bool, json: bool) -
         print::note("no dead letters to remove");
         return Ok(Exit::Done);
     }
-    if which.numbers.is_empty() && !yes && !confirmed(numbers.len()) {
-        return Err(Error::NotConfirmed);
+    if which.numbers.is_empty() && !yes {
+        let count = numbers.len();
+        if !print::asked(&format!("remove {count} dead letters for good?")) {
+            return Err(Error::NotConfirmed);
+        }
     }
     for number in numbers {
         delete(broker, number).await?;
@@ -33,14 +34,4 @@ pub(super) async fn run(broker: &Broker, which: &Which, yes: bool, json: bool) -
         }
     }
     Ok(Exit::Done)
-}
-
-fn confirmed(count: usize) -> bool {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        return false;
-    }
-    print::note(&format!("remove {count} dead letters for good? [y/N]"));
-    let mut line = String::new();
-    input.lock().read_line(&mut line).is_ok() && line.trim().eq_ignore_ascii_case("y")
 }

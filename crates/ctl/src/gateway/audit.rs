@@ -1,0 +1,149 @@
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use futures_util::{Stream, StreamExt, stream};
+use reqwest::Response;
+use subjects::audit::Row;
+use time::OffsetDateTime;
+
+use super::client::{Ask, Gateway};
+use crate::{
+    cli,
+    error::{Error, Exit},
+    print,
+};
+
+const DATA: &str = "data:";
+
+pub(super) async fn tail(
+    gateway: &Gateway,
+    after: Option<i64>,
+    duration: Option<Duration>,
+    json: bool,
+) -> Result<Exit, Error> {
+    let query = after.into_iter().map(|after| ("after", after.to_string())).collect();
+    let response = gateway.stream(Ask { path: &["audit", "tail"], query }).await?;
+    if !json {
+        print::note("watching the audit; Ctrl-C ends it");
+    }
+    let until = async {
+        match duration {
+            Some(time) => tokio::time::sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut lines = Box::pin(lines(gateway, response).take_until(Box::pin(until)));
+    while let Some(line) = lines.next().await {
+        let line = line?;
+        let Some(data) = line.strip_prefix(DATA) else { continue };
+        let row: Row =
+            serde_json::from_str(data.trim()).map_err(|error| Error::GatewayAnswer(error.to_string()))?;
+        if json {
+            print::json(&row);
+        } else {
+            print::line(&columns(&row).join("  "));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> Result<Exit, Error> {
+    let since = query.since.map(|since| {
+        let since = OffsetDateTime::now_utc() - since;
+        (since.unix_timestamp_nanos() / 1_000).to_string()
+    });
+    let asked = [
+        ("tool", query.tool),
+        ("agent", query.agent),
+        ("decision", query.decision),
+        ("status", query.status),
+        ("error_type", query.error_type),
+        ("subject", query.token),
+        ("user_id", query.user),
+        ("task_id", query.task),
+        ("call_id", query.call),
+        ("trace_id", query.trace),
+        ("since", since),
+        ("before", query.before.map(|before| before.to_string())),
+        ("limit", Some(query.limit.to_string())),
+    ];
+    let query = asked.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let rows: Vec<Row> = gateway.get(Ask { path: &["audit"], query }).await?;
+    if json {
+        rows.iter().for_each(print::json);
+    } else if rows.is_empty() {
+        print::line("no rows");
+    } else {
+        let head = ["SEQ", "TIME", "AGENT", "USER", "TASK", "TOOL", "DECISION", "STATUS", "ERROR", "TOOK"];
+        print::table(&head, rows.iter().map(columns).collect());
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn export(gateway: &Gateway, out: Option<PathBuf>) -> Result<Exit, Error> {
+    let response = gateway.stream(Ask::path(&["audit", "export"])).await?;
+    let mut pieces = response.bytes_stream();
+    let Some(path) = out else {
+        while let Some(piece) = pieces.next().await {
+            print::bytes(&piece.map_err(|error| gateway.lost(error))?);
+        }
+        return Ok(Exit::Done);
+    };
+    let wrong = |error| Error::Write(path.clone(), error);
+    let mut file = BufWriter::new(File::create_new(&path).map_err(wrong)?);
+    while let Some(piece) = pieces.next().await {
+        file.write_all(&piece.map_err(|error| gateway.lost(error))?).map_err(wrong)?;
+    }
+    file.flush().map_err(wrong)?;
+    print::note(&format!("the chain is in {}", path.display()));
+    Ok(Exit::Done)
+}
+
+/// An answer line by line, as it comes. One that is cut off in the middle is an error.
+pub(super) fn lines(
+    gateway: &Gateway,
+    response: Response,
+) -> impl Stream<Item = Result<String, Error>> + Unpin + '_ {
+    let begin = (response, BytesMut::new());
+    Box::pin(stream::try_unfold(begin, move |(mut response, mut read)| async move {
+        loop {
+            if let Some(end) = read.iter().position(|byte| *byte == b'\n') {
+                let line = read.split_to(end + 1);
+                let line = String::from_utf8_lossy(&line[..end]).trim_end_matches('\r').to_owned();
+                return Ok(Some((line, (response, read))));
+            }
+            match response.chunk().await.map_err(|error| gateway.lost(error))? {
+                Some(chunk) => read.extend_from_slice(&chunk),
+                None => return Ok(None),
+            }
+        }
+    }))
+}
+
+fn columns(row: &Row) -> Vec<String> {
+    let text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), print::safe);
+    let took = Duration::from_micros(u64::try_from(row.duration_us).unwrap_or_default());
+    vec![
+        row.seq.to_string(),
+        at(row.created_at),
+        print::safe(&row.agent),
+        text(&row.user_id),
+        text(&row.task_id),
+        print::safe(&row.tool),
+        print::safe(&row.decision),
+        print::safe(&row.status),
+        text(&row.error_type),
+        format!("{took:?}"),
+    ]
+}
+
+fn at(micros: i64) -> String {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000);
+    let text = at.ok().and_then(|at| at.format(&time::format_description::well_known::Rfc3339).ok());
+    text.unwrap_or_else(|| micros.to_string())
+}

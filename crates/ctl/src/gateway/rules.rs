@@ -1,0 +1,52 @@
+use reqwest::Method;
+use serde_json::json;
+
+use super::{
+    client::{Ask, Gateway},
+    list, word,
+};
+use crate::{
+    cli::Rules,
+    error::{Error, Exit},
+    print,
+};
+
+pub(super) async fn run(gateway: &Gateway, command: Rules, json: bool) -> Result<Exit, Error> {
+    match command {
+        Rules::List => {
+            let rules = gateway.list(&["rules"]).await?;
+            let head = ["#", "EFFECT", "TOOL", "AGENT", "USER", "ARGUMENT", "MATCHES", "NOTE", "ID"];
+            let members =
+                ["position", "effect", "tool", "agent", "user_id", "argument", "matches", "note", "id"];
+            Ok(list(&rules, json, "no rules", &head, |rule| members.map(|member| word(rule, member)).into()))
+        }
+        Rules::Add { effect, tool, agent, user, argument, matches, note, position } => {
+            let new = json!({
+                "effect": effect,
+                "tool": tool,
+                "agent": agent,
+                "user_id": user,
+                "argument": argument,
+                "matches": matches,
+                "note": note,
+                "position": position,
+            });
+            let rule = gateway.change(Method::POST, Ask::path(&["rules"]), Some(&new)).await?;
+            if json {
+                print::json(&rule);
+            } else {
+                print::line(&format!("rule {} stands at {}", word(&rule, "id"), word(&rule, "position")));
+            }
+            Ok(Exit::Done)
+        }
+        Rules::Remove { id } => {
+            gateway.change(Method::DELETE, Ask::path(&["rules", &id]), None).await?;
+            if json {
+                print::json(&json!({ "id": id, "removed": true }));
+            } else {
+                print::line(&print::safe(&format!("rule {id} is gone")));
+            }
+            Ok(Exit::Done)
+        }
+    }
+}
