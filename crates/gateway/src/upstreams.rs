@@ -21,6 +21,7 @@ use upstream::{Breaker, Failure, Options, Progress, Upstream};
 
 pub use self::{
     names::{folded, served_name},
+    pins::{NEW, unservable},
     transport::Transport,
 };
 use crate::{

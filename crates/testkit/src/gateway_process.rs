@@ -36,6 +36,8 @@ impl GatewayProcess {
         // Tests are faster than agents.
         all.extend(["--set", "calls.per_second=100000"].map(str::to_owned));
         all.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        // Lost against another thread is fine: then there is one.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let http = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
         let process = start(&all, "127.0.0.1:0", "127.0.0.1:0", folder.path());
         let (address, admin_address) = ready(folder.path()).await;

@@ -27,6 +27,14 @@ use crate::{
 
 /// Nobody can approve what nobody can read.
 const LARGEST: usize = 64 << 10;
+/// Why a tool waits that is in nobody's way and has nothing wrong with it.
+pub const NEW: &str = "new";
+
+/// Why a tool cannot be served whoever approves it, if it cannot.
+pub fn unservable(name: &str, text: &str) -> Option<String> {
+    let too_large = || (text.len() > LARGEST).then(|| format!("it is larger than {LARGEST} bytes"));
+    problem(name).map(str::to_owned).or_else(too_large)
+}
 
 pub(super) async fn compare(
     store: &Store,
@@ -61,9 +69,7 @@ pub(super) async fn compare(
         }
         let name = served_name(&server.namespace, server.prefix, &remote);
         let text = canonical::text(&Value::Object(tool));
-        let reason = problem(&name)
-            .map(str::to_owned)
-            .or_else(|| (text.len() > LARGEST).then(|| format!("it is larger than {LARGEST} bytes")))
+        let reason = unservable(&name, &text)
             .or_else(|| Some(format!("its name is, or looks like, that of {}", taken.get(&folded(&name))?)));
         taken.entry(folded(&name)).or_insert_with(|| name.clone());
         let row = judge(server, known.get(&remote), remote, name, text, reason, &mut refreshed);
@@ -117,7 +123,7 @@ fn judge(
     };
     let Some(known) = known else {
         refreshed.new += 1;
-        return Some(row(QUARANTINED, reason.unwrap_or_else(|| "new".to_owned())));
+        return Some(row(QUARANTINED, reason.unwrap_or_else(|| NEW.to_owned())));
     };
     if known.offered_hash.as_ref() == Some(&hash) && known.state != GONE {
         refreshed.unchanged += 1;

@@ -27,7 +27,8 @@ impl Behind {
                 "tools": *listed.lock().unwrap(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             }),
             Some("tools/call") => answered.lock().unwrap().clone(),
-            other => panic!("{other:?}"),
+            // What servers are asked beside that is none of a test's business.
+            _ => json!({ "resultType": "complete" }),
         })
         .await;
         Self { server, tools, result }

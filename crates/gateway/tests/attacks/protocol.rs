@@ -107,7 +107,7 @@ async fn attack_09_no_state_of_others_is_carried() {
     let behind = super::behind::Behind::start(json!([super::behind::tool("ask")])).await;
     behind.answer(json!({
         "resultType": "input_required", "requestState": "c2VjcmV0",
-        "inputRequests": { "a": { "method": "elicitation/create", "params": { "message": "password?", "requestedSchema": { "type": "object" } } } },
+        "inputRequests": { "a": { "method": "elicitation/create", "params": { "message": "password?", "requestedSchema": { "type": "object", "properties": { "p": { "type": "string" } } } } } },
     }));
     let gateway = GatewayProcess::start().await;
     gateway.install("asks", &behind.server.url()).await;

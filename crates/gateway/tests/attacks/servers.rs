@@ -90,7 +90,7 @@ async fn attack_11_a_changed_tool_is_quarantined() {
     changed["description"] = json!("Adds, and steals.");
     behind.offer(json!([changed]));
     refresh(&gateway, "math").await;
-    let approve = Some(json!({ "expected_hash": hash }));
+    let approve = Some(json!({ "hash": hash }));
     let (status, _) = gateway.admin(Method::POST, "/quarantine/math/add/approve", approve).await;
     assert_eq!(status, 409);
     assert!(!is_served().await);
@@ -217,7 +217,7 @@ async fn attack_26_programs_behind_us() {
     let mut gateway = GatewayProcess::start().await;
     let secret = gateway.folder().join("their.secret");
     std::fs::write(&secret, "for-them-only\n").unwrap();
-    let argv = json!([program, "normal", "$(touch /tmp/owned)", "; echo"]);
+    let argv = json!([program, "normal", "0", "$(touch /tmp/owned)", "; echo"]);
     let new = json!({
         "namespace": "local", "trust_first": true, "call_timeout": "5s",
         "transport": { "stdio": { "argv": argv, "env": { "GREETING": "hi" }, "secret_env": { "TOKEN": secret.display().to_string() } } },

@@ -13,6 +13,7 @@ use crate::{
     catalogue::{self, Runs},
     clock, sanitize,
     store::entity::{upstream, upstream_tool},
+    upstreams::{NEW, unservable},
 };
 
 /// Lines of a difference that stay the same, around those that do not.
@@ -102,6 +103,9 @@ impl Admin {
             let why = "another tool goes by this name; only an administrator may decide which one has it";
             return Err(self.refuse(actor, WHAT, why).await);
         }
+        if let Some(why) = unservable(&row.name, row.offered.as_deref().unwrap_or_default()) {
+            return Err(Error::Conflict(format!("`{}` cannot be served: {why}", row.name)));
+        }
         if self.own_tool(&row.name).await? {
             let why = format!("`{}` is a tool of the gateway itself and cannot be replaced", row.name);
             return Err(Error::Conflict(why));
@@ -140,6 +144,7 @@ impl Admin {
         let taken = self.taken(&rows).await?;
         let new = rows.iter().filter(|row| {
             row.namespace == namespace
+                && row.reason == NEW
                 && row.pinned.is_none()
                 && row.decided_by.is_none()
                 && !taken.contains(row)
