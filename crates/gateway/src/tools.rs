@@ -4,14 +4,23 @@
 //! happened are written together.
 
 mod error; // what a tool says when it cannot
-mod page; // lists in pieces
-mod projects;
 mod spec; // what a tool is
 
+mod check; // limits of what is kept
+mod own; // what a confined caller may look at
+mod page; // lists in pieces
+mod search; // rows that contain a text
+mod value; // values with a type
+
+mod help;
+mod projects;
+mod tasks;
+
 pub use error::ToolError;
+pub use help::{OwnShelf, Shelf, Shown};
 pub use spec::{Context, Does, Entry, OwnTool};
 
 /// Every tool of our own.
 pub fn all() -> Vec<Entry> {
-    [projects::tools()].into_iter().flatten().collect()
+    [help::tools(), projects::tools(), tasks::tools()].into_iter().flatten().collect()
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock,
-    policy::ScopedId,
+    policy::{Scope, ScopedId},
     store::entity::{project, task},
 };
 
@@ -55,6 +55,7 @@ impl OwnTool for Get {
     const DESCRIPTION: &'static str = "Gives one project: its name, title and description.";
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Project];
+    const SCOPE: Scope = Scope::Pm;
     type Input = GetInput;
     type Output = Project;
 
@@ -81,6 +82,7 @@ impl OwnTool for List {
     const DESCRIPTION: &'static str =
         "Lists projects by name. An agent that works on one task sees the project of that task.";
     const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
     type Output = Piece<Project>;
 

@@ -6,7 +6,7 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::ToolError;
+use super::{Shelf, ToolError};
 use crate::policy::{Bound, Caller, Scope, ScopedId};
 
 /// Whether a tool changes anything.
@@ -43,6 +43,8 @@ pub struct Context<'a> {
     /// For a tool that writes, the transaction; what it wrote is undone when it fails.
     pub db: DatabaseExecutor<'a>,
     pub caller: &'a Caller,
+    /// What the caller may call.
+    pub shelf: &'a dyn Shelf,
     /// Microseconds since 1970.
     pub now: i64,
 }

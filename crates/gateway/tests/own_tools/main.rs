@@ -1,0 +1,5 @@
+//! The gateway's own tools, each run as the gateway runs it, on a real store: SQLite in a file, and PostgreSQL where
+//! `TEST_POSTGRES_URL` names a server on which databases may be created.
+
+mod stage; // a store, the tools, and callers
+mod tasks;

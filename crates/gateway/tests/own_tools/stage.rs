@@ -1,0 +1,155 @@
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use cynode_gateway::{
+    clock,
+    policy::{Agent, Bound, Caller},
+    store::{Durability, Options, Store},
+    tools::{self, Context, Does, Entry, OwnShelf, ToolError},
+};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, Database, DatabaseExecutor, IntoActiveModel, ModelTrait};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Every test in a module twice: on SQLite, and on PostgreSQL where there is one.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $name() { super::$name(crate::stage::Stage::sqlite().await).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test] async fn $name() {
+                if let Some(stage) = crate::stage::Stage::postgres().await {
+                    super::$name(stage).await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+pub(crate) struct Stage {
+    pub(crate) store: Store,
+    tools: BTreeMap<&'static str, Entry>,
+    _folder: Option<TempDir>,
+}
+
+pub(crate) fn manager() -> Caller {
+    Caller { token: "tok-manager".to_owned(), agent: Agent::Manager }
+}
+
+pub(crate) fn analyst(user: &str, task: &str) -> Caller {
+    let bound = Bound { user: user.to_owned(), task: task.to_owned() };
+    Caller { token: "tok-analyst".to_owned(), agent: Agent::Analyst(bound) }
+}
+
+impl Stage {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("store.db").display());
+        Self::open(url, Some(folder)).await
+    }
+
+    /// A database of its own, so that tests do not meet.
+    pub(crate) async fn postgres() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let server = std::env::var("TEST_POSTGRES_URL").ok()?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("own_tools_{}_{number}", std::process::id());
+        let admin = Database::connect(&server).await.unwrap();
+        admin.execute_unprepared(&format!("CREATE DATABASE {name}")).await.unwrap();
+        admin.close().await.unwrap();
+        let (base, _) = server.rsplit_once('/').unwrap();
+        Some(Self::open(format!("{base}/{name}"), None).await)
+    }
+
+    async fn open(url: String, folder: Option<TempDir>) -> Self {
+        let patience = Duration::from_secs(30);
+        let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
+        let store = Store::open(&options).await.unwrap();
+        let tools = tools::all().into_iter().map(|tool| (tool.name, tool)).collect();
+        Self { store, tools, _folder: folder }
+    }
+
+    /// Puts in what only an administrator does.
+    pub(crate) async fn given<M>(&self, row: M)
+    where
+        M: ModelTrait + IntoActiveModel<<M::Entity as sea_orm::EntityTrait>::ActiveModel>,
+        <M::Entity as sea_orm::EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity> + Send,
+    {
+        let insert = <M::Entity as sea_orm::EntityTrait>::insert(row.into_active_model());
+        insert.exec_without_returning(self.store.read()).await.unwrap();
+    }
+
+    /// As the gateway does: a writing tool in a transaction that is kept only when it succeeds. Whatever comes of it fits
+    /// the schemas that agents are shown.
+    pub(crate) async fn call(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<Value, ToolError> {
+        let tool = self.tools.get(tool).unwrap_or_else(|| panic!("no tool {tool}"));
+        let shelf = OwnShelf(caller.agent.kind());
+        let given = arguments.as_object().unwrap().clone();
+        let run = async |db: DatabaseExecutor<'_>| {
+            let context = Context { db, caller, shelf: &shelf, now: clock::now() };
+            tool.run(&context, given.clone()).await
+        };
+        let result = match tool.does {
+            Does::Read => run(self.store.read().into()).await,
+            Does::Write => {
+                let write = self.store.write().await.unwrap();
+                let result = run(DatabaseExecutor::Transaction(&write)).await;
+                if result.is_ok() {
+                    write.commit().await.unwrap();
+                }
+                result
+            }
+        };
+        if let Ok(output) = &result {
+            check(tool.name, &tool.output, output);
+            check(tool.name, &tool.input, &arguments);
+        }
+        result
+    }
+
+    pub(crate) async fn call_as_manager(&self, tool: &str, arguments: Value) -> Result<Value, ToolError> {
+        self.call(&manager(), tool, arguments).await
+    }
+
+    pub(crate) async fn ok(&self, tool: &str, arguments: Value) -> Value {
+        let shown = arguments.to_string();
+        let result = self.call(&manager(), tool, arguments).await;
+        result.unwrap_or_else(|error| panic!("{tool} {shown:.300}: {error:?}"))
+    }
+
+    /// The code and the words of a failure.
+    pub(crate) async fn fails(&self, tool: &str, arguments: Value) -> (String, String) {
+        self.fails_for(&manager(), tool, arguments).await
+    }
+
+    pub(crate) async fn fails_for(&self, caller: &Caller, tool: &str, arguments: Value) -> (String, String) {
+        let shown = arguments.to_string();
+        match self.call(caller, tool, arguments).await {
+            Ok(output) => panic!("{tool} {shown:.300}: {output:.300}"),
+            Err(ToolError::Store(error)) => panic!("{tool} {shown:.300}: {error}"),
+            Err(error) => (error.code().to_owned(), error.to_string()),
+        }
+    }
+}
+
+fn check(tool: &str, schema: &serde_json::Map<String, Value>, value: &Value) {
+    let validator = jsonschema::validator_for(&Value::Object(schema.clone())).unwrap();
+    if let Err(error) = validator.validate(value) {
+        panic!("{tool}: {error}: {value:.500}");
+    }
+}
+
+/// The values under `name` of all items.
+pub(crate) fn each<'v>(list: &'v Value, items: &str, name: &str) -> Vec<&'v str> {
+    list[items].as_array().unwrap().iter().map(|item| item[name].as_str().unwrap()).collect()
+}
