@@ -12,8 +12,15 @@ mod page; // lists in pieces
 mod search; // rows that contain a text
 mod value; // values with a type
 
+mod findings;
 mod help;
+mod images;
+mod jobs;
+mod models;
+mod nodes;
+mod personas;
 mod projects;
+mod settings;
 mod tasks;
 
 pub use error::ToolError;
@@ -22,5 +29,17 @@ pub use spec::{Context, Does, Entry, OwnTool};
 
 /// Every tool of our own.
 pub fn all() -> Vec<Entry> {
-    [help::tools(), projects::tools(), tasks::tools()].into_iter().flatten().collect()
+    let families = [
+        help::tools(),
+        projects::tools(),
+        tasks::tools(),
+        jobs::tools(),
+        settings::tools(),
+        findings::tools(),
+        personas::tools(),
+        nodes::tools(),
+        models::tools(),
+        images::tools(),
+    ];
+    families.into_iter().flatten().collect()
 }

@@ -1,6 +1,6 @@
 //! What every argument goes through before it is kept.
 
-use sea_orm::{DbErr, TryInsertResult};
+use sea_orm::{DbErr, TryInsertResult, sea_query::LikeExpr};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -54,6 +54,15 @@ pub(super) fn key(key: &str) -> Result<(), ToolError> {
     Err(ToolError::Invalid(format!(
         "a key is made of a-z, 0-9, `_` and `-` in parts separated by dots, {LONGEST} bytes at most"
     )))
+}
+
+/// The beginning of a key, as a pattern. Nothing in a key but `_` means anything to LIKE, and that is made to mean itself.
+pub(super) fn prefix(prefix: Option<&str>) -> Result<Option<LikeExpr>, ToolError> {
+    const ESCAPE: char = '!';
+    let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return Ok(None) };
+    key(prefix.strip_suffix('.').unwrap_or(prefix))?;
+    let pattern = format!("{}%", prefix.replace('_', "!_"));
+    Ok(Some(LikeExpr::new(pattern).escape(ESCAPE)))
 }
 
 /// A name like `deploy-docs`.

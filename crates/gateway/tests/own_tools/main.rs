@@ -2,4 +2,9 @@
 //! `TEST_POSTGRES_URL` names a server on which databases may be created.
 
 mod stage; // a store, the tools, and callers
+
+mod catalogues; // personas, nodes, models, images
+mod help;
+mod jobs; // and findings
+mod settings;
 mod tasks;

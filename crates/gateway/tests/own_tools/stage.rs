@@ -10,7 +10,10 @@ use cynode_gateway::{
     store::{Durability, Options, Store},
     tools::{self, Context, Does, Entry, OwnShelf, ToolError},
 };
-use sea_orm::{ActiveModelTrait, ConnectionTrait, Database, DatabaseExecutor, IntoActiveModel, ModelTrait};
+use sea_orm::{
+    ActiveModelTrait, ConnectOptions, ConnectionTrait, Database, DatabaseExecutor, IntoActiveModel,
+    ModelTrait,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,6 +53,14 @@ impl Stage {
     pub(crate) async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("store.db").display());
+        // As after the first start, since that is not what is tested here: while the first connection sets the journal
+        // mode and migrates, the others of the pool may find the file locked, or read a schema without its indexes.
+        let mut alone = ConnectOptions::new(format!("{url}?mode=rwc"));
+        alone.max_connections(1);
+        let alone = Database::connect(alone).await.unwrap();
+        alone.execute_unprepared("PRAGMA journal_mode = WAL").await.unwrap();
+        alone.close().await.unwrap();
+        Self::open(url.clone(), None).await.store.close().await;
         Self::open(url, Some(folder)).await
     }
 

@@ -101,7 +101,7 @@ impl OwnTool for UpdateStatus {
         let wanted = input.status;
         let (task, dependents) = if wanted == Status::Canceled {
             let id = super::find(context, &input.task_id).await?.id;
-            let mut held = graph::hold(context, &[id.clone()], Along::Dependents).await?;
+            let mut held = graph::hold(context, std::slice::from_ref(&id), Along::Dependents).await?;
             let task = held.remove(&id).ok_or_else(|| ToolError::not_found("task", id))?;
             (task, held.into_values().collect())
         } else {
