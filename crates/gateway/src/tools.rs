@@ -19,6 +19,7 @@ mod jobs;
 mod models;
 mod nodes;
 mod personas;
+mod preferences;
 mod projects;
 mod settings;
 mod tasks;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Entry> {
         projects::tools(),
         tasks::tools(),
         jobs::tools(),
+        preferences::tools(),
         settings::tools(),
         findings::tools(),
         personas::tools(),

@@ -4,7 +4,9 @@
 mod stage; // a store, the tools, and callers
 
 mod catalogues; // personas, nodes, models, images
+mod effective; // preferences resolved
 mod help;
 mod jobs; // and findings
+mod preferences;
 mod settings;
 mod tasks;
