@@ -10,8 +10,10 @@ mod check; // limits of what is kept
 mod own; // what a confined caller may look at
 mod page; // lists in pieces
 mod search; // rows that contain a text
+mod slice; // contents in pieces
 mod value; // values with a type
 
+mod artifacts;
 mod findings;
 mod help;
 mod images;
@@ -22,10 +24,12 @@ mod personas;
 mod preferences;
 mod projects;
 mod settings;
+mod skills;
 mod tasks;
 
 pub use error::ToolError;
 pub use help::{OwnShelf, Shelf, Shown};
+pub use skills::seed;
 pub use spec::{Context, Does, Entry, OwnTool};
 
 /// Every tool of our own.
@@ -38,6 +42,8 @@ pub fn all() -> Vec<Entry> {
         preferences::tools(),
         settings::tools(),
         findings::tools(),
+        artifacts::tools(),
+        skills::tools(),
         personas::tools(),
         nodes::tools(),
         models::tools(),

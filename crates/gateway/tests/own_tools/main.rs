@@ -3,10 +3,13 @@
 
 mod stage; // a store, the tools, and callers
 
+mod artifacts;
 mod catalogues; // personas, nodes, models, images
 mod effective; // preferences resolved
 mod help;
 mod jobs; // and findings
 mod preferences;
+mod schemas;
 mod settings;
+mod skills;
 mod tasks;

@@ -1,0 +1,66 @@
+use std::collections::BTreeSet;
+
+use cynode_gateway::{policy::Scope, tools};
+use serde_json::Value;
+
+/// What models decide by: every tool says what it does, what it takes, and what comes back.
+#[test]
+fn every_tool_describes_itself() {
+    let tools = tools::all();
+    let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name).collect();
+    assert_eq!(names.len(), tools.len(), "no name twice");
+    for tool in &tools {
+        let name = tool.name;
+        assert!(tool.description.len() > 20 && tool.description.ends_with('.'), "{name}");
+        assert!(!tool.title.is_empty(), "{name}");
+        assert_eq!(tool.input["type"], "object", "{name}");
+        assert_eq!(tool.input["additionalProperties"], false, "{name}");
+        assert_eq!(tool.output["type"], "object", "{name}");
+        for schema in [&tool.input, &tool.output] {
+            let schema = Value::Object(Clone::clone(schema));
+            jsonschema::validator_for(&schema).unwrap();
+            assert!(!schema.to_string().contains("$ref"), "{name}: models do not follow references");
+        }
+        let properties = tool.input.get("properties").and_then(Value::as_object);
+        for id in tool.needs {
+            let required = tool.input["required"].as_array().unwrap();
+            assert!(required.iter().any(|name| name == id.argument()), "{name} needs {id}");
+            assert!(properties.unwrap().contains_key(id.argument()));
+        }
+    }
+}
+
+#[test]
+fn every_tool_is_for_whom_it_should_be() {
+    for tool in tools::all() {
+        let for_all = tool.name.starts_with("artifact.")
+            || tool.name.starts_with("help.")
+            || matches!(tool.name, "skills.list" | "skills.get");
+        let expected = if for_all { Scope::Both } else { Scope::Pm };
+        assert_eq!(tool.scope, expected, "{}", tool.name);
+        let gate =
+            (tool.name == "sandbox.allowed_images.add").then_some("sandbox.allowed_images.agents_may_add");
+        assert_eq!(tool.gate, gate, "{}", tool.name);
+    }
+}
+
+#[test]
+fn all_families_are_there() {
+    let names: BTreeSet<&str> = tools::all().iter().map(|tool| tool.name).collect();
+    let expected = "
+        artifact.get artifact.list artifact.put
+        db.finding.create db.finding.list
+        db.job.create db.job.get db.job.update_status
+        db.preference.create db.preference.delete db.preference.effective db.preference.get db.preference.list
+        db.preference.update
+        db.project.get db.project.list
+        db.system_setting.create db.system_setting.delete db.system_setting.get db.system_setting.list
+        db.system_setting.update
+        db.task.create db.task.dependency.add db.task.dependency.list db.task.dependency.remove db.task.get
+        db.task.list db.task.update db.task.update_status
+        help.get help.list
+        model.get model.list node.get node.list persona.get persona.list
+        sandbox.allowed_images.add sandbox.allowed_images.list
+        skills.create skills.delete skills.get skills.list skills.update";
+    assert_eq!(names, expected.split_whitespace().collect());
+}
