@@ -158,8 +158,8 @@ async fn what_was_answered_has_one_row() {
     assert_eq!(sent.len(), CALLS);
 
     // Calls whose caller did not wait may still be at work; told to stop, the gateway ends them first.
-    gateway.process().terminate();
-    assert!(gateway.process().wait(Duration::from_secs(60)).success());
+    gateway.process.terminate();
+    assert!(gateway.process.wait(Duration::from_secs(60)).success());
     gateway.start_again().await;
     let rows = all_rows(&gateway).await;
     let mut traces: BTreeMap<&str, usize> = BTreeMap::new();
@@ -234,7 +234,7 @@ async fn the_first_bad_row_is_named(gateway: &GatewayProcess) {
         let (fine, said) = verify(gateway);
         assert!(!fine && said.contains(&format!("row {seq} ")), "row {seq}: {said}");
         // The gateway itself says the same.
-        let (_, verified) = gateway.admin(Method::GET, "/audit/verify", None).await;
+        let (_, verified) = gateway.ask("GET", "/api/v1/audit/verify", None).await;
         assert!(verified.to_string().contains(&format!("row {seq} ")), "{verified}");
     };
     let before = at(777).await.status;

@@ -1,58 +1,73 @@
 //! `cynode-gateway` as a process.
 
+mod by_hand; // calls as raw as they get
+
 use std::{
     fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use reqwest::{Client, Method, StatusCode};
-use serde_json::{Value, json};
+use reqwest::{Method, header::CONTENT_TYPE, redirect};
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::{Process, binary, eventually};
+use crate::{Process, binary};
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY: &str = "\"Ready.\"";
 
 /// A gateway with a folder and ports of its own, gone when it goes out of scope.
 #[derive(Debug)]
 pub struct GatewayProcess {
-    process: Process,
+    pub process: Process,
     folder: TempDir,
-    arguments: Vec<String>,
+    settings: Vec<String>,
     address: String,
     admin_address: String,
-    http: Client,
+    http: reqwest::Client,
+}
+
+/// An answer of the administration: status, and JSON or nothing.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    pub status: u16,
+    pub body: Value,
 }
 
 impl GatewayProcess {
-    /// On SQLite, as it comes.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// With more arguments, as in `["--set", "calls.per_second=5"]`.
-    pub async fn start_with(arguments: &[&str]) -> Self {
+    /// With settings, such as `("audit.seal_every", "100ms")`.
+    pub async fn start_with(settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the gateway");
-        let mut all = vec!["--data".to_owned(), folder.path().display().to_string()];
         // Tests are faster than agents.
-        all.extend(["--set", "calls.per_second=100000"].map(str::to_owned));
-        all.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        let fast = ("calls.per_second", "100000");
+        let settings = std::iter::once(&fast).chain(settings);
+        let settings: Vec<String> = settings.map(|(key, value)| format!("{key}={value}")).collect();
+        let any = "127.0.0.1:0";
+        let process = spawn(folder.path(), &settings, any, any);
         // Lost against another thread is fine: then there is one.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let http = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
-        let process = start(&all, "127.0.0.1:0", "127.0.0.1:0", folder.path());
-        let (address, admin_address) = ready(folder.path()).await;
-        Self { process, folder, arguments: all, address, admin_address, http }
+        let http = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .expect("an HTTP client");
+        let (address, admin_address) = (String::new(), String::new());
+        let mut gateway = Self { process, folder, settings, address, admin_address, http };
+        gateway.ready(1).await;
+        gateway
     }
 
-    /// Where agents call.
+    /// Where agents call tools.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
+    /// Where it is administered.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
     }
@@ -61,8 +76,12 @@ impl GatewayProcess {
         self.folder.path()
     }
 
-    pub fn database(&self) -> PathBuf {
-        self.folder.path().join("gateway.db")
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("gateway.log")).unwrap_or_default()
+    }
+
+    pub fn store_url(&self) -> String {
+        format!("sqlite://{}", self.folder.path().join("gateway.db").display())
     }
 
     pub fn admin_token_file(&self) -> PathBuf {
@@ -73,13 +92,67 @@ impl GatewayProcess {
         fs::read_to_string(self.admin_token_file()).expect("the gateway made it").trim().to_owned()
     }
 
-    /// Everything it said, over all its lives.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    /// One request to the administration, as the holder of `token`.
+    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> Answered {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = self.http.request(method, format!("{}{path}", self.admin_url())).bearer_auth(token);
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let response = request.send().await.expect("the gateway answers");
+        let status = response.status().as_u16();
+        let text = response.text().await.expect("the answer comes whole");
+        Answered { status, body: serde_json::from_str(&text).unwrap_or(Value::Null) }
     }
 
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
+    /// As the first administrator.
+    pub async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answered {
+        self.ask_as(&self.admin_token(), method, path, body).await
+    }
+
+    /// As `ask`, and it has to be done.
+    #[track_caller]
+    pub fn must(&self, method: &str, path: &str, body: Option<Value>) -> impl Future<Output = Value> {
+        let (caller, what) = (std::panic::Location::caller(), format!("{method} {path}"));
+        async move {
+            let answered = self.ask(method, path, body).await;
+            assert!(answered.status < 300, "{caller}: {what}: {answered:?}");
+            answered.body
+        }
+    }
+
+    /// A new token: its id and its secret.
+    pub async fn issue(&self, new: Value) -> (String, String) {
+        let issued = self.must("POST", "/api/v1/tokens", Some(new)).await;
+        let text = |member: &str| issued[member].as_str().expect("a text").to_owned();
+        (text("id"), text("secret"))
+    }
+
+    /// An agent that calls tools with this token.
+    pub fn agent(&self, secret: &str) -> mcp::Client {
+        let file = tempfile::Builder::new().prefix("token-").tempfile_in(self.folder.path()).expect("a file");
+        fs::write(file.path(), secret).expect("the token can be written");
+        let (_, path) = file.keep().expect("the file stays");
+        mcp::Client::new(mcp::Options {
+            url: self.url(),
+            token_file: Some(path),
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(20),
+            max_result_bytes: 1 << 20,
+        })
+        .expect("a client")
+    }
+
+    /// Calls a tool, once.
+    pub async fn call(
+        &self,
+        agent: &mcp::Client,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<mcp::Reply, mcp::Error> {
+        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        let arguments: Map<String, Value> = arguments;
+        agent.call(mcp::Call { name: tool, arguments, idempotency_key: None, traceparent: None }).await
     }
 
     /// SIGKILL.
@@ -87,125 +160,37 @@ impl GatewayProcess {
         self.process.kill();
     }
 
-    /// On the same ports, with the same store.
+    /// Starts again with the same folder and ports.
     pub async fn start_again(&mut self) {
         self.process.kill();
-        let log = self.folder.path().join("log");
-        fs::rename(&log, self.folder.path().join("log.before")).expect("its log can be moved");
-        self.process = start(&self.arguments, &self.address, &self.admin_address, self.folder.path());
-        ready(self.folder.path()).await;
+        let before = self.log().matches(READY).count();
+        self.process = spawn(self.folder.path(), &self.settings, &self.address, &self.admin_address);
+        self.ready(before + 1).await;
     }
 
-    /// What an administrator asks for over REST: status and body.
-    pub async fn admin(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-        self.admin_as(&self.admin_token(), method, path, body).await
-    }
-
-    pub async fn admin_as(
-        &self,
-        token: &str,
-        method: Method,
-        path: &str,
-        body: Option<Value>,
-    ) -> (StatusCode, Value) {
-        let mut request =
-            self.http.request(method, format!("{}/api/v1{path}", self.admin_url())).bearer_auth(token);
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
+    async fn ready(&mut self, times: usize) {
+        let until = tokio::time::Instant::now() + READY_WITHIN;
+        loop {
+            let log = self.log();
+            let ready = log.lines().filter(|line| line.contains(READY)).nth(times - 1);
+            if let Some(Ok(line)) = ready.map(serde_json::from_str::<Value>) {
+                self.address = line["address"].as_str().expect("an address").to_owned();
+                self.admin_address = line["admin_address"].as_str().expect("an address").to_owned();
+                return;
+            }
+            assert!(self.process.is_running(), "the gateway ended:\n{log}");
+            assert!(tokio::time::Instant::now() < until, "the gateway is not ready:\n{log}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let response = request.send().await.expect("the gateway answers");
-        let status = response.status();
-        let text = response.text().await.expect("a body");
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-    }
-
-    /// As [`Self::admin`], for what must be well.
-    pub async fn manage(&self, method: Method, path: &str, body: Value) -> Value {
-        let body = (!body.is_null()).then_some(body);
-        let (status, answer) = self.admin(method.clone(), path, body).await;
-        assert!(status.is_success(), "{method} {path}: {status} {answer}");
-        answer
-    }
-
-    /// A manager's token.
-    pub async fn manager(&self) -> String {
-        self.issue(json!({ "label": "test", "agent": "project_manager" })).await
-    }
-
-    /// A token for an analyst or a sandbox.
-    pub async fn bound(&self, agent: &str, user: &str, task: &str) -> String {
-        self.issue(json!({ "label": "test", "agent": agent, "user_id": user, "task_id": task })).await
-    }
-
-    pub async fn issue(&self, new: Value) -> String {
-        let issued = self.manage(Method::POST, "/tokens", new).await;
-        issued["secret"].as_str().expect("a secret").to_owned()
-    }
-
-    /// A server behind it, all of whose tools are served.
-    pub async fn install(&self, namespace: &str, url: &str) {
-        let new = json!({
-            "namespace": namespace, "transport": { "http": { "url": url } }, "trust_first": true, "call_timeout": "2s",
-            "concurrency": 64,
-        });
-        let added = self.manage(Method::POST, "/upstreams", new).await;
-        assert!(added["problem"].is_null(), "{added}");
-    }
-
-    /// One call by hand, in the older era, as raw as it gets: HTTP status and body.
-    pub async fn post(&self, token: Option<&str>, body: impl Into<String>) -> (StatusCode, Value) {
-        let mut request = self
-            .http
-            .post(self.url())
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream");
-        if let Some(token) = token {
-            request = request.bearer_auth(token);
-        }
-        let response = request.body(body.into()).send().await.expect("the gateway answers");
-        let status = response.status();
-        let text = response.text().await.expect("a body");
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-    }
-
-    pub async fn call(&self, token: &str, tool: &str, arguments: Value) -> (StatusCode, Value) {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        self.post(Some(token), body.to_string()).await
-    }
-
-    /// The names of the tools that an agent sees.
-    pub async fn tools(&self, token: &str) -> Vec<String> {
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
-        let (_, answer) = self.post(Some(token), body.to_string()).await;
-        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
-    }
-
-    /// Audit rows that match, as in `tool=db.task.get&limit=10`; the newest first.
-    pub async fn audit(&self, filter: &str) -> Vec<Value> {
-        let answer = self.manage(Method::GET, &format!("/audit?{filter}"), Value::Null).await;
-        answer["rows"].as_array().or_else(|| answer.as_array()).unwrap_or_else(|| panic!("{answer}")).clone()
-    }
-
-    pub fn http(&self) -> &Client {
-        &self.http
     }
 }
 
-fn start(arguments: &[String], listen: &str, admin_listen: &str, folder: &Path) -> Process {
-    let mut all = arguments.to_vec();
-    all.extend(["--listen", listen, "--admin-listen", admin_listen].map(str::to_owned));
-    Process::start(&binary("cynode-gateway"), &all, &[], &folder.join("log"))
-}
-
-async fn ready(folder: &Path) -> (String, String) {
-    eventually("the gateway is ready", async || {
-        let said = fs::read_to_string(folder.join("log")).unwrap_or_default();
-        assert!(!said.contains("cynode-gateway: "), "{said}");
-        let ready = said.lines().find(|line| line.contains("\"Ready.\""))?.to_owned();
-        let ready: Value = serde_json::from_str(&ready).ok()?;
-        Some((ready["address"].as_str()?.to_owned(), ready["admin_address"].as_str()?.to_owned()))
-    })
-    .await
+fn spawn(folder: &Path, settings: &[String], listen: &str, admin_listen: &str) -> Process {
+    let mut arguments: Vec<String> =
+        ["--listen", listen, "--admin-listen", admin_listen, "--data"].map(str::to_owned).into();
+    arguments.push(folder.display().to_string());
+    for setting in settings {
+        arguments.extend(["--set".to_owned(), setting.clone()]);
+    }
+    Process::start(&binary("cynode-gateway"), &arguments, &[], &folder.join("gateway.log"))
 }

@@ -32,7 +32,7 @@ pub use binaries::{
 };
 pub use browser::{Browser, Message, browser_available};
 pub use gateway::{Answer, Called, Gateway, Tool};
-pub use gateway_process::GatewayProcess;
+pub use gateway_process::{Answered, GatewayProcess};
 pub use model::{Asked, Model, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};

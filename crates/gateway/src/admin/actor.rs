@@ -1,3 +1,4 @@
+use super::Error;
 use crate::tokens::{self, Presented};
 
 /// Who administers, and as whom.
@@ -50,6 +51,14 @@ impl Actor {
     /// Who did it, for `created_by` and its like.
     pub fn author(&self) -> String {
         format!("{}:{}", self.user().unwrap_or("admin"), self.token_id)
+    }
+
+    /// For looking at what is nobody's in particular.
+    pub(super) fn sees_everything(&self) -> Result<(), Error> {
+        match self.holder {
+            Holder::Admin => Ok(()),
+            Holder::User(_) => Err(Error::Forbidden("only an administrator may see this".to_owned())),
+        }
     }
 
     /// Users see what is theirs; what belongs to nobody in particular is the administrators'.

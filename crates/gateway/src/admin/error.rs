@@ -1,5 +1,5 @@
 use http::StatusCode;
-use sea_orm::DbErr;
+use sea_orm::{DbErr, SqlErr};
 use tracing::error;
 
 use crate::{audit::Unavailable, tokens, upstreams};
@@ -70,6 +70,9 @@ impl Error {
 
 impl From<DbErr> for Error {
     fn from(error: DbErr) -> Self {
+        if let Some(SqlErr::UniqueConstraintViolation(_)) = error.sql_err() {
+            return Self::Conflict("there is another one of this name already".to_owned());
+        }
         error!(%error, "The store cannot be used; nothing can be administered.");
         Self::Unavailable
     }

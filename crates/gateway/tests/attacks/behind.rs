@@ -49,12 +49,12 @@ impl Behind {
 
 /// The gateway is told to look at what a server offers.
 pub(crate) async fn refresh(gateway: &GatewayProcess, namespace: &str) -> Value {
-    gateway.manage(reqwest::Method::POST, &format!("/upstreams/{namespace}/refresh"), Value::Null).await
+    gateway.must("POST", &format!("/api/v1/upstreams/{namespace}/refresh"), None).await
 }
 
 /// What waits for approval, as `name: reason`.
 pub(crate) async fn quarantine(gateway: &GatewayProcess) -> Vec<String> {
-    let waiting = gateway.manage(reqwest::Method::GET, "/quarantine", Value::Null).await;
+    let waiting = gateway.must("GET", "/api/v1/quarantine", None).await;
     let line =
         |tool: &Value| format!("{}: {}", tool["name"].as_str().unwrap(), tool["reason"].as_str().unwrap());
     waiting.as_array().unwrap().iter().map(line).collect()

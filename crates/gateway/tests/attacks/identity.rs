@@ -38,17 +38,17 @@ async fn attack_01_tokens_of_others_are_nobodys() {
 async fn attack_02_a_revoked_token_is_refused_at_once() {
     let mut gateway = GatewayProcess::start().await;
     let issued = gateway
-        .manage(
-            Method::POST,
-            "/tokens",
+        .must(
+            "POST",
+            "/api/v1/tokens",
             json!({ "label": "run", "agent": "sandbox", "user_id": "ada", "task_id": "t" }),
         )
         .await;
     let (id, secret) = (issued["id"].as_str().unwrap(), issued["secret"].as_str().unwrap());
     assert_eq!(gateway.post(Some(secret), LIST).await.0, StatusCode::OK);
-    gateway.manage(Method::DELETE, &format!("/tokens/{id}"), Value::Null).await;
+    gateway.must("DELETE", &format!("/api/v1/tokens/{id}"), None).await;
     assert_eq!(gateway.post(Some(secret), LIST).await.0, StatusCode::UNAUTHORIZED);
-    let brief = gateway.issue(json!({ "label": "brief", "agent": "project_manager", "lives": "1s" })).await;
+    let brief = gateway.issue(json!({ "label": "brief", "agent": "project_manager", "lives": "1s" })).await.1;
     assert_eq!(gateway.post(Some(&brief), LIST).await.0, StatusCode::OK);
     testkit::eventually("it expires", async || {
         (gateway.post(Some(&brief), LIST).await.0 == StatusCode::UNAUTHORIZED).then_some(())
@@ -57,7 +57,7 @@ async fn attack_02_a_revoked_token_is_refused_at_once() {
     // Not even a new process forgets.
     gateway.start_again().await;
     assert_eq!(gateway.post(Some(secret), LIST).await.0, StatusCode::UNAUTHORIZED);
-    let (_, _) = gateway.call(secret, "artifact.list", json!({ "task_id": "t" })).await;
+    let (_, _) = gateway.post_call(secret, "artifact.list", json!({ "task_id": "t" })).await;
     let rows = gateway.audit("tool=artifact.list").await;
     assert_eq!(
         (rows[0]["error_type"].as_str(), rows[0]["agent"].as_str()),
@@ -80,9 +80,9 @@ async fn attack_03_no_token_is_passed_through() {
         "namespace": "said", "trust_first": true,
         "transport": { "http": { "url": server.url(), "token_file": file.display().to_string() } },
     });
-    gateway.manage(Method::POST, "/upstreams", new).await;
+    gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     let manager = gateway.manager().await;
-    let (_, answer) = gateway.call(&manager, "said.say", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "said.say", json!({})).await;
     assert_eq!(answer["result"]["content"][0]["text"], "said", "{answer}");
     let seen = format!("{:?}", server.calls());
     assert!(!seen.contains(&manager), "{seen}");

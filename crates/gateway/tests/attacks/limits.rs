@@ -13,7 +13,7 @@ use super::behind::{Behind, quarantine, refresh, text, tool};
 /// 15: too large, too deep, too slow: on the way in.
 #[tokio::test]
 async fn attack_15_too_much_to_read() {
-    let gateway = GatewayProcess::start_with(&["--set", "mcp.read_timeout=500ms"]).await;
+    let gateway = GatewayProcess::start_with(&[("mcp.read_timeout", "500ms")]).await;
     let manager = gateway.manager().await;
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "help.list", "arguments": { "x": "y".repeat(300_000) } } });
     assert_eq!(gateway.post(Some(&manager), large.to_string()).await.0, StatusCode::PAYLOAD_TOO_LARGE);
@@ -35,7 +35,7 @@ async fn attack_15_too_much_to_read() {
     drop(tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await);
     assert!(answer.starts_with("HTTP/1.1 408") && began.elapsed() < Duration::from_secs(5), "{answer}");
     assert_eq!(gateway.audit("error_type=malformed").await.len(), 3);
-    let (_, fine) = gateway.call(&manager, "db.project.list", json!({})).await;
+    let (_, fine) = gateway.post_call(&manager, "db.project.list", json!({})).await;
     assert!(fine["result"].is_object(), "{fine}");
 }
 
@@ -58,15 +58,15 @@ async fn attack_15_too_much_from_behind() {
     gateway.install("slow", &server.url()).await;
     let manager = gateway.manager().await;
     behind.answer(text(&"x".repeat(2_000_000)));
-    let (_, answer) = gateway.call(&manager, "behind.large", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "behind.large", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "too_large");
     let began = Instant::now();
     behind.answer(text("done"));
     let (_, answer) =
-        gateway.call(&manager, "behind.busy", json!({ "a": format!("{}!", "a".repeat(60)) })).await;
+        gateway.post_call(&manager, "behind.busy", json!({ "a": format!("{}!", "a".repeat(60)) })).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "invalid_arguments", "{answer}");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    let (_, answer) = gateway.call(&manager, "slow.hang", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "slow.hang", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "upstream_timeout", "{answer}");
     assert!(!gateway.tools(&manager).await.contains(&"behind.huge".to_owned()));
     assert!(quarantine(&gateway).await.iter().any(|line| line.starts_with("behind.huge: it is larger")));
@@ -90,7 +90,7 @@ async fn attack_16_arguments_that_break_out() {
         json!({ "path": "a", "user": "root" }),
         json!({ "path": "a; rm -rf /" }),
     ] {
-        let (_, answer) = gateway.call(&manager, "files.read", arguments.clone()).await;
+        let (_, answer) = gateway.post_call(&manager, "files.read", arguments.clone()).await;
         assert_eq!(
             answer["result"]["structuredContent"]["code"], "invalid_arguments",
             "{arguments}: {answer}"
@@ -99,22 +99,23 @@ async fn attack_16_arguments_that_break_out() {
     assert!(server.calls().is_empty());
     // What looks like SQL is text.
     let id = "x' OR '1'='1";
-    let (_, answer) = gateway.call(&manager, "db.project.get", json!({ "project_id": id })).await;
+    let (_, answer) = gateway.post_call(&manager, "db.project.get", json!({ "project_id": id })).await;
     assert!(
         answer["error"].is_object() || answer["result"]["structuredContent"]["code"] == "not_found",
         "{answer}"
     );
     // A rule that sees arguments.
     let rule = json!({ "effect": "deny", "tool": "files.*", "argument": "/path", "matches": "secret*", "note": "not these" });
-    gateway.manage(Method::POST, "/rules", rule).await;
-    let (_, denied) = gateway.call(&manager, "files.read", json!({ "path": "secret/plans" })).await;
+    gateway.must("POST", "/api/v1/rules", Some(rule)).await;
+    let (_, denied) = gateway.post_call(&manager, "files.read", json!({ "path": "secret/plans" })).await;
     assert_eq!(denied["error"]["data"]["reason"], "rule", "{denied}");
-    let (_, fine) = gateway.call(&manager, "files.read", json!({ "path": "public/plans" })).await;
+    let (_, fine) = gateway.post_call(&manager, "files.read", json!({ "path": "public/plans" })).await;
     assert_eq!(fine["result"]["content"][0]["text"], "read", "{fine}");
     // Ids of another tenant.
     let sandbox = gateway.bound("sandbox", "ada", "task-1").await;
     for id in [json!("task-2"), json!(["task-1"]), json!("task-1\u{0}"), json!(1)] {
-        let (_, answer) = gateway.call(&sandbox, "files.read", json!({ "path": "a", "task_id": id })).await;
+        let (_, answer) =
+            gateway.post_call(&sandbox, "files.read", json!({ "path": "a", "task_id": id })).await;
         assert_eq!(answer["error"]["data"]["reason"], "mismatched_id", "{id}: {answer}");
     }
 }
@@ -135,11 +136,12 @@ async fn attack_17_addresses_inside() {
         "file:///etc/passwd",
         "http://a:b@example.com/",
     ] {
-        let (_, answer) = gateway.call(&manager, "web.fetch", json!({ "url": url })).await;
+        let (_, answer) = gateway.post_call(&manager, "web.fetch", json!({ "url": url })).await;
         assert_eq!(answer["error"]["data"]["reason"], "forbidden_address", "{url}: {answer}");
     }
     assert!(server.calls().is_empty());
-    let (_, answer) = gateway.call(&manager, "web.fetch", json!({ "url": "https://example.com/" })).await;
+    let (_, answer) =
+        gateway.post_call(&manager, "web.fetch", json!({ "url": "https://example.com/" })).await;
     assert_eq!(answer["result"]["content"][0]["text"], "page");
 }
 
@@ -149,13 +151,13 @@ async fn attack_23_the_audit_cannot_be_written_into() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let name = format!("x\n{{\"decision\":\"allow\"}}\u{1b}[2J{}", "y".repeat(500));
-    let (_, answer) = gateway.call(&manager, &name, json!({ "password": "hunter2" })).await;
+    let (_, answer) = gateway.post_call(&manager, &name, json!({ "password": "hunter2" })).await;
     assert!(answer["error"].is_object());
     let rows = gateway.audit("decision=deny").await;
     let tool = rows[0]["tool"].as_str().unwrap();
     assert!(tool.len() <= 128 && tool.chars().all(|letter| letter.is_ascii_graphic()), "{tool:?}");
     assert!(!serde_json::to_string(&rows).unwrap().contains("hunter2"));
-    let verified = gateway.manage(Method::GET, "/audit/verify", Value::Null).await;
+    let verified = gateway.must("GET", "/api/v1/audit/verify", None).await;
     assert_eq!(verified["ok"], true, "{verified}");
     assert!(!gateway.log().contains("hunter2") && !gateway.log().contains('\u{1b}'));
 }
@@ -163,11 +165,11 @@ async fn attack_23_the_audit_cannot_be_written_into() {
 /// 25: one caller takes everything.
 #[tokio::test]
 async fn attack_25_one_caller_takes_everything() {
-    let gateway = GatewayProcess::start_with(&["--set", "calls.per_second=20"]).await;
+    let gateway = GatewayProcess::start_with(&[("calls.per_second", "20")]).await;
     let (greedy, modest) = (gateway.manager().await, gateway.manager().await);
     let mut refused = 0;
     for _ in 0..60 {
-        let (status, answer) = gateway.call(&greedy, "db.project.list", json!({})).await;
+        let (status, answer) = gateway.post_call(&greedy, "db.project.list", json!({})).await;
         refused += usize::from(status == StatusCode::TOO_MANY_REQUESTS);
         assert!(
             status == StatusCode::OK || answer["error"]["message"].as_str().unwrap().contains("try again"),
@@ -175,7 +177,7 @@ async fn attack_25_one_caller_takes_everything() {
         );
     }
     assert!(refused > 0, "20 a second, and 60 at once");
-    let (status, _) = gateway.call(&modest, "db.project.list", json!({})).await;
+    let (status, _) = gateway.post_call(&modest, "db.project.list", json!({})).await;
     assert_eq!(status, StatusCode::OK, "others are not in its way");
     assert_eq!(gateway.audit("error_type=too_fast&limit=1000").await.len(), refused, "and each is recorded");
     // A list costs no look at the servers behind.

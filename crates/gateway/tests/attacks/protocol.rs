@@ -112,7 +112,7 @@ async fn attack_09_no_state_of_others_is_carried() {
     let gateway = GatewayProcess::start().await;
     gateway.install("asks", &behind.server.url()).await;
     let manager = gateway.manager().await;
-    let (_, answer) = gateway.call(&manager, "asks.ask", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "asks.ask", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "asks_for_input", "{answer}");
     assert!(!answer.to_string().contains("c2VjcmV0") && !answer.to_string().contains("password"));
     let params = json!({ "name": "asks.ask", "arguments": {}, "requestState": "forged", "inputResponses": { "a": {} } });
@@ -193,8 +193,8 @@ async fn attack_21_no_way_around_the_decision() {
     send(&gateway, &manager, &[], silent.to_string()).await;
     assert!(server.calls().is_empty());
     // There, but not for an analyst; and not there at all.
-    let (_, denied) = gateway.call(&analyst, "echo.say", json!({})).await;
-    let (_, unknown) = gateway.call(&analyst, "echo.sax", json!({})).await;
+    let (_, denied) = gateway.post_call(&analyst, "echo.say", json!({})).await;
+    let (_, unknown) = gateway.post_call(&analyst, "echo.sax", json!({})).await;
     let told =
         |answer: &Value| answer["error"].to_string().replace("echo.say", "NAME").replace("echo.sax", "NAME");
     assert_eq!(told(&denied), told(&unknown));

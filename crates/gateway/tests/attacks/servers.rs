@@ -23,19 +23,19 @@ async fn attack_10_look_alikes_are_kept_apart() {
     ];
     let second = Behind::start(names.iter().map(|name| tool(name)).collect()).await;
     let new = json!({ "namespace": "other", "transport": { "http": { "url": second.server.url() } }, "prefix": false, "trust_first": true });
-    gateway.manage(Method::POST, "/upstreams", new).await;
+    gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     let listed = gateway.tools(&manager).await;
     assert!(listed.contains(&"fine".to_owned()), "{listed:?}");
     for name in &names[1..6] {
         assert!(!listed.contains(&(*name).to_owned()), "{name} is served");
     }
-    let (_, _) = gateway.call(&manager, "db.task.get", json!({ "task_id": "t" })).await;
-    let (_, _) = gateway.call(&manager, "post.send_mail", json!({})).await;
+    let (_, _) = gateway.post_call(&manager, "db.task.get", json!({ "task_id": "t" })).await;
+    let (_, _) = gateway.post_call(&manager, "post.send_mail", json!({})).await;
     assert!(second.calls().is_empty(), "the newcomer gets no call that is meant for another");
     assert_eq!(first.calls().len(), 1);
     assert_eq!(quarantine(&gateway).await.len(), 6);
     let alike = json!({ "namespace": "p0st", "transport": { "http": { "url": second.server.url() } } });
-    let (status, told) = gateway.admin(Method::POST, "/upstreams", Some(alike)).await;
+    let (status, told) = gateway.ask("POST", "/api/v1/upstreams", Some(alike)).await;
     assert!(status.is_client_error(), "{told}");
 }
 
@@ -67,7 +67,7 @@ async fn attack_11_a_changed_tool_is_quarantined() {
         behind.offer(json!([changed]));
         assert_eq!(refresh(&gateway, "math").await["changed"], 1, "{pointer}");
         assert!(!is_served().await, "{pointer}");
-        let (_, answer) = gateway.call(&manager, "math.add", json!({})).await;
+        let (_, answer) = gateway.post_call(&manager, "math.add", json!({})).await;
         assert_eq!(answer["error"]["message"], "Unknown tool: math.add");
         assert_eq!(gateway.audit("tool=math.add").await[0]["error_type"], "quarantined");
         behind.offer(json!([original]));
@@ -80,7 +80,7 @@ async fn attack_11_a_changed_tool_is_quarantined() {
     changed["description"] = json!("Adds, and more.");
     behind.offer(json!([changed]));
     refresh(&gateway, "math").await;
-    let diff = gateway.manage(Method::GET, "/quarantine/math/add", Value::Null).await;
+    let diff = gateway.must("GET", "/api/v1/quarantine/math/add", None).await;
     assert!(diff["lines"].to_string().contains("Adds, and more."), "{diff}");
     let hash = diff["offered_hash"]
         .as_str()
@@ -91,7 +91,7 @@ async fn attack_11_a_changed_tool_is_quarantined() {
     behind.offer(json!([changed]));
     refresh(&gateway, "math").await;
     let approve = Some(json!({ "hash": hash }));
-    let (status, _) = gateway.admin(Method::POST, "/quarantine/math/add/approve", approve).await;
+    let (status, _) = gateway.ask("POST", "/api/v1/quarantine/math/add/approve", approve).await;
     assert_eq!(status, 409);
     assert!(!is_served().await);
 }
@@ -135,7 +135,7 @@ async fn attack_13_hidden_words() {
         .iter()
         .find(|tool| tool["name"] == "wiki.lookup")
         .unwrap();
-    let (_, answer) = gateway.call(&manager, "wiki.lookup", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "wiki.lookup", json!({})).await;
     for text in [shown.to_string(), answer.to_string()] {
         for letter in ['\u{200b}', '\u{202e}', '\u{e0041}'] {
             assert!(!text.contains(letter), "{text}");
@@ -161,9 +161,9 @@ async fn attack_14_annotations_decide_nothing() {
     gateway.install("disk", &behind.server.url()).await;
     // An analyst, who only reads, may not call it all the same.
     let analyst = gateway.bound("project_analyst", "ada", "task-1").await;
-    let (_, answer) = gateway.call(&analyst, "disk.wipe", json!({})).await;
+    let (_, answer) = gateway.post_call(&analyst, "disk.wipe", json!({})).await;
     assert_eq!(answer["error"]["message"], "Unknown tool: disk.wipe");
-    let shown = gateway.manage(Method::GET, "/tools/disk.wipe", Value::Null).await;
+    let shown = gateway.must("GET", "/api/v1/tools/disk.wipe", None).await;
     assert_eq!(shown["safe_to_repeat"], false, "{shown}");
 }
 
@@ -180,7 +180,7 @@ async fn attack_18_nothing_is_fetched_for_a_server() {
     let gateway = GatewayProcess::start().await;
     gateway.install("art", &behind.server.url()).await;
     let manager = gateway.manager().await;
-    gateway.call(&manager, "art.draw", json!({ "a": 1 })).await;
+    gateway.post_call(&manager, "art.draw", json!({ "a": 1 })).await;
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
     let (_, listed) = gateway.post(Some(&manager), body.to_string()).await;
     assert!(!listed.to_string().contains("icons"), "{listed}");
@@ -205,7 +205,7 @@ async fn attack_20_redirects_are_not_followed() {
     serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
     let gateway = GatewayProcess::start().await;
     let new = json!({ "namespace": "moved", "transport": { "http": { "url": url } }, "trust_first": true });
-    let added = gateway.manage(Method::POST, "/upstreams", new).await;
+    let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     assert!(added["problem"].is_string(), "{added}");
     assert!(trap.server.seen().is_empty());
 }
@@ -222,28 +222,28 @@ async fn attack_26_programs_behind_us() {
         "namespace": "local", "trust_first": true, "call_timeout": "5s",
         "transport": { "stdio": { "argv": argv, "env": { "GREETING": "hi" }, "secret_env": { "TOKEN": secret.display().to_string() } } },
     });
-    let added = gateway.manage(Method::POST, "/upstreams", new).await;
+    let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     assert!(added["problem"].is_null(), "{added}");
     let manager = gateway.manager().await;
-    let (_, answer) = gateway.call(&manager, "local.environment", json!({})).await;
+    let (_, answer) = gateway.post_call(&manager, "local.environment", json!({})).await;
     let environment = answer["result"].to_string();
     assert!(environment.contains("GREETING") && environment.contains("for-them-only"), "{answer}");
     for ours in ["CARGO", "GATEWAY_", "NEXTEST", "SSH_"] {
         assert!(!environment.contains(ours), "{ours} in {environment}");
     }
-    let (_, long) = gateway.call(&manager, "local.long", json!({})).await;
+    let (_, long) = gateway.post_call(&manager, "local.long", json!({})).await;
     assert!(long["result"]["isError"] == true, "{long}");
     let again = eventually("it is started again", async || {
-        let (_, answer) = gateway.call(&manager, "local.echo", json!({ "text": "back" })).await;
+        let (_, answer) = gateway.post_call(&manager, "local.echo", json!({ "text": "back" })).await;
         (answer["result"]["isError"] != true).then_some(answer)
     });
     again.await;
     // Users may not have programs started.
-    let user = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await;
+    let user = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await.1;
     let new = json!({ "namespace": "mine", "transport": { "stdio": { "argv": [program, "normal"] } } });
-    let (status, told) = gateway.admin_as(&user, Method::POST, "/upstreams", Some(new)).await;
+    let (status, told) = gateway.ask_as(&user, "POST", "/api/v1/upstreams", Some(new)).await;
     assert_eq!(status, 403, "{told}");
-    let (_, of_process) = gateway.call(&manager, "local.process", json!({})).await;
+    let (_, of_process) = gateway.post_call(&manager, "local.process", json!({})).await;
     assert!(of_process["result"]["isError"] != true, "{of_process}");
     assert!(!gateway.log().contains("for-them-only"));
     // Killed without a word, it leaves nobody behind: they see that their input ended.

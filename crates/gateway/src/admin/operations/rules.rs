@@ -62,7 +62,7 @@ pub struct NewRule {
 impl Admin {
     /// In the order in which they are asked.
     pub async fn list_rules(&self, actor: &Actor) -> Result<Vec<AccessRule>, Error> {
-        self.admin_only(actor, "admin.rule.list").await?;
+        actor.sees_everything()?;
         let rows = access_rule::Entity::find().order_by_asc(access_rule::Column::Position);
         Ok(rows.all(self.store.read()).await?.into_iter().map(told).collect())
     }

@@ -42,7 +42,7 @@ pub struct PutSetting {
 impl Admin {
     /// By key, with those that the gateway knows and nobody set.
     pub async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
-        self.admin_only(actor, "admin.setting.list").await?;
+        actor.sees_everything()?;
         let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
         let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(told).collect();
         for (key, _) in SWITCHES {
@@ -55,7 +55,7 @@ impl Admin {
     }
 
     pub async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
-        self.admin_only(actor, "admin.setting.get").await?;
+        actor.sees_everything()?;
         let row = system_setting::Entity::find_by_id(key).one(self.store.read()).await?;
         let known = description(key).map(|_| unset(key));
         row.map(told).or(known).ok_or_else(|| Error::not_found("setting", key))

@@ -1,4 +1,5 @@
-use rmcp::model::Tool as Shown;
+mod told; // from what is known to what is said
+
 use sea_orm::{EntityTrait, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -6,11 +7,9 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::{Actor, Admin, Error},
-    catalogue::{self, Runs},
-    clock,
-    policy::{Origin, Scope},
+    catalogue, clock,
+    policy::Scope,
     store::entity::{tool_setting, upstream_tool},
-    tools::Does,
 };
 
 /// In place of a scope in the store: whatever the tool, or its server, came with.
@@ -171,87 +170,17 @@ impl Admin {
     async fn everything(&self) -> Result<Vec<ToolDetails>, Error> {
         let db = self.store.read();
         let catalogue = self.calls.shelf.fresh(&self.store).await?;
-        let own = catalogue.all().filter_map(|served| match &served.runs {
-            Runs::Own(entry) => Some((served, entry)),
-            Runs::Behind(_) => None,
-        });
-        let mut found: Vec<ToolDetails> = own
-            .map(|(served, entry)| {
-                let policy = &served.policy;
-                let (does, safe_to_repeat) = match entry.does {
-                    Does::Read => (ToolDoes::Read, true),
-                    Does::Write => (ToolDoes::Write, false),
-                };
-                let gate = policy.gate.as_ref();
-                ToolDetails {
-                    tool: Tool {
-                        name: policy.name.clone(),
-                        title: Some(entry.title.to_owned()),
-                        description: entry.description.to_owned(),
-                        origin: ToolOrigin::Own,
-                        namespace: None,
-                        remote: None,
-                        owner: None,
-                        enabled: policy.enabled,
-                        scope: policy.scope,
-                        does,
-                        safe_to_repeat,
-                        state: ToolState::Approved,
-                        gate: gate.map(|gate| ToolGate { setting: gate.setting.to_owned(), open: gate.open }),
-                        needs: policy.needs.iter().map(ToString::to_string).collect(),
-                    },
-                    input_schema: Value::Object((*entry.input).clone()),
-                    output_schema: Some(Value::Object((*entry.output).clone())),
-                }
-            })
-            .collect();
+        let mut found: Vec<ToolDetails> = catalogue.all().filter_map(told::own).collect();
         let settings = tool_setting::Entity::find().all(db).await?;
         let servers = self.servers().await?;
         for row in upstream_tool::Entity::find().all(db).await? {
             let Some(server) = servers.get(&row.namespace) else { continue };
             let setting = settings.iter().find(|setting| setting.name == row.name);
             let served = catalogue.get(&row.name).map(|served| &served.policy);
-            let origin = match served.map(|policy| &policy.origin) {
-                Some(Origin::Family) => ToolOrigin::Family,
-                _ => ToolOrigin::Installed,
-            };
-            let scope = setting.map_or(&server.scope, |setting| &setting.scope).parse();
-            let text = row.pinned.as_ref().or(row.offered.as_ref());
-            let shown = text.and_then(|text| serde_json::from_str::<Shown>(text).ok());
-            let shown = shown.map(|shown| crate::sanitize::tool(shown, &row.name));
-            found.push(ToolDetails {
-                tool: Tool {
-                    title: shown.as_ref().and_then(|shown| shown.title.clone()),
-                    description: shown
-                        .as_ref()
-                        .and_then(|shown| shown.description.as_deref())
-                        .unwrap_or_default()
-                        .to_owned(),
-                    origin,
-                    namespace: Some(row.namespace),
-                    remote: Some(row.remote),
-                    owner: server.owner.clone(),
-                    enabled: setting.is_none_or(|setting| setting.enabled),
-                    scope: scope.or_else(|_| server.scope.parse()).unwrap_or(Scope::Pm),
-                    does: ToolDoes::Unknown,
-                    safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),
-                    state: state(&row.state),
-                    gate: None,
-                    needs: served
-                        .map(|policy| policy.needs.iter().map(ToString::to_string).collect())
-                        .unwrap_or_default(),
-                    name: row.name,
-                },
-                input_schema: shown
-                    .as_ref()
-                    .map_or(Value::Null, |shown| Value::Object((*shown.input_schema).clone())),
-                output_schema: shown.and_then(|shown| Some(Value::Object((*shown.output_schema?).clone()))),
-            });
+            found.push(told::behind(row, server, setting, served));
         }
-        found.sort_by(|a, b| {
-            let served = |details: &ToolDetails| details.tool.state != ToolState::Approved;
-            (&a.tool.name, served(a)).cmp(&(&b.tool.name, served(b)))
-        });
+        let waits = |details: &ToolDetails| details.tool.state != ToolState::Approved;
+        found.sort_by(|a, b| (&a.tool.name, waits(a)).cmp(&(&b.tool.name, waits(b))));
         Ok(found)
     }
 }

@@ -1,0 +1,125 @@
+use std::time::Duration;
+
+use cynode_gateway::store::entity::task;
+use sea_orm::EntityTrait;
+use serde_json::{Value, json};
+use testkit::{GatewayProcess, eventually_within};
+
+use crate::support::{TOKENS, seen, store};
+
+#[tokio::test]
+async fn a_token_is_good_until_it_is_revoked_and_its_secret_is_nowhere() {
+    let gateway = GatewayProcess::start_with(&[("log.level", "debug")]).await;
+    let (id, secret) = gateway.issue(json!({ "label": "manager", "agent": "project_manager" })).await;
+    let agent = gateway.agent(&secret);
+    assert!(seen(&agent).await.contains(&"db.project.list".to_owned()));
+    gateway.call(&agent, "db.project.list", json!({})).await.expect("it is permitted");
+
+    let listed = gateway.must("GET", TOKENS, None).await;
+    let text = listed.to_string();
+    assert!(!text.contains(&secret) && !text.contains("hash"), "{text}");
+    let state = |listed: &Value| {
+        let tokens = listed.as_array().expect("a list").clone();
+        tokens.into_iter().find(|token| token["id"] == *id).expect("it is listed")["state"].clone()
+    };
+    assert_eq!(state(&listed), "active");
+
+    let revoked = gateway.must("DELETE", &format!("{TOKENS}/{id}"), None).await;
+    assert_eq!(revoked["state"], "revoked");
+    gateway.call(&agent, "db.project.list", json!({})).await.expect_err("it is worth nothing, at once");
+    assert!(agent.tools().await.is_err());
+    assert_eq!(state(&gateway.must("GET", TOKENS, None).await), "revoked");
+    let active = gateway.must("GET", &format!("{TOKENS}?state=active"), None).await;
+    assert!(active.as_array().expect("a list").iter().all(|token| token["id"] != *id));
+    // Twice is once, and what is not there is not there.
+    assert_eq!(gateway.ask("DELETE", &format!("{TOKENS}/{id}"), None).await.status, 200);
+    assert_eq!(gateway.ask("DELETE", &format!("{TOKENS}/nonsense"), None).await.status, 404);
+
+    let rows = gateway.must("GET", &format!("/api/v1/audit?subject={id}"), None).await;
+    let rows = rows.as_array().expect("rows").clone();
+    assert_eq!(rows[0]["error_type"], "revoked_token", "{rows:?}");
+    assert!(rows.iter().any(|row| row["status"] == "success" && row["agent"] == "project_manager"));
+    let changes = gateway.must("GET", "/api/v1/audit?tool=admin.token.*", None).await;
+    assert_eq!(changes.as_array().expect("rows").len(), 2, "{changes}");
+
+    let log = gateway.log();
+    for secret in [&secret, &gateway.admin_token()] {
+        assert!(!log.contains(secret.as_str()), "a secret is in the log");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_good_until_its_time_is_up() {
+    let gateway = GatewayProcess::start().await;
+    let new = json!({ "label": "short", "agent": "project_manager", "lives": "2s" });
+    let (id, secret) = gateway.issue(new).await;
+    let agent = gateway.agent(&secret);
+    assert!(!seen(&agent).await.is_empty());
+    eventually_within(Duration::from_secs(10), "the token to expire", || async {
+        agent.tools().await.err().map(|_| ())
+    })
+    .await;
+    let expired = gateway.must("GET", &format!("{TOKENS}?state=expired"), None).await;
+    assert_eq!(expired[0]["id"], *id);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_not_issued() {
+    let gateway = GatewayProcess::start().await;
+    let row = task::Model {
+        id: "task-of-bob".into(),
+        name: "n".into(),
+        title: "t".into(),
+        description: String::new(),
+        acceptance_criteria: "[]".into(),
+        status: "todo".into(),
+        project_id: None,
+        scope_key: "user:bob".into(),
+        user_id: Some("bob".into()),
+        parent_task_id: None,
+        schedule_id: None,
+        run_id: None,
+        position: 0,
+        version: 1,
+        created_at: 1,
+        updated_at: 1,
+    };
+    task::Entity::insert(task::ActiveModel::from(row)).exec(&store(&gateway).await).await.expect("a task");
+    for (new, field) in [
+        (json!({ "label": " ", "agent": "project_manager" }), "label"),
+        (json!({ "label": "a\nb", "agent": "project_manager" }), "label"),
+        (json!({ "label": "x", "agent": "project_manager", "user_id": "u" }), "user_id"),
+        (json!({ "label": "x", "agent": "project_manager", "task_id": "t" }), "task_id"),
+        (json!({ "label": "x", "agent": "sandbox" }), "user_id"),
+        (json!({ "label": "x", "agent": "sandbox", "user_id": "u" }), "task_id"),
+        (json!({ "label": "x", "agent": "project_analyst", "task_id": "t" }), "user_id"),
+        (json!({ "label": "x", "agent": "user" }), "user_id"),
+        (json!({ "label": "x", "agent": "admin", "user_id": "u" }), "user_id"),
+        (json!({ "label": "x", "agent": "project_manager", "lives": "0s" }), "lives"),
+        (json!({ "label": "x", "agent": "project_manager", "lives": "2years" }), "lives"),
+        (
+            json!({ "label": "x", "agent": "sandbox", "user_id": "u", "task_id": "t", "lives": "31days" }),
+            "lives",
+        ),
+        (json!({ "label": "x", "agent": "project_manager", "lives": "soon" }), "lives"),
+        (json!({ "label": "x", "agent": "sandbox", "user_id": "a b", "task_id": "t" }), "user_id"),
+        (
+            json!({ "label": "x", "agent": "sandbox", "user_id": "alice", "task_id": "task-of-bob" }),
+            "task_id",
+        ),
+    ] {
+        let answered = gateway.ask("POST", TOKENS, Some(new.clone())).await;
+        assert_eq!(
+            (answered.status, &answered.body["error"]["field"]),
+            (422, &json!(field)),
+            "{new}: {answered:?}"
+        );
+    }
+    gateway
+        .issue(json!({ "label": "x", "agent": "sandbox", "user_id": "bob", "task_id": "task-of-bob" }))
+        .await;
+    // Nobody locks themselves out by mistake.
+    let me = gateway.must("GET", "/api/v1/me", None).await;
+    let own = format!("{TOKENS}/{}", me["token_id"].as_str().expect("an id"));
+    assert_eq!(gateway.ask("DELETE", &own, None).await.status, 409);
+}
