@@ -17,7 +17,7 @@ use crate::{
         Store, Write,
         entity::{revision, upstream},
     },
-    tools::Entry,
+    tools::{self, Entry},
 };
 
 /// What runs when a tool is called.
@@ -71,6 +71,25 @@ impl Catalogue {
     /// What this caller may call at all.
     pub fn seen_by<'c>(&'c self, standing: &'c Standing) -> impl Iterator<Item = &'c Served> {
         self.all().filter(move |tool| may_see(standing, Some(&tool.policy)).is_ok())
+    }
+}
+
+/// The tools of one caller, for help: no more than `tools/list` shows.
+#[derive(Debug)]
+pub(crate) struct SeenBy {
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) standing: Standing,
+}
+
+impl tools::Shelf for SeenBy {
+    fn tools(&self) -> Vec<tools::Shown> {
+        let shown = self.catalogue.seen_by(&self.standing).map(|tool| tools::Shown {
+            name: tool.policy.name.clone(),
+            title: tool.shown.title.clone().unwrap_or_default(),
+            description: tool.shown.description.clone().unwrap_or_default().into_owned(),
+            input_schema: tool.shown.input_schema.clone(),
+        });
+        shown.collect()
     }
 }
 

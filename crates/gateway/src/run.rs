@@ -68,6 +68,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     if recovered > 0 {
         warn!(calls = recovered, "Calls were cut off when the gateway ended; each has its row now.");
     }
+    tools::seed(&store).await?;
     adopt_administrator(&store, &config.admin.token_file).await?;
     let jetstream = match &config.nats {
         Some(options) => Some(connect(options).await?),

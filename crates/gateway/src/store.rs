@@ -92,10 +92,19 @@ impl Store {
         } else {
             return Err(Error::Address(shown));
         }
-        let opened = Database::connect(connect).await;
-        let connection = opened.map_err(|source| Error::Open { url: shown.clone(), source })?;
-        let migrated = migration::Migrator::up(&connection, None).await;
-        migrated.map_err(|source| Error::Migrate { url: shown, source })?;
+        // Alone: connections that are opened while another sets the journal mode or migrates may find the file locked,
+        // or remember a schema that was half done.
+        let mut alone = connect.clone();
+        alone.max_connections(1).min_connections(1);
+        let opened = async |options| {
+            let opened = Database::connect(options).await;
+            opened.map_err(|source| Error::Open { url: shown.clone(), source })
+        };
+        let first = opened(alone).await?;
+        let migrated = migration::Migrator::up(&first, None).await;
+        migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
+        first.close().await.map_err(|source| Error::Open { url: shown.clone(), source })?;
+        let connection = opened(connect).await?;
         Ok(Self { connection, writer: is_sqlite.then(Arc::default) })
     }
 

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::{Calls, Ended, Request, Stop, once};
 use crate::{
     audit::{Begun, Claim, Decision, Finish, Record, claim, intent, settle},
+    catalogue::SeenBy,
     clock,
-    policy::Permitted,
+    policy::{Permitted, Standing},
     store::entity::in_flight,
     tools::{Context, Does, Entry, ToolError},
 };
@@ -32,9 +33,14 @@ impl Calls {
         Ok(ended.result)
     }
 
+    fn seen_by(&self, permitted: &Permitted) -> SeenBy {
+        SeenBy { catalogue: self.shelf.last(), standing: Standing::Valid(permitted.caller().clone()) }
+    }
+
     async fn read(&self, entry: &Entry, permitted: &Permitted, request: Request) -> Result<Ended, Stop> {
         let db = DatabaseExecutor::from(self.store.read());
-        let context = Context { db, caller: permitted.caller(), now: clock::now() };
+        let shelf = self.seen_by(permitted);
+        let context = Context { db, shelf: &shelf, caller: permitted.caller(), now: clock::now() };
         answer(entry.run(&context, request.arguments).await)
     }
 
@@ -65,8 +71,9 @@ impl Calls {
             }
         }
         let arguments = std::mem::take(&mut request.arguments);
-        let context =
-            Context { db: DatabaseExecutor::from(&*write), caller: permitted.caller(), now: clock::now() };
+        let shelf = self.seen_by(permitted);
+        let db = DatabaseExecutor::from(&*write);
+        let context = Context { db, shelf: &shelf, caller: permitted.caller(), now: clock::now() };
         let ended = answer(entry.run(&context, arguments).await)?;
         drop(context);
         if ended.error_type.is_some() {

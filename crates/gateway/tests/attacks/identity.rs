@@ -41,7 +41,7 @@ async fn attack_02_a_revoked_token_is_refused_at_once() {
         .must(
             "POST",
             "/api/v1/tokens",
-            json!({ "label": "run", "agent": "sandbox", "user_id": "ada", "task_id": "t" }),
+            Some(json!({ "label": "run", "agent": "sandbox", "user_id": "ada", "task_id": "t" })),
         )
         .await;
     let (id, secret) = (issued["id"].as_str().unwrap(), issued["secret"].as_str().unwrap());

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use reqwest::StatusCode;
+use serde_json::json;
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -1,5 +1,4 @@
-use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{GatewayProcess, binary, eventually};
 
 use super::behind::{Behind, quarantine, refresh, tool};
@@ -35,8 +34,8 @@ async fn attack_10_look_alikes_are_kept_apart() {
     assert_eq!(first.calls().len(), 1);
     assert_eq!(quarantine(&gateway).await.len(), 6);
     let alike = json!({ "namespace": "p0st", "transport": { "http": { "url": second.server.url() } } });
-    let (status, told) = gateway.ask("POST", "/api/v1/upstreams", Some(alike)).await;
-    assert!(status.is_client_error(), "{told}");
+    let refused = gateway.ask("POST", "/api/v1/upstreams", Some(alike)).await;
+    assert!((400..500).contains(&refused.status), "{refused:?}");
 }
 
 /// 11: a tool that is changed once it is trusted, in any of its parts.
@@ -91,8 +90,8 @@ async fn attack_11_a_changed_tool_is_quarantined() {
     behind.offer(json!([changed]));
     refresh(&gateway, "math").await;
     let approve = Some(json!({ "hash": hash }));
-    let (status, _) = gateway.ask("POST", "/api/v1/quarantine/math/add/approve", approve).await;
-    assert_eq!(status, 409);
+    let refused = gateway.ask("POST", "/api/v1/quarantine/math/add/approve", approve).await;
+    assert_eq!(refused.status, 409, "{refused:?}");
     assert!(!is_served().await);
 }
 
@@ -241,8 +240,8 @@ async fn attack_26_programs_behind_us() {
     // Users may not have programs started.
     let user = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await.1;
     let new = json!({ "namespace": "mine", "transport": { "stdio": { "argv": [program, "normal"] } } });
-    let (status, told) = gateway.ask_as(&user, "POST", "/api/v1/upstreams", Some(new)).await;
-    assert_eq!(status, 403, "{told}");
+    let refused = gateway.ask_as(&user, "POST", "/api/v1/upstreams", Some(new)).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
     let (_, of_process) = gateway.post_call(&manager, "local.process", json!({})).await;
     assert!(of_process["result"]["isError"] != true, "{of_process}");
     assert!(!gateway.log().contains("for-them-only"));

@@ -1,8 +1,4 @@
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use cynode_gateway::{
     clock,
@@ -10,14 +6,12 @@ use cynode_gateway::{
     store::{Durability, Options, Store},
     tools::{self, Context, Does, Entry, OwnShelf, ToolError},
 };
-use sea_orm::{
-    ActiveModelTrait, ConnectOptions, ConnectionTrait, Database, DatabaseExecutor, IntoActiveModel,
-    ModelTrait,
-};
+use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::Postgres;
 
-/// Every test in a module twice: on SQLite, and on PostgreSQL where there is one.
+/// Every test in a module twice: on SQLite, and on PostgreSQL.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod sqlite {
@@ -25,9 +19,7 @@ macro_rules! on_both {
         }
         mod postgres {
             $(#[tokio::test] async fn $name() {
-                if let Some(stage) = crate::stage::Stage::postgres().await {
-                    super::$name(stage).await;
-                }
+                super::$name(crate::stage::Stage::postgres().await).await;
             })*
         }
     };
@@ -38,6 +30,7 @@ pub(crate) struct Stage {
     pub(crate) store: Store,
     tools: BTreeMap<&'static str, Entry>,
     _folder: Option<TempDir>,
+    _postgres: Option<Postgres>,
 }
 
 pub(crate) fn manager() -> Caller {
@@ -53,28 +46,13 @@ impl Stage {
     pub(crate) async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("store.db").display());
-        // As after the first start, since that is not what is tested here: while the first connection sets the journal
-        // mode and migrates, the others of the pool may find the file locked, or read a schema without its indexes.
-        let mut alone = ConnectOptions::new(format!("{url}?mode=rwc"));
-        alone.max_connections(1);
-        let alone = Database::connect(alone).await.unwrap();
-        alone.execute_unprepared("PRAGMA journal_mode = WAL").await.unwrap();
-        alone.close().await.unwrap();
-        Self::open(url.clone(), None).await.store.close().await;
         Self::open(url, Some(folder)).await
     }
 
-    /// A database of its own, so that tests do not meet.
-    pub(crate) async fn postgres() -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let server = std::env::var("TEST_POSTGRES_URL").ok()?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("own_tools_{}_{number}", std::process::id());
-        let admin = Database::connect(&server).await.unwrap();
-        admin.execute_unprepared(&format!("CREATE DATABASE {name}")).await.unwrap();
-        admin.close().await.unwrap();
-        let (base, _) = server.rsplit_once('/').unwrap();
-        Some(Self::open(format!("{base}/{name}"), None).await)
+    pub(crate) async fn postgres() -> Self {
+        let postgres = Postgres::start();
+        let stage = Self::open(postgres.database(), None).await;
+        Self { _postgres: Some(postgres), ..stage }
     }
 
     async fn open(url: String, folder: Option<TempDir>) -> Self {
@@ -82,7 +60,7 @@ impl Stage {
         let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
         let store = Store::open(&options).await.unwrap();
         let tools = tools::all().into_iter().map(|tool| (tool.name, tool)).collect();
-        Self { store, tools, _folder: folder }
+        Self { store, tools, _folder: folder, _postgres: None }
     }
 
     /// Puts in what only an administrator does.
