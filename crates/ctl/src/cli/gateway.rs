@@ -113,7 +113,7 @@ pub(crate) enum Upstreams {
 
 #[derive(Args, Debug)]
 pub(crate) struct NewUpstream {
-    /// Its tools are called <namespace>.<tool>.
+    /// Its tools are called `<namespace>.<tool>`.
     pub(crate) namespace: String,
     #[arg(long, required_unless_present = "program", conflicts_with = "program")]
     pub(crate) url: Option<String>,
