@@ -16,7 +16,7 @@ use tracing::{error, info};
 use upstream::Progress;
 
 use crate::{
-    audit::{Decision, Ledger, Record, Status, Unavailable},
+    audit::{Decision, Ledger, Record, Status, Unavailable, WasBegun},
     canonical,
     catalogue::{Runs, Served, Shelf},
     clock,
@@ -142,7 +142,7 @@ impl Calls {
     /// A call that never came to a decision: it could not be read, or was too early, too large, too fast.
     pub async fn refuse(&self, mut record: Record, error_type: &str) -> Result<(), Unavailable> {
         record.end(Decision::Deny, Status::Denied, Some(error_type), clock::now());
-        self.ledger.end(record, false, None).await
+        self.ledger.end(record, WasBegun::Not).await
     }
 
     async fn run(&self, mut record: Record, request: Request) -> Outcome {
@@ -191,7 +191,7 @@ impl Calls {
             Stop::Unavailable(why) => (Decision::Deny, Status::Failure, why, Outcome::Unavailable),
         };
         record.end(decision, status, Some(error_type), clock::now());
-        match self.ledger.end(record, false, None).await {
+        match self.ledger.end(record, WasBegun::Not).await {
             Ok(()) => outcome,
             Err(Unavailable) => Outcome::Unavailable,
         }

@@ -17,6 +17,7 @@ use crate::{
     calls::Calls,
     config::{self, Config},
     store::Store,
+    tokens::Remembered,
 };
 
 type Mcp = StreamableHttpService<server::Server, NeverSessionManager>;
@@ -31,6 +32,7 @@ struct Present {
 pub struct Front {
     store: Store,
     calls: Arc<Calls>,
+    remembered: Remembered,
     present: ArcSwap<Present>,
 }
 
@@ -43,7 +45,7 @@ impl std::fmt::Debug for Front {
 impl Front {
     pub fn new(store: Store, calls: Arc<Calls>, config: &Config) -> Arc<Self> {
         let present = ArcSwap::from_pointee(Present::new(&calls, config));
-        Arc::new(Self { store, calls, present })
+        Arc::new(Self { store, calls, remembered: Remembered::default(), present })
     }
 
     /// Requests that came before keep what they came with.

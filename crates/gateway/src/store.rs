@@ -3,7 +3,15 @@
 pub mod entity;
 mod migration;
 
-use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    ops::Deref,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use sea_orm::{
     ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
@@ -11,7 +19,7 @@ use sea_orm::{
     sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous},
 };
 use sea_orm_migration::MigratorTrait;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 /// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
 const SQLITE_CONNECTIONS: u32 = 4;
@@ -61,6 +69,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Store {
     connection: DatabaseConnection,
+    /// How often this process changed something, beside what it adds to the audit.
+    changes: Arc<AtomicU64>,
     /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
     writer: Option<Arc<Mutex<()>>>,
 }
@@ -105,7 +115,7 @@ impl Store {
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
         first.close().await.map_err(|source| Error::Open { url: shown.clone(), source })?;
         let connection = opened(connect).await?;
-        Ok(Self { connection, writer: is_sqlite.then(Arc::default) })
+        Ok(Self { connection, changes: Arc::default(), writer: is_sqlite.then(Arc::default) })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -114,6 +124,12 @@ impl Store {
 
     pub fn is_postgres(&self) -> bool {
         self.connection.get_database_backend() == DbBackend::Postgres
+    }
+
+    /// A number that changes with everything that is changed, where nobody but this process changes anything: a file has
+    /// one owner, a server may have many.
+    pub fn changes(&self) -> Option<u64> {
+        self.writer.is_some().then(|| self.changes.load(Ordering::Acquire))
     }
 
     /// A transaction that may write. It is undone unless it is committed.
@@ -127,7 +143,16 @@ impl Store {
             ..TransactionOptions::default()
         };
         let transaction = self.connection.begin_with_options(options).await?;
-        Ok(Write { transaction, _turn: turn })
+        Ok(Write { transaction, changes: self.changes.clone(), _turn: turn })
+    }
+
+    /// For a single statement that writes: it is committed when it is done.
+    pub async fn turn(&self) -> Turn<'_> {
+        let turn = match &self.writer {
+            Some(writer) => Some(writer.lock().await),
+            None => None,
+        };
+        Turn { connection: &self.connection, _turn: turn }
     }
 
     pub async fn close(self) {
@@ -140,12 +165,15 @@ impl Store {
 #[derive(Debug)]
 pub struct Write {
     transaction: DatabaseTransaction,
+    changes: Arc<AtomicU64>,
     _turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Write {
     pub async fn commit(self) -> Result<(), DbErr> {
-        self.transaction.commit().await
+        let committed = self.transaction.commit().await;
+        self.changes.fetch_add(1, Ordering::Release);
+        committed
     }
 }
 
@@ -154,6 +182,21 @@ impl Deref for Write {
 
     fn deref(&self) -> &DatabaseTransaction {
         &self.transaction
+    }
+}
+
+/// The turn of the one writer.
+#[derive(Debug)]
+pub struct Turn<'s> {
+    connection: &'s DatabaseConnection,
+    _turn: Option<MutexGuard<'s, ()>>,
+}
+
+impl Deref for Turn<'_> {
+    type Target = DatabaseConnection;
+
+    fn deref(&self) -> &DatabaseConnection {
+        self.connection
     }
 }
 

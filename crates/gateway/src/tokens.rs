@@ -1,6 +1,10 @@
 //! Tokens: random, shown once, kept as hashes, expiring, revocable at once (M116).
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use rand::TryRngCore;
@@ -242,6 +246,36 @@ pub async fn present(store: &Store, secret: &str) -> Result<Presented, DbErr> {
         row: Some(found.token),
         revision: found.revision,
     }))
+}
+
+/// Remembers what was looked up, for as long as it cannot have changed. Where others may change it, nothing is remembered.
+#[derive(Debug, Default)]
+pub struct Remembered(Mutex<(u64, HashMap<String, Presented>)>);
+
+/// Tokens that are presented at a time; more are looked up again.
+const MOST_REMEMBERED: usize = 4096;
+
+impl Remembered {
+    pub async fn present(&self, store: &Store, secret: &str) -> Result<Presented, DbErr> {
+        let Some(changes) = store.changes() else { return present(store, secret).await };
+        let hash = hash(secret);
+        {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.0 != changes || known.1.len() > MOST_REMEMBERED {
+                *known = (changes, HashMap::new());
+            }
+            if let Some(presented) = known.1.get(&hash) {
+                return Ok(presented.clone());
+            }
+        }
+        let presented = present(store, secret).await?;
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was read while something changed may be from before the change. Strangers are not remembered.
+        if store.changes() == Some(changes) && known.0 == changes && presented.row.is_some() {
+            known.1.insert(hash, presented.clone());
+        }
+        Ok(presented)
+    }
 }
 
 pub fn new_secret() -> Result<String, Error> {

@@ -7,11 +7,11 @@ mod store {
 use std::{sync::Arc, time::Duration};
 
 use cynode_gateway::{
-    audit::{self, Decision, Ledger, Record, Status},
+    audit::{self, Decision, Ledger, Record, Status, WasBegun},
     calls::Outcome,
     clock,
     policy::{Agent, Bound, Standing},
-    store::entity::{audit_head, in_flight},
+    store::entity::in_flight,
     tokens::{self, Holder},
 };
 use sea_orm::EntityTrait;
@@ -90,7 +90,7 @@ async fn rows_of_two_writers_are_one_chain(world: World) {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..400 {
         let ledger = if number % 2 == 0 { world.ledger.clone() } else { second.clone() };
-        calls.spawn(async move { ledger.end(record(number), false, None).await });
+        calls.spawn(async move { ledger.end(record(number), WasBegun::Not).await });
     }
     assert!(calls.join_all().await.into_iter().all(|written| written.is_ok()));
     assert_eq!(verified(&world.store).await, Ok(400));
@@ -120,14 +120,14 @@ async fn a_call_that_was_cut_off_gets_its_row(world: World) {
 
 async fn rows_that_are_old_enough_go_and_the_chain_holds(world: World) {
     for number in 0..10 {
-        world.ledger.end(record(number), false, None).await.unwrap();
+        world.ledger.end(record(number), WasBegun::Not).await.unwrap();
     }
     let rows = audit::rows_after(&world.store, 0, 100).await.unwrap();
     assert_eq!(audit::prune(&world.store, rows[6].created_at).await.unwrap(), 6);
-    let head = audit_head::Entity::find_by_id(1).one(world.store.read()).await.unwrap().unwrap();
+    let head = audit::ends(world.store.read()).await.unwrap();
     assert_eq!((head.pruned_seq, head.pruned_hash.as_str(), head.seq), (6, rows[5].hash.as_str(), 10));
     assert_eq!(verified(&world.store).await, Ok(10));
-    world.ledger.end(record(11), false, None).await.unwrap();
+    world.ledger.end(record(11), WasBegun::Not).await.unwrap();
     assert_eq!(verified(&world.store).await, Ok(11));
     // What was not pruned cannot be taken out.
     cynode_gateway::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use mcp::{Call, Client, Options};
 use serde_json::{Map, json};
-use tokio::task::JoinSet;
+use tokio::{sync::Barrier, task::JoinSet};
 
 /// What is called where, and what is expected of it.
 #[derive(Clone, Debug)]
@@ -72,16 +72,17 @@ pub(crate) async fn one_by_one(calls: &Calls, count: usize) -> Times {
 pub(crate) async fn at_once(calls: &Calls, callers: usize, lasts: Duration) -> f64 {
     let calls = Arc::new(calls.clone());
     let mut tasks = JoinSet::new();
-    let warm = Duration::from_millis(500);
+    // Everybody is connected, and has had an answer, before anybody counts.
+    let ready = Arc::new(Barrier::new(callers));
     for _ in 0..callers {
-        let calls = calls.clone();
+        let (calls, ready) = (calls.clone(), ready.clone());
         tasks.spawn(async move {
             let client = calls.client();
-            let begin = Instant::now() + warm;
-            while Instant::now() < begin {
+            for _ in 0..3 {
                 calls.call(&client).await;
             }
-            let (mut count, end) = (0_u64, begin + lasts);
+            ready.wait().await;
+            let (mut count, end) = (0_u64, Instant::now() + lasts);
             while Instant::now() < end {
                 calls.call(&client).await;
                 count += 1;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{Actor, Admin, Error};
 use crate::{
-    audit::{Decision, Record, Status, intent},
+    audit::{Decision, Record, Status, WasBegun, intent},
     canonical, clock,
     store::{Write, entity::in_flight},
 };
@@ -42,7 +42,7 @@ impl Admin {
         write.commit().await?;
         info!(what = record.tool, by = record.subject, user = record.user_id, "Administered.");
         record.end(Decision::Allow, Status::Success, None, clock::now());
-        Ok(self.calls.ledger.end(record, true, None).await?)
+        Ok(self.calls.ledger.end(record, WasBegun::Yes).await?)
     }
 
     /// Writes down that somebody tried what they may not do, and says so.
@@ -50,7 +50,7 @@ impl Admin {
         let mut record = record(actor, what, &Value::Null);
         warn!(what, by = record.subject, user = record.user_id, why, "Refused to administer.");
         record.end(Decision::Deny, Status::Denied, Some("forbidden"), clock::now());
-        match self.calls.ledger.end(record, false, None).await {
+        match self.calls.ledger.end(record, WasBegun::Not).await {
             Ok(()) => Error::Forbidden(why.to_owned()),
             Err(unavailable) => unavailable.into(),
         }
@@ -75,7 +75,7 @@ impl Admin {
         let mut record = record(actor, what, about);
         let status = if failed.is_some() { Status::Failure } else { Status::Success };
         record.end(Decision::Allow, status, failed.map(Error::code), clock::now());
-        Ok(self.calls.ledger.end(record, false, None).await?)
+        Ok(self.calls.ledger.end(record, WasBegun::Not).await?)
     }
 }
 

@@ -2,7 +2,7 @@ use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, sea_quer
 
 use crate::store::{
     Store,
-    entity::{audit, audit_head},
+    entity::{audit, audit_pruned},
 };
 
 /// Takes out rows that are older than `before`, and keeps the hash that the chain now begins with.
@@ -28,10 +28,10 @@ pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
     let Some(last_gone) = last_gone else { return Ok(0) };
     let gone =
         audit::Entity::delete_many().filter(audit::Column::Seq.lte(last_gone.seq)).exec(&*write).await?;
-    audit_head::Entity::update_many()
-        .col_expr(audit_head::Column::PrunedSeq, Expr::value(last_gone.seq))
-        .col_expr(audit_head::Column::PrunedHash, Expr::value(last_gone.hash))
-        .filter(audit_head::Column::Id.eq(1))
+    audit_pruned::Entity::update_many()
+        .col_expr(audit_pruned::Column::Seq, Expr::value(last_gone.seq))
+        .col_expr(audit_pruned::Column::Hash, Expr::value(last_gone.hash))
+        .filter(audit_pruned::Column::Id.eq(1))
         .exec(&*write)
         .await?;
     write.commit().await?;

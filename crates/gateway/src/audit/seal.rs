@@ -8,14 +8,12 @@ use std::{
 
 use async_nats::jetstream;
 use nkeys::KeyPair;
-use sea_orm::{DbErr, EntityTrait};
+use sea_orm::DbErr;
 use subjects::audit::{HEAD_SUBJECT, Head};
 use tracing::{debug, warn};
 
-use crate::{
-    clock,
-    store::{Store, entity::audit_head},
-};
+use super::chain::ends;
+use crate::{clock, store::Store};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,7 +71,7 @@ impl Seal {
 
     /// Seals where the chain ends now, unless that is what was sealed `last`.
     pub async fn put(&self, store: &Store, last: Sealed) -> Result<Sealed, Error> {
-        let Some(head) = audit_head::Entity::find_by_id(1).one(store.read()).await? else { return Ok(last) };
+        let head = ends(store.read()).await?;
         let now = Sealed { seq: head.seq, pruned_seq: head.pruned_seq };
         if now == last || head.seq == 0 {
             return Ok(last);

@@ -11,7 +11,7 @@ use upstream::Failure;
 
 use super::{Calls, Ended, Request, Stop, once};
 use crate::{
-    audit::{Begun, Claim, Decision, Finish, Record},
+    audit::{Begun, Claim, Decision, Finish, Record, WasBegun},
     catalogue::Behind,
     clock,
     policy::Permitted,
@@ -28,7 +28,7 @@ const UNTRUSTED: &str = "dev.cynode/untrusted";
 
 /// What is known before the call is made.
 enum Before {
-    Go { begun: bool },
+    Go,
     Ended(Ended),
 }
 
@@ -46,9 +46,9 @@ impl Calls {
             Some(problem) => Before::Ended(Ended::badly("invalid_arguments", &problem)),
             None => self.before(behind, permitted, record, &request).await?,
         };
-        let (ended, was_begun, finish) = match before {
-            Before::Ended(ended) => (ended, false, None),
-            Before::Go { begun } => {
+        let (ended, begun) = match before {
+            Before::Ended(ended) => (ended, WasBegun::Not),
+            Before::Go => {
                 let meta = meta(&request);
                 let arguments = std::mem::take(&mut request.arguments);
                 let called = self
@@ -56,22 +56,26 @@ impl Calls {
                     .call(&behind.server, &behind.remote, arguments, meta, request.progress.take())
                     .await;
                 let (ended, effect) = self.after(behind, called);
-                let finish = request.key.clone().and_then(|key| {
-                    let holder = once::holder(permitted.caller());
-                    match effect {
-                        Effect::Had => {
-                            Some(Finish { holder, key, result: serde_json::to_string(&ended.result).ok() })
-                        }
-                        Effect::None => Some(Finish { holder, key, result: None }),
-                        // The key stays taken, and whoever comes with it again is told that nobody knows.
-                        Effect::InDoubt => None,
+                let begun = match request.key.take() {
+                    None => WasBegun::Yes,
+                    Some(key) => {
+                        let holder = once::holder(permitted.caller());
+                        WasBegun::WithKey(match effect {
+                            Effect::Had => {
+                                let result = serde_json::to_string(&ended.result).ok();
+                                Some(Finish { holder, key, result })
+                            }
+                            Effect::None => Some(Finish { holder, key, result: None }),
+                            // The key stays taken, and whoever comes with it again is told that nobody knows.
+                            Effect::InDoubt => None,
+                        })
                     }
-                });
-                (ended, begun, finish)
+                };
+                (ended, begun)
             }
         };
         record.end(Decision::Allow, ended.status, ended.error_type.as_deref(), clock::now());
-        self.ledger.end(record.clone(), was_begun, finish).await?;
+        self.ledger.end(record.clone(), begun).await?;
         Ok(ended.result)
     }
 
@@ -98,7 +102,7 @@ impl Calls {
                 expires_at: clock::now().saturating_add(kept),
             });
             let known = match self.ledger.begin(record.clone(), within, claim).await? {
-                Begun::Fresh => return Ok(Before::Go { begun: true }),
+                Begun::Fresh => return Ok(Before::Go),
                 Begun::Known(known) => known,
             };
             if let Some(ended) = once::recorded(&known, request, &digest) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Calls, Ended, Request, Stop, once};
 use crate::{
-    audit::{Begun, Claim, Decision, Finish, Record, claim, intent, settle},
+    audit::{Begun, Claim, Decision, Finish, Record, WasBegun, claim, intent, settle},
     catalogue::SeenBy,
     clock,
     policy::{Permitted, Standing},
@@ -23,13 +23,13 @@ impl Calls {
         record: &mut Record,
         request: Request,
     ) -> Result<CallToolResult, Stop> {
-        let (ended, was_begun) = match entry.does {
-            Does::Read => (self.read(entry, permitted, request).await?, false),
+        let (ended, begun) = match entry.does {
+            Does::Read => (self.read(entry, permitted, request).await?, WasBegun::Not),
             Does::Write => self.write(entry, permitted, record, request).await?,
         };
         let ended = self.within_limits(ended);
         record.end(Decision::Allow, ended.status, ended.error_type.as_deref(), clock::now());
-        self.ledger.end(record.clone(), was_begun, None).await?;
+        self.ledger.end(record.clone(), begun).await?;
         Ok(ended.result)
     }
 
@@ -51,7 +51,7 @@ impl Calls {
         permitted: &Permitted,
         record: &Record,
         mut request: Request,
-    ) -> Result<(Ended, bool), Stop> {
+    ) -> Result<(Ended, WasBegun), Stop> {
         let digest = record.arguments_digest.clone().unwrap_or_default();
         let holder = once::holder(permitted.caller());
         let write = self.store.write().await?;
@@ -64,10 +64,10 @@ impl Calls {
                 arguments_digest: digest.clone(),
                 expires_at: clock::now().saturating_add(kept),
             };
-            if let Begun::Known(known) = claim(&write, wish, &record.call_id).await? {
+            if let Begun::Known(known) = claim(&*write, &wish, &record.call_id).await? {
                 // Ours are never left half done: a record that is there is done.
                 let ended = once::recorded(&known, &request, &digest);
-                return Ok((ended.unwrap_or_else(once::in_doubt), false));
+                return Ok((ended.unwrap_or_else(once::in_doubt), WasBegun::Not));
             }
         }
         let arguments = std::mem::take(&mut request.arguments);
@@ -78,18 +78,18 @@ impl Calls {
         drop(context);
         if ended.error_type.is_some() {
             // Dropped without a commit, the transaction is undone, and with it the claim on the key.
-            return Ok((ended, false));
+            return Ok((ended, WasBegun::Not));
         }
         if let Some(key) = request.key {
             let result = serde_json::to_string(&ended.result).ok();
-            settle(&write, Finish { holder, key, result }).await?;
+            settle(&*write, &Finish { holder, key, result }).await?;
         }
         let mut begun = record.clone();
         begun.decision = Decision::Allow;
         let row = intent(begun, clock::now().saturating_add(LOST_AFTER_US))?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         write.commit().await?;
-        Ok((ended, true))
+        Ok((ended, WasBegun::Yes))
     }
 }
 

@@ -33,7 +33,8 @@ section!(Mcp {
     listen: String = "127.0.0.1:8790",
     hosts: Vec<String> = local(),
     origins: Vec<String> = Vec::<String>::new(),
-    max_body_bytes: usize = 256_usize << 10,
+    // An artifact of 1 MiB in base64 fits.
+    max_body_bytes: usize = 2_usize << 20,
     read_timeout: String = "10s",
 });
 

@@ -28,7 +28,7 @@ use crate::{
     audit::{Record, Unavailable},
     clock,
     policy::{Denial, Standing},
-    tokens::{self, Presented},
+    tokens::Presented,
 };
 
 const PARSE_ERROR: i32 = -32700;
@@ -147,7 +147,7 @@ impl Front {
             scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
         });
         match secret {
-            Some(secret) => tokens::present(&self.store, secret).await,
+            Some(secret) => self.remembered.present(&self.store, secret).await,
             None => Ok(Presented::unknown()),
         }
     }

@@ -13,7 +13,7 @@ pub mod upstream_tool;
 
 // What happened.
 pub mod audit;
-pub mod audit_head;
+pub mod audit_pruned;
 pub mod idempotency;
 pub mod in_flight;
 

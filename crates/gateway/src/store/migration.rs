@@ -35,9 +35,9 @@ impl MigrationTrait for Begin {
         }
         let rows = [
             Query::insert()
-                .into_table("audit_head")
-                .columns(["id", "seq", "hash", "pruned_seq", "pruned_hash"])
-                .values_panic([1.into(), 0.into(), "".into(), 0.into(), "".into()])
+                .into_table("audit_pruned")
+                .columns(["id", "seq", "hash"])
+                .values_panic([1.into(), 0.into(), "".into()])
                 .to_owned(),
             Query::insert()
                 .into_table("revision")

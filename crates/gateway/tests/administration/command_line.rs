@@ -42,7 +42,7 @@ async fn tools_and_tokens() {
     let listed = ctl(&gateway, &["tools", "list"]).await;
     assert!(listed.stdout.contains("TOOL") && listed.stdout.contains("db.project.list"), "{listed:?}");
     let off = ctl(&gateway, &["tools", "disable", "db.project.list"]).await;
-    assert_eq!((off.code, off.stdout.trim()), (0, "db.project.list is off, for both"));
+    assert_eq!((off.code, off.stdout.trim()), (0, "db.project.list is off, for pm"));
     assert!(!seen(&agent).await.contains(&"db.project.list".to_owned()));
     assert_eq!(ctl(&gateway, &["tools", "enable", "db.project.list"]).await.code, 0);
     let scoped = ctl(&gateway, &["--json", "tools", "scope", "db.project.list", "sandbox"]).await;

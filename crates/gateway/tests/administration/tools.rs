@@ -16,7 +16,7 @@ async fn a_tool_that_is_switched_off_is_neither_listed_nor_callable_at_once() {
     let agent = manager(&gateway).await;
     assert!(seen(&agent).await.contains(&LIST.to_owned()));
     let tool = gateway.must("PATCH", &path(LIST), Some(json!({ "enabled": false }))).await;
-    assert_eq!((&tool["enabled"], &tool["scope"]), (&json!(false), &json!("both")));
+    assert_eq!((&tool["enabled"], &tool["scope"]), (&json!(false), &json!("pm")));
     let error = gateway.call(&agent, LIST, json!({})).await.expect_err("it is off");
     assert!(error.to_string().contains("Unknown tool"), "it reads like one that is not there: {error}");
     assert!(!seen(&agent).await.contains(&LIST.to_owned()));

@@ -117,8 +117,9 @@ async fn attack_04_headers_do_not_make_an_identity() {
     assert_eq!(forged(None).await.unwrap().status(), StatusCode::UNAUTHORIZED);
     let answer: Value =
         serde_json::from_str(&forged(Some(&sandbox)).await.unwrap().text().await.unwrap()).unwrap();
-    let listed = answer["result"]["tools"].to_string();
-    assert!(!listed.contains("db.task.create") && listed.contains("artifact.get"), "{listed}");
+    let tools = answer["result"]["tools"].as_array().unwrap();
+    let listed: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert!(!listed.contains(&"db.task.create") && listed.contains(&"artifact.get"), "{listed:?}");
 }
 
 /// 7 and 8: there are no sessions to take over, to end for somebody else, or to fill the memory with.

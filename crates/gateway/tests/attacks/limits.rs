@@ -15,7 +15,7 @@ use super::behind::{Behind, quarantine, refresh, text, tool};
 async fn attack_15_too_much_to_read() {
     let gateway = GatewayProcess::start_with(&[("mcp.read_timeout", "500ms")]).await;
     let manager = gateway.manager().await;
-    let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "help.list", "arguments": { "x": "y".repeat(300_000) } } });
+    let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "help.list", "arguments": { "x": "y".repeat(3_000_000) } } });
     assert_eq!(gateway.post(Some(&manager), large.to_string()).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}{}}}"#,

@@ -10,7 +10,7 @@ use cynode_gateway::{
     policy::Agent,
     store::{
         self, Durability, Store,
-        entity::{audit_head, tool_setting, upstream, upstream_tool},
+        entity::{tool_setting, upstream, upstream_tool},
     },
     tokens::{self, Holder},
     tools,
@@ -157,7 +157,7 @@ impl World {
 
 /// Follows the whole chain: how many rows there ever were, or the first that is wrong.
 pub(crate) async fn verified(store: &Store) -> Result<i64, Broken> {
-    let head = audit_head::Entity::find_by_id(1).one(store.read()).await.unwrap().unwrap();
+    let head = audit::ends(store.read()).await.unwrap();
     let mut chain = Chain::begin(head.pruned_seq, &head.pruned_hash, Vec::new());
     for row in audit::rows_after(store, 0, 100_000).await.unwrap() {
         chain.follow(&row)?;

@@ -1,7 +1,6 @@
 use std::{collections::VecDeque, time::Duration};
 
 use futures_util::{Stream, stream};
-use sea_orm::EntityTrait;
 use serde::{Deserialize, Serialize};
 use subjects::audit::{Chain, Head, Row, pruning_is_signed};
 use tokio::{sync::watch, time::timeout};
@@ -10,8 +9,8 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::{Actor, Admin, Error},
-    audit::{self, Filter},
-    store::{Store, entity::audit_head},
+    audit::{self, Filter, ends},
+    store::Store,
 };
 
 const PIECE: u64 = 500;
@@ -61,7 +60,7 @@ impl Admin {
         actor.sees_everything()?;
         let seq = match after {
             Some(after) => after,
-            None => self.head().await?.seq,
+            None => ends(self.store.read()).await?.seq,
         };
         let tail =
             Tail { store: self.store.clone(), head: self.calls.ledger.head(), seq, read: VecDeque::new() };
@@ -76,7 +75,7 @@ impl Admin {
         actor: &Actor,
     ) -> Result<(Pruned, impl Stream<Item = Result<Row, Error>> + Send + use<>), Error> {
         actor.sees_everything()?;
-        let head = self.head().await?;
+        let head = ends(self.store.read()).await?;
         let pruned = Pruned { pruned_seq: head.pruned_seq, pruned_hash: head.pruned_hash };
         Ok((pruned, chain(self.store.clone(), head.pruned_seq, head.seq)))
     }
@@ -92,7 +91,7 @@ impl Admin {
     pub async fn verify_audit(&self, actor: &Actor) -> Result<Verified, Error> {
         actor.sees_everything()?;
         let Heads { key, heads } = self.heads().await?;
-        let head = self.head().await?;
+        let head = ends(self.store.read()).await?;
         let bad = |rows, row, problem: String| Verified {
             ok: false,
             rows,
@@ -128,14 +127,6 @@ impl Admin {
             Ok((last, heads)) => {
                 Verified { ok: true, rows: last - head.pruned_seq, heads, bad_row: None, problem: None }
             }
-        })
-    }
-
-    async fn head(&self) -> Result<audit_head::Model, Error> {
-        let head = audit_head::Entity::find_by_id(1).one(self.store.read()).await?;
-        head.ok_or_else(|| {
-            error!("The head of the audit is gone.");
-            Error::Unavailable
         })
     }
 

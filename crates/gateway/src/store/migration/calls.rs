@@ -61,17 +61,7 @@ pub(super) fn tables() -> Vec<TableCreateStatement> {
                 string("hash"),
             ],
         ),
-        table(
-            "audit_head",
-            &["id"],
-            vec![
-                integer("id"),
-                big_integer("seq"),
-                string("hash"),
-                big_integer("pruned_seq"),
-                string("pruned_hash"),
-            ],
-        ),
+        table("audit_pruned", &["id"], vec![integer("id"), big_integer("seq"), string("hash")]),
         table("in_flight", &["call_id"], vec![string("call_id"), big_integer("expires_at"), text("record")]),
         table(
             "idempotency",

@@ -1,0 +1,124 @@
+//! The official MCP conformance suite against the gateway, with a server behind it that has the tools which the suite
+//! calls. What the gateway does not pass is listed with the reason in `conformance/*.yaml`; the suite fails for anything
+//! else, and for a reason that no longer holds.
+
+use std::path::Path;
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, Method, StatusCode},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use reqwest::Client;
+use serde_json::json;
+use testkit::{ConformanceUpstream, GatewayProcess, conformance_suite, loopback_preload, run, workspace};
+use tokio::{net::TcpListener, task::JoinSet};
+
+/// The suite cannot present a token, so somebody before the gateway does, and changes nothing else.
+struct Doorman {
+    url: String,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Door {
+    client: Client,
+    url: String,
+    token: String,
+}
+
+impl Doorman {
+    async fn start(gateway: &GatewayProcess) -> Self {
+        let client = Client::builder().no_proxy().build().unwrap();
+        let door = Door { client, url: gateway.url(), token: gateway.manager().await };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let app = Router::new().route("/mcp", any(pass)).with_state(door);
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { url, _serving: serving }
+    }
+}
+
+async fn pass(State(door): State<Door>, method: Method, mut headers: HeaderMap, body: Bytes) -> Response {
+    headers.remove("content-length");
+    headers.remove("transfer-encoding");
+    let request = door.client.request(method, &door.url).headers(headers).bearer_auth(&door.token).body(body);
+    let Ok(answer) = request.send().await else { return StatusCode::BAD_GATEWAY.into_response() };
+    let (status, mut headers) = (answer.status(), answer.headers().clone());
+    headers.remove("content-length");
+    headers.remove("transfer-encoding");
+    let body = axum::body::Body::from_stream(answer.bytes_stream());
+    (status, headers, body).into_response()
+}
+
+async fn check(era: &str, expected: &str, must_pass: &[&str]) {
+    let upstream = ConformanceUpstream::start().await;
+    // The suite sends the origin of the address that it calls, and expects it to be welcome.
+    let gateway =
+        GatewayProcess::start_with(&[("mcp.origins", "[\"http://127.0.0.1:*\",\"http://localhost:*\"]")])
+            .await;
+    let new = json!({
+        "namespace": "fixture", "transport": { "http": { "url": upstream.url() } }, "prefix": false, "trust_first": true,
+    });
+    let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
+    assert!(added["problem"].is_null(), "{added}");
+    let doorman = Doorman::start(&gateway).await;
+    let folder = tempfile::tempdir().unwrap();
+    let expected =
+        workspace().join("crates/gateway/tests/conformance").join(expected).canonicalize().unwrap();
+    let (finished, said) = suite(folder.path(), era, &doorman.url, &expected);
+    assert_eq!(finished, 0, "{said}");
+    for scenario in must_pass {
+        let line = said.lines().find(|line| line.contains(&format!("{scenario}: ")));
+        let line = line.unwrap_or_else(|| panic!("{scenario} was not run: {said}"));
+        assert!(line.contains(", 0 failed") && !line.contains(" 0 passed"), "{line}");
+    }
+}
+
+fn suite(folder: &Path, era: &str, url: &str, expected: &Path) -> (i32, String) {
+    let (node, script) = conformance_suite();
+    let (preload, script) = (loopback_preload().display().to_string(), script.display().to_string());
+    let expected = expected.display().to_string();
+    let start = ["--require", &preload, &script, "server", "--url", url, "--suite", "all"];
+    let judged = ["--spec-version", era, "--expected-failures", &expected, "-o", "out"];
+    let finished = run(&node, folder, &[start.as_slice(), &judged].concat(), &[("NO_COLOR", "1")]);
+    (finished.code, format!("{}\n{}", finished.stdout, finished.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_of_the_gateway_in_the_older_era() {
+    let must = [
+        "server-initialize",
+        "tools-list",
+        "tools-call-image",
+        "tools-call-mixed-content",
+        "tools-call-with-progress",
+    ];
+    check(
+        "2025-11-25",
+        "older.yaml",
+        &[&must[..], &["json-schema-2020-12", "dns-rebinding-protection"]].concat(),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_of_the_gateway_in_the_newer_era() {
+    let must = [
+        "server-stateless",
+        "tools-list",
+        "tools-call-image",
+        "tools-call-with-progress",
+        "http-header-validation",
+    ];
+    check(
+        "2026-07-28",
+        "newer.yaml",
+        &[&must[..], &["http-custom-header-server-validation", "dns-rebinding-protection"]].concat(),
+    )
+    .await;
+}
