@@ -3,6 +3,7 @@
 mod actor; // who administers
 mod change; // a change and the word of it, together
 mod check; // fields that somebody filled in
+mod console; // pages
 mod error; // what can go wrong, and what is said about it
 mod guard; // requests that are meant for somebody else
 mod health; // for whoever watches the process
@@ -55,7 +56,7 @@ impl Admin {
     }
 
     pub fn router(self: Arc<Self>) -> Router {
-        let surfaces = rest::router(self.clone());
+        let surfaces = rest::router(self.clone()).merge(console::router(self.clone()));
         let guarded = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::host));
         guarded.merge(health::router(self))
     }

@@ -1,0 +1,136 @@
+use axum::response::{IntoResponse, Response};
+use maud::{DOCTYPE, Markup, html};
+
+use super::{HOME, assets, flash, form::CSRF, parts::mark, session::Session};
+
+/// Where one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Tools,
+    Quarantine,
+    Tokens,
+    Servers,
+    Rules,
+    Settings,
+    Audit,
+}
+
+impl Section {
+    const ALL: [Self; 8] = [
+        Self::Overview,
+        Self::Tools,
+        Self::Quarantine,
+        Self::Servers,
+        Self::Tokens,
+        Self::Rules,
+        Self::Settings,
+        Self::Audit,
+    ];
+
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Self::Overview => HOME,
+            Self::Tools => "/console/tools",
+            Self::Quarantine => "/console/quarantine",
+            Self::Tokens => "/console/tokens",
+            Self::Servers => "/console/servers",
+            Self::Rules => "/console/rules",
+            Self::Settings => "/console/settings",
+            Self::Audit => "/console/audit",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Tools => "Tools",
+            Self::Quarantine => "Quarantine",
+            Self::Tokens => "Tokens",
+            Self::Servers => "Servers",
+            Self::Rules => "Rules",
+            Self::Settings => "Settings",
+            Self::Audit => "Audit",
+        }
+    }
+
+    /// Whether users, who look after their own servers, have it too.
+    fn is_for_users(self) -> bool {
+        match self {
+            Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
+            Self::Tokens | Self::Rules | Self::Settings | Self::Audit => false,
+        }
+    }
+}
+
+/// A page for somebody who is in.
+pub(super) fn page(session: &Session, section: Option<Section>, title: &str, body: &Markup) -> Response {
+    with_actions(session, section, title, &html! {}, body)
+}
+
+/// The same, with something beside its title.
+pub(super) fn with_actions(
+    session: &Session,
+    section: Option<Section>,
+    title: &str,
+    actions: &Markup,
+    body: &Markup,
+) -> Response {
+    let who = session.actor.user().unwrap_or("administrator");
+    let sections = Section::ALL.into_iter().filter(|it| session.actor.is_admin() || it.is_for_users());
+    let inner = html! {
+        a .skip href="#main" { "Skip to content" }
+        div .shell {
+            header .side {
+                a .brand href=(HOME) { (mark()) span { "Cynode" small { "gateway console" } } }
+                nav aria-label="Console" {
+                    ul {
+                        @for it in sections {
+                            li { a href=(it.address()) aria-current=[(section == Some(it)).then_some("page")] { (it.title()) } }
+                        }
+                    }
+                }
+                form .who method="post" action="/console/logout" {
+                    input type="hidden" name=(CSRF) value=(session.csrf);
+                    span { "Signed in as " strong { (who) } }
+                    button .button .quiet .small type="submit" { "Sign out" }
+                }
+            }
+            main #main tabindex="-1" {
+                @if let Some(said) = &session.flash {
+                    p .flash .bad[!said.good] role=(if said.good { "status" } else { "alert" }) { (said.text) }
+                }
+                div .title { h1 { (title) } @if !actions.0.is_empty() { div .actions { (actions) } } }
+                (body)
+            }
+        }
+    };
+    let mut response = document(title, "", &inner).into_response();
+    if session.flash.is_some() {
+        flash::forgotten(&mut response);
+    }
+    response
+}
+
+/// A page for whoever comes.
+pub(super) fn bare(title: &str, body: &Markup) -> Response {
+    document(title, "bare", &html! { main #main .card { (body) } }).into_response()
+}
+
+fn document(title: &str, class: &str, inner: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Cynode gateway" }
+                link rel="icon" href=(assets::ICON.path);
+                link rel="stylesheet" href=(assets::STYLE.path);
+                script src=(assets::SCRIPT.path) defer {}
+            }
+            body class=[(!class.is_empty()).then_some(class)] { (inner) }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// Comforts. Every page is whole without them.
+"use strict";
+
+// Times that pass.
+const MINUTE = 60, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+
+function relative(seconds) {
+  const size = Math.abs(Math.trunc(seconds));
+  if (size < 5) return seconds >= 0 ? "just now" : "in a moment";
+  let span;
+  if (size < MINUTE) span = `${size} s`;
+  else if (size < HOUR) span = `${Math.trunc(size / MINUTE)} min`;
+  else if (size < DAY) span = `${Math.trunc(size / HOUR)} h`;
+  else return null; // Days do not pass while somebody looks.
+  return seconds >= 0 ? `${span} ago` : `in ${span}`;
+}
+
+function tick() {
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const text = relative((Date.now() - Date.parse(time.dateTime)) / 1000);
+    if (text && time.textContent !== text) time.textContent = text;
+  }
+}
+setInterval(tick, 5000);
+
+// Secrets that are shown once.
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  const secret = document.getElementById(button.dataset.copy);
+  const said = document.getElementById("copied");
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(secret.textContent);
+      said.textContent = "Copied.";
+    } catch {
+      getSelection().selectAllChildren(secret);
+      said.textContent = "Selected: copy it with the keyboard.";
+    }
+  });
+}
+
+// Questions close with Escape, and when another one opens.
+const questions = document.querySelectorAll("details.confirm");
+for (const question of questions) {
+  question.addEventListener("toggle", () => {
+    if (question.open) for (const other of questions) if (other !== question) other.open = false;
+  });
+  question.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && question.open) {
+      question.open = false;
+      question.querySelector("summary").focus();
+    }
+  });
+}
+
+// The audit as it grows.
+const MOST_ROWS = 500;
+const panel = document.querySelector("[data-live]");
+if (panel && window.EventSource) watch(panel);
+
+function watch(panel) {
+  const rows = document.getElementById("rows");
+  const said = document.getElementById("live-said");
+  const button = panel.querySelector("button");
+  let after = panel.dataset.after, source = null, fresh = 0, saying = null;
+
+  function say(text) {
+    // Not with every row: somebody may have it read out.
+    clearTimeout(saying);
+    saying = setTimeout(() => { said.textContent = text; }, 300);
+  }
+
+  function add(event) {
+    after = event.lastEventId;
+    if (document.getElementById(`row-${after}`)) return;
+    const holder = document.createElement("template");
+    holder.innerHTML = event.data;
+    holder.content.firstElementChild.classList.add("fresh");
+    rows.prepend(holder.content);
+    while (rows.children.length > MOST_ROWS) rows.lastElementChild.remove();
+    document.getElementById("none")?.remove();
+    fresh += 1;
+    say(fresh === 1 ? "Live: 1 new row" : `Live: ${fresh} new rows`);
+  }
+
+  function open() {
+    const address = new URL(panel.dataset.live, location);
+    address.searchParams.set("after", after);
+    source = new EventSource(address);
+    source.addEventListener("message", add);
+    source.addEventListener("error", () => {
+      // It tries again by itself, unless it was sent away: then whoever watches has to sign in again.
+      if (source.readyState === EventSource.CLOSED) {
+        say("Live updates ended. Reload the page to go on.");
+        button.hidden = true;
+      }
+    });
+    say(fresh ? `Live: ${fresh} new rows` : "Live: waiting for new rows");
+  }
+
+  button.addEventListener("click", () => {
+    const isOn = button.getAttribute("aria-pressed") === "true";
+    button.setAttribute("aria-pressed", String(!isOn));
+    button.textContent = isOn ? "Go on" : "Pause";
+    if (isOn) {
+      source.close();
+      say("Paused");
+    } else {
+      open();
+    }
+  });
+  panel.hidden = false;
+  open();
+}

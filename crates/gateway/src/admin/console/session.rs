@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use data_encoding::BASE64URL_NOPAD;
+use http::{HeaderMap, HeaderValue, Method, header::COOKIE, request::Parts};
+use rand::TryRngCore;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
+
+use super::{Console, Failure, HOME, flash::Flash};
+use crate::{
+    admin::{Actor, Error},
+    clock,
+    store::entity::{login, token},
+    tokens::{self, Presented},
+};
+
+const NAME: &str = "cynode_console";
+
+/// Somebody who is in. Their token was good a moment ago.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) actor: Actor,
+    /// What every form of theirs carries.
+    pub(super) csrf: String,
+    pub(super) flash: Option<Flash>,
+    hash: String,
+}
+
+impl Session {
+    /// Nobody, when the session is not known or over, or the token that it was opened with is not good any more.
+    pub(super) async fn find(console: &Console, headers: &HeaderMap) -> Result<Option<Self>, Error> {
+        let Some(id) = cookie(headers, NAME) else { return Ok(None) };
+        let (db, now, hash) = (console.admin.store.read(), clock::now(), tokens::hash(id));
+        let Some(login) = login::Entity::find_by_id(&hash).one(db).await? else { return Ok(None) };
+        let row = token::Entity::find_by_id(&login.token_id).one(db).await?;
+        let actor = Actor::of(&Presented { row, revision: 0 }, now).filter(|_| login.expires_at > now);
+        Ok(actor.map(|actor| Self { actor, csrf: login.csrf, flash: Flash::read(headers), hash }))
+    }
+
+    /// Gives the cookie. Sessions that are over are taken out of the store on the way.
+    pub(super) async fn open(console: &Console, actor: &Actor) -> Result<HeaderValue, Error> {
+        let id = random()?;
+        let lives = console.admin.settings.session;
+        let now = clock::now();
+        let row = login::Model {
+            hash: tokens::hash(&id),
+            token_id: actor.token_id.clone(),
+            csrf: random()?,
+            created_at: now,
+            expires_at: now.saturating_add(i64::try_from(lives.as_micros()).unwrap_or(i64::MAX)),
+        };
+        let write = console.admin.store.write().await?;
+        login::Entity::delete_many().filter(login::Column::ExpiresAt.lte(now)).exec(&*write).await?;
+        login::Entity::insert(login::ActiveModel::from(row)).exec_without_returning(&*write).await?;
+        write.commit().await?;
+        Ok(set_cookie(console, NAME, &id, lives.as_secs()))
+    }
+
+    /// Gives the cookie that takes the cookie away.
+    pub(super) async fn close(&self, console: &Console) -> Result<HeaderValue, Error> {
+        let write = console.admin.store.write().await?;
+        login::Entity::delete_by_id(&self.hash).exec(&*write).await?;
+        write.commit().await?;
+        Ok(set_cookie(console, NAME, "", 0))
+    }
+
+    /// Hashes are compared, so how long it takes tells nothing about what would be right.
+    pub(super) fn is_word(&self, csrf: &str) -> bool {
+        tokens::hash(csrf) == tokens::hash(&self.csrf)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Session {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Failure> {
+        if let Some(session) = Self::find(console, &parts.headers).await? {
+            return Ok(session);
+        }
+        let ended = cookie(&parts.headers, NAME).is_some();
+        // What was about to be done is not done later by itself: the page from which it was done is shown.
+        let path = parts.uri.path();
+        let next = match (&parts.method, parts.uri.path_and_query()) {
+            (&Method::GET, Some(whole)) => whole.as_str(),
+            _ => path.match_indices('/').nth(2).map_or(path, |(at, _)| &path[..at]),
+        };
+        Err(Failure::NotIn { next: next.to_owned(), ended })
+    }
+}
+
+pub(super) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, value)| *name == wanted && !value.is_empty()).map(|(_, value)| value)
+}
+
+/// `value` must be of letters that a cookie may hold.
+pub(super) fn set_cookie(console: &Console, name: &str, value: &str, seconds: u64) -> HeaderValue {
+    let secure = if console.admin.settings.https { "; Secure" } else { "" };
+    let text = format!("{name}={value}; Path={HOME}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn random() -> Result<String, Error> {
+    let mut bytes = [0; 32];
+    rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(|_| Error::from(tokens::Error::NoRandomness))?;
+    Ok(BASE64URL_NOPAD.encode(&bytes))
+}

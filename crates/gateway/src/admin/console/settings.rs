@@ -1,0 +1,133 @@
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::{
+    Console, Failure, flash,
+    form::{Fields, Posted},
+    page::{Section, page},
+    parts::{
+        Filled, Tone, area, author, badge, button, cells, confirm, dash, form, input, name, table, visible,
+    },
+    session::Session,
+    when,
+};
+use crate::admin::{
+    Error,
+    operations::{PutSetting, Setting},
+};
+
+const HEADINGS: [&str; 4] = ["Setting", "Value", "Changed", ""];
+
+pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) -> Result<Response, Failure> {
+    let settings = console.admin.list_settings(&session.actor).await?;
+    Ok(settings_page(&session, &settings, &Fields::default(), None))
+}
+
+pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+    let Posted { session, fields } = posted;
+    let version = fields.given("version").and_then(|version| version.parse().ok());
+    let done = match serde_json::from_str::<Value>(fields.text("value")) {
+        Ok(value) => {
+            let new = PutSetting { value, version };
+            console.admin.set_setting(&session.actor, fields.text("key"), new).await
+        }
+        Err(_) => {
+            let message =
+                "is no JSON: write text in quotes, as \"text\"; numbers, true and false as they are";
+            Err(Error::Invalid { field: "value", message: message.to_owned() })
+        }
+    };
+    if let Err(error @ Error::Invalid { .. }) = &done {
+        let settings = console.admin.list_settings(&session.actor).await?;
+        return Ok((error.status(), settings_page(&session, &settings, &fields, Some(error))).into_response());
+    }
+    flash::after(&console, Section::Settings.address(), done, |setting| {
+        format!("{} is {} now. It counts from the next call on.", setting.key, setting.value)
+    })
+}
+
+pub(super) async fn delete(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+    let Posted { session, fields } = posted;
+    let version = fields.given("version").and_then(|version| version.parse().ok());
+    let done = console.admin.delete_setting(&session.actor, fields.text("key"), version).await;
+    let said = |()| format!("{} is not set any more.", fields.text("key"));
+    flash::after(&console, Section::Settings.address(), done, said)
+}
+
+fn settings_page(
+    session: &Session,
+    settings: &[Setting],
+    fields: &Fields,
+    error: Option<&Error>,
+) -> Response {
+    let rows: Vec<Markup> = settings.iter().map(|setting| row(session, setting)).collect();
+    let filled = Filled { fields, error };
+    let body = html! {
+        p .lead { "Settings of the whole system. Agents read them; those with a description change what the gateway does." }
+        (table("System settings", &HEADINGS, &rows))
+        section {
+            h2 #set { "Set a value" }
+            div .card .narrow {
+                (filled.alert())
+                (form(session, Section::Settings.address(), &[], &html! {
+                    (input(filled, ("key", "key"), "text", "Key", "As team.language. A key that is there gets the new value."))
+                    (area(filled, ("value", "value"), "Value", "As JSON: \"text\" in quotes, 42, true, [1, 2] or {\"a\": 1}."))
+                    button .button type="submit" { "Set it" }
+                }))
+            }
+        }
+    };
+    page(session, Some(Section::Settings), "Settings", &body)
+}
+
+fn row(session: &Session, setting: &Setting) -> Markup {
+    let version = setting.version.to_string();
+    let named = [("key", setting.key.as_str()), ("version", version.as_str())];
+    let action = match (&setting.value, &setting.description) {
+        (Value::Bool(on), Some(_)) => {
+            let wanted = if *on { "false" } else { "true" };
+            form(
+                session,
+                Section::Settings.address(),
+                &[named[0], named[1], ("value", wanted)],
+                &html! {
+                    button .switch type="submit" role="switch" aria-checked=(on) aria-label=(setting.key) {
+                        span { (if *on { "On" } else { "Off" }) }
+                    }
+                },
+            )
+        }
+        _ => confirm(
+            "Delete",
+            &html! { "Agents will not find it any more." },
+            &button(session, "/console/settings/delete", &named, "danger small", "Delete this setting"),
+        ),
+    };
+    let cells_of = [
+        html! {
+            (name(&setting.key))
+            @if let Some(description) = &setting.description { span .sub { (description) } }
+        },
+        html! {
+            @match (&setting.value, &setting.description) {
+                (Value::Bool(true), Some(_)) => { (badge(Tone::Good, "On")) }
+                (Value::Bool(false), Some(_)) => { (badge(Tone::Plain, "Off")) }
+                (value, _) => { code .long { (visible(&value.to_string())) } }
+            }
+        },
+        html! {
+            @match (&setting.updated_at, &setting.updated_by) {
+                (Some(at), Some(by)) => { (when::text(at)) span .sub { "by " (author(by)) ", version " (setting.version) } }
+                _ => { (dash()) }
+            }
+        },
+        action,
+    ];
+    html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
+}

@@ -1,0 +1,231 @@
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use maud::{Markup, html};
+
+use super::{
+    Console, Failure, flash,
+    form::{Fields, Posted},
+    page::{Section, page, with_actions},
+    parts::{
+        Filled, Tone, address, agent, author, badge, button, cells, confirm, empty, form, input, name,
+        options, or_dash, short, table,
+    },
+    session::Session,
+    when,
+};
+use crate::admin::{
+    Error,
+    operations::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState},
+};
+
+const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Good until", ""];
+const STATES: [(&str, &str); 4] =
+    [("", "Any state"), ("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked")];
+/// The word, what it is called, and what it is.
+const KINDS: [(&str, TokenFor, &str, &str); 5] = [
+    (
+        "project_manager",
+        TokenFor::ProjectManager,
+        "Project manager",
+        "An agent that acts for the system. It is bound to no user and no task.",
+    ),
+    (
+        "project_analyst",
+        TokenFor::ProjectAnalyst,
+        "Project analyst",
+        "An agent that looks and reports. It is bound to one user and one task.",
+    ),
+    ("sandbox", TokenFor::Sandbox, "Sandbox", "An agent in a sandbox. It is bound to one user and one task."),
+    ("user", TokenFor::User, "User", "A person who installs servers of their own. Calls no tools."),
+    ("admin", TokenFor::Admin, "Administrator", "A person or program that administers. Calls no tools."),
+];
+
+pub(super) async fn list(
+    State(console): State<Arc<Console>>,
+    session: Session,
+    fields: Fields,
+) -> Result<Response, Failure> {
+    let state = match fields.text("state") {
+        "active" => Some(TokenState::Active),
+        "expired" => Some(TokenState::Expired),
+        "revoked" => Some(TokenState::Revoked),
+        _ => None,
+    };
+    let agent = kind(fields.text("agent")).map(|(_, agent, ..)| agent);
+    let user_id = fields.owned("user_id");
+    let filter = TokenFilter { state, agent, user_id, task_id: None, limit: None };
+    let tokens = console.admin.list_tokens(&session.actor, &filter).await?;
+    let rows: Vec<Markup> = tokens.iter().map(|token| row(&session, token)).collect();
+    let mut kinds = vec![("", "Anybody")];
+    kinds.extend(KINDS.map(|(word, _, title, _)| (word, title)));
+    let filled = Filled { fields: &fields, error: None };
+    let body = html! {
+        form .filter method="get" action=(Section::Tokens.address()) role="search" {
+            (options(filled, "state", "State", "", &STATES))
+            (options(filled, "agent", "For", "", &kinds))
+            (input(filled, ("user_id", "user_id"), "search", "User", ""))
+            button .button type="submit" { "Filter" }
+        }
+        @if rows.is_empty() {
+            (empty("No token is like that.", &html! {
+                a href=(Section::Tokens.address()) { "Show all tokens" } " or " a href="/console/tokens/new" { "issue one" } "."
+            }))
+        } @else {
+            p .count { (when::count(rows.len(), "token", "tokens")) ", newest first" }
+            (table("Tokens, newest first", &HEADINGS, &rows))
+        }
+    };
+    let actions = html! { a .button href="/console/tokens/new" { "Issue a token" } };
+    Ok(with_actions(&session, Some(Section::Tokens), "Tokens", &actions, &body))
+}
+
+pub(super) async fn new(session: Session, fields: Fields) -> Result<Response, Failure> {
+    admin_only(&session)?;
+    Ok(issue_page(&session, &fields, None))
+}
+
+pub(super) async fn issue(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+    let Posted { session, fields } = posted;
+    let (_, agent, ..) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
+    let new = NewToken {
+        label: fields.text("label").to_owned(),
+        agent,
+        user_id: fields.owned("user_id"),
+        task_id: fields.owned("task_id"),
+        lives: fields.owned("lives"),
+    };
+    match console.admin.issue_token(&session.actor, new).await {
+        // Not after a redirect: what is shown once is kept nowhere in between.
+        Ok(issued) => Ok(issued_page(&session, &issued)),
+        Err(error @ (Error::Forbidden(_) | Error::Unavailable)) => Err(error.into()),
+        Err(error) => Ok((error.status(), issue_page(&session, &fields, Some(&error))).into_response()),
+    }
+}
+
+pub(super) async fn revoke(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+    let revoked = console.admin.revoke_token(&posted.session.actor, posted.fields.text("id")).await;
+    flash::after(&console, Section::Tokens.address(), revoked, |token| {
+        format!("The token “{}” is revoked. From the next call on it is denied.", token.label)
+    })
+}
+
+/// For pages that ask nothing of an operation yet.
+pub(super) fn admin_only(session: &Session) -> Result<(), Failure> {
+    if session.actor.is_admin() {
+        return Ok(());
+    }
+    Err(Error::Forbidden("only an administrator may do this".to_owned()).into())
+}
+
+fn kind(word: &str) -> Option<(&'static str, TokenFor, &'static str, &'static str)> {
+    KINDS.into_iter().find(|(known, ..)| *known == word)
+}
+
+fn row(session: &Session, token: &Token) -> Markup {
+    let (tone, state) = match token.state {
+        TokenState::Active => (Tone::Good, "Active"),
+        TokenState::Expired => (Tone::Plain, "Expired"),
+        TokenState::Revoked => (Tone::Bad, "Revoked"),
+    };
+    let calls = address(Section::Audit.address(), &[("subject", &token.id)]);
+    let action = match token.state {
+        TokenState::Active if token.id == session.actor.token_id => {
+            html! { span .hint { "The one you signed in with" } }
+        }
+        TokenState::Active => confirm(
+            "Revoke",
+            &html! { "Whoever has “" bdi { (token.label) } "” is denied from the next call on. This cannot be undone." },
+            &button(
+                session,
+                "/console/tokens/revoke",
+                &[("id", &token.id)],
+                "danger small",
+                "Revoke this token",
+            ),
+        ),
+        TokenState::Expired | TokenState::Revoked => html! {},
+    };
+    let cells_of = [
+        html! {
+            bdi { (token.label) }
+            span .sub { a href=(calls) title="Its calls in the audit" { (short(&token.id)) } " by " (author(&token.created_by)) ", " (when::text(&token.created_at)) }
+        },
+        html! { (agent(&token.agent)) },
+        html! {
+            (or_dash(token.user_id.as_deref()))
+            @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
+        },
+        badge(tone, state),
+        when::text(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
+        action,
+    ];
+    html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
+}
+
+fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Response {
+    let (word, agent, title, about) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
+    let filled = Filled { fields, error };
+    let is_bound = matches!(agent, TokenFor::ProjectAnalyst | TokenFor::Sandbox);
+    let lives = if is_bound {
+        "As 8h or 7days; at most 30 days. One day when left empty."
+    } else {
+        "As 12h or 90days; at most 365 days. 30 days when left empty."
+    };
+    let body = html! {
+        p .crumbs { a href=(Section::Tokens.address()) { "Tokens" } " / Issue" }
+        nav .tabs aria-label="Who the token is for" {
+            ul {
+                @for (it, _, title, _) in KINDS {
+                    li { a href=(address("/console/tokens/new", &[("agent", it)])) aria-current=[(it == word).then_some("true")] { (title) } }
+                }
+            }
+        }
+        div .card .narrow {
+            h2 { (title) }
+            p { (about) }
+            (filled.alert())
+            (form(session, "/console/tokens", &[("agent", word)], &html! {
+                (input(filled, ("label", "label"), "text", "Label", "By which you will know it later."))
+                @if is_bound || agent == TokenFor::User {
+                    (input(filled, ("user_id", "user_id"), "text", "User", "The id of the user that it acts for."))
+                }
+                @if is_bound {
+                    (input(filled, ("task_id", "task_id"), "text", "Task", "The id of the one task that it works on."))
+                }
+                (input(filled, ("lives", "lives"), "text", "Good for", lives))
+                button .button type="submit" { "Issue the token" }
+            }))
+        }
+    };
+    page(session, Some(Section::Tokens), "Issue a token", &body)
+}
+
+fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
+    let IssuedToken { token, secret } = issued;
+    let body = html! {
+        div .card .narrow {
+            p .flash role="status" {
+                "The token “" bdi { (token.label) } "” is good from now on. "
+                strong { "The secret is shown only now:" } " it is kept nowhere, so copy it before you leave this page."
+            }
+            div .secret {
+                code #secret { (secret) }
+                button .button .quiet type="button" data-copy="secret" hidden { "Copy" }
+            }
+            p .hint #copied aria-live="polite" {}
+            dl .facts {
+                div { dt { "For" } dd { (agent(&token.agent)) } }
+                @if let Some(user) = &token.user_id { div { dt { "User" } dd { bdi { (user) } } } }
+                @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
+                div { dt { "Good until" } dd { (when::text(&token.expires_at)) } }
+                div { dt { "Id" } dd { (name(&token.id)) } }
+            }
+        }
+        p { a .button .quiet href=(Section::Tokens.address()) { "To the tokens" } }
+    };
+    page(session, Some(Section::Tokens), "The token is issued", &body)
+}

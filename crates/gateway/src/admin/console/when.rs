@@ -1,0 +1,109 @@
+//! Times and numbers as people read them.
+
+use maud::{Markup, html};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::clock;
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// Microseconds since 1970.
+pub(super) fn at(micros: i64) -> Markup {
+    let at = clock::from_micros(micros);
+    html! {
+        time datetime=(clock::text(micros)) title=(exact(at)) { (relative(at, OffsetDateTime::now_utc())) }
+    }
+}
+
+/// As operations tell times.
+pub(super) fn text(rfc3339: &str) -> Markup {
+    match OffsetDateTime::parse(rfc3339, &Rfc3339) {
+        Ok(at) => self::at(clock::micros(at)),
+        Err(_) => html! { (rfc3339) },
+    }
+}
+
+pub(super) fn exact(at: OffsetDateTime) -> String {
+    let (date, time) = (at.date(), at.time());
+    let (hour, minute, second) = time.as_hms();
+    format!("{date} {hour:02}:{minute:02}:{second:02}.{:03} UTC", time.millisecond())
+}
+
+fn relative(at: OffsetDateTime, now: OffsetDateTime) -> String {
+    let seconds = (now - at).whole_seconds();
+    let (size, is_past) = (seconds.abs(), seconds >= 0);
+    let span = match size {
+        0..5 => return if is_past { "just now" } else { "in a moment" }.to_owned(),
+        5..MINUTE => format!("{size} s"),
+        MINUTE..HOUR => format!("{} min", size / MINUTE),
+        HOUR..DAY => format!("{} h", size / HOUR),
+        DAY.. if size < 2 * DAY => "1 day".to_owned(),
+        DAY.. if size < 60 * DAY => format!("{} days", size / DAY),
+        DAY.. if size < 700 * DAY => format!("{} months", size / (30 * DAY)),
+        _ => format!("{} years", size / (365 * DAY)),
+    };
+    if is_past { format!("{span} ago") } else { format!("in {span}") }
+}
+
+/// How long something took.
+pub(super) fn took(micros: i64) -> String {
+    match micros {
+        ..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{} ms", micros / 1_000),
+        _ => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+    }
+}
+
+/// With a mark at every thousand.
+pub(super) fn number(count: i64) -> String {
+    let digits = count.unsigned_abs().to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if count < 0 { format!("-{out}") } else { out }
+}
+
+/// One of it, or several.
+pub(super) fn count(count: usize, one: &str, several: &str) -> String {
+    let word = if count == 1 { one } else { several };
+    format!("{} {word}", number(i64::try_from(count).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::days(1000);
+        for (seconds, expected) in [
+            (0, "just now"),
+            (-59, "59 s ago"),
+            (-60, "1 min ago"),
+            (-3 * HOUR, "3 h ago"),
+            (-DAY, "1 day ago"),
+            (30 * DAY, "in 30 days"),
+            (365 * DAY, "in 12 months"),
+            (36_500 * DAY, "in 100 years"),
+            (2, "in a moment"),
+        ] {
+            assert_eq!(relative(now + Duration::seconds(seconds), now), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_marked_at_every_thousand() {
+        for (count, expected) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(number(count), expected);
+        }
+        assert_eq!(took(1_250_000), "1.2 s");
+    }
+}
