@@ -46,7 +46,7 @@ pub(super) async fn list(
     let is_first = wanted.filter.before.is_none();
     let live = is_first && wanted.filter.until.is_none();
     let older = found.last().filter(|_| found.len() >= usize::try_from(ON_A_PAGE).unwrap_or(usize::MAX));
-    let checked = check::last(&console);
+    let checked = lately(&console, &session.actor).await?;
     let rows: Vec<Markup> = found.iter().map(row).collect();
     let source = wanted.address("/console/audit/live", &[]);
     let body = html! {
@@ -60,7 +60,7 @@ pub(super) async fn list(
         (wanted.form(&fields))
         div .above {
             p .count {
-                @if live { (when::number(newest)) " rows in all, newest on top" } @else { "Older rows, newest on top" }
+                @if live { "Newest on top" } @else { "Older rows, newest on top" }
             }
             @if live {
                 div .live data-live=(source) data-after=(newest) hidden {
@@ -118,7 +118,7 @@ pub(super) fn row(row: &Row) -> Markup {
         },
         when::at(row.created_at),
         html! {
-            (agent(&row.agent))
+            span .nowrap { (agent(&row.agent)) }
             @if let Some(user) = &row.user_id { span .sub { bdi { (visible(user)) } } }
             @if let Some(task) = &row.task_id { span .sub { "task " bdi { (visible(task)) } } }
         },
@@ -164,6 +164,7 @@ fn details(row: &Row) -> Markup {
     html! {
         div .card {
             dl .facts {
+                div { dt { "Row" } dd { "#" (row.seq) } }
                 div { dt { "Tool" } dd { (link("tool", &Some(row.tool.clone()))) } }
                 div { dt { "When" } dd { (when::at(row.created_at)) " · " (exact) } }
                 div { dt { "Decision" } dd { (decision(row)) } }
@@ -178,7 +179,6 @@ fn details(row: &Row) -> Markup {
                 div { dt { "Job" } dd { (text(&row.job_id)) } }
                 div .whole { dt { "Trace" } dd { (text(&row.trace_id)) } }
                 div .whole { dt { "Digest of the arguments" } dd { @match &row.arguments_digest { Some(digest) => { code .long { (digest) } } None => { (dash()) } } } }
-                div .whole { dt { "Row" } dd { "#" (row.seq) } }
                 div .whole { dt { "Hash of the row" } dd { code .long { (row.hash) } } }
             }
         }

@@ -84,10 +84,13 @@ impl Looked {
                 h2 { a href=(denials) { "Denied in the last hour" } }
                 p .figure { (up_to(self.denials.len())) }
             }
-            (stat(Section::Audit, "Audit rows", &html! {
-                p .figure { (when::number(self.rows)) }
-                (audit::verdict(self.checked.as_ref()))
-            }))
+            div .stat .wide {
+                div {
+                    h2 { a href=(Section::Audit.address()) { "Audit rows" } }
+                    p .figure { (when::number(self.rows)) }
+                }
+                div { (audit::verdict(self.checked.as_ref())) }
+            }
         }
     }
 

@@ -120,7 +120,9 @@ pub(super) fn mark() -> Markup {
     PreEscaped(include_str!("icon.svg").to_owned())
 }
 
-/// How an agent is called in a sentence.
+/// How an agent is called.
 pub(super) fn agent(word: &str) -> String {
-    word.replace('_', " ")
+    let words = visible(&word.replace('_', " "));
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
 }

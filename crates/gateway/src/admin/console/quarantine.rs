@@ -81,7 +81,8 @@ fn card(session: &Session, difference: &Difference) -> Markup {
             }
             p .meta {
                 "From " a href=(server) { (name(&tool.namespace)) } ", seen " (when::text(&tool.seen_at))
-                ". Reason: " bdi { (visible(&tool.reason)) } "."
+                "."
+                @if tool.why != Why::New { " " bdi { (flash::sentence(&visible(&tool.reason))) } }
             }
             @if let Some(title) = &tool.title { p { strong { (title) } } }
             @if !tool.description.is_empty() { p .described { (tool.description) } }

@@ -153,7 +153,7 @@ fn row(session: &Session, rule: &AccessRule, is_first: bool, is_last: bool) -> M
         html! { (rule.position) },
         effect,
         html! {
-            (rule.agent.as_deref().map_or_else(|| "all agents".to_owned(), agent))
+            span .nowrap { (rule.agent.as_deref().map_or_else(|| "All agents".to_owned(), agent)) }
             @if let Some(user) = &rule.user_id { span .sub { "for " bdi { (visible(user)) } } }
         },
         html! {

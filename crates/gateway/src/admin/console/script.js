@@ -9,8 +9,8 @@ function relative(seconds) {
   if (size < 5) return seconds >= 0 ? "just now" : "in a moment";
   let span;
   if (size < MINUTE) span = `${size} s`;
-  else if (size < HOUR) span = `${Math.trunc(size / MINUTE)} min`;
-  else if (size < DAY) span = `${Math.trunc(size / HOUR)} h`;
+  else if (size < HOUR) span = `${Math.round(size / MINUTE)} min`;
+  else if (size < DAY) span = `${Math.round(size / HOUR)} h`;
   else return null; // Days do not pass while somebody looks.
   return seconds >= 0 ? `${span} ago` : `in ${span}`;
 }

@@ -11,9 +11,7 @@ use super::{
     Console, Failure, flash,
     form::{Fields, Posted},
     page::{Section, page},
-    parts::{
-        Filled, Tone, area, author, badge, button, cells, confirm, dash, form, input, name, table, visible,
-    },
+    parts::{Filled, area, author, button, cells, confirm, dash, form, input, name, table, visible},
     session::Session,
     when,
 };
@@ -89,8 +87,9 @@ fn settings_page(
 fn row(session: &Session, setting: &Setting) -> Markup {
     let version = setting.version.to_string();
     let named = [("key", setting.key.as_str()), ("version", version.as_str())];
-    let action = match (&setting.value, &setting.description) {
-        (Value::Bool(on), Some(_)) => {
+    let is_switch = setting.description.is_some() && setting.value.is_boolean();
+    let value = match (&setting.value, is_switch) {
+        (Value::Bool(on), true) => {
             let wanted = if *on { "false" } else { "true" };
             form(
                 session,
@@ -103,31 +102,30 @@ fn row(session: &Session, setting: &Setting) -> Markup {
                 },
             )
         }
-        _ => confirm(
-            "Delete",
-            &html! { "Agents will not find it any more." },
-            &button(session, "/console/settings/delete", &named, "danger small", "Delete this setting"),
-        ),
+        (value, _) => html! { code .long { (visible(&value.to_string())) } },
     };
+    let delete = confirm(
+        "Delete",
+        &html! { "Agents will not find it any more." },
+        &button(session, "/console/settings/delete", &named, "danger small", "Delete this setting"),
+    );
     let cells_of = [
         html! {
             (name(&setting.key))
             @if let Some(description) = &setting.description { span .sub { (description) } }
         },
-        html! {
-            @match (&setting.value, &setting.description) {
-                (Value::Bool(true), Some(_)) => { (badge(Tone::Good, "On")) }
-                (Value::Bool(false), Some(_)) => { (badge(Tone::Plain, "Off")) }
-                (value, _) => { code .long { (visible(&value.to_string())) } }
-            }
-        },
+        value,
         html! {
             @match (&setting.updated_at, &setting.updated_by) {
                 (Some(at), Some(by)) => { (when::text(at)) span .sub { "by " (author(by)) ", version " (setting.version) } }
                 _ => { (dash()) }
             }
         },
-        action,
+        if is_switch {
+            html! {}
+        } else {
+            delete
+        },
     ];
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }

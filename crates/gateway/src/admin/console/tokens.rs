@@ -134,7 +134,7 @@ fn row(session: &Session, token: &Token) -> Markup {
     let calls = address(Section::Audit.address(), &[("subject", &token.id)]);
     let action = match token.state {
         TokenState::Active if token.id == session.actor.token_id => {
-            html! { span .hint { "The one you signed in with" } }
+            html! { span .hint { "You are signed in with it" } }
         }
         TokenState::Active => confirm(
             "Revoke",
@@ -154,7 +154,7 @@ fn row(session: &Session, token: &Token) -> Markup {
             bdi { (token.label) }
             span .sub { a href=(calls) title="Its calls in the audit" { (short(&token.id)) } " by " (author(&token.created_by)) ", " (when::text(&token.created_at)) }
         },
-        html! { (agent(&token.agent)) },
+        html! { span .nowrap { (agent(&token.agent)) } },
         html! {
             (or_dash(token.user_id.as_deref()))
             @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }

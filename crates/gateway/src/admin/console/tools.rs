@@ -17,7 +17,7 @@ use crate::{
     policy::Scope,
 };
 
-const HEADINGS: [&str; 5] = ["Tool", "From", "For", "State", ""];
+const HEADINGS: [&str; 4] = ["Tool", "From", "For", "Agents may call it"];
 const STATES: [(&str, &str); 5] =
     [("", "Any state"), ("on", "On"), ("off", "Off"), ("quarantined", "Quarantined"), ("gone", "Gone")];
 pub(super) const SCOPES: [(&str, &str); 3] =
@@ -154,8 +154,7 @@ fn row(session: &Session, tool: &Tool, fields: &Fields) -> Markup {
         },
         from(tool),
         html! { (scope(tool.scope)) },
-        state(tool),
-        switch(session, tool, &kept),
+        html! { (switch(session, tool, &kept)) },
     ];
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }
@@ -185,13 +184,16 @@ pub(super) fn state(tool: &Tool) -> Markup {
     }
 }
 
-/// Where it is kept by quarantine, a switch would promise what it cannot do.
+/// Where quarantine keeps it out, a switch would promise what it cannot do.
 fn switch(session: &Session, tool: &Tool, kept: &[(&str, &str)]) -> Markup {
     match tool.state {
-        ToolState::Quarantined => {
-            html! { a .button .quiet .small href=(Section::Quarantine.address()) { "Decide" } }
-        }
-        ToolState::Gone => html! {},
+        ToolState::Quarantined => html! {
+            div .actions {
+                (state(tool))
+                a .button .quiet .small href=(Section::Quarantine.address()) { "Decide" }
+            }
+        },
+        ToolState::Gone => state(tool),
         ToolState::Approved => {
             let (wanted, label) = if tool.enabled { ("false", "On") } else { ("true", "Off") };
             let mut hidden = vec![("name", tool.name.as_str()), ("enabled", wanted)];
@@ -242,11 +244,20 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
     html! {
         div .card .controls {
             div .control {
-                div { h3 { "Switch" } p .hint { "Off means: not listed, and denied when called." } }
+                div {
+                    h3 { "Switch" }
+                    p .hint {
+                        @match tool.state {
+                            ToolState::Approved => { "Off means: not listed, and denied when called." }
+                            ToolState::Quarantined => { "It waits for approval; until then nobody may call it." }
+                            ToolState::Gone => { "Its server does not offer it any more." }
+                        }
+                    }
+                }
                 (switch(session, tool, &[]))
             }
             div .control {
-                div { h3 { "Agents" } p .hint { "What an agent's own list does not have it may not call all the same." } }
+                div { h3 { "Agents" } p .hint { "Whatever is set here, an agent may call only what its role's list has." } }
                 (form(session, "/console/tools/tool", &hidden, &html! {
                     (options(filled, "scope", "Which agents may call it", "", &SCOPES))
                     button .button .quiet type="submit" { "Set" }

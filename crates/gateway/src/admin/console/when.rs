@@ -37,14 +37,19 @@ fn relative(at: OffsetDateTime, now: OffsetDateTime) -> String {
     let span = match size {
         0..5 => return if is_past { "just now" } else { "in a moment" }.to_owned(),
         5..MINUTE => format!("{size} s"),
-        MINUTE..HOUR => format!("{} min", size / MINUTE),
-        HOUR..DAY => format!("{} h", size / HOUR),
-        DAY.. if size < 2 * DAY => "1 day".to_owned(),
-        DAY.. if size < 60 * DAY => format!("{} days", size / DAY),
-        DAY.. if size < 700 * DAY => format!("{} months", size / (30 * DAY)),
-        _ => format!("{} years", size / (365 * DAY)),
+        MINUTE..HOUR => format!("{} min", rounded(size, MINUTE)),
+        HOUR..DAY => format!("{} h", rounded(size, HOUR)),
+        DAY.. if rounded(size, DAY) == 1 => "1 day".to_owned(),
+        DAY.. if size < 60 * DAY => format!("{} days", rounded(size, DAY)),
+        DAY.. if size < 700 * DAY => format!("{} months", rounded(size, 30 * DAY)),
+        _ => format!("{} years", rounded(size, 365 * DAY)),
     };
     if is_past { format!("{span} ago") } else { format!("in {span}") }
+}
+
+/// What was issued for 30 days a moment ago is good for 30 days, not for 29.
+fn rounded(size: i64, unit: i64) -> i64 {
+    (size + unit / 2) / unit
 }
 
 /// How long something took.
@@ -90,6 +95,7 @@ mod tests {
             (-60, "1 min ago"),
             (-3 * HOUR, "3 h ago"),
             (-DAY, "1 day ago"),
+            (30 * DAY - 7, "in 30 days"),
             (30 * DAY, "in 30 days"),
             (365 * DAY, "in 12 months"),
             (36_500 * DAY, "in 100 years"),

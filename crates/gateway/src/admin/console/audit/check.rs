@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// So long an outcome is shown again instead of following the chain anew.
-const FRESH_US: i64 = 30_000_000;
+const FRESH_US: i64 = 10_000_000;
 /// A longer chain is followed when somebody asks for it, not whenever somebody looks at a page.
-const SHORT_CHAIN: i64 = 50_000;
+const SHORT_CHAIN: i64 = 20_000;
 
 /// What following the chain brought, and when.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub(in super::super) async fn lately(console: &Console, actor: &Actor) -> Result
     }
 }
 
-pub(super) fn last(console: &Console) -> Option<Checked> {
+fn last(console: &Console) -> Option<Checked> {
     console.checked.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
