@@ -17,7 +17,7 @@ impl<'f> Filled<'f> {
             @if let Some(error) = self.error {
                 p .flash .bad role="alert" {
                     @match error {
-                        Error::Invalid { message, .. } => { "Nothing was changed. " (self.about()) (message) "." }
+                        Error::Invalid { message, .. } => { "Nothing was changed. " (flash::sentence(&format!("{}{message}", self.about()))) }
                         other => { "Nothing was changed. " (flash::sentence(&other.to_string())) }
                     }
                 }
@@ -25,9 +25,12 @@ impl<'f> Filled<'f> {
         }
     }
 
+    /// What is said about how a server is reached names what is wrong by itself.
     fn about(self) -> String {
-        let field = self.error.and_then(Error::field).unwrap_or_default().replace('_', " ");
-        flash::sentence(&field).replace('.', ": ")
+        match self.error.and_then(Error::field) {
+            None | Some("transport") => String::new(),
+            Some(field) => flash::sentence(&field.replace('_', " ")).replace('.', ": "),
+        }
     }
 
     fn wrong(self, name: &str) -> Option<&'f str> {

@@ -1,0 +1,7 @@
+//! The console of a real gateway, as a browser and as a stranger's program meet it.
+
+mod browser; // what administrators do, in Chromium
+mod forgery; // requests that nobody meant
+mod pages; // what is shown, to whom
+mod sessions; // coming in, going out
+mod support;

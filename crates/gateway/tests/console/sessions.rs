@@ -1,0 +1,122 @@
+use futures_util::future::join_all;
+use testkit::eventually;
+
+use super::support::{Gateway, form};
+
+#[tokio::test]
+async fn cookies_cannot_be_read_or_sent_elsewhere() {
+    for (settings, secure) in [(&[][..], false), (&["--set", "admin.https=true"][..], true)] {
+        let gateway = Gateway::start_with(settings).await;
+        let fields = form(&[("token", &gateway.secret)]);
+        let answer = gateway.send("POST", "/console/login", &[], &fields).await;
+        let cookie = answer.header("set-cookie").unwrap();
+        for flag in ["; HttpOnly", "; SameSite=Strict", "; Path=/console;", "; Max-Age=43200;"] {
+            assert!(cookie.contains(flag), "{cookie}");
+        }
+        assert_eq!(cookie.contains("; Secure"), secure, "{cookie}");
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_is_led_to_the_login_and_then_to_where_they_were() {
+    let gateway = Gateway::start().await;
+    assert_eq!(gateway.get("/").await.header("location"), Some("/console"));
+    let sent = gateway.get("/console/tools?text=a%20b").await;
+    assert_eq!(sent.status, 303);
+    let login = sent.header("location").unwrap();
+    assert_eq!(login, "/console/login?next=%2Fconsole%2Ftools%3Ftext%3Da%2520b");
+    let page = gateway.get(login).await;
+    assert!(page.shows("value=\"/console/tools?text=a%20b\"") && page.shows("admin.token"), "{}", page.body);
+    let fields = form(&[("token", &gateway.secret), ("next", "/console/tools?text=a%20b")]);
+    let entered = gateway.send("POST", "/console/login", &[], &fields).await;
+    assert_eq!(entered.header("location"), Some("/console/tools?text=a%20b"));
+    // To another site it leads nobody.
+    let fields = form(&[("token", &gateway.secret), ("next", "https://evil.example/console")]);
+    let entered = gateway.send("POST", "/console/login", &[], &fields).await;
+    assert_eq!(entered.header("location"), Some("/console"));
+}
+
+#[tokio::test]
+async fn a_session_ends_when_its_time_is_over() {
+    let gateway = Gateway::start_with(&["--set", "admin.session=2s"]).await;
+    let visitor = gateway.administrator().await;
+    assert_eq!(visitor.get("/console/audit").await.status, 200);
+    let sent = eventually("the session is over", async || {
+        let answer = visitor.get("/console/audit?decision=deny").await;
+        (answer.status == 303).then_some(answer)
+    })
+    .await;
+    let login = sent.header("location").unwrap();
+    assert_eq!(login, "/console/login?next=%2Fconsole%2Faudit%3Fdecision%3Ddeny&ended=1");
+    assert!(gateway.get(login).await.shows("Your session has ended"));
+    // What was about to be changed is not changed, and the way back is a page.
+    let posted = visitor.post("/console/rules/remove", &[("id", "1")]).await;
+    assert_eq!(posted.header("location"), Some("/console/login?next=%2Fconsole%2Frules&ended=1"));
+}
+
+#[tokio::test]
+async fn who_signs_out_is_out() {
+    let gateway = Gateway::start().await;
+    let (one, other) = (gateway.administrator().await, gateway.administrator().await);
+    let out = one.post("/console/logout", &[]).await;
+    assert_eq!((out.status, out.header("location")), (303, Some("/console/login")));
+    assert!(out.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(one.get("/console").await.status, 303);
+    assert_eq!(other.get("/console").await.status, 200);
+    let audit = other.get("/console/audit").await;
+    assert!(audit.shows("admin.console.sign_in") && audit.shows("admin.console.sign_out"));
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_sessions_at_once() {
+    let gateway = Gateway::start().await;
+    let first = gateway.administrator().await;
+    let secret = first.issue(&[("agent", "admin"), ("label", "second")]).await;
+    let second = gateway.sign_in(&secret).await;
+    assert_eq!(second.get("/console/tokens").await.status, 200);
+    let tokens = first.get("/console/tokens").await.body;
+    let id = tokens.split("name=\"id\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(first.post("/console/tokens/revoke", &[("id", id)]).await.status, 303);
+    let sent = second.get("/console/tokens").await;
+    assert_eq!(sent.header("location"), Some("/console/login?next=%2Fconsole%2Ftokens&ended=1"));
+    // Also for whoever only watches.
+    let third = gateway.sign_in(&first.issue(&[("agent", "admin"), ("label", "third")]).await).await;
+    let tokens = first.get("/console/tokens").await.body;
+    let id = tokens.split("name=\"id\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let revoke = async {
+        // Until something came in, nobody watches for certain.
+        for _ in 0..5 {
+            first.get("/console/audit").await;
+        }
+        first.post("/console/tokens/revoke", &[("id", id)]).await
+    };
+    let (watched, _) = tokio::join!(third.get("/console/audit/live?after=0"), revoke);
+    assert!(watched.status == 200 && watched.shows("data: <tr"), "{}", watched.body);
+    // The first one's own token cannot be revoked by accident.
+    assert!(first.get("/console/tokens").await.shows("You are signed in with it"));
+}
+
+#[tokio::test]
+async fn whoever_guesses_learns_nothing_and_is_slowed() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.administrator().await;
+    let agents = admin.issue_manager().await;
+    let expired = admin.issue(&[("agent", "admin"), ("label", "short"), ("lives", "1s")]).await;
+    eventually("the short one is over", async || {
+        admin.get("/console/tokens?state=expired").await.shows(">short<").then_some(())
+    })
+    .await;
+    let mut said = Vec::new();
+    for secret in ["cyn_wrong", "", &agents, &expired] {
+        let answer = gateway.send("POST", "/console/login", &[], &form(&[("token", secret)])).await;
+        assert_eq!(answer.status, 403);
+        assert!(answer.header("set-cookie").is_none());
+        said.push(answer.body);
+    }
+    said.dedup();
+    assert_eq!(said.len(), 1, "all read alike");
+    let fields = form(&[("token", "cyn_wrong")]);
+    let many = join_all((0..40).map(|_| gateway.send("POST", "/console/login", &[], &fields))).await;
+    let limited = many.iter().filter(|answer| answer.status == 429).count();
+    assert!(limited >= 15, "{limited} of 40 were told to wait");
+}
