@@ -153,11 +153,11 @@ fn row(session: &Session, server: &Upstream) -> Markup {
         },
         html! {
             (badge(tone, &words))
-            @if let Some(error) = trouble(server) { span .sub .clamp title=(visible(error)) { (visible(error)) } }
+            @if let Some(error) = trouble(server) { span .sub .clamp title=(visible(error)) { (flash::sentence(&visible(error))) } }
         },
         reached(server.transport.as_ref()),
         html! {
-            (counts.approved) " approved"
+            span .nowrap { (counts.approved) " approved" }
             @if counts.quarantined > 0 {
                 span .sub {
                     a href=(address(Section::Quarantine.address(), &[("server", &server.namespace)])) {
@@ -258,7 +258,7 @@ fn facts(server: &Upstream) -> Markup {
     html! {
         dl .facts {
             div { dt { "Health" } dd { (badge(tone, &words)) } }
-            @if let Some(error) = trouble(server) { div .whole { dt { "Last error" } dd { (visible(error)) } } }
+            @if let Some(error) = trouble(server) { div .whole { dt { "Last error" } dd { (flash::sentence(&visible(error))) } } }
             div .whole { dt { "Reached by" } dd { (reached(server.transport.as_ref())) } }
             div { dt { "Names of its tools" } dd { @if server.prefix { code { (server.namespace) ".…" } } @else { "as they are over there" } } }
             div { dt { "For" } dd { (tools::scope(server.scope)) } }
