@@ -39,8 +39,15 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(EX_UNAVAILABLE, &error),
     };
-    match runtime.block_on(run::run(cli, loaded.config)) {
-        Ok(()) => ExitCode::SUCCESS,
+    let work = async {
+        match cli.command() {
+            Command::Check => run::check(&loaded.config).await,
+            Command::Run | Command::Config => run::run(cli, loaded.config).await.map(|()| String::new()),
+        }
+    };
+    match runtime.block_on(work) {
+        Ok(text) if text.is_empty() => ExitCode::SUCCESS,
+        Ok(text) => say(&text),
         Err(error) => fail(EX_UNAVAILABLE, &error),
     }
 }

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt};
 use sea_orm::DbErr;
+use subjects::audit::{Broken, Chain};
 use tokio::{
     net::TcpListener,
     select,
@@ -41,6 +42,8 @@ pub enum Error {
     AdminToken(String, #[source] std::io::Error),
     #[error(transparent)]
     Token(#[from] tokens::Error),
+    #[error("the audit is not what was written")]
+    Audit(#[from] Broken),
     #[error("the audit's seal")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
@@ -54,11 +57,35 @@ pub enum Error {
 /// How long the first administrator's token is good: as long as its file is there.
 const ADMIN_LIVES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+const AT_ONCE: u64 = 1000;
 
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let stop = CancellationToken::new();
     stop_on_signal(&stop)?;
     serve(cli, config, stop).await
+}
+
+/// Opens the store, brings it to its present shape and follows the audit's chain.
+pub async fn check(config: &Config) -> Result<String, Error> {
+    let store = Store::open(&config.store).await?;
+    let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), None)?;
+    let ends = audit::ends(store.read()).await?;
+    let key = seal.public_key();
+    let heads = seal.heads()?.into_iter().filter(|head| head.is_signed_by(&key)).collect();
+    let mut chain = Chain::begin(ends.pruned_seq, &ends.pruned_hash, heads);
+    let mut last = ends.pruned_seq;
+    loop {
+        let rows = audit::rows_after(&store, last, AT_ONCE).await?;
+        let Some(row) = rows.last() else { break };
+        last = row.seq;
+        rows.iter().try_for_each(|row| chain.follow(row))?;
+    }
+    let (rows, heads) = chain.end()?;
+    let tools = tools::all().len();
+    store.close().await;
+    Ok(format!(
+        "ok: {rows} audit rows follow each other, {heads} signed heads agree, {tools} tools of our own"
+    ))
 }
 
 async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {

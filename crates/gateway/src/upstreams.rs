@@ -22,7 +22,7 @@ use upstream::{Breaker, Failure, Options, Progress, Upstream};
 pub use self::{
     names::{folded, served_name},
     pins::{NEW, unservable},
-    transport::Transport,
+    transport::{Http, Stdio, Transport},
 };
 use crate::{
     config,

@@ -20,5 +20,6 @@ pub use rules::{AccessRule, NewRule};
 pub use settings::{PutSetting, Setting};
 pub use tokens::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState};
 pub use tools::{Tool, ToolChange, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState};
-pub use transport::{Http, Stdio, Transport};
 pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
+
+pub use crate::upstreams::{Http, Stdio, Transport};

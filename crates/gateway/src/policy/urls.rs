@@ -21,8 +21,8 @@ pub(super) fn forbidden(tool: &str, arguments: &Map<String, Value>) -> Option<&'
     })
 }
 
-/// The parser is that of browsers: it reads `0x7f.1`, `2130706433` and `①②⑦.0.0.1` as the addresses they are.
-fn is_public(text: &str) -> bool {
+/// Whether an address can be seen to be outside. The parser is that of browsers: it reads `0x7f.1`, `2130706433` and `①②⑦.0.0.1` as the addresses they are.
+pub fn is_public(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     matches!(url.scheme(), "http" | "https")
         && url.username().is_empty()

@@ -125,6 +125,25 @@ fn schema<T: JsonSchema>() -> Arc<Map<String, Value>> {
     let mut map = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
     // The name of a Rust type tells a model nothing.
     map.remove("title");
+    map.values_mut().for_each(spell_out);
     map.entry("type").or_insert_with(|| "object".into());
     Arc::new(map)
+}
+
+/// `true` for "anything" is a schema in the newer era alone; `{}` is one in both.
+fn spell_out(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                match member {
+                    // As in `additionalProperties: true`, where a truth value is what is meant.
+                    Value::Bool(_) if name == "additionalProperties" || name == "default" => {}
+                    Value::Bool(true) => *member = Value::Object(Map::new()),
+                    other => spell_out(other),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        _ => {}
+    }
 }

@@ -42,6 +42,10 @@ pub(super) async fn compare(
     offered: Vec<Map<String, Value>>,
 ) -> Result<Refreshed, DbErr> {
     let write = store.write().await?;
+    // It may have been removed while it was asked; its tools must not come back.
+    if server::Entity::find_by_id(&server.namespace).one(&*write).await?.is_none() {
+        return Ok(Refreshed::default());
+    }
     let all = upstream_tool::Entity::find().all(&*write).await?;
     let (known, others): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|row| row.namespace == server.namespace);
@@ -72,7 +76,8 @@ pub(super) async fn compare(
         let reason = unservable(&name, &text)
             .or_else(|| Some(format!("its name is, or looks like, that of {}", taken.get(&folded(&name))?)));
         taken.entry(folded(&name)).or_insert_with(|| name.clone());
-        let row = judge(server, known.get(&remote), remote, name, text, reason, &mut refreshed);
+        let offered = Offered { remote: &remote, name: &name, text: &text };
+        let row = judge(server, known.get(&remote), &offered, reason, &mut refreshed);
         changes.extend(row);
     }
     let gone: Vec<&upstream_tool::Model> =
@@ -97,24 +102,28 @@ pub(super) async fn compare(
     Ok(refreshed)
 }
 
+struct Offered<'o> {
+    remote: &'o str,
+    name: &'o str,
+    text: &'o str,
+}
+
 /// The row as it has to be now, if that is not how it is.
 fn judge(
     server: &server::Model,
     known: Option<&upstream_tool::Model>,
-    remote: String,
-    name: String,
-    text: String,
+    offered: &Offered<'_>,
     reason: Option<String>,
     refreshed: &mut Refreshed,
 ) -> Option<upstream_tool::Model> {
-    let hash = HEXLOWER.encode(&Sha256::digest(&text));
+    let hash = HEXLOWER.encode(&Sha256::digest(offered.text));
     let row = |state: &str, reason: String| upstream_tool::Model {
         namespace: server.namespace.clone(),
-        remote: remote.clone(),
-        name: name.clone(),
+        remote: offered.remote.to_owned(),
+        name: offered.name.to_owned(),
         pinned: known.and_then(|known| known.pinned.clone()),
         pinned_hash: known.and_then(|known| known.pinned_hash.clone()),
-        offered: Some(text.clone()),
+        offered: Some(offered.text.to_owned()),
         offered_hash: Some(hash.clone()),
         state: state.to_owned(),
         reason,
@@ -135,7 +144,8 @@ fn judge(
         return Some(row(APPROVED, String::new()));
     }
     refreshed.changed += 1;
-    Some(row(QUARANTINED, reason.unwrap_or_else(|| "changed since it was approved".to_owned())))
+    let changed = if known.pinned.is_some() { "changed since it was approved" } else { NEW };
+    Some(row(QUARANTINED, reason.unwrap_or_else(|| changed.to_owned())))
 }
 
 async fn upsert(write: &crate::store::Write, row: upstream_tool::Model) -> Result<(), DbErr> {

@@ -1,42 +1,54 @@
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-/// How a server is reached. Secrets are named by file, and never come from a caller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+/// How a server is reached. This is what the store keeps, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Transport {
-    Http {
-        url: String,
-        /// Holds the bearer token for this server.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(value_type = Option<String>)]
-        token_file: Option<PathBuf>,
-    },
-    Stdio {
-        /// Program and arguments; no shell reads them.
-        argv: Vec<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        /// Variables whose values are in files.
-        #[serde(default)]
-        #[schema(value_type = BTreeMap<String, String>)]
-        secret_env: BTreeMap<String, PathBuf>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(value_type = Option<String>)]
-        folder: Option<PathBuf>,
-    },
+    Http(Http),
+    Stdio(Stdio),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// http or https, without a name or password in it.
+    pub url: String,
+    /// A file of the gateway's machine with the server's bearer token. For administrators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+}
+
+/// A program that speaks MCP on its standard input and output. For administrators.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stdio {
+    /// The program and its arguments. No shell reads them.
+    pub argv: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// As `env`, but each value is a file whose content the program gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_env: BTreeMap<String, String>,
+    /// Where it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 impl Transport {
     pub(super) fn into_upstream(self, stdio: bool) -> Result<upstream::Transport, upstream::Error> {
         match self {
-            Self::Http { url, token_file } => Ok(upstream::Transport::Http { url, token_file }),
-            Self::Stdio { .. } if !stdio => {
+            Self::Http(Http { url, token_file }) => {
+                Ok(upstream::Transport::Http { url, token_file: token_file.map(Into::into) })
+            }
+            Self::Stdio(_) if !stdio => {
                 Err(upstream::Error::Options("this gateway starts no processes (upstreams.stdio)".to_owned()))
             }
-            Self::Stdio { argv, env, secret_env, folder } => {
-                Ok(upstream::Transport::Stdio { argv, env, secret_env, folder })
+            Self::Stdio(Stdio { argv, env, secret_env, folder }) => {
+                let secret_env = secret_env.into_iter().map(|(name, file)| (name, file.into())).collect();
+                Ok(upstream::Transport::Stdio { argv, env, secret_env, folder: folder.map(Into::into) })
             }
         }
     }

@@ -1,48 +1,14 @@
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::ToSchema;
 
-use crate::admin::Error;
+use crate::{
+    admin::Error,
+    policy::is_public_url,
+    upstreams::{Http, Stdio, Transport},
+};
 
 const FIELD: &str = "transport";
 const LONGEST: usize = 2048;
 const MOST: usize = 64;
-
-/// How a server is reached. This is what the store keeps, as JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    Http(Http),
-    Stdio(Stdio),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Http {
-    /// http or https, without a name or password in it.
-    pub url: String,
-    /// A file of the gateway's machine with the server's bearer token. For administrators.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_file: Option<String>,
-}
-
-/// A program that speaks MCP on its standard input and output. For administrators.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Stdio {
-    /// The program and its arguments. No shell reads them.
-    pub argv: Vec<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// As `env`, but each value is a file whose content the program gets.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub secret_env: BTreeMap<String, String>,
-    /// Where it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub folder: Option<String>,
-}
 
 impl Transport {
     /// Whether it makes sense, whoever asks for it.
@@ -60,7 +26,10 @@ impl Transport {
             Self::Http(Http { token_file: Some(_), .. }) => {
                 Some("only an administrator may name files of the gateway's machine")
             }
-            Self::Http(Http { token_file: None, .. }) => None,
+            Self::Http(Http { url, .. }) if !is_public_url(url) => {
+                Some("only an administrator may install servers at addresses inside")
+            }
+            Self::Http(_) => None,
         }
     }
 

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{ToolState, Transport, namespaces, tools::state};
+use super::{ToolState, namespaces, tools::state};
 use crate::{
     admin::{Actor, Admin, Error, check},
     catalogue, clock,
     policy::Scope,
     store::entity::{tool_setting, upstream, upstream_tool},
-    upstreams::Health,
+    upstreams::{Health, Transport},
 };
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
