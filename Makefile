@@ -11,7 +11,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: run
-run: nats-server ## build everything and start a local stack: NATS, a project manager, a project analyst
+run: nats-server ## build everything and start a local stack: NATS, the gateway, a project manager, a project analyst
 	@echo "building (the first time takes a few minutes) ..."
 	@$(CARGO) build --quiet --bins --workspace
 	@$(PYTHON) scripts/run_local.py
@@ -30,9 +30,15 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 	$(PYTHON) scripts/check_guardrails.py
 
 .PHONY: bench
-bench: nats-server ## measure; writes target/bench/report.json and prints a table
-	$(CARGO) build --release --bins
+bench: tools ## measure; writes target/bench/*.json and prints tables
+	$(CARGO) build --release --bins --workspace
 	$(CARGO) bench --bench worker
+	$(CARGO) bench -p cynode-gateway --bench gateway
+
+.PHONY: conformance
+conformance: tools ## the official MCP conformance suite against gateway and client, both eras
+	$(CARGO) build --bins --workspace
+	$(CARGO) test --workspace --test conformance
 
 .PHONY: contract
 contract: ## write schemas, AsyncAPI and golden vectors anew from the types

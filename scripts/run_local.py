@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts a local stack on this machine: NATS, a project manager, a project analyst.
+"""Starts a local stack on this machine: NATS, the MCP gateway, a project manager, a project analyst.
 
 With a terminal it stays until Ctrl-C; without one it shows a short tour and leaves.
 """
@@ -18,6 +18,11 @@ DATA = ROOT / ".cynode"
 BIN = ROOT / "target" / "debug"
 PORT = int(os.environ.get("NATS_PORT", "4222"))
 URL = f"nats://127.0.0.1:{PORT}"
+GATEWAY_PORT = int(os.environ.get("GATEWAY_PORT", "8790"))
+GATEWAY = f"http://127.0.0.1:{GATEWAY_PORT}/mcp"
+ADMIN = f"http://127.0.0.1:{GATEWAY_PORT + 1}"
+ADMIN_TOKEN = DATA / "gateway" / "admin.token"
+MANAGER_TOKEN = DATA / "manager.token"
 # A model server instead of the offline model: INFERENCE_URL=http://127.0.0.1:8080/v1 MODEL=name make run
 MODEL = os.environ.get("INFERENCE_URL") and (os.environ["INFERENCE_URL"], os.environ.get("MODEL", "default"))
 
@@ -70,16 +75,17 @@ def fail(why, name):
     sys.exit(f"{why}. The end of .cynode/{name}.log:\n{tail}")
 
 
-def listening():
+def listening(port):
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", PORT)) == 0
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def ctl(*arguments, quiet=False):
     command = [str(BIN / "cynodectl"), "--server", URL, *arguments]
+    environment = {**CLEAN, "CYNODE_GATEWAY": ADMIN, "CYNODE_ADMIN_TOKEN_FILE": str(ADMIN_TOKEN)}
     if not quiet:
         say("\n$ cynodectl " + " ".join(f'"{word}"' if " " in word else word for word in arguments))
-    return subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
+    return subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True, env=environment)
 
 
 def instances():
@@ -87,18 +93,33 @@ def instances():
     return len(json.loads(found.stdout)["instances"]) if found.returncode == 0 else 0
 
 
+def give_manager_a_token():
+    """A token of its own for this stack; the one of the last stack is forgotten."""
+    MANAGER_TOKEN.unlink(missing_ok=True)
+    issued = ctl("tokens", "issue", "project_manager", "--label", "local manager", "--lives", "1day",
+                 "--out", str(MANAGER_TOKEN), quiet=True)
+    if issued.returncode != 0:
+        fail("the manager got no token: " + issued.stderr.strip(), "gateway")
+
+
 def main():
     DATA.mkdir(exist_ok=True)
-    if listening():
-        sys.exit(f"port {PORT} is taken: a stack may be running already, or another NATS. Stop it, or choose another port "
-                 f"with NATS_PORT=… make run.")
+    for port, name in ((PORT, "NATS_PORT"), (GATEWAY_PORT, "GATEWAY_PORT"), (GATEWAY_PORT + 1, "GATEWAY_PORT")):
+        if listening(port):
+            sys.exit(f"port {port} is taken: a stack may be running already. Stop it, or choose another port with "
+                     f"{name}=… make run.")
     say(f"starting nats-server on {URL} (data in .cynode/nats)")
     start("nats", str(ROOT / ".tools/bin/nats-server"), "-a", "127.0.0.1", "-p", str(PORT), "-js", "-sd", str(DATA / "nats"))
-    wait_for("NATS", listening)
+    wait_for("NATS", lambda: listening(PORT))
+    say(f"starting the gateway on {GATEWAY} (store in .cynode/gateway)")
+    start("gateway", str(BIN / "cynode-gateway"), f"--data={DATA / 'gateway'}", f"--listen=127.0.0.1:{GATEWAY_PORT}",
+          f"--admin-listen=127.0.0.1:{GATEWAY_PORT + 1}", f"--set=nats.url={URL}")
+    wait_for("the gateway", lambda: listening(GATEWAY_PORT))
+    give_manager_a_token()
     say("starting a project manager and a project analyst")
     model = MODEL and [f"--set=inference.base_url={MODEL[0]}", f"--set=inference.model={MODEL[1]}"] or []
     start("manager", str(BIN / "cynode-pma"), "run", "--role=project_manager", f"--nats-url={URL}",
-          "--set=analysts.enabled=true", *model)
+          "--set=analysts.enabled=true", f"--set=gateway.url={GATEWAY}", f"--set=gateway.token_file={MANAGER_TOKEN}", *model)
     start("analyst", str(BIN / "cynode-pma"), "run", "--role=project_analyst", f"--nats-url={URL}", *model)
     wait_for("the workers", lambda: instances() == 2)
     ctl("status")
@@ -107,10 +128,14 @@ def main():
         ctl("handoff", "plan", "Publish the documentation", "--criterion", "the site is up")
         ctl("handoff", "verify", "deploy-docs-2", "--criterion", "the site is up")
         ctl("dead", "ls")
+        ctl("audit", "query", "--limit", "5")
+        ctl("audit", "verify")
         say("\nthat was the tour; `make run` in a terminal keeps the stack up")
         return
     say(f"\nThe stack is up. In another terminal:\n\n  {BIN.relative_to(ROOT)}/cynodectl handoff chat \"hello\"\n"
-        f"  {BIN.relative_to(ROOT)}/cynodectl watch\n  {BIN.relative_to(ROOT)}/cynodectl status\n\n"
+        f"  {BIN.relative_to(ROOT)}/cynodectl watch\n  {BIN.relative_to(ROOT)}/cynodectl status\n"
+        f"  {BIN.relative_to(ROOT)}/cynodectl audit tail\n\n"
+        f"The gateway's console is at {ADMIN}/console; sign in with the token in .cynode/gateway/admin.token.\n"
         "Logs are in .cynode/. Ctrl-C ends everything.")
     while all(process.poll() is None for _, process in children):
         time.sleep(0.2)
