@@ -69,6 +69,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Store {
     connection: DatabaseConnection,
+    /// With SQLite one connection alone writes, so that what it has in memory is never out of date.
+    writing: DatabaseConnection,
     /// How often this process changed something, beside what it adds to the audit.
     changes: Arc<AtomicU64>,
     /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
@@ -96,6 +98,8 @@ impl Store {
                     .busy_timeout(BUSY_TIMEOUT)
                     .journal_mode(SqliteJournalMode::Wal)
                     .synchronous(synchronous)
+                    // Whoever commits moves the log into the file now and then, and waits for the disk: seldom.
+                    .pragma("wal_autocheckpoint", "4000")
             });
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             connect.max_connections(options.max_connections);
@@ -110,12 +114,12 @@ impl Store {
             let opened = Database::connect(options).await;
             opened.map_err(|source| Error::Open { url: shown.clone(), source })
         };
-        let first = opened(alone).await?;
-        let migrated = migration::Migrator::up(&first, None).await;
+        let writing = opened(alone).await?;
+        let migrated = migration::Migrator::up(&writing, None).await;
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
-        first.close().await.map_err(|source| Error::Open { url: shown.clone(), source })?;
         let connection = opened(connect).await?;
-        Ok(Self { connection, changes: Arc::default(), writer: is_sqlite.then(Arc::default) })
+        let writing = if is_sqlite { writing } else { connection.clone() };
+        Ok(Self { connection, writing, changes: Arc::default(), writer: is_sqlite.then(Arc::default) })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -142,7 +146,7 @@ impl Store {
             sqlite_transaction_mode: turn.is_some().then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        let transaction = self.connection.begin_with_options(options).await?;
+        let transaction = self.writing.begin_with_options(options).await?;
         Ok(Write { transaction, changes: self.changes.clone(), _turn: turn })
     }
 
@@ -152,12 +156,13 @@ impl Store {
             Some(writer) => Some(writer.lock().await),
             None => None,
         };
-        Turn { connection: &self.connection, _turn: turn }
+        Turn { connection: &self.writing, _turn: turn }
     }
 
     pub async fn close(self) {
         // What is committed is committed; a connection that does not close well loses nothing.
         drop(self.connection.close().await);
+        drop(self.writing.close().await);
     }
 }
 

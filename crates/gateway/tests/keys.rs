@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{Answer, Gateway, GatewayProcess, Tool, eventually};
+use tokio::task::JoinSet;
 
 fn call(tool: &str, arguments: &Value, key: &str) -> String {
     let meta = json!({ "dev.cynode/idempotency-key": key });
@@ -31,11 +32,12 @@ async fn killed_at_any_moment_a_task_is_created_once() {
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .body(body.clone());
-        let sent = tokio::spawn(request.send());
+        let mut sent = JoinSet::new();
+        sent.spawn(request.send());
         // From before the call arrives until after it is answered.
         tokio::time::sleep(Duration::from_micros(700 * round)).await;
         gateway.start_again().await;
-        drop(sent.await);
+        drop(sent.join_next().await);
         let (_, first) = gateway.post(Some(&manager), body.clone()).await;
         let (_, second) = gateway.post(Some(&manager), body).await;
         assert_eq!(first, second);
@@ -82,10 +84,11 @@ async fn killed_while_a_server_is_at_work() {
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream")
         .body(call("work.slow", &json!({}), "run/1"));
-    let sent = tokio::spawn(request.send());
+    let mut sent = JoinSet::new();
+    sent.spawn(request.send());
     eventually("the server is at work", async || (server.calls().len() == 1).then_some(())).await;
     gateway.start_again().await;
-    assert!(sent.await.unwrap().is_err());
+    assert!(sent.join_next().await.unwrap().unwrap().is_err());
     let (_, again) = gateway.post(Some(&manager), call("work.slow", &json!({}), "run/1")).await;
     assert_eq!(again["result"]["structuredContent"]["code"], "in_doubt", "{again}");
     assert_eq!(server.calls().len(), 1);

@@ -56,7 +56,9 @@ async fn a_tool_is_served_when_what_was_looked_at_is_approved() {
 async fn users_approve_their_own_tools_but_only_administrators_give_a_name_that_is_taken() {
     let gateway = GatewayProcess::start().await;
     let alice = user(&gateway, "alice").await;
-    assert_eq!(gateway.ask_as(&alice, "POST", UPSTREAMS, Some(server("alices"))).await.status, 201);
+    let mut alices = server("alices");
+    alices["transport"]["http"]["url"] = json!("https://tools.invalid/mcp");
+    assert_eq!(gateway.ask_as(&alice, "POST", UPSTREAMS, Some(alices)).await.status, 201);
     gateway.must("POST", UPSTREAMS, Some(server("shared"))).await;
     let db = store(&gateway).await;
     let hash = offer(&db, "alices", "find", None, &offered("find", "Finds.")).await;

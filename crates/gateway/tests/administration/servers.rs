@@ -84,26 +84,31 @@ async fn what_makes_no_sense_is_not_installed() {
 #[tokio::test]
 async fn users_look_after_their_own_servers_and_nothing_else() {
     let gateway = GatewayProcess::start().await;
+    // Nobody answers to that name, anywhere.
+    let outside = |namespace: &str| {
+        with(server(namespace), json!({ "transport": { "http": { "url": "https://tools.invalid/mcp" } } }))
+    };
     let (alice, bob) = (user(&gateway, "alice").await, user(&gateway, "bob").await);
-    let answered = gateway.ask_as(&alice, "POST", UPSTREAMS, Some(server("alices-notes"))).await;
+    let answered = gateway.ask_as(&alice, "POST", UPSTREAMS, Some(outside("alices-notes"))).await;
     assert_eq!((answered.status, &answered.body["upstream"]["owner"]), (201, &json!("alice")));
     gateway.must("POST", UPSTREAMS, Some(server("shared"))).await;
     let program = json!({ "transport": { "stdio": { "argv": ["/bin/cat"] } } });
     let file = json!({ "transport": { "http": { "url": "http://a", "token_file": "/etc/passwd" } } });
     for (new, status) in [
-        (server("git"), 422),
-        (server("admin"), 422),
-        (with(server("other"), program), 403),
-        (with(server("other"), file), 403),
-        (with(server("other"), json!({ "prefix": false })), 403),
-        (with(server("other"), json!({ "trust_first": true })), 403),
-        (with(server("other"), json!({ "owner": "bob" })), 403),
+        (outside("git"), 422),
+        (outside("admin"), 422),
+        (server("other"), 403),
+        (with(outside("other"), program), 403),
+        (with(outside("other"), file), 403),
+        (with(outside("other"), json!({ "prefix": false })), 403),
+        (with(outside("other"), json!({ "trust_first": true })), 403),
+        (with(outside("other"), json!({ "owner": "bob" })), 403),
     ] {
         let answered = gateway.ask_as(&alice, "POST", UPSTREAMS, Some(new.clone())).await;
         assert_eq!(answered.status, status, "{new}: {answered:?}");
     }
     let refused = gateway.must("GET", "/api/v1/audit?agent=user&decision=deny", None).await;
-    assert_eq!(refused.as_array().expect("rows").len(), 5, "attempts are on record: {refused}");
+    assert_eq!(refused.as_array().expect("rows").len(), 6, "attempts are on record: {refused}");
 
     let db = store(&gateway).await;
     offer(&db, "alices-notes", "find", None, &offered("find", "Finds notes.")).await;

@@ -53,7 +53,11 @@ async fn users_see_what_is_theirs_and_nothing_else() {
     let added = admin.post("/console/servers", &[("namespace", "ours"), ("url", &wiki.server.url())]).await;
     assert_eq!(added.status, 303, "{}", added.body);
     let user = gateway.sign_in(&secret).await;
-    let added = user.post("/console/servers", &[("namespace", "adas"), ("url", &wiki.server.url())]).await;
+    // An address inside is for administrators to install; it may be a user's all the same.
+    let refused = user.post("/console/servers", &[("namespace", "adas"), ("url", &wiki.server.url())]).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    let fields = [("namespace", "adas"), ("url", &*wiki.server.url()), ("owner", "ada")];
+    let added = admin.post("/console/servers", &fields).await;
     assert_eq!(added.status, 303, "{}", added.body);
     for path in ["/console", "/console/tools", "/console/quarantine", "/console/servers"] {
         let page = user.get(path).await;
