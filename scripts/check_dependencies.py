@@ -8,9 +8,9 @@ import sys
 
 def main():
     deny = str(pathlib.Path(sys.argv[1]).resolve())
-    if subprocess.run([deny, "--all-features", "check", "bans", "licenses", "sources"]).returncode != 0:
+    if subprocess.run([deny, "--workspace", "--all-features", "check", "bans", "licenses", "sources"]).returncode != 0:
         sys.exit(1)
-    advisories = subprocess.run([deny, "--all-features", "check", "advisories"], capture_output=True, text=True)
+    advisories = subprocess.run([deny, "--workspace", "--all-features", "check", "advisories"], capture_output=True, text=True)
     if advisories.returncode == 0:
         print("advisories ok")
     elif "failed to fetch advisory database" in advisories.stderr or "failed to load advisory database" in advisories.stderr:

@@ -1,6 +1,6 @@
 //! Who may call what. Everything here is pure: no store, no clock, no network.
 //!
-//! [`decide`] is the one function that permits a call. What reaches a tool takes a [`Permitted`], and nothing else makes
+//! [`decide()`] is the one function that permits a call. What reaches a tool takes a [`Permitted`], and nothing else makes
 //! one.
 
 mod agent; // who calls

@@ -36,7 +36,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 
-    /// sqlite://<path> or postgres://<user>@<host>/<database>.
+    /// `sqlite://<path>` or `postgres://<user>@<host>/<database>`.
     #[arg(long, global = true, value_name = "URL")]
     store_url: Option<String>,
 
