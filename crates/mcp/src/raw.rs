@@ -44,7 +44,7 @@ pub fn read_call(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Err
     }
 }
 
-/// Reads the answer to `tools/list` so that [`take`] finds the tools as they were written.
+/// Reads the answer to `tools/list` so that `take` finds the tools as they were written.
 pub fn read_list(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
     let mut read: Value = serde_json::from_slice(message)?;
     keep(&mut read, message.len());
