@@ -113,7 +113,7 @@ def main():
     wait_for("NATS", lambda: listening(PORT))
     say(f"starting the gateway on {GATEWAY} (store in .cynode/gateway)")
     start("gateway", str(BIN / "cynode-gateway"), f"--data={DATA / 'gateway'}", f"--listen=127.0.0.1:{GATEWAY_PORT}",
-          f"--admin-listen=127.0.0.1:{GATEWAY_PORT + 1}", f"--set=nats.url={URL}")
+          f"--admin-listen=127.0.0.1:{GATEWAY_PORT + 1}", f"--set=nats.url={URL}", "--set=audit.seal_every=1s")
     wait_for("the gateway", lambda: listening(GATEWAY_PORT))
     give_manager_a_token()
     say("starting a project manager and a project analyst")
