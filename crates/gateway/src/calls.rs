@@ -126,11 +126,20 @@ impl Calls {
     pub async fn call(self: &Arc<Self>, request: Request) -> Outcome {
         let calls = self.clone();
         let record = begin(&request);
+        let mut lost = record.clone();
         let task = self.running.spawn(async move { Box::pin(calls.run(record, request)).await });
-        task.await.unwrap_or_else(|error| {
-            error!(%error, "A call ended in a panic.");
-            Outcome::Unavailable
-        })
+        match task.await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                error!(%error, call_id = lost.call_id, "A call ended in a panic.");
+                lost.end(Decision::Allow, Status::Unknown, Some("internal"), clock::now());
+                // It may have been begun, and must not get a second row for that.
+                if self.ledger.end(lost, WasBegun::Yes).await.is_err() {
+                    error!("It could not be recorded either.");
+                }
+                Outcome::Unavailable
+            }
+        }
     }
 
     /// Waits for the calls that run.
