@@ -22,6 +22,3 @@ pub use pattern::Pattern;
 pub use rules::{Condition, Effect, Rule};
 pub use tool::{Gate, Origin, Scope, Tool};
 pub use urls::is_public as is_public_url;
-
-#[cfg(test)]
-mod tests;

@@ -28,7 +28,7 @@ mod skills;
 mod tasks;
 
 pub use error::ToolError;
-pub use help::{OwnShelf, Shelf, Shown};
+pub use help::{Shelf, Shown};
 pub use skills::seed;
 pub use spec::{Context, Does, Entry, OwnTool};
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use shelf::{OwnShelf, Shelf, Shown};
+pub use shelf::{Shelf, Shown};
 use topics::TOPICS;
 
 use super::{

@@ -2,9 +2,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use cynode_gateway::{
     clock,
-    policy::{Agent, Bound, Caller},
+    policy::{Agent, AgentKind, Bound, Caller, Origin, allows},
     store::{Durability, Options, Store},
-    tools::{self, Context, Does, Entry, OwnShelf, ToolError},
+    tools::{self, Context, Does, Entry, Shelf, Shown, ToolError},
 };
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::Value;
@@ -25,6 +25,23 @@ macro_rules! on_both {
     };
 }
 pub(crate) use on_both;
+
+/// Our own tools, as far as the list of a kind of agent and their scope go.
+#[derive(Debug)]
+struct OwnShelf(AgentKind);
+
+impl Shelf for OwnShelf {
+    fn tools(&self) -> Vec<Shown> {
+        let is_on = |tool: &Entry| tool.scope.includes(self.0) && allows(self.0, tool.name, &Origin::Own);
+        let shown = |tool: Entry| Shown {
+            name: tool.name.to_owned(),
+            title: tool.title.to_owned(),
+            description: tool.description.to_owned(),
+            input_schema: tool.input.clone(),
+        };
+        tools::all().into_iter().filter(is_on).map(shown).collect()
+    }
+}
 
 pub(crate) struct Stage {
     pub(crate) store: Store,

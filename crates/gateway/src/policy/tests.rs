@@ -1,1 +1,0 @@
-mod decision_table;
