@@ -40,6 +40,7 @@ async fn main() -> ExitCode {
 async fn one_at_a_time(parts: &Parts, report: &mut Report) {
     println!("one call at a time");
     let (mut added, mut added_99, mut denied_less) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut alone, mut all_through, mut all_denied) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let direct = load::one_by_one(&parts.direct(), CALLS).await;
         let through = load::one_by_one(&parts.through(), CALLS).await;
@@ -47,7 +48,13 @@ async fn one_at_a_time(parts: &Parts, report: &mut Report) {
         added.push(through.at(0.50) - direct.at(0.50));
         added_99.push(through.at(0.99) - direct.at(0.99));
         denied_less.push(denied.at(0.50) / through.at(0.50));
+        alone.push(direct.at(0.50));
+        all_through.push(through.at(0.50));
+        all_denied.push(denied.at(0.50));
     }
+    report.add("direct call, p50", "ms", alone, None);
+    report.add("call through the gateway, p50", "ms", all_through, None);
+    report.add("denied call, p50", "ms", all_denied, None);
     report.add("gateway adds to a call, p50", "ms", added, Some(Goal::AtMost(0.4)));
     report.add("gateway adds to a call, p99", "ms", added_99, None);
     report.add("denied call, share of an allowed one", "x", denied_less, Some(Goal::AtMost(1.0)));
