@@ -4,6 +4,7 @@
 //! through a `Session`, which counts it, times it and writes it into the ledger.
 
 mod bench; // what every handoff of an instance is worked on with
+mod calls; // tools, called
 mod converse; // observe, reason, act
 mod coordinator; // who carries out which step of a plan
 mod gather; // layers 3 to 5: from the handoff, or fetched
@@ -25,18 +26,25 @@ pub(crate) use outcome::{Broken, Outcome, Said};
 use session::Session;
 use subjects::{Handoff, Work};
 
+use crate::journal::Journal;
+
+/// A handoff, and what there is for working on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around<'a> {
+    pub(crate) bench: &'a Bench,
+    pub(crate) handoff: &'a Handoff,
+    pub(crate) trace_id: &'a str,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) live: &'a Live,
+    pub(crate) journal: &'a Journal,
+}
+
 /// Works on a handoff until it comes to something. What was done is in the ledger, also when this is dropped halfway.
-pub(crate) async fn work(
-    bench: &Bench,
-    handoff: &Handoff,
-    trace_id: &str,
-    ledger: &Ledger,
-    live: &Live,
-) -> Outcome {
+pub(crate) async fn work(around: Around<'_>) -> Outcome {
     let worked = async {
         // Boxed: what it took to gather need not be kept while the work goes on.
-        let mut session = Box::pin(Session::open(bench, handoff, trace_id, ledger, live)).await?;
-        match &handoff.work {
+        let mut session = Box::pin(Session::open(around)).await?;
+        match &around.handoff.work {
             Work::Chat(chat) => Box::pin(kinds::chat::work(&mut session, chat)).await,
             Work::Plan(plan) => Box::pin(kinds::plan::work(&mut session, plan)).await,
             Work::Schedule(schedule) => Box::pin(kinds::schedule::work(&mut session, schedule)).await,

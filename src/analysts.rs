@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::HeaderMap;
 use broker::{Broker, Chain};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use subjects::{Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::Signed};
 use tokio::{sync::Semaphore, time::timeout};
@@ -40,23 +40,6 @@ pub(crate) enum Error {
     NotRecorded,
 }
 
-/// A verification that is waited for. When nobody waits any more, nobody should work on it either.
-struct Waiting<'c> {
-    client: &'c async_nats::Client,
-    id: HandoffId,
-    is_over: bool,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let cancel = self.client.publish(Subject::Cancel(self.id).to_string(), bytes::Bytes::new());
-            // Best effort: `Drop` cannot wait.
-            drop(cancel.now_or_never());
-        }
-    }
-}
-
 impl Analysts {
     pub(crate) fn new(
         broker: Broker,
@@ -78,7 +61,13 @@ impl Analysts {
             self.hand_off_and_wait(handoff).await
         };
         let too_late = || Error::TooLate(humantime::format_duration(self.patience).to_string());
-        timeout(self.patience, waiting).await.unwrap_or_else(|_| Err(too_late()))
+        match timeout(self.patience, waiting).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.cancel(handoff.id).await;
+                Err(too_late())
+            }
+        }
     }
 
     async fn hand_off_and_wait(&self, handoff: &Handoff) -> Result<Findings, Error> {
@@ -94,7 +83,6 @@ impl Analysts {
         let body = bytes::Bytes::from(body);
         let headers = || self.headers(handoff, &body);
         let subject = handoff.subject();
-        let mut waiting = Waiting { client: &self.broker.client, id: handoff.id, is_over: false };
         broker::publish_within(&self.broker.jetstream, &subject, headers, &body, None, HAND_OFF_WITHIN)
             .await
             .map_err(|error| not_handed_off(&error))?;
@@ -102,9 +90,16 @@ impl Analysts {
             // Heard or not, the stored one counts: anyone may publish on a subject, not everyone under its conditions.
             drop(timeout(LOOK_EVERY, heard.next()).await);
             if let Some(findings) = self.stored(handoff).await {
-                waiting.is_over = true;
                 return Ok(findings);
             }
+        }
+    }
+
+    /// When nobody waits any more, nobody should work on it either. Best effort.
+    async fn cancel(&self, id: HandoffId) {
+        let cancel = self.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
+        if let Err(error) = cancel.await {
+            debug!(handoff.id = %id, error = %Chain(&error), "A verification could not be cancelled.");
         }
     }
 

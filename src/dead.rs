@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::{
     admission::{Arrived, Identity, Policy},
     agent::Account,
-    reply::{self, Committed, Run},
+    reply::{self, Committed, Run, Standing},
     telemetry::Metrics,
 };
 
@@ -110,17 +110,20 @@ impl Undertaker<'_> {
         identity: &Identity,
         stop: Stop,
     ) -> Result<bool, Error> {
-        if let Some(id) = identity.answer_to
-            && casualty.deliveries > 1
-            && reply::is_answered(self.broker, casualty.kind, id).await?
-        {
-            return Ok(false);
-        }
+        let standing = match identity.answer_to {
+            Some(id) => reply::standing(self.broker, casualty.kind, id).await?,
+            None => Standing::Untouched,
+        };
+        let after = match standing {
+            Standing::Untouched => 0,
+            Standing::Begun(sequence) => sequence,
+            Standing::Answered => return Ok(false),
+        };
         self.bury(casualty, why).await?;
         // The words may quote the handoff, so they are in the letter and not in the log.
         match identity.answer_to {
             Some(id) => {
-                self.answer(casualty, id, identity, why, stop).await?;
+                self.answer(casualty, id, identity, why, stop, after).await?;
                 warn!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, "Handoff given up.");
             }
             None => {
@@ -137,6 +140,7 @@ impl Undertaker<'_> {
         identity: &Identity,
         why: &Refusal,
         stop: Stop,
+        after: u64,
     ) -> Result<(), reply::Error> {
         let run = Run {
             kind: casualty.kind,
@@ -147,8 +151,8 @@ impl Undertaker<'_> {
             task: None,
         };
         let answer = run.failure(Failure::new(why.code, &why.message), stop, Account::default());
-        // Fenced means that it had its answer already; that one stands.
-        let committed = reply::commit(self.broker, casualty.kind, &answer, identity.encoding).await?;
+        // Fenced means that it had its answer already, which stands, or that somebody goes on with it, which is better.
+        let committed = reply::commit(self.broker, casualty.kind, &answer, identity.encoding, after).await?;
         if let (Committed::Ours, Some(reply_to)) = (committed, &identity.reply_to) {
             reply::copy(self.broker, &answer, identity.encoding, reply_to).await;
         }

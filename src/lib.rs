@@ -9,11 +9,13 @@ mod analysts; // work verified by others
 mod cancels; // what nobody wants any more
 pub mod config; // flags, file, environment: one checked value
 mod context; // pure: the six layers, preferences, what fits
+mod crash_points; // where a process may die
 mod dead; // what is given up
 mod handoff; // the life of one handoff, from delivery to settlement
 mod inference; // who answers
 pub mod instructions; // the role's bundle
 mod intake; // pull, hold, settle
+mod journal; // what was done, so that another can go on
 #[doc(hidden)]
 pub mod measure; // for the benchmarks
 mod presence; // who is here

@@ -121,17 +121,7 @@ impl Recording {
         request: &Request<'_>,
         live: impl Future<Output = Result<Reply, inference::Error>>,
     ) -> Timed<Result<Reply, inference::Error>> {
-        let asked = || {
-            json!([
-                request.system.text(),
-                request.messages,
-                request.tools.iter().map(|tool| json!(**tool)).collect::<Vec<_>>(),
-                request.shape,
-                request.temperature,
-                request.max_tokens,
-                request.hint,
-            ])
-        };
+        let asked = || request.in_full();
         let missing = || Err(inference::Error::NotRecorded(format!("question ({:?})", request.purpose)));
         self.through(ledger, "model", asked, live, missing).await
     }

@@ -124,15 +124,17 @@ pub(crate) enum Error {
     Read(#[from] ReadError),
 }
 
-/// Stores the answer if, and only if, nothing was ever stored under the handoff's run.
+/// Stores the answer if, and only if, the handoff's run still ends where we know it to end: with our own journal. From
+/// then on nothing is stored there any more.
 pub(crate) async fn commit(
     broker: &Broker,
     kind: Kind,
     answer: &Answer,
     encoding: Encoding,
+    after: u64,
 ) -> Result<Committed, Error> {
     let body = Bytes::from(answer.encode(encoding)?);
-    let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: 0 };
+    let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: after };
     let subject = answer.subject();
     let headers = || headers_of(answer, encoding);
     match broker::publish_within(&broker.jetstream, &subject, headers, &body, Some(&expect), COMMIT_WITHIN)
@@ -148,6 +150,26 @@ pub(crate) async fn commit(
         Err(PublishError::Conflict { unheard_before: false }) => Ok(Committed::Fenced),
         Err(error) => Err(error.into()),
     }
+}
+
+/// How far a handoff has come, as is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nobody has taken it up.
+    Untouched,
+    /// It was taken up; its journal ends here.
+    Begun(u64),
+    Answered,
+}
+
+pub(crate) async fn standing(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Standing, Error> {
+    let over = Pattern::Run(kind.role(), id);
+    let last = broker::last_under(&broker.jetstream, streams::RUNS, &over).await?;
+    Ok(match last {
+        None => Standing::Untouched,
+        Some(last) if last.subject.as_str() == Subject::answer(kind, id).to_string() => Standing::Answered,
+        Some(last) => Standing::Begun(last.sequence),
+    })
 }
 
 /// Whether the handoff has its answer already.

@@ -5,16 +5,20 @@ use subjects::{FinishReason, Kind, Message, Stop};
 
 use super::{
     Broken, Outcome,
+    calls::Prepared,
     session::Session,
     turn::{Act, Action, End, Event, Observed, Turn},
 };
-use crate::{inference::Finish, tools::CallError};
+use crate::{
+    inference::Finish,
+    tools::{CallError, Offer, VerificationWanted},
+};
 
 impl Session<'_> {
     /// Talks with the model until it has answered, carrying out what it asks for on the way.
     pub(super) async fn converse(&self, goal: &str, messages: Vec<Message>) -> Result<Outcome, Broken> {
         let settings = &self.bench.settings;
-        let offer = self.catalogue.offer(self.bench.role, goal, settings.offered_tools);
+        let offer = self.offer(goal);
         self.ledger.offered(&offer.tools);
         let mut turn = Turn::new(self.bench.role, Arc::clone(&offer.names), settings.max_steps, messages);
         let mut action = turn.begin();
@@ -36,10 +40,26 @@ impl Session<'_> {
         }
     }
 
+    /// What was offered before is offered again, whatever would suit the goal best by now.
+    fn offer(&self, goal: &str) -> Offer {
+        let (role, most) = (self.bench.role, self.bench.settings.offered_tools);
+        match self.journal.offered() {
+            Some(tools) => self.catalogue.offer_again(role, &tools),
+            None => {
+                let offer = self.catalogue.offer(role, goal, most);
+                if !offer.tools.is_empty() {
+                    self.journal.offers(&offer.tools);
+                }
+                offer
+            }
+        }
+    }
+
     /// All at once; the results in the order of the calls. What cannot be answered to the model ends the turn, after all
     /// others have ended too.
     async fn act_all(&self, acts: Vec<Act>) -> Result<Vec<Observed>, Broken> {
-        let results = join_all(acts.into_iter().map(|act| self.act(act))).await;
+        let ready: Vec<Ready> = acts.into_iter().map(|act| self.ready(act)).collect();
+        let results = join_all(ready.into_iter().map(|act| self.act(act))).await;
         // A rejection first, whatever else happened.
         if let Some(Err(rejected)) =
             results.iter().find(|result| matches!(result, Err(Broken::Call(CallError::Rejected { .. }))))
@@ -49,14 +69,22 @@ impl Session<'_> {
         results.into_iter().collect()
     }
 
-    async fn act(&self, act: Act) -> Result<Observed, Broken> {
+    fn ready(&self, act: Act) -> Ready {
         match act {
             Act::Refuse { name, why } => {
                 self.ledger.refused(&name, &why);
-                Ok(Observed { text: format!("Error: {why}"), failed: true })
+                Ready::Refused(why)
             }
-            Act::Call { tool, arguments } => {
-                let returned = self.call(&tool, arguments).await?;
+            Act::Call { tool, arguments } => Ready::Call(self.prepare(&tool, arguments)),
+            Act::Verify(wanted) => Ready::Verify(wanted),
+        }
+    }
+
+    async fn act(&self, act: Ready) -> Result<Observed, Broken> {
+        match act {
+            Ready::Refused(why) => Ok(Observed { text: format!("Error: {why}"), failed: true }),
+            Ready::Call(prepared) => {
+                let returned = self.perform(prepared?).await?;
                 let mut text = returned.text;
                 if returned.truncated {
                     text.push_str("\n[cut: the result was longer]");
@@ -66,9 +94,16 @@ impl Session<'_> {
                 }
                 Ok(Observed { text, failed: returned.failed })
             }
-            Act::Verify(wanted) => Ok(Box::pin(self.verify(wanted)).await),
+            Ready::Verify(wanted) => Ok(Box::pin(self.verify(wanted)).await),
         }
     }
+}
+
+/// An act that can be carried out.
+enum Ready {
+    Refused(String),
+    Call(Result<Prepared, Broken>),
+    Verify(VerificationWanted),
 }
 
 fn answered(content: String, finish: Finish, out_of_steps: bool) -> Outcome {

@@ -11,7 +11,8 @@ use subjects::{FinishReason, PlannedState, PlannedStep};
 
 use super::{
     Broken, Outcome,
-    session::{Session, task_id_in},
+    calls::task_id_in,
+    session::Session,
     thoughts::{DraftPlan, DraftStep},
 };
 

@@ -1,4 +1,3 @@
-use futures_util::future::join_all;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use subjects::{Preference, Scope, ScopeId, Work};
@@ -29,7 +28,7 @@ impl Session<'_> {
         let wanted: Vec<_> =
             wanted.into_iter().flatten().filter(|(tool, _)| self.catalogue.has(tool)).collect();
         let asked: Vec<&str> = wanted.iter().map(|(tool, _)| *tool).collect();
-        let found = join_all(wanted.into_iter().map(|(tool, arguments)| self.call(tool, arguments))).await;
+        let found = self.call_all(wanted).await;
         let (mut project, mut task) = (given.project.clone(), given.task.clone());
         let mut preferences = given.preferences.clone().unwrap_or_default();
         for (tool, returned) in asked.into_iter().zip(found) {

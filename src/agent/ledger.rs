@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -30,6 +30,10 @@ impl Lane {
     /// What follows when everything beside it has ended.
     pub(crate) const LAST: Self = Self(u32::MAX);
 
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
     /// The `number`th of several that run at the same time.
     pub(crate) fn among_many(number: usize) -> Self {
         Self(u32::try_from(number).unwrap_or(u32::MAX).saturating_add(2).min(u32::MAX - 1))
@@ -53,6 +57,8 @@ struct Entries {
     /// By the number of the call that changed them.
     tasks: BTreeMap<u32, TaskChange>,
     verifications: BTreeMap<u32, Verification>,
+    /// Handed off to analysts, and not answered yet.
+    verifying: BTreeSet<HandoffId>,
     /// How often each effect was asked of a recording.
     asked: HashMap<String, usize>,
 }
@@ -159,6 +165,19 @@ impl Ledger {
 
     pub(super) fn verified(&self, number: u32, verification: Verification) {
         self.lock().verifications.insert(number, verification);
+    }
+
+    pub(super) fn hands_off(&self, verification: HandoffId) {
+        self.lock().verifying.insert(verification);
+    }
+
+    pub(super) fn heard_of(&self, verification: HandoffId) {
+        self.lock().verifying.remove(&verification);
+    }
+
+    /// Handed off to analysts, and not answered yet.
+    pub(crate) fn open_verifications(&self) -> Vec<HandoffId> {
+        self.lock().verifying.iter().copied().collect()
     }
 
     /// What was to be verified and was not, and why.

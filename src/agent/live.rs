@@ -1,22 +1,24 @@
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
 use async_nats::Client;
 use futures_util::FutureExt;
 use serde::Serialize;
-use subjects::{Delta, Event, HandoffId, InstanceId, Kind, Progress, Subject};
+use subjects::{Delta, Event, InstanceId, Kind, Progress, Subject};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::inference::Listener;
+use crate::{inference::Listener, journal::Journal};
 
 /// Tells whoever listens how a handoff is coming along. Best effort: nothing waits for it, nothing depends on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) instance: InstanceId,
-    pub(crate) id: HandoffId,
     pub(crate) kind: Kind,
-    pub(crate) attempt: u32,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) since: Instant,
     /// Whether text is wanted as it arrives.
     pub(crate) streams: bool,
@@ -25,15 +27,15 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn tell(&self, progress: Progress, name: Option<&str>) {
         let event = Event {
-            handoff_id: self.id,
+            handoff_id: self.journal.handoff(),
             kind: self.kind,
             instance: self.instance.clone(),
-            attempt: self.attempt,
+            attempt: self.journal.attempt(),
             progress,
             name: name.map(str::to_owned),
             elapsed_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        self.send(&Subject::Event(self.id), &event);
+        self.send(&Subject::Event(self.journal.handoff()), &event);
     }
 
     /// Hears one turn of the model and passes it on.
@@ -42,6 +44,10 @@ impl Live {
     }
 
     fn send(&self, subject: &Subject, message: &impl Serialize) {
+        // Another may have the handoff by now, and tells of it.
+        if !self.journal.is_sure() {
+            return;
+        }
         let body = serde_json::to_vec(message).unwrap_or_default();
         // Waiting would only be for a connection that is away, and then nobody listens.
         let publish = self.client.publish(subject.to_string(), body.into());
@@ -72,14 +78,14 @@ impl Listener for Deltas<'_> {
             return;
         }
         let delta = Delta {
-            handoff_id: self.live.id,
-            attempt: self.live.attempt,
+            handoff_id: self.live.journal.handoff(),
+            attempt: self.live.journal.attempt(),
             turn: self.turn,
             r#try: self.count.load(Ordering::Relaxed),
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             text: text.to_owned(),
         };
-        self.live.send(&Subject::Delta(self.live.id), &delta);
+        self.live.send(&Subject::Delta(self.live.journal.handoff()), &delta);
     }
 }
 

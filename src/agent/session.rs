@@ -1,24 +1,25 @@
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
 
-use serde_json::{Map, Value};
-use subjects::{Act, Handoff, Message, Progress, StepOutcome, TaskChangeKind};
+use subjects::{
+    Act, Handoff, Message, Progress, StepOutcome,
+    journal::{ModelTurn, Question},
+};
 
 use super::{
-    Bench, Broken, Ledger, Live,
+    Around, Bench, Broken, Ledger, Live,
     ledger::{Lane, StepEnd},
     live::Silence,
 };
 use crate::{
     context::{Budget, Layers, Preferences, System},
+    crash_points::{Point, reach},
     inference::{self, AnswerShape, Hint, Listener, Purpose, Reply, Request},
+    journal::{Journal, Remembered},
     recording::Timed,
-    tools::{CallError, Catalogue, Offer, Permitted, Returned},
+    tools::{Catalogue, Offer},
 };
 
 /// A question that takes longer than this is told of.
@@ -40,13 +41,13 @@ pub(crate) struct Session<'a> {
     pub(super) handoff: &'a Handoff,
     pub(super) ledger: &'a Ledger,
     pub(super) live: &'a Live,
+    pub(super) journal: &'a Journal,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) preferences: Preferences,
     pub(super) layers: Layers,
     /// Layers 1 to 5: the same in every request of this handoff.
     system: System,
-    traceparent: String,
-    calls: AtomicU32,
+    pub(super) traceparent: String,
     pub(super) verifications: AtomicU32,
     pub(super) temperature: f64,
     pub(super) max_tokens: Option<u32>,
@@ -56,25 +57,20 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Knows what may be called and what the handoff is about.
-    pub(super) async fn open(
-        bench: &'a Bench,
-        handoff: &'a Handoff,
-        trace_id: &str,
-        ledger: &'a Ledger,
-        live: &'a Live,
-    ) -> Result<Self, Broken> {
+    pub(super) async fn open(around: Around<'a>) -> Result<Self, Broken> {
+        let Around { bench, handoff, trace_id, ledger, live, journal } = around;
         let catalogue = bench.recording.catalogue(&bench.tools).await?;
         let mut session = Self {
             bench,
             handoff,
             ledger,
             live,
+            journal,
             catalogue,
             preferences: Preferences::default(),
             layers: Layers::default(),
             system: Layers::default().compose(&bench.preamble),
             traceparent: format!("00-{trace_id}-{}-01", handoff.id.span_id()),
-            calls: AtomicU32::new(0),
             verifications: AtomicU32::new(0),
             temperature: bench.settings.temperature,
             max_tokens: None,
@@ -109,7 +105,7 @@ impl<'a> Session<'a> {
         let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
         let deltas = self.live.turn(turn);
         let note = left_out(fitted.left_out, fitted.shortened);
-        let mut asked = std::pin::pin!(self.put(index, &request, &deltas, note));
+        let mut asked = std::pin::pin!(self.put(index, Question::Turn(turn), &request, &deltas, note));
         tokio::select! {
             biased;
             reply = &mut asked => return reply,
@@ -140,7 +136,8 @@ impl<'a> Session<'a> {
             hint: aside.hint,
         };
         let index = self.ledger.begin(aside.lane, Act::Think, "model");
-        let asked = tokio::time::timeout(within, self.put(index, &request, &Silence, Some(note)));
+        let question = self.journal.think(aside.shape.name, aside.lane.number());
+        let asked = tokio::time::timeout(within, self.put(index, question, &request, &Silence, Some(note)));
         asked.await.unwrap_or_else(|_| {
             let why = format!("no answer within {}", humantime::format_duration(within));
             let ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
@@ -156,20 +153,39 @@ impl<'a> Session<'a> {
     async fn put(
         &self,
         index: usize,
+        question: Question,
         request: &Request<'_>,
         listener: &dyn Listener,
         note: Option<String>,
     ) -> Result<Reply, Broken> {
+        // A turn that was finished is not paid for again.
+        if let Some(Remembered { value: reply, ms }) = self.journal.answer_to(&question) {
+            self.ledger.paid(index, &reply);
+            let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
+            self.ledger.end(index, end);
+            return Ok(reply);
+        }
         let (used, allowed) = (self.ledger.tokens(), self.bench.settings.token_budget);
         if used >= allowed {
             self.ledger.end(index, failed(0, 1, "not asked: the tokens for this handoff are used up".into()));
             return Err(Broken::Tokens { used, allowed });
         }
         let routing = self.preferences.routing();
-        let live = Box::pin(self.bench.inference.ask(request, &routing, listener));
-        let Timed { value, ms } = self.bench.recording.model(self.ledger, request, live).await;
+        let live = Box::pin(async {
+            reach(Point::BeforeModel).await;
+            let replied = self.bench.inference.ask(request, &routing, listener).await;
+            reach(Point::ModelAnswered).await;
+            replied
+        });
+        let asked = self.bench.recording.model(self.ledger, request, live);
+        // While the model thinks, what is not stored yet is stored.
+        let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_what_cost());
         match &value {
             Ok(reply) => {
+                // The last turn of a conversation is followed by its answer at once.
+                let is_last = matches!(question, Question::Turn(_)) && reply.calls.is_empty();
+                let request_hash = (!is_last).then(|| request.hash());
+                self.journal.replied(ModelTurn { question, request_hash, reply: reply.clone(), ms });
                 self.ledger.paid(index, reply);
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
                 self.ledger.end(index, end);
@@ -195,66 +211,6 @@ impl<'a> Session<'a> {
         let has_window = self.bench.inference.has_window();
         Budget { tokens: if has_window { self.bench.settings.context_tokens } else { usize::MAX } }
     }
-
-    /// One tool call, as the role may make it.
-    pub(super) async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<Returned, Broken> {
-        let number = self.calls.fetch_add(1, Ordering::Relaxed);
-        let index = self.ledger.begin(self.lane, Act::Tool, name);
-        let Some(call) = Permitted::new(self.bench.tools.allowed(), name, arguments) else {
-            let why = format!("a {} may not call it", self.bench.role);
-            let end = StepEnd { outcome: StepOutcome::Rejected, ms: 0, tries: 0, detail: Some(why.clone()) };
-            self.ledger.end(index, end);
-            return Err(CallError::Rejected { tool: name.to_owned(), why }.into());
-        };
-        self.live.tell(Progress::Calling, Some(name));
-        let key = format!("{}/{number}", self.handoff.id);
-        // Boxed: few handoffs are in a call, and none should hold room for one.
-        let live = Box::pin(self.bench.tools.call(&call, &key, &self.traceparent));
-        let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
-        self.live.tell(Progress::Called, Some(name));
-        match &value {
-            Ok(returned) => {
-                let outcome = if returned.failed { StepOutcome::Failed } else { StepOutcome::Ok };
-                let detail = returned.failed.then(|| excerpt(&returned.text));
-                self.ledger.end(index, StepEnd { outcome, ms, tries: returned.tries, detail });
-                if !returned.failed {
-                    self.note_task(number, &call, returned);
-                }
-            }
-            Err(CallError::Rejected { why, .. }) => {
-                let end = StepEnd { outcome: StepOutcome::Rejected, ms, tries: 1, detail: Some(why.clone()) };
-                self.ledger.end(index, end);
-            }
-            Err(CallError::Unavailable { tries, why, .. }) => {
-                self.ledger.end(index, failed(ms, *tries, why.clone()));
-            }
-            Err(error @ CallError::NotRecorded(_)) => {
-                self.ledger.end(index, failed(ms, 0, error.to_string()));
-            }
-        }
-        Ok(value?)
-    }
-
-    /// Tasks that a call created or changed are named in the answer.
-    fn note_task(&self, number: u32, call: &Permitted, returned: &Returned) {
-        let change = match call.name() {
-            "db.task.create" => TaskChangeKind::Created,
-            "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
-            _ => return,
-        };
-        let returned = returned.json();
-        let returned = returned.as_ref().and_then(task_id_in);
-        let given = call.arguments().get("task_id").and_then(Value::as_str);
-        if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
-            self.ledger.changed_task(number, id, change);
-        }
-    }
-}
-
-/// The id in what a tool for tasks returns.
-pub(super) fn task_id_in(structured: &Value) -> Option<&str> {
-    let task = structured.get("task").unwrap_or(structured);
-    task.get("task_id").or_else(|| task.get("id")).and_then(Value::as_str)
 }
 
 pub(super) fn failed(ms: u64, tries: u32, detail: String) -> StepEnd {

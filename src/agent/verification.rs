@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use subjects::{
     Act, Context, ErrorCode, Failure, Findings, Handoff, Progress, Scope, ScopeId, StepOutcome, Verification,
-    Verify, Work,
+    Verify, Work, journal::Verified,
 };
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     session::{Session, failed},
     turn::Observed,
 };
-use crate::{analysts, recording::Timed, tools::VerificationWanted};
+use crate::{analysts, journal::Remembered, recording::Timed, tools::VerificationWanted};
 
 impl Session<'_> {
     /// W6: has an analyst verify a task. Whatever comes of it goes back to the model, and findings into the answer.
@@ -26,11 +26,7 @@ impl Session<'_> {
         self.live.tell(Progress::Verifying, Some(&wanted.task_id));
         let number = self.verifications.fetch_add(1, Ordering::Relaxed);
         let handoff = self.verify_handoff(u64::from(number), task_id.clone(), wanted.acceptance_criteria);
-        let recording = &self.bench.recording;
-        let asked = || json!(handoff.work.verify());
-        let live = Box::pin(self.bench.analysts.verify(&handoff));
-        let missing = || Err(analysts::Error::NotRecorded);
-        let Timed { value, ms } = recording.through(self.ledger, "analyst", asked, live, missing).await;
+        let Timed { value, ms } = self.findings_of(&handoff).await;
         let verification = |status, findings, error| Verification {
             handoff_id: handoff.id,
             task_id,
@@ -57,6 +53,28 @@ impl Session<'_> {
                 Observed { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
             }
         }
+    }
+
+    /// Hands a verification off and waits, unless an earlier attempt has its findings.
+    async fn findings_of(&self, handoff: &Handoff) -> Timed<Result<Findings, analysts::Error>> {
+        if let Some(Remembered { value, ms }) = self.journal.verification(handoff.id) {
+            return Timed { value: Ok(value), ms };
+        }
+        self.journal.secure().await;
+        let asked = || json!(handoff.work.verify());
+        let live = Box::pin(async {
+            self.ledger.hands_off(handoff.id);
+            let found = self.bench.analysts.verify(handoff).await;
+            self.ledger.heard_of(handoff.id);
+            found
+        });
+        let missing = || Err(analysts::Error::NotRecorded);
+        let found = self.bench.recording.through(self.ledger, "analyst", asked, live, missing).await;
+        if let Ok(findings) = &found.value {
+            let (handoff_id, findings, ms) = (handoff.id, findings.clone(), found.ms);
+            self.journal.verified(Verified { handoff_id, findings, ms });
+        }
+        found
     }
 
     /// A model may forget to say that something was not verified; the answer does not.

@@ -1,8 +1,11 @@
 use std::{sync::Arc, time::Duration};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use subjects::{Message, ToolCall};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subjects::Message;
+pub(crate) use subjects::journal::{Finish, Reply, Tokens};
 
 use crate::context::System;
 
@@ -22,6 +25,25 @@ pub(crate) struct Request<'m> {
     pub(crate) temperature: f64,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) hint: Hint,
+}
+
+impl Request<'_> {
+    /// All that is asked, as one value: the same question has the same.
+    pub(crate) fn in_full(&self) -> Value {
+        json!([
+            self.system.text(),
+            self.messages,
+            self.tools.iter().map(|tool| json!(**tool)).collect::<Vec<_>>(),
+            self.shape,
+            self.temperature,
+            self.max_tokens,
+            self.hint,
+        ])
+    }
+
+    pub(crate) fn hash(&self) -> String {
+        HEXLOWER.encode(&Sha256::digest(self.in_full().to_string()))
+    }
 }
 
 /// What a request is for.
@@ -54,34 +76,6 @@ pub(crate) struct Function {
 pub(crate) struct AnswerShape {
     pub(crate) name: &'static str,
     pub(crate) schema: Arc<Value>,
-}
-
-/// What a model answered, whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Reply {
-    pub(crate) content: String,
-    pub(crate) calls: Vec<ToolCall>,
-    pub(crate) finish: Finish,
-    pub(crate) tokens: Tokens,
-    /// The route and model that answered.
-    pub(crate) model: String,
-    pub(crate) tries: u32,
-    pub(crate) cost_usd: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Tokens {
-    pub(crate) prompt: u64,
-    pub(crate) completion: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Finish {
-    Stop,
-    /// The model's own limit, or the one it was given.
-    Length,
-    /// Our limit: the rest was not read.
-    CutShort,
 }
 
 /// Why there is no reply.

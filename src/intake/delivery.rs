@@ -176,6 +176,11 @@ impl Delivery {
         &self.message.payload
     }
 
+    /// How long the server waits for a sign of us.
+    pub(crate) fn ack_wait(&self) -> Duration {
+        self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait)
+    }
+
     /// How often to [extend](Self::extend): two beats may be lost before the server gives the message to someone else.
     pub(crate) fn beat_every(&self) -> Duration {
         self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait / 3)

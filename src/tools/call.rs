@@ -1,12 +1,16 @@
 use std::{
+    future::ready,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
 use broker::{Chain, retry::Waits};
+use data_encoding::HEXLOWER;
 use mcp::Client;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+pub(crate) use subjects::journal::Returned;
 use tokio::sync::Mutex;
 use tracing::debug;
 
@@ -41,26 +45,13 @@ impl Permitted {
         &self.name
     }
 
+    pub(crate) fn arguments_hash(&self) -> String {
+        // Their names stand in order, so the same arguments have the same text.
+        HEXLOWER.encode(&Sha256::digest(json!(self.arguments).to_string()))
+    }
+
     pub(crate) fn arguments(&self) -> &Map<String, Value> {
         &self.arguments
-    }
-}
-
-/// What a tool gave back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Returned {
-    pub(crate) text: String,
-    pub(crate) structured: Option<Value>,
-    /// The tool ran and says that it failed.
-    pub(crate) failed: bool,
-    pub(crate) truncated: bool,
-    pub(crate) tries: u32,
-}
-
-impl Returned {
-    /// What was returned as a value: as such, or as text that is one.
-    pub(crate) fn json(&self) -> Option<Value> {
-        self.structured.clone().or_else(|| serde_json::from_str(&self.text).ok())
     }
 }
 
@@ -164,7 +155,7 @@ impl Tools {
 
     async fn list(&self) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let listed = self.with_tries(LIST, || client.tools()).await;
+        let listed = self.with_tries(LIST, || client.tools(), || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
             // Whoever may not even look has the wrong token: that is this worker's fault, and nothing for one turn to end
             // by.
@@ -180,16 +171,19 @@ impl Tools {
                 name: tool.name,
                 description: tool.description,
                 input_schema: tool.input_schema,
+                only_reads: tool.read_only,
             })
             .collect())
     }
 
-    /// Makes the call. With its key it has its effect once, however often it is sent.
-    pub(crate) async fn call(
+    /// Makes the call. With its key it has its effect once, however often it is sent. It is not sent again before
+    /// `before_again` has ended.
+    pub(crate) async fn call<F: Future<Output = ()>>(
         &self,
         call: &Permitted,
         key: &str,
         traceparent: &str,
+        before_again: impl Fn() -> F,
     ) -> Result<Returned, CallError> {
         let Some(client) = &self.client else {
             let why = "no gateway is configured".to_owned();
@@ -204,7 +198,7 @@ impl Tools {
                 traceparent: Some(traceparent),
             })
         };
-        let (reply, tries) = self.with_tries(&call.name, make).await?;
+        let (reply, tries) = self.with_tries(&call.name, make, before_again).await?;
         Ok(Returned {
             text: reply.text,
             structured: reply.structured,
@@ -214,11 +208,16 @@ impl Tools {
         })
     }
 
-    async fn with_tries<T, F: Future<Output = Result<T, mcp::Error>>>(
+    async fn with_tries<T, F, B>(
         &self,
         tool: &str,
         make: impl Fn() -> F,
-    ) -> Result<(T, u32), CallError> {
+        before_again: impl Fn() -> B,
+    ) -> Result<(T, u32), CallError>
+    where
+        F: Future<Output = Result<T, mcp::Error>>,
+        B: Future<Output = ()>,
+    {
         let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, PATIENCE);
         let mut tries = 0;
         loop {
@@ -251,6 +250,7 @@ impl Tools {
             };
             debug!(tool, why, tries, "A call did not come through; calling again with the same key.");
             tokio::time::sleep(wait).await;
+            before_again().await;
         }
     }
 

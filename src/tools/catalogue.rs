@@ -22,6 +22,9 @@ pub(crate) struct ToolInfo {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) input_schema: Map<String, Value>,
+    /// The gateway says that it changes nothing. What it does not say this of may change anything.
+    #[serde(default)]
+    pub(crate) only_reads: bool,
 }
 
 /// What the gateway offers and the role may call.
@@ -93,9 +96,23 @@ impl Catalogue {
         self.tools.get(tool)
     }
 
+    pub(crate) fn only_reads(&self, tool: &str) -> bool {
+        self.get(tool).is_some_and(|tool| tool.only_reads)
+    }
+
     /// G6: the tools that suit a goal, never all of them.
     pub(crate) fn offer(&self, role: Role, goal: &str, most: usize) -> Offer {
         let chosen = if self.tools.is_empty() { Vec::new() } else { self.ranking.best(goal, most) };
+        self.offering(role, &chosen)
+    }
+
+    /// The tools that were offered before, as far as they are still there.
+    pub(crate) fn offer_again(&self, role: Role, tools: &[String]) -> Offer {
+        let place = |tool: &String| self.tools.keys().position(|name| name == tool);
+        self.offering(role, &tools.iter().filter_map(place).collect::<Vec<_>>())
+    }
+
+    fn offering(&self, role: Role, chosen: &[usize]) -> Offer {
         let all: Vec<&String> = if chosen.is_empty() { Vec::new() } else { self.tools.keys().collect() };
         let tools = chosen.iter().filter_map(|index| all.get(*index)).map(|name| (*name).clone()).collect();
         let ranked = chosen.iter().filter_map(|index| self.functions.get(*index));

@@ -20,6 +20,7 @@ mod trace; // what was done, in order
 
 pub mod audit; // rows of tool calls, chained; heads, signed
 pub mod headers;
+pub mod journal; // what was done on a handoff, so that another can go on
 pub mod schema;
 pub mod signature;
 pub mod streams;

@@ -15,7 +15,7 @@ pub use confirm::{AckError, confirm};
 pub use connect::{Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, without_secrets};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
 pub use publish::{Expect, PublishError, publish, publish_within};
-pub use read::{ReadError, last_on, message_at, next_on};
+pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};
 pub use spill::{SpillError, fetch, spill};
 
 use std::{error::Error, fmt};

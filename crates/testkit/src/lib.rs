@@ -12,6 +12,7 @@
 
 mod binaries; // where the programs are
 mod browser; // a Chromium of one's own
+mod errand; // handoffs whose turns and effects can be counted
 mod gateway; // an MCP server in place of the orchestrator's gateway
 mod gateway_process; // cynode-gateway as a process
 mod model; // a model server that does as it is told
@@ -31,6 +32,7 @@ pub use binaries::{
     postgres_bin, python, python_newer, server_everything, server_filesystem, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
+pub use errand::Errands;
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use gateway_process::{Answered, GatewayProcess};
 pub use model::{Asked, Model, Script, typical};

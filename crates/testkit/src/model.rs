@@ -99,7 +99,7 @@ impl std::fmt::Debug for Model {
 }
 
 struct Inner {
-    turns: Mutex<VecDeque<Script>>,
+    turns: Box<Thinker>,
     thinks: Box<Thinker>,
     asked: Mutex<Vec<Asked>>,
     failing: Mutex<Option<u16>>,
@@ -120,10 +120,24 @@ impl Model {
         turns: impl IntoIterator<Item = Script>,
         thinks: impl Fn(&Asked) -> Script + Send + Sync + 'static,
     ) -> Self {
+        let turns: Mutex<VecDeque<Script>> = Mutex::new(turns.into_iter().collect());
+        let next = move |_: &Asked| {
+            let mut turns = turns.lock().expect("no panic while answering");
+            let next = if turns.len() > 1 { turns.pop_front() } else { turns.front().cloned() };
+            next.expect("the test wrote a turn")
+        };
+        Self::start_answering(next, thinks).await
+    }
+
+    /// Answers each turn by what was asked.
+    pub async fn start_answering(
+        turns: impl Fn(&Asked) -> Script + Send + Sync + 'static,
+        thinks: impl Fn(&Asked) -> Script + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(Inner {
-            turns: Mutex::new(turns.into_iter().collect()),
+            turns: Box::new(turns),
             thinks: Box::new(thinks),
             asked: Mutex::default(),
             failing: Mutex::default(),
@@ -214,13 +228,7 @@ async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Byt
     if let Some(status) = failing {
         return play(Script::Status(status, None)).await;
     }
-    let script = if asked.form().is_some() {
-        (state.thinks)(&asked)
-    } else {
-        let mut turns = state.turns.lock().expect("no panic while answering");
-        if turns.len() > 1 { turns.pop_front() } else { turns.front().cloned() }
-            .expect("the test wrote a turn")
-    };
+    let script = if asked.form().is_some() { (state.thinks)(&asked) } else { (state.turns)(&asked) };
     play(script).await
 }
 

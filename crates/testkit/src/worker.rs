@@ -19,6 +19,7 @@ pub struct WorkerBuilder {
     url: String,
     role: Role,
     settings: Vec<String>,
+    variables: Vec<(String, String)>,
     program: PathBuf,
 }
 
@@ -90,7 +91,8 @@ impl Worker {
 
 impl WorkerBuilder {
     fn new(url: String, role: Role) -> Self {
-        let mut builder = Self { url, role, settings: Vec::new(), program: binary("cynode-pma") };
+        let mut builder =
+            Self { url, role, settings: Vec::new(), variables: Vec::new(), program: binary("cynode-pma") };
         builder.push("telemetry.log_format", "json");
         builder
     }
@@ -103,6 +105,14 @@ impl WorkerBuilder {
     #[must_use]
     pub fn set(mut self, key: &str, value: impl AsRef<str>) -> Self {
         self.push(key, value.as_ref());
+        self
+    }
+
+    /// Stops at a crash point, as in `BeforeTool#2`, and says so in its log. One that does not exist stops nowhere, and
+    /// all that are passed are told.
+    #[must_use]
+    pub fn stopping_at(mut self, point: &str) -> Self {
+        self.variables.push(("CYNODE_STOP_AT".to_owned(), point.to_owned()));
         self
     }
 
@@ -139,7 +149,8 @@ impl WorkerBuilder {
             arguments.push("--set".to_owned());
             arguments.push(setting.clone());
         }
-        let process = Process::start(&self.program, &arguments, &[], &folder.path().join("worker.log"));
+        let process =
+            Process::start(&self.program, &arguments, &self.variables, &folder.path().join("worker.log"));
         Worker { process, folder }
     }
 

@@ -1,4 +1,5 @@
 use std::{
+    future::ready,
     pin::{Pin, pin},
     time::Duration,
 };
@@ -37,8 +38,17 @@ impl Session<'_> {
         tokio::select! {
             biased;
             done = &mut work => {
-                // Late, it is told as unfinished.
-                drop(tokio::time::timeout(TAIL, aside).await);
+                tokio::select! {
+                    biased;
+                    () = &mut aside => {}
+                    () = ready(()) => {
+                        // What was answered may not be lost while something less important is waited for. Both are
+                        // polled together: the one may be waiting for what the other is writing.
+                        let both = async { tokio::join!(aside, self.journal.write()) };
+                        // Late, it is told as unfinished.
+                        drop(tokio::time::timeout(TAIL, both).await);
+                    }
+                }
                 done
             }
             () = &mut aside => work.await,

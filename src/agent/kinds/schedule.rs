@@ -4,8 +4,9 @@ use subjects::{FinishReason, Message, Schedule};
 use crate::{
     agent::{
         Broken, Outcome,
+        calls::task_id_in,
         ledger::Lane,
-        session::{Session, task_id_in},
+        session::Session,
         think::Manner,
         thoughts::{INTERPRET, ScheduledTask},
     },

@@ -1,4 +1,4 @@
-use futures_util::{FutureExt, StreamExt, future::join_all, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Map, Value, json};
 use subjects::{Finding, FindingsStatus, Message, Stop, Verdict, Verify};
 
@@ -101,15 +101,18 @@ async fn exhibits(session: &Session<'_>, verify: &Verify) -> Result<Vec<Exhibit>
             exhibits.push(Exhibit { label: "note".to_owned(), text });
         }
         wanted.truncate(most);
-        let reading = wanted.iter().map(|(id, path)| {
-            let known = [
-                ("artifact_id", Some(json!(id))),
-                ("path", path.as_ref().map(|path| json!(path))),
-                ("task_id", Some(json!(verify.task_id))),
-            ];
-            session.call(READ_ARTIFACT, session.arguments_for(READ_ARTIFACT, &known))
-        });
-        let found = join_all(reading).await;
+        let reading: Vec<_> = wanted
+            .iter()
+            .map(|(id, path)| {
+                let known = [
+                    ("artifact_id", Some(json!(id))),
+                    ("path", path.as_ref().map(|path| json!(path))),
+                    ("task_id", Some(json!(verify.task_id))),
+                ];
+                (READ_ARTIFACT, session.arguments_for(READ_ARTIFACT, &known))
+            })
+            .collect();
+        let found = session.call_all(reading).await;
         for ((id, path), returned) in wanted.into_iter().zip(found) {
             let returned = returned?;
             let label = path.unwrap_or(id);
@@ -199,7 +202,7 @@ async fn record(
             ],
         )
     };
-    for recorded in join_all(findings.iter().map(|finding| session.call(RECORD, arguments(finding)))).await {
+    for recorded in session.call_all(findings.iter().map(|finding| (RECORD, arguments(finding)))).await {
         let recorded = recorded?;
         if recorded.failed {
             return Err(Broken::Tool { tool: RECORD.to_owned(), why: recorded.text });

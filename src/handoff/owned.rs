@@ -1,0 +1,211 @@
+//! A handoff that is ours: worked on, answered, or lost to another.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use broker::{Chain, PublishError};
+use subjects::{Answer, ErrorCode, Failure, Refusal, Stop, Subject, Work};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{Desk, Error, Verdict, casualty};
+use crate::{
+    admission::Admitted,
+    agent::{self, Account, Ledger, Live},
+    cancels::Running,
+    crash_points::{Point, reach},
+    intake::{Delivery, Settlement},
+    journal::{Journal, Loss},
+    reply::{self, Committed, Run},
+    telemetry::Outcome,
+};
+
+pub(super) struct Owned<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) delivery: &'a Delivery,
+    pub(super) admitted: &'a Admitted,
+    pub(super) journal: Arc<Journal>,
+}
+
+/// Why the work ended before it was done.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Cancelled,
+    Deadline,
+}
+
+impl Ended {
+    const fn stop(&self) -> Stop {
+        match self {
+            Self::Cancelled => Stop::Cancelled,
+            Self::Deadline => Stop::Deadline,
+        }
+    }
+}
+
+impl Owned<'_> {
+    pub(super) async fn work(&self, running: Running) -> Result<Verdict, Error> {
+        let handoff = &self.admitted.handoff;
+        let deadline = handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
+        let ledger = Ledger::new(handoff.id);
+        let live = self.live();
+        let around = agent::Around {
+            bench: &self.desk.bench,
+            handoff,
+            trace_id: &self.admitted.trace_id,
+            ledger: &ledger,
+            live: &live,
+            journal: &self.journal,
+        };
+        let ended = {
+            let work = pin!(agent::work(around));
+            tokio::select! {
+                biased;
+                // Cancel-safe per docs on `cancelled()`.
+                () = running.cancelled() => Err(Ended::Cancelled),
+                // Cancel-safe: sleeping only.
+                () = after(deadline) => Err(Ended::Deadline),
+                // Before anything else is done: what was begun (a model's answer, a call) is dropped.
+                loss = self.journal.lost() => return self.lost(loss).await,
+                // Losing this race drops the work, which is what was asked for.
+                outcome = work => Ok(outcome),
+            }
+        };
+        let account = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
+        match ended {
+            Err(ended) => {
+                // Nobody waits for these any more. Were the handoff only handed on, the next one would wait for them.
+                for id in ledger.open_verifications() {
+                    self.cancel(id).await;
+                }
+                let stop = ended.stop();
+                Box::pin(self.end(ended, account(stop))).await
+            }
+            Ok(outcome) => {
+                let counted = if outcome.keep { Outcome::GivenUp } else { Outcome::Answered };
+                if let Some(failure) = outcome.failure.as_ref().filter(|_| outcome.keep) {
+                    if Box::pin(self.was_answered()).await? {
+                        return Ok(Verdict::done(Outcome::AlreadyAnswered));
+                    }
+                    // Handed off anew it could succeed, so it is kept.
+                    let why = Refusal::new(failure.code, &*failure.message);
+                    Box::pin(self.desk.undertaker().bury(&casualty(self.delivery), &why)).await?;
+                }
+                let stop = outcome.stop;
+                let answer = self.run().answer(outcome, account(stop));
+                Box::pin(self.commit(&answer, counted)).await
+            }
+        }
+    }
+
+    fn live(&self) -> Live {
+        let streams = matches!(&self.admitted.handoff.work, Work::Chat(chat) if chat.stream);
+        Live {
+            client: self.desk.broker.client.clone(),
+            instance: self.desk.instance.clone(),
+            kind: self.delivery.kind,
+            journal: Arc::clone(&self.journal),
+            since: Instant::now(),
+            streams,
+        }
+    }
+
+    /// Best effort: an analyst that does not hear of it works in vain.
+    async fn cancel(&self, verification: subjects::HandoffId) {
+        let subject = Subject::Cancel(verification).to_string();
+        if let Err(error) = self.desk.broker.client.publish(subject, bytes::Bytes::new()).await {
+            debug!(error = %Chain(&error), "A verification could not be cancelled.");
+        }
+    }
+
+    /// Ends a handoff that nobody waits for any more.
+    pub(super) async fn end(&self, ended: Ended, account: Account) -> Result<Verdict, Error> {
+        let stop = ended.stop();
+        let (why, outcome) = match ended {
+            Ended::Cancelled => {
+                (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Outcome::Answered)
+            }
+            Ended::Deadline => {
+                let why =
+                    Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
+                // Someone else may have finished it while we were held up.
+                if self.was_answered().await? {
+                    return Ok(Verdict::done(Outcome::AlreadyAnswered));
+                }
+                // With another deadline it could succeed, so it is kept.
+                self.desk.undertaker().bury(&casualty(self.delivery), &why).await?;
+                (why, Outcome::GivenUp)
+            }
+        };
+        let answer = self.run().failure(Failure::new(why.code, why.message), stop, account);
+        self.commit(&answer, outcome).await
+    }
+
+    async fn was_answered(&self) -> Result<bool, Error> {
+        let answered =
+            reply::is_answered(&self.desk.broker, self.delivery.kind, self.admitted.handoff.id).await?;
+        if answered {
+            self.desk.send_copy_again(self.admitted).await?;
+        }
+        Ok(answered)
+    }
+
+    async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
+        let after = match self.journal.end().await {
+            Ok(after) => after,
+            Err(loss) => return self.lost(loss).await,
+        };
+        reach(Point::BeforeAnswer).await;
+        let (broker, kind, encoding) = (&self.desk.broker, self.delivery.kind, self.admitted.encoding);
+        let committed = match reply::commit(broker, kind, answer, encoding, after).await {
+            Err(reply::Error::Publish(PublishError::TooLarge)) => {
+                // Worked on again it would be as large again, and paid for again.
+                let why = "the answer is larger than the server takes";
+                let failure = Failure::new(ErrorCode::Internal, why);
+                let short = self.run().failure(failure, Stop::Budget, Account::default());
+                reply::commit(broker, kind, &short, encoding, after).await?
+            }
+            other => other?,
+        };
+        reach(Point::Answered).await;
+        match committed {
+            Committed::Ours => {
+                if let Some(reply_to) = &self.admitted.handoff.reply_to {
+                    reply::copy(broker, answer, encoding, reply_to).await;
+                }
+                debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Answered.");
+                Ok(Verdict::done(outcome))
+            }
+            Committed::Fenced => self.lost(Loss::Fenced).await,
+        }
+    }
+
+    /// Another has it, or nobody can be reached. A handoff that has its answer is settled if it is certainly still ours to
+    /// settle; one that another works on is left alone.
+    async fn lost(&self, loss: Loss) -> Result<Verdict, Error> {
+        let Loss::Fenced = loss else { return Err(loss.into()) };
+        debug!(handoff.id = %self.admitted.handoff.id, "Fenced: the handoff has another answer or owner.");
+        let id = self.admitted.handoff.id;
+        let answered = Box::pin(reply::is_answered(&self.desk.broker, self.delivery.kind, id)).await?;
+        let settlement = if answered { Settlement::DoneElsewhere } else { Settlement::LeaveAlone };
+        Ok(Verdict { settlement, outcome: Outcome::Fenced })
+    }
+
+    fn run(&self) -> Run<'_> {
+        Run {
+            kind: self.delivery.kind,
+            id: self.admitted.handoff.id,
+            instance: &self.desk.instance,
+            attempts: self.journal.attempt(),
+            trace_id: self.admitted.trace_id.clone(),
+            task: self.admitted.handoff.work.verify().map(|verify| verify.task_id.clone()),
+        }
+    }
+}
+
+async fn after(time: Option<time::Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time.try_into().unwrap_or(Duration::ZERO)).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,247 @@
+//! Crash anywhere, resume there: what a handoff has come to is written down as it happens, by one writer at a time.
+//!
+//! The rule is: *write before acting, otherwise write while waiting*. Before a tool is called that may have an effect,
+//! everything up to and with the intent is stored; while a model thinks, what is not stored yet is being stored; and the
+//! answer holds all that is left. Whoever appends after another has taken the handoff up is refused by the server, and
+//! has **lost** it: its work is dropped where it stands.
+
+mod claim; // taking a handoff up
+mod known; // pure: what earlier attempts have left
+mod tail; // the last place we know of, and appending after it
+
+pub(crate) use claim::{Claim, Claimant, claim};
+pub(crate) use known::Remembered;
+pub(crate) use tail::Loss;
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use broker::Broker;
+use subjects::{
+    HandoffId, Pattern, Role,
+    journal::{
+        CallId, Context, Entry, ModelTurn, Question, Record, ToolIntent, ToolOutcome, ToolResult, Verified,
+    },
+};
+use tokio::{sync, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::crash_points::{Point, reach};
+use known::Known;
+use tail::Tail;
+
+/// The journal of a handoff that is ours.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    broker: Broker,
+    role: Role,
+    id: HandoffId,
+    attempt: u32,
+    notes: Mutex<Notes>,
+    /// Locked while writing: appends follow each other.
+    tail: sync::Mutex<Tail>,
+    lost: CancellationToken,
+    loss: Mutex<Option<Loss>>,
+    /// When we last knew that it was ours, in milliseconds since `since`.
+    sure_at: AtomicU64,
+    since: Instant,
+    sure_for: Duration,
+}
+
+#[derive(Debug)]
+struct Notes {
+    known: Known,
+    /// Not stored yet.
+    pending: Vec<Record>,
+    /// Something among that had its price or its effect.
+    did_cost: bool,
+}
+
+/// A call of a tool that is about to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    /// With it, the call has its effect once.
+    pub(crate) key: String,
+    /// What it came to in an earlier attempt.
+    pub(crate) outcome: Option<Remembered<ToolOutcome>>,
+}
+
+impl Journal {
+    pub(crate) fn handoff(&self) -> HandoffId {
+        self.id
+    }
+
+    /// How often the handoff was taken up, this time included.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// What the model answered to this question before.
+    pub(crate) fn answer_to(&self, question: &Question) -> Option<Remembered<subjects::journal::Reply>> {
+        self.notes().known.answer_to(question)
+    }
+
+    /// A typed question, by its place among those of its form.
+    pub(crate) fn think(&self, form: &str, lane: u32) -> Question {
+        self.notes().known.think(form, lane)
+    }
+
+    /// The tools that the model was offered before.
+    pub(crate) fn offered(&self) -> Option<Vec<String>> {
+        self.notes().known.offered()
+    }
+
+    pub(crate) fn offers(&self, tools: &[String]) {
+        self.note(Record::Context(Context { tools: tools.to_vec() }));
+    }
+
+    pub(crate) fn replied(&self, turn: ModelTurn) {
+        self.note_cost(Record::ModelTurn(turn));
+    }
+
+    /// A call that is to be made, or was made before. The same call made again is the next of its kind.
+    pub(crate) fn call(&self, tool: &str, arguments_hash: String, has_effect: bool) -> Call {
+        let mut notes = self.notes();
+        let call = notes.known.call(self.id, tool, arguments_hash);
+        if has_effect && call.outcome.is_none() && !call.is_written {
+            let intent = ToolIntent { call: call.id.clone(), key: call.key.clone() };
+            notes.pending.push(Record::ToolIntent(intent));
+        }
+        Call { id: call.id, key: call.key, outcome: call.outcome }
+    }
+
+    pub(crate) fn returned(&self, call: Call, outcome: ToolOutcome, ms: u64, has_effect: bool) {
+        let result = Record::ToolResult(ToolResult { call: call.id, key: call.key, outcome, ms });
+        if has_effect { self.note_cost(result) } else { self.note(result) }
+    }
+
+    pub(crate) fn verification(&self, id: HandoffId) -> Option<Remembered<subjects::Findings>> {
+        self.notes().known.verification(id)
+    }
+
+    pub(crate) fn verified(&self, verified: Verified) {
+        self.note_cost(Record::Verified(verified));
+    }
+
+    fn note(&self, record: Record) {
+        self.notes().pending.push(record);
+    }
+
+    fn note_cost(&self, record: Record) {
+        let mut notes = self.notes();
+        notes.pending.push(record);
+        notes.did_cost = true;
+    }
+
+    /// Stores what is not stored yet if any of it cost something. What was only read can be read again, and waits.
+    pub(crate) async fn write_what_cost(&self) {
+        if self.notes().did_cost {
+            self.write().await;
+        }
+    }
+
+    /// Stores what is not stored yet. When the handoff turns out to be lost this never ends: whoever listens to
+    /// [`lost`](Self::lost) drops the work.
+    pub(crate) async fn write(&self) {
+        let mut tail = self.tail.lock().await;
+        let records = self.take();
+        if records.is_empty() {
+            return;
+        }
+        reach(Point::BeforeAppend).await;
+        let sent = Instant::now();
+        let entry = Entry::new(records);
+        // Boxed: few are writing, and none should hold room for it while doing something else.
+        match Box::pin(tail.append(&self.broker, self.role, self.id, &entry)).await {
+            Ok(()) => {
+                self.is_sure_since(sent);
+                reach(Point::Appended).await;
+            }
+            Err(loss) => {
+                drop(tail);
+                self.lose(loss);
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Returns when everything is stored and nobody can have taken over since: an effect may follow. A process that was
+    /// stopped for a while in between finds out here.
+    pub(crate) async fn secure(&self) {
+        loop {
+            self.write().await;
+            if self.is_sure() {
+                return;
+            }
+            self.note(Record::Still);
+        }
+    }
+
+    /// Whether nobody can have taken over, by what we heard last. Two thirds of the time that the server gives us leave
+    /// the last third for what was begun.
+    pub(crate) fn is_sure(&self) -> bool {
+        let age = self.now().saturating_sub(self.sure_at.load(Ordering::Relaxed));
+        Duration::from_millis(age) < self.sure_for && !self.lost.is_cancelled()
+    }
+
+    /// The delivery was confirmed to be ours at that moment, and so the journal is.
+    pub(crate) fn is_sure_since(&self, at: Instant) {
+        let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
+        self.sure_at.fetch_max(at, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Looks whether somebody else has taken the handoff up, without writing.
+    pub(crate) async fn look(&self) {
+        // Being written to, it is being found out.
+        let Ok(tail) = self.tail.try_lock() else { return };
+        let over = Pattern::Run(self.role, self.id);
+        let last = broker::last_under(&self.broker.jetstream, subjects::streams::RUNS, &over).await;
+        // A look that fails tells nothing.
+        if let Ok(last) = last
+            && !tail.may_be_at(last.map_or(0, |last| last.sequence))
+        {
+            drop(tail);
+            self.lose(Loss::Fenced);
+        }
+    }
+
+    /// Ends when the handoff is lost, and tells why.
+    pub(crate) async fn lost(&self) -> Loss {
+        self.lost.cancelled().await;
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Loss::Fenced)
+    }
+
+    fn lose(&self, loss: Loss) {
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
+        self.lost.cancel();
+    }
+
+    /// The sequence after which the answer is to stand. What is not stored is not needed any more: the answer has it.
+    pub(crate) async fn end(&self) -> Result<u64, Loss> {
+        let mut tail = self.tail.lock().await;
+        self.take();
+        tail.settle(&self.broker, self.role, self.id).await?;
+        Ok(tail.sequence())
+    }
+
+    fn take(&self) -> Vec<Record> {
+        let mut notes = self.notes();
+        notes.did_cost = false;
+        std::mem::take(&mut notes.pending)
+    }
+
+    /// Never left half written.
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use broker::{Broker, Expect, PublishError, ReadError, SpillError};
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+use subjects::{
+    HandoffId, Pattern, Role, Subject, headers,
+    journal::{Entry, SPILL_OVER, Spilled},
+    streams,
+};
+
+/// How long an entry is tried to be stored before the handoff is left to come back.
+const APPEND_WITHIN: Duration = Duration::from_secs(60);
+const JSON: &str = "application/json";
+
+/// Why a handoff is not ours any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Loss {
+    /// Another has taken it up, or answered it. Nothing may be done about it any more.
+    #[error("another has taken the handoff up")]
+    Fenced,
+    #[error("writing the journal")]
+    Publish(#[source] PublishError),
+    #[error("reading the journal")]
+    Read(#[from] ReadError),
+    #[error("storing what is too large for a message")]
+    Spill(#[from] SpillError),
+}
+
+/// The end of the journal, as far as we know.
+#[derive(Debug)]
+pub(super) struct Tail {
+    sequence: u64,
+    /// Sent, and not known whether it was stored.
+    unheard: Option<Bytes>,
+}
+
+impl Tail {
+    pub(super) fn at(sequence: u64) -> Self {
+        Self { sequence, unheard: None }
+    }
+
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether the journal can end there and be ours.
+    pub(super) fn may_be_at(&self, sequence: u64) -> bool {
+        self.sequence == sequence || self.unheard.is_some()
+    }
+
+    pub(super) async fn append(
+        &mut self,
+        broker: &Broker,
+        role: Role,
+        id: HandoffId,
+        entry: &Entry,
+    ) -> Result<(), Loss> {
+        self.settle(broker, role, id).await?;
+        let mut body = entry.encode();
+        if body.len() > SPILL_OVER {
+            body = spill(broker, id, entry, &body).await?;
+        }
+        let body = Bytes::from(body);
+        let expect = Expect { over: Pattern::Run(role, id), sequence: self.sequence };
+        // Dropped while it is under way, or never answered, nobody knows: the next one finds out first.
+        self.unheard = Some(body.clone());
+        let subject = Subject::Journal(role, id);
+        let stored = broker::publish_within(
+            &broker.jetstream,
+            &subject,
+            entry_headers,
+            &body,
+            Some(&expect),
+            APPEND_WITHIN,
+        );
+        match stored.await {
+            Ok(stored) => {
+                *self = Self::at(stored.sequence);
+                Ok(())
+            }
+            Err(PublishError::Conflict { unheard_before: false }) => Err(Loss::Fenced),
+            // An earlier try of ours may have been stored though its confirmation was lost.
+            Err(PublishError::Conflict { unheard_before: true }) => {
+                let before = self.sequence;
+                self.settle(broker, role, id).await?;
+                if self.sequence == before { Err(Loss::Fenced) } else { Ok(()) }
+            }
+            Err(error) => Err(Loss::Publish(error)),
+        }
+    }
+
+    /// Finds out whether what was sent last was stored.
+    pub(super) async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
+        let Some(sent) = &self.unheard else { return Ok(()) };
+        let over = Pattern::Run(role, id);
+        let last = broker::last_under(&broker.jetstream, streams::RUNS, &over).await?;
+        match last {
+            Some(last) if last.payload == *sent => *self = Self::at(last.sequence),
+            Some(last) if last.sequence == self.sequence => self.unheard = None,
+            None if self.sequence == 0 => self.unheard = None,
+            _ => return Err(Loss::Fenced),
+        }
+        Ok(())
+    }
+}
+
+fn entry_headers() -> HeaderMap {
+    let mut out = HeaderMap::new();
+    out.insert(headers::CONTENT_TYPE, JSON);
+    out
+}
+
+/// Stores an entry beside the journal, and gives what stands in the journal for it.
+async fn spill(broker: &Broker, id: HandoffId, entry: &Entry, body: &[u8]) -> Result<Vec<u8>, Loss> {
+    // Named by what is in it, so that two owners never overwrite each other's.
+    let digest = HEXLOWER.encode(&Sha256::digest(body));
+    let name = format!("journal-{id}-{digest}");
+    broker::spill(&broker.jetstream, &name, body).await?;
+    Ok(entry.elsewhere(Spilled { name, bytes: body.len() as u64 }).encode())
+}

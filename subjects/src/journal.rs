@@ -1,0 +1,296 @@
+//! The journal of a handoff: what was done, as it was done, so that whoever takes the handoff up next goes on from there.
+//!
+//! It stands on `<role>.run.<id>.journal`, message by message, each written under a compare-and-set over
+//! `<role>.run.<id>.*`. Journal and answer are thus one chain with one writer at a time.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Findings, HandoffId, InstanceId, Timestamp, ToolCall};
+
+/// What this build writes. It reads every version up to this one.
+pub const VERSION: u32 = 1;
+
+/// A larger entry is kept in the object store, and a reference to it in the journal.
+pub const SPILL_OVER: usize = 256 * 1024;
+
+/// One message of the journal: what happened since the last one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Entry {
+    pub v: u32,
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub records: Vec<Record>,
+    /// Where the entry is kept when it is too large for a message; it then has no records here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spilled: Option<Spilled>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Spilled {
+    /// In the object store.
+    pub name: String,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// An instance took the handoff up. From here on no other writes to the journal.
+    Claimed(Claimed),
+    /// What the conversation was begun with.
+    Context(Context),
+    /// A model answered.
+    ModelTurn(ModelTurn),
+    /// A tool is about to be called.
+    ToolIntent(ToolIntent),
+    /// A tool answered.
+    ToolResult(ToolResult),
+    /// An analyst answered.
+    Verified(Verified),
+    /// Nothing happened; the writer made sure that the journal is still its own.
+    Still,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Claimed {
+    /// Counted from 1.
+    pub attempt: u32,
+    pub instance: InstanceId,
+    /// The version of the program.
+    pub build: String,
+    /// Which message of the queue it was: a handoff may have been published more than once.
+    pub queued: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Context {
+    /// The tools that were offered to the model, best match first.
+    pub tools: Vec<String>,
+}
+
+/// Which question to a model it was. Questions are known by their place, not by their words: a later build may put them
+/// in other words, and the answer is still the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// A turn of the conversation, counted from 0.
+    Turn(u32),
+    /// A typed question beside the conversation.
+    Think {
+        form: String,
+        /// Which of those that run at the same time.
+        lane: u32,
+        /// How often it was asked before.
+        repeat: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelTurn {
+    pub question: Question,
+    /// SHA-256 of the whole request, for whoever wonders what was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
+    pub reply: Reply,
+    pub ms: u64,
+}
+
+/// What a model answered, whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reply {
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ToolCall>,
+    pub finish: Finish,
+    pub tokens: Tokens,
+    /// The route and model that answered.
+    pub model: String,
+    pub tries: u32,
+    pub cost_usd: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tokens {
+    pub prompt: u64,
+    pub completion: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    Stop,
+    /// The model's own limit, or the one it was given.
+    Length,
+    /// Our limit: the rest was not read.
+    CutShort,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolIntent {
+    pub call: CallId,
+    /// What the gateway knows the call by: with the same key it has its effect once.
+    pub key: String,
+}
+
+/// Which call it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CallId {
+    /// Counted from 0 over the whole handoff.
+    pub number: u32,
+    pub tool: String,
+    /// SHA-256 of the arguments.
+    pub arguments_hash: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolResult {
+    pub call: CallId,
+    pub key: String,
+    pub outcome: ToolOutcome,
+    pub ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    Returned(Returned),
+    /// The gateway said no.
+    Rejected {
+        why: String,
+    },
+}
+
+/// What a tool gave back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Returned {
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
+    /// The tool ran and says that it failed.
+    pub failed: bool,
+    pub truncated: bool,
+    pub tries: u32,
+}
+
+impl Returned {
+    /// What was returned as a value: as such, or as text that is one.
+    pub fn json(&self) -> Option<Value> {
+        self.structured.clone().or_else(|| serde_json::from_str(&self.text).ok())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verified {
+    /// The handoff that was given to an analyst.
+    pub handoff_id: HandoffId,
+    pub findings: Findings,
+    pub ms: u64,
+}
+
+/// Why an entry cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Written by a newer build than this one, which can read it.
+    #[error("it is of version {0}, and this build reads up to {VERSION}")]
+    Newer(u32),
+    #[error("{0}")]
+    Torn(String),
+}
+
+impl Entry {
+    pub fn new(records: Vec<Record>) -> Self {
+        Self { v: VERSION, at: Timestamp::now(), records, spilled: None }
+    }
+
+    /// What stands in the journal for an entry that is kept elsewhere.
+    pub fn elsewhere(&self, spilled: Spilled) -> Self {
+        Self { v: self.v, at: self.at.clone(), records: Vec::new(), spilled: Some(spilled) }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        // Every part of it can be written as JSON.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Self, Unreadable> {
+        /// All that is read before the version is known.
+        #[derive(Deserialize)]
+        struct Versioned {
+            v: u32,
+        }
+        let torn = |error: serde_json::Error| Unreadable::Torn(error.to_string());
+        let Versioned { v } = serde_json::from_slice(body).map_err(torn)?;
+        if v > VERSION {
+            return Err(Unreadable::Newer(v));
+        }
+        serde_json::from_slice(body).map_err(torn)
+    }
+
+    /// Whether anything was achieved, beyond taking the handoff up and getting ready.
+    pub fn is_progress(&self) -> bool {
+        self.spilled.is_some() || self.records.iter().any(Record::is_progress)
+    }
+}
+
+impl Record {
+    fn is_progress(&self) -> bool {
+        match self {
+            Self::ModelTurn(_) | Self::ToolIntent(_) | Self::ToolResult(_) | Self::Verified(_) => true,
+            Self::Claimed(_) | Self::Context(_) | Self::Still => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimed() -> Record {
+        let instance = "worker-1".parse().expect("a name");
+        Record::Claimed(Claimed { attempt: 1, instance, build: "0.1.0".into(), queued: 7 })
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let call = CallId { number: 3, tool: "db.task.create".into(), arguments_hash: "ab".into() };
+        let returned =
+            Returned { text: "done".into(), structured: None, failed: false, truncated: false, tries: 1 };
+        let entry = Entry::new(vec![
+            claimed(),
+            Record::Context(Context { tools: vec!["db.task.create".into()] }),
+            Record::ToolIntent(ToolIntent { call: call.clone(), key: "k/3".into() }),
+            Record::ToolResult(ToolResult {
+                call,
+                key: "k/3".into(),
+                outcome: ToolOutcome::Returned(returned),
+                ms: 4,
+            }),
+            Record::Still,
+        ]);
+        assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+    }
+
+    #[test]
+    fn what_is_newer_is_told_from_what_is_torn() {
+        assert_eq!(Entry::decode(br#"{"v":99,"what":"ever"}"#), Err(Unreadable::Newer(99)));
+        for torn in [
+            &b""[..],
+            b"{",
+            br#"{"v":1}"#,
+            br#"{"v":1,"at":"2026-01-01T00:00:00Z","records":[{"record":"?"}]}"#,
+        ] {
+            assert!(matches!(Entry::decode(torn), Err(Unreadable::Torn(_))));
+        }
+    }
+
+    #[test]
+    fn taking_a_handoff_up_is_no_progress() {
+        let context = Record::Context(Context { tools: Vec::new() });
+        assert!(!Entry::new(vec![claimed(), context, Record::Still]).is_progress());
+        let call = CallId { number: 0, tool: "t".into(), arguments_hash: String::new() };
+        let intent = Record::ToolIntent(ToolIntent { call, key: "k".into() });
+        assert!(Entry::new(vec![claimed(), intent]).is_progress());
+    }
+}

@@ -1,0 +1,130 @@
+//! The promise, instant by instant: a worker is killed at every point where it can be, and another goes on from there.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::StreamExt;
+use subjects::{
+    Answer, Completion, HandoffId, Kind, Role, Subject,
+    journal::{Entry, Record},
+    streams,
+};
+use testkit::{Errands, Nats, Orchestrator, Worker, eventually};
+
+/// Points that are tried at the same time.
+const AT_ONCE: usize = 3;
+/// Names say nothing, so that they do not change which tools are offered.
+const UNDISTURBED: &str = "y0";
+
+/// A point that a worker passed: its name and how often it was passed by then.
+fn passed(worker: &Worker) -> Vec<String> {
+    let log = worker.log();
+    let lines = log.lines().filter(|line| line.contains("\"Reached.\""));
+    let line = |line| serde_json::from_str::<serde_json::Value>(line).expect("a line of the log");
+    lines.map(|text| line(text)["point"].as_str().expect("a point").to_owned()).collect()
+}
+
+/// What stands in the journal of a handoff.
+async fn journal(orchestrator: &Orchestrator, id: HandoffId) -> Vec<Record> {
+    let subject = Subject::Journal(Role::ProjectManager, id).to_string();
+    let messages = orchestrator.contents(streams::RUNS).await;
+    let entries = messages.iter().filter(|message| message.subject.as_str() == subject);
+    entries.flat_map(|message| Entry::decode(&message.payload).expect("an entry").records).collect()
+}
+
+fn turns(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record, Record::ModelTurn(_))).count()
+}
+
+fn completion(answer: Answer) -> Completion {
+    match answer {
+        Answer::Completion(completion) => completion,
+        other => panic!("not a completion: {other:?}"),
+    }
+}
+
+/// What must be the same, however often the work was taken up.
+fn gist(errands: &Errands, name: &str, completion: &Completion) -> serde_json::Value {
+    let steps: Vec<_> =
+        completion.trace.steps.iter().map(|step| (step.act, &step.name, step.outcome)).collect();
+    serde_json::json!({
+        "transcript": errands.transcript(name),
+        "said": completion.message.as_ref().map(|message| message.content.replace(name, "<errand>")),
+        "status": completion.status,
+        "tasks": completion.tasks.len(),
+        "usage": (completion.usage.model_calls, completion.usage.tool_calls),
+        "tools": completion.trace.tools,
+        "steps": steps,
+    })
+}
+
+/// Issue 5, every crash point: one answer, no finished turn paid twice, each effect once, the same transcript.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_point_another_goes_on_from_there() {
+    let errands = Errands::start(|| Duration::from_millis(5)).await;
+    let (points, undisturbed) = undisturbed(&errands).await;
+    println!("{} crash points: {}", points.len(), points.join(" "));
+    for kind in ["Claim", "Append", "Model", "Tool", "Answer", "Ack"] {
+        assert!(points.iter().any(|point| point.contains(kind)), "no point about {kind}");
+    }
+    let runs = points.iter().enumerate().map(|(number, point)| {
+        let (errands, undisturbed) = (&errands, &undisturbed);
+        async move { kill_at(errands, number, point, undisturbed).await }
+    });
+    futures_util::stream::iter(runs).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    let effects = errands.effects().await;
+    let expected: BTreeMap<String, usize> = (0..points.len())
+        .map(|number| format!("x{number}"))
+        .chain([UNDISTURBED.to_owned()])
+        .flat_map(|name| Errands::expected_effects(&name))
+        .map(|effect| (effect, 1))
+        .collect();
+    assert_eq!(effects, expected, "each effect once");
+}
+
+async fn undisturbed(errands: &Errands) -> (Vec<String>, serde_json::Value) {
+    let nats = Nats::start();
+    let worker = errands.worker(&nats).stopping_at("nowhere").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&Errands::handoff(UNDISTURBED)).await;
+    let answer = completion(orchestrator.answered(Kind::Chat, id).await);
+    eventually("its last point", async || {
+        passed(&worker).iter().any(|it| it == "Acknowledged#1").then_some(())
+    })
+    .await;
+    assert_eq!(errands.asked(UNDISTURBED), [1; Errands::TURNS]);
+    (passed(&worker), gist(errands, UNDISTURBED, &answer))
+}
+
+async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &serde_json::Value) {
+    let name = format!("x{number}");
+    let nats = Nats::start();
+    let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
+    let mut first = settings.clone().stopping_at(point).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&Errands::handoff(&name)).await;
+    eventually(&format!("{point} to be reached"), async || {
+        first.log().contains("\"stops\":true").then_some(())
+    })
+    .await;
+    first.process.kill();
+    // What the model was asked and what is not written down is asked again; nothing else is.
+    let asked = passed(&first).iter().filter(|it| it.starts_with("BeforeModel") && *it != point).count();
+    let answered = orchestrator.answer(Kind::Chat, id).await.is_some();
+    let stored = if answered { Errands::TURNS } else { turns(&journal(&orchestrator, id).await) };
+    assert!(asked.saturating_sub(stored) <= 1, "{point}: {stored} of {asked} turns are written down");
+    let second = settings.start().await;
+    let answer = completion(orchestrator.answered(Kind::Chat, id).await);
+    assert_eq!(gist(errands, &name, &answer), *undisturbed, "{point}");
+    for (turn, paid) in errands.asked(&name).into_iter().enumerate() {
+        let most = if turn == stored && asked > stored { 2 } else { 1 };
+        assert!(
+            (1..=most).contains(&paid),
+            "{point}: turn {turn} was paid {paid} times, {stored} were finished"
+        );
+    }
+    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    let answers = orchestrator.all_answers(Role::ProjectManager, 1, Duration::from_secs(10)).await;
+    assert_eq!(answers, [(id, 1)].into(), "{point}");
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "{point}");
+    drop(second);
+}
