@@ -2,11 +2,7 @@
 
 mod owned; // from the claim to the answer
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
 use subjects::{ErrorCode, Event, InstanceId, Progress, Refusal, Stop, Subject};
@@ -71,9 +67,6 @@ enum Error {
     Journal(#[from] Loss),
 }
 
-/// The journal of the handoff in a delivery, once it is ours.
-type Taken = OnceLock<Arc<Journal>>;
-
 /// Runs one delivery to its end.
 pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
     let kind = delivery.kind;
@@ -83,12 +76,11 @@ pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
     let _leaving = Leaving(metrics);
     let span = debug_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
     async {
-        let taken = Taken::new();
         let verdict = tokio::select! {
             biased;
-            verdict = desk.decide(&delivery, &taken) => verdict,
+            verdict = desk.decide(&delivery) => verdict,
             // In the same task as the work, so that it ends with it.
-            never = desk.keep(&delivery, &taken, started) => match never {},
+            never = desk.keep(&delivery, started) => match never {},
         };
         reach(Point::BeforeAck).await;
         if let Err(error) = delivery.settle(&desk.broker.client, verdict.settlement).await {
@@ -113,8 +105,8 @@ impl Drop for Leaving<'_> {
 }
 
 impl Desk {
-    async fn decide(&self, delivery: &Delivery, taken: &Taken) -> Verdict {
-        let decided = self.try_decide(delivery, taken).await;
+    async fn decide(&self, delivery: &Delivery) -> Verdict {
+        let decided = self.try_decide(delivery).await;
         decided.unwrap_or_else(|error| {
             let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
             let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
@@ -124,7 +116,7 @@ impl Desk {
     }
 
     /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
-    async fn try_decide(&self, delivery: &Delivery, taken: &Taken) -> Result<Verdict, Error> {
+    async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
         let arrived = arrived(delivery);
         // Before the body is decoded: that may be what ended the others. One that was taken up is counted by that.
         if delivery.deliveries > u64::from(self.max_attempts)
@@ -137,7 +129,7 @@ impl Desk {
             .await;
         }
         match self.policy.admit(&arrived, OffsetDateTime::now_utc()) {
-            Ok(admitted) => self.answer(delivery, &admitted, taken).await,
+            Ok(admitted) => self.answer(delivery, &admitted).await,
             Err(refused) => Box::pin(self.refuse(delivery, &refused)).await,
         }
     }
@@ -171,18 +163,13 @@ impl Desk {
         Ok(Verdict::done(if given_up { Outcome::GivenUp } else { Outcome::AlreadyAnswered }))
     }
 
-    async fn answer(
-        &self,
-        delivery: &Delivery,
-        admitted: &Admitted,
-        taken: &Taken,
-    ) -> Result<Verdict, Error> {
+    async fn answer(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
         let mut look = may_be_a_copy(delivery, admitted);
         loop {
             match self.cancels.start(admitted.handoff.id) {
-                Ok(running) => return self.take_up(delivery, admitted, Some(running), look, taken).await,
+                Ok(running) => return self.take_up(delivery, admitted, Some(running), look).await,
                 Err(MayNotRun::Cancelled) => {
-                    return Box::pin(self.take_up(delivery, admitted, None, look, taken)).await;
+                    return Box::pin(self.take_up(delivery, admitted, None, look)).await;
                 }
                 // A redelivery to ourselves, or a copy: held, not handed back. When the first has ended, its answer is
                 // looked for.
@@ -199,7 +186,6 @@ impl Desk {
         admitted: &Admitted,
         running: Option<Running>,
         look: bool,
-        taken: &Taken,
     ) -> Result<Verdict, Error> {
         let claimant = Claimant {
             kind: delivery.kind,
@@ -235,7 +221,7 @@ impl Desk {
                 return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::Internal, why))).await;
             }
         };
-        taken.get_or_init(|| Arc::clone(&journal));
+        delivery.is_taken_up(&journal);
         let owned = Owned { desk: self, delivery, admitted, journal };
         match running {
             Some(running) => owned.work(running).await,
@@ -257,25 +243,25 @@ impl Desk {
     }
 
     /// Keeps the delivery ours for as long as it is polled, and lets whoever watches know that work goes on.
-    async fn keep(&self, delivery: &Delivery, taken: &Taken, started: Instant) -> Infallible {
+    async fn keep(&self, delivery: &Delivery, started: Instant) -> Infallible {
         let every = delivery.beat_every();
         let mut due = started + every;
         loop {
             tokio::time::sleep_until(due).await;
             due = Instant::now() + every;
             // Boxed, like all that happens seldom.
-            Box::pin(self.beat(delivery, taken.get(), started)).await;
+            Box::pin(self.beat(delivery, started)).await;
         }
     }
 
-    async fn beat(&self, delivery: &Delivery, journal: Option<&Arc<Journal>>, started: Instant) {
+    async fn beat(&self, delivery: &Delivery, started: Instant) {
         let sent = Instant::now();
         let extended = delivery.extend(&self.broker.client).await;
         if let Err(error) = &extended {
             self.metrics.of(delivery.kind).heartbeat_failures.inc();
             debug!(sequence = delivery.sequence, error = %Chain(error), "Heartbeat not confirmed.");
         }
-        let Some(journal) = journal else { return };
+        let Some(journal) = delivery.journal() else { return };
         match extended {
             Ok(()) => journal.is_sure_since(sent),
             // Nothing was heard for too long: another may have it by now.

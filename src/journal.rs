@@ -30,6 +30,7 @@ use subjects::{
 };
 use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::crash_points::{Point, reach};
 use known::Known;
@@ -101,8 +102,9 @@ impl Journal {
         self.note(Record::Context(Context { tools: tools.to_vec() }));
     }
 
-    pub(crate) fn replied(&self, turn: ModelTurn) {
-        self.note_cost(Record::ModelTurn(turn));
+    pub(crate) fn replied(&self, turn: ModelTurn, has_a_price: bool) {
+        let turn = Record::ModelTurn(turn);
+        if has_a_price { self.note_cost(turn) } else { self.note(turn) }
     }
 
     /// A call that is to be made, or was made before. The same call made again is the next of its kind.
@@ -224,6 +226,18 @@ impl Journal {
     fn lose(&self, loss: Loss) {
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
         self.lost.cancel();
+    }
+
+    /// Gives the handoff back to whoever takes it up next, with all that was done. Best effort: without it the next one
+    /// finds a little less.
+    pub(crate) async fn release(&self) {
+        let mut tail = self.tail.lock().await;
+        let mut records = self.take();
+        records.push(Record::Released);
+        let entry = Entry::new(records);
+        if let Err(loss) = tail.append(&self.broker, self.role, self.id, &entry).await {
+            debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
+        }
     }
 
     /// The sequence after which the answer is to stand. What is not stored is not needed any more: the answer has it.

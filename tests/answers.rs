@@ -74,7 +74,7 @@ async fn message_pack_is_answered_in_message_pack() {
     sent.insert("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
     orchestrator.publish_raw(Kind::Chat, sent, question.encode(Encoding::MessagePack).unwrap()).await;
     orchestrator.answered(Kind::Chat, question.id).await;
-    let stored = orchestrator.contents(streams::RUNS).await;
+    let stored = orchestrator.answers().await;
     let content_type = stored[0].headers.get(headers::CONTENT_TYPE).unwrap().as_str();
     assert_eq!(content_type, "application/msgpack");
     assert!(
@@ -102,7 +102,7 @@ async fn a_copy_goes_where_the_handoff_asks() {
     question.reply_to = Some("pma.reply.mine".into());
     let id = orchestrator.publish(&question).await;
     let copy = tokio::time::timeout(Duration::from_secs(10), copies.next()).await.unwrap().unwrap();
-    let stored = orchestrator.contents(streams::RUNS).await;
+    let stored = orchestrator.answers().await;
     assert_eq!(copy.payload, stored[0].payload);
     assert_eq!(orchestrator.answered(Kind::Chat, id).await.handoff_id(), id);
 }
@@ -125,7 +125,7 @@ async fn a_handoff_published_twice_runs_once() {
         .await;
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
-    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+    assert_eq!(orchestrator.answers().await.len(), 1);
 }
 
 /// A copy that arrives while the first is still running waits for it.
@@ -146,7 +146,7 @@ async fn a_copy_of_a_running_handoff_waits_for_it() {
     eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
-    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+    assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     // The answer and the assessment of the one that ran; the copy asked nobody anything.
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(2.0));
@@ -175,7 +175,7 @@ async fn what_was_answered_is_not_given_up_later() {
     let worker = settings.start().await;
     eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
-    assert_eq!(orchestrator.stored(streams::RUNS).await, 1);
+    assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0));
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::StreamExt;
 use subjects::{
-    Answer, Completion, HandoffId, Kind, Role, Subject,
+    Answer, Completion, Kind, Role,
     journal::{Entry, Record},
     streams,
 };
@@ -23,16 +23,9 @@ fn passed(worker: &Worker) -> Vec<String> {
     lines.map(|text| line(text)["point"].as_str().expect("a point").to_owned()).collect()
 }
 
-/// What stands in the journal of a handoff.
-async fn journal(orchestrator: &Orchestrator, id: HandoffId) -> Vec<Record> {
-    let subject = Subject::Journal(Role::ProjectManager, id).to_string();
-    let messages = orchestrator.contents(streams::RUNS).await;
-    let entries = messages.iter().filter(|message| message.subject.as_str() == subject);
-    entries.flat_map(|message| Entry::decode(&message.payload).expect("an entry").records).collect()
-}
-
-fn turns(records: &[Record]) -> usize {
-    records.iter().filter(|record| matches!(record, Record::ModelTurn(_))).count()
+fn turns(journal: &[Entry]) -> usize {
+    let records = journal.iter().flat_map(|entry| &entry.records);
+    records.filter(|record| matches!(record, Record::ModelTurn(_))).count()
 }
 
 fn completion(answer: Answer) -> Completion {
@@ -110,7 +103,7 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
     // What the model was asked and what is not written down is asked again; nothing else is.
     let asked = passed(&first).iter().filter(|it| it.starts_with("BeforeModel") && *it != point).count();
     let answered = orchestrator.answer(Kind::Chat, id).await.is_some();
-    let stored = if answered { Errands::TURNS } else { turns(&journal(&orchestrator, id).await) };
+    let stored = if answered { Errands::TURNS } else { turns(&orchestrator.journal(id).await) };
     assert!(asked.saturating_sub(stored) <= 1, "{point}: {stored} of {asked} turns are written down");
     let second = settings.start().await;
     let answer = completion(orchestrator.answered(Kind::Chat, id).await);

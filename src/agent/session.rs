@@ -185,7 +185,13 @@ impl<'a> Session<'a> {
                 // The last turn of a conversation is followed by its answer at once.
                 let is_last = matches!(question, Question::Turn(_)) && reply.calls.is_empty();
                 let request_hash = (!is_last).then(|| request.hash());
-                self.journal.replied(ModelTurn { question, request_hash, reply: reply.clone(), ms });
+                let is_beside = matches!(question, Question::Think { .. });
+                let turn = ModelTurn { question, request_hash, reply: reply.clone(), ms };
+                self.journal.replied(turn, self.bench.inference.has_a_price());
+                if is_beside {
+                    // Whatever it is beside may take long, and it is not to be asked again.
+                    self.journal.write_what_cost().await;
+                }
                 self.ledger.paid(index, reply);
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
                 self.ledger.end(index, end);

@@ -157,6 +157,11 @@ impl Inference {
         }
     }
 
+    /// Whether an answer is worth keeping: the offline model gives the same one again, at once and for nothing.
+    pub(crate) fn has_a_price(&self) -> bool {
+        !matches!(self.backend, Backend::Offline(_))
+    }
+
     /// Whether what is asked must fit into a window.
     pub(crate) fn has_window(&self) -> bool {
         match &self.backend {

@@ -1,6 +1,6 @@
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,7 +16,8 @@ use subjects::Kind;
 use time::OffsetDateTime;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::Returner;
+use super::{Returner, returner::Returned};
+use crate::journal::Journal;
 
 const ONE_ACK: Duration = Duration::from_secs(2);
 const SETTLE_WITHIN: Duration = Duration::from_secs(3);
@@ -36,6 +37,8 @@ pub(crate) struct Delivery {
     pub(crate) deliveries: u64,
     pub(crate) published_at: OffsetDateTime,
     message: Message,
+    /// Set once the handoff in it is ours.
+    journal: OnceLock<Arc<Journal>>,
     /// `None` once settled.
     receipt: Option<Receipt>,
     returner: Returner,
@@ -87,7 +90,7 @@ impl Clock {
 
 impl Receipt {
     /// Whether the server can have given this message to no one else yet.
-    fn is_fresh(&self) -> bool {
+    pub(super) fn is_fresh(&self) -> bool {
         let age = self.clock.now().saturating_sub(self.confirmed.load(Ordering::Relaxed));
         Duration::from_millis(age) < self.ack_wait
     }
@@ -151,6 +154,7 @@ impl Delivery {
             deliveries,
             published_at,
             message,
+            journal: OnceLock::new(),
             receipt: Some(receipt),
             returner: terms.returner.clone(),
             _slot: slot,
@@ -162,6 +166,15 @@ impl Delivery {
         if let Some(receipt) = &mut self.receipt {
             receipt.return_after = Some(time);
         }
+    }
+
+    /// The handoff in it is ours: when it is handed back, its journal says so.
+    pub(crate) fn is_taken_up(&self, journal: &Arc<Journal>) {
+        self.journal.get_or_init(|| Arc::clone(journal));
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.get()
     }
 
     pub(crate) fn subject(&self) -> &str {
@@ -232,7 +245,7 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         if let Some(receipt) = self.receipt.take() {
-            self.returner.take_back(self.kind, receipt);
+            self.returner.take_back(Returned { kind: self.kind, receipt, journal: self.journal.take() });
         }
     }
 }

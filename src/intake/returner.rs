@@ -1,19 +1,29 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::Client;
 use subjects::Kind;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use tracing::warn;
 
 use super::delivery::Receipt;
-use crate::telemetry::Metrics;
+use crate::{journal::Journal, telemetry::Metrics};
 
 /// How many messages are handed back at once.
 const AT_ONCE: usize = 256;
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Takes deliveries that were dropped unsettled. `Drop` cannot wait for the server; this does.
 #[derive(Clone, Debug)]
-pub(crate) struct Returner(mpsc::UnboundedSender<(Kind, Receipt)>);
+pub(crate) struct Returner(mpsc::UnboundedSender<Returned>);
+
+/// A message that is handed back.
+#[derive(Debug)]
+pub(super) struct Returned {
+    pub(super) kind: Kind,
+    pub(super) receipt: Receipt,
+    /// Of the handoff in it, if that was begun.
+    pub(super) journal: Option<Arc<Journal>>,
+}
 
 impl Returner {
     /// The handle, and the work behind it, which ends when the last handle is gone and all is handed back.
@@ -23,25 +33,25 @@ impl Returner {
         (Self(sender), hand_back(receiver, client, metrics))
     }
 
-    pub(super) fn take_back(&self, kind: Kind, receipt: Receipt) {
+    pub(super) fn take_back(&self, returned: Returned) {
         // Nobody listens only after shutdown; then the server's own timer hands it on.
-        drop(self.0.send((kind, receipt)));
+        drop(self.0.send(returned));
     }
 }
 
-async fn hand_back(
-    mut dropped: mpsc::UnboundedReceiver<(Kind, Receipt)>,
-    client: Client,
-    metrics: Arc<Metrics>,
-) {
+async fn hand_back(mut dropped: mpsc::UnboundedReceiver<Returned>, client: Client, metrics: Arc<Metrics>) {
     let mut returning = JoinSet::new();
-    while let Some((kind, receipt)) = dropped.recv().await {
+    while let Some(Returned { kind, receipt, journal }) = dropped.recv().await {
         while returning.len() >= AT_ONCE {
             returning.join_next().await;
         }
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
             metrics.of(kind).returned.inc();
+            if let Some(journal) = journal.filter(|_| receipt.is_fresh()) {
+                // Late, the next one does without.
+                drop(timeout(LAST_WORD, journal.release()).await);
+            }
             if let Err(error) = receipt.give_back(&client).await {
                 warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");
             }

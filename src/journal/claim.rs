@@ -179,10 +179,17 @@ impl History {
         let mut history = Self::default();
         for entry in entries {
             for record in &entry.records {
-                if let Record::Claimed(claimed) = record {
-                    history.attempts = history.attempts.saturating_add(1);
-                    history.in_vain = history.in_vain.saturating_add(1);
-                    history.last = Some((claimed.clone(), entry.at.at()));
+                match record {
+                    Record::Claimed(claimed) => {
+                        history.attempts = history.attempts.saturating_add(1);
+                        history.in_vain = history.in_vain.saturating_add(1);
+                        history.last = Some((claimed.clone(), entry.at.at()));
+                    }
+                    Record::Released => {
+                        history.in_vain = history.in_vain.saturating_sub(1);
+                        history.last = None;
+                    }
+                    _ => {}
                 }
             }
             if entry.is_progress() {
@@ -221,6 +228,8 @@ mod tests {
         let entries = [claimed(1, 7), claimed(2, 7), progress, claimed(3, 7), claimed(4, 7)];
         let history = History::of(&entries);
         assert_eq!((history.attempts, history.in_vain), (4, 2));
+        let handed_back = [claimed(1, 7), Entry::new(vec![Record::Released]), claimed(2, 7)];
+        assert_eq!(History::of(&handed_back).in_vain, 1);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Known {
 
     fn add(&mut self, record: Record) {
         match record {
-            Record::Claimed(_) | Record::Still => {}
+            Record::Claimed(_) | Record::Released | Record::Still => {}
             Record::Context(context) => self.offered = Some(context.tools),
             Record::ModelTurn(turn) => {
                 self.replies.insert(turn.question, Remembered { value: turn.reply, ms: turn.ms });

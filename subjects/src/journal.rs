@@ -9,8 +9,11 @@ use serde_json::Value;
 
 use crate::{Findings, HandoffId, InstanceId, Timestamp, ToolCall};
 
-/// What this build writes. It reads every version up to this one.
-pub const VERSION: u32 = 1;
+/// The newest version of an entry that this build writes. It reads this one and all before it, and it writes each entry
+/// in the oldest version that has words for it, so that an older build can go on with what it understands.
+///
+/// 1. the first; 2. `released`.
+pub const VERSION: u32 = 2;
 
 /// A larger entry is kept in the object store, and a reference to it in the journal.
 pub const SPILL_OVER: usize = 256 * 1024;
@@ -49,6 +52,8 @@ pub enum Record {
     ToolResult(ToolResult),
     /// An analyst answered.
     Verified(Verified),
+    /// The instance gives the handoff back, because it stops. The attempt does not count.
+    Released,
     /// Nothing happened; the writer made sure that the journal is still its own.
     Still,
 }
@@ -201,7 +206,8 @@ pub enum Unreadable {
 
 impl Entry {
     pub fn new(records: Vec<Record>) -> Self {
-        Self { v: VERSION, at: Timestamp::now(), records, spilled: None }
+        let v = records.iter().map(Record::since).max().unwrap_or(1);
+        Self { v, at: Timestamp::now(), records, spilled: None }
     }
 
     /// What stands in the journal for an entry that is kept elsewhere.
@@ -235,10 +241,18 @@ impl Entry {
 }
 
 impl Record {
+    /// The first version that has it.
+    fn since(&self) -> u32 {
+        match self {
+            Self::Released => 2,
+            _ => 1,
+        }
+    }
+
     fn is_progress(&self) -> bool {
         match self {
             Self::ModelTurn(_) | Self::ToolIntent(_) | Self::ToolResult(_) | Self::Verified(_) => true,
-            Self::Claimed(_) | Self::Context(_) | Self::Still => false,
+            Self::Claimed(_) | Self::Context(_) | Self::Released | Self::Still => false,
         }
     }
 }
@@ -283,6 +297,12 @@ mod tests {
         ] {
             assert!(matches!(Entry::decode(torn), Err(Unreadable::Torn(_))));
         }
+    }
+
+    #[test]
+    fn an_entry_is_no_newer_than_it_must_be() {
+        assert_eq!(Entry::new(vec![claimed(), Record::Still]).v, 1);
+        assert_eq!(Entry::new(vec![Record::Released]).v, VERSION);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
     Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern,
-    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, streams,
+    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, journal::Entry,
+    streams,
 };
 
 use crate::{Nats, eventually_within};
@@ -155,6 +156,30 @@ impl Orchestrator {
 
     pub async fn stored(&self, stream: &str) -> u64 {
         self.jetstream.get_stream(stream).await.expect("the stream is there").cached_info().state.messages
+    }
+
+    /// What stands in the journal of a manager's handoff. Spilled entries are left as references.
+    pub async fn journal(&self, id: HandoffId) -> Vec<Entry> {
+        let subject = Subject::Journal(Role::ProjectManager, id).to_string();
+        let runs = self.contents(streams::RUNS).await;
+        let entries = runs.iter().filter(|message| message.subject.as_str() == subject);
+        entries.map(|message| Entry::decode(&message.payload).expect("an entry of the contract")).collect()
+    }
+
+    /// Writes something into the journal of a manager's handoff, as it is.
+    pub async fn write_journal(&self, id: HandoffId, body: impl Into<bytes::Bytes>) {
+        let subject = Subject::Journal(Role::ProjectManager, id).to_string();
+        let stored = self.jetstream.publish(subject, body.into()).await.expect("published");
+        stored.await.expect("stored");
+    }
+
+    /// Every answer that is stored, oldest first.
+    pub async fn answers(&self) -> Vec<jetstream::message::StreamMessage> {
+        let mut runs = self.contents(streams::RUNS).await;
+        runs.retain(|message| {
+            matches!(message.subject.parse(), Ok(Subject::Completion(_) | Subject::Findings(_)))
+        });
+        runs
     }
 
     /// Every message of a stream, oldest first.

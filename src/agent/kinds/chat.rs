@@ -44,7 +44,7 @@ impl Session<'_> {
                     () = ready(()) => {
                         // What was answered may not be lost while something less important is waited for. Both are
                         // polled together: the one may be waiting for what the other is writing.
-                        let both = async { tokio::join!(aside, self.journal.write()) };
+                        let both = async { tokio::join!(aside, self.journal.write_what_cost()) };
                         // Late, it is told as unfinished.
                         drop(tokio::time::timeout(TAIL, both).await);
                     }
