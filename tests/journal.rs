@@ -215,7 +215,7 @@ async fn a_large_entry_is_kept_in_the_object_store() {
     let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), move |_| {
         GatewayAnswer::text(result.clone())
     });
-    let gateway = Gateway::start([create]).await;
+    let gateway = Gateway::start(vec![create]).await;
     let model = Model::start([Script::call("db__task__create", &json!({})), Script::say("fini")]).await;
     let nats = Nats::start();
     let settings = Worker::manager(&nats)
@@ -238,5 +238,5 @@ async fn a_large_entry_is_kept_in_the_object_store() {
     assert_eq!(answer.message.map(|message| message.content).as_deref(), Some("fini"), "{:?}", answer.error);
     let seen = model.turns().last().unwrap().messages().last().unwrap()["content"].to_string();
     assert!(seen.contains(&long), "what was kept is what the model sees");
-    assert_eq!(gateway.called().len(), 1, "it was not called again");
+    assert_eq!(gateway.calls().len(), 1, "it was not called again");
 }
