@@ -32,8 +32,8 @@ async fn work_goes_on_when_the_server_is_back() {
     nats.start_again();
     let back = Instant::now();
 
-    let answered = async || match orchestrator.jetstream.get_stream(streams::RUNS).await {
-        Ok(stream) => Some(stream.cached_info().state.messages),
+    let answered = async || match orchestrator.jetstream.get_stream(streams::HANDOFFS).await {
+        Ok(stream) => Some((HANDOFFS as u64).saturating_sub(stream.cached_info().state.messages)),
         // Not back yet.
         Err(_) => None,
     };

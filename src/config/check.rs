@@ -262,11 +262,11 @@ impl Check<'_> {
             slots,
             ack_wait: self.duration("worker.ack_wait", &raw.ack_wait, SECOND..=HOUR)?,
             grace: self.duration("worker.grace", &raw.grace, Duration::ZERO..=HOUR)?,
-            // Twice that must fit under the server's own limit, so that the worker is the one to give up.
+            // Far below the server's own limit, so that the worker is the one to give up.
             max_attempts: self.number(
                 "worker.max_attempts",
                 &raw.max_attempts,
-                NonZeroU32::MIN..=NonZeroU32::MIN.saturating_add(23),
+                NonZeroU32::MIN..=NonZeroU32::MIN.saturating_add(99),
             )?,
             sweep_every: self.duration("worker.sweep_every", &raw.sweep_every, SECOND..=DAY)?,
         })

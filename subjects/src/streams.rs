@@ -21,8 +21,9 @@ pub const SPILL: &str = "CYNODE_SPILL";
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Backstop of the server. Attempts are counted by the worker, which gives up long before.
-pub const MAX_DELIVER: i64 = 50;
+/// Backstop of the server. The worker gives up long before on what comes to nothing; what progresses may be taken up as
+/// often as it takes.
+pub const MAX_DELIVER: i64 = 10_000;
 
 /// Waiting pulls per consumer, so instances per role. Cannot be changed later.
 const MAX_WAITING: i64 = 4_096;

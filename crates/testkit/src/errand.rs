@@ -1,6 +1,12 @@
 //! Handoffs of three model turns and four tool calls with effects, so that everything they cost and do can be counted.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use subjects::Handoff;
@@ -19,7 +25,11 @@ pub struct Errands {
     pub model: Model,
     pub gateway: GatewayProcess,
     token: PathBuf,
+    /// For each errand, how often each of its turns was asked for.
+    counts: Counts,
 }
+
+type Counts = Arc<Mutex<BTreeMap<String, [usize; TURNS]>>>;
 
 impl Errands {
     pub const TURNS: usize = TURNS;
@@ -27,18 +37,29 @@ impl Errands {
 
     /// Each turn of the model takes as long as `thinks` says.
     pub async fn start(thinks: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        let answer = move |asked: &Asked| Script::After(thinks(), Box::new(turn(asked)));
+        let counts = Counts::default();
+        let counting = Arc::clone(&counts);
+        let answer = move |asked: &Asked| {
+            let name = errand(asked).expect("an errand").to_owned();
+            counting.lock().expect("no panic while counting").entry(name).or_default()[turn_number(asked)] +=
+                1;
+            Script::After(thinks(), Box::new(turn(asked)))
+        };
         let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
         let model = Model::start_answering(answer, think).await;
         let gateway = GatewayProcess::start().await;
         let token = gateway.folder().join("manager.token");
         fs::write(&token, gateway.manager().await).expect("the token can be written");
-        Self { model, gateway, token }
+        Self { model, gateway, token, counts }
     }
 
     /// A worker that can run errands.
     pub fn worker(&self, nats: &Nats) -> WorkerBuilder {
-        Worker::manager(nats)
+        self.worker_at(&nats.url())
+    }
+
+    pub fn worker_at(&self, url: &str) -> WorkerBuilder {
+        Worker::manager_at(url)
             .asking(&self.model)
             .set("agent.assess_input", "false")
             .set("gateway.url", self.gateway.url())
@@ -55,12 +76,8 @@ impl Errands {
     }
 
     /// How often the model was asked for each turn of an errand.
-    pub fn asked(&self, name: &str) -> Vec<usize> {
-        let mut counts = vec![0; TURNS];
-        for asked in self.model.turns().iter().filter(|asked| errand(asked) == Some(name)) {
-            counts[turn_number(asked)] += 1;
-        }
-        counts
+    pub fn asked(&self, name: &str) -> [usize; TURNS] {
+        self.counts.lock().expect("no panic while counting").get(name).copied().unwrap_or_default()
     }
 
     /// What the model saw when it was asked last, without what differs from run to run.

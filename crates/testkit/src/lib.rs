@@ -12,6 +12,7 @@
 
 mod binaries; // where the programs are
 mod browser; // a Chromium of one's own
+mod cluster; // three nats-servers that are one
 mod errand; // handoffs whose turns and effects can be counted
 mod gateway; // an MCP server in place of the orchestrator's gateway
 mod gateway_process; // cynode-gateway as a process
@@ -32,6 +33,7 @@ pub use binaries::{
     postgres_bin, python, python_newer, server_everything, server_filesystem, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
+pub use cluster::Cluster;
 pub use errand::Errands;
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use gateway_process::{Answered, GatewayProcess};

@@ -66,7 +66,10 @@ pub struct Orchestrator {
 
 impl Orchestrator {
     pub async fn connect(nats: &Nats) -> Self {
-        let client = nats.client().await;
+        Self::over(nats.client().await)
+    }
+
+    pub fn over(client: async_nats::Client) -> Self {
         Self { jetstream: jetstream::new(client.clone()), client }
     }
 

@@ -28,6 +28,11 @@ impl Worker {
         WorkerBuilder::new(nats.url(), Role::ProjectManager)
     }
 
+    /// The same for servers by their addresses.
+    pub fn manager_at(url: &str) -> WorkerBuilder {
+        WorkerBuilder::new(url.to_owned(), Role::ProjectManager)
+    }
+
     pub fn analyst(nats: &Nats) -> WorkerBuilder {
         WorkerBuilder::new(nats.url(), Role::ProjectAnalyst)
     }

@@ -1,0 +1,62 @@
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream};
+
+use crate::{Nats, eventually_within, free_port};
+
+const FORMS_WITHIN: Duration = Duration::from_secs(60);
+const NODES: usize = 3;
+
+/// Three nats-servers that are one.
+#[derive(Debug)]
+pub struct Cluster {
+    pub nodes: Vec<Nats>,
+}
+
+impl Cluster {
+    /// Returns when it can keep streams on all three.
+    pub async fn start() -> Self {
+        let ports: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
+        let routes: Vec<String> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+        let routes = routes.join(", ");
+        let node = |(number, port)| {
+            Nats::start_with(&format!(
+                "server_name: {}\ncluster {{ name: test, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}",
+                name(number),
+            ))
+        };
+        let cluster = Self { nodes: ports.iter().enumerate().map(node).collect() };
+        let jetstream = jetstream::new(cluster.nodes[0].client().await);
+        eventually_within(FORMS_WITHIN, "the cluster to form", async || {
+            let config = stream::Config {
+                name: "PROBE".to_owned(),
+                subjects: vec!["probe".to_owned()],
+                num_replicas: NODES,
+                ..Default::default()
+            };
+            jetstream.create_stream(config).await.ok()?;
+            jetstream.delete_stream("PROBE").await.ok()
+        })
+        .await;
+        cluster
+    }
+
+    /// All of them, separated by commas.
+    pub fn url(&self) -> String {
+        self.nodes.iter().map(Nats::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// The node that leads a stream.
+    pub async fn leader_of(&self, jetstream: &jetstream::Context, stream: &str) -> usize {
+        eventually_within(FORMS_WITHIN, &format!("{stream} to have a leader"), async || {
+            let stream = jetstream.get_stream(stream).await.ok()?;
+            let leader = stream.cached_info().cluster.as_ref()?.leader.clone()?;
+            (0..NODES).find(|number| name(*number) == leader)
+        })
+        .await
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("node-{number}")
+}

@@ -1,0 +1,77 @@
+use std::time::{Duration, Instant};
+
+use subjects::streams;
+use testkit::{Cluster, Errands, Orchestrator, Worker, eventually_within};
+
+use super::ledger::Ledger;
+
+const WORKERS: usize = 3;
+const HANDOFFS: usize = 240;
+/// Between one death and the next, so that the cluster is whole again.
+const RECOVERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Issue 5, the cluster: streams on three nodes; each node is killed and comes back, then the leader of each stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_books_balance_whichever_node_dies() {
+    let mut cluster = Cluster::start().await;
+    let errands = Errands::start(|| Duration::from_millis(400)).await;
+    let settings = errands
+        .worker_at(&cluster.url())
+        .set("nats.replicas", "3")
+        .set("worker.ack_wait", "5s")
+        .set("worker.concurrency.chat", "2")
+        .set("worker.max_attempts", "50")
+        .set("inference.timeout", "20s");
+    let mut workers: Vec<Worker> = Vec::new();
+    for _ in 0..WORKERS {
+        workers.push(settings.start().await);
+    }
+    let orchestrator =
+        Orchestrator::over(async_nats::connect(cluster.url().split(',').collect::<Vec<_>>()).await.unwrap());
+    let ledger = Ledger::publish(&orchestrator, HANDOFFS).await;
+
+    let mut longest = Duration::ZERO;
+    for node in 0..cluster.nodes.len() {
+        longest = longest.max(die_and_come_back(&mut cluster, &orchestrator, node).await);
+    }
+    for stream in [streams::HANDOFFS, streams::RUNS] {
+        let leader = cluster.leader_of(&orchestrator.jetstream, stream).await;
+        longest = longest.max(die_and_come_back(&mut cluster, &orchestrator, leader).await);
+    }
+    println!("longest stall {:.1} s", longest.as_secs_f64());
+    ledger.balance(&errands, &orchestrator, Duration::from_secs(180)).await;
+    for worker in &mut workers {
+        assert!(worker.process.is_running(), "a worker ended:\n{}", worker.log());
+    }
+}
+
+/// Kills a node, waits until an answer comes without it, and has it come back. Gives how long no answer came.
+async fn die_and_come_back(cluster: &mut Cluster, orchestrator: &Orchestrator, node: usize) -> Duration {
+    let queued = async || {
+        let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.ok()?;
+        Some(stream.cached_info().state.messages)
+    };
+    let before = eventually_within(RECOVERS_WITHIN, "the queue to be read", &queued).await;
+    assert!(before > 0, "the work was done before the dying was; make it slower");
+    cluster.nodes[node].kill();
+    let died = Instant::now();
+    eventually_within(RECOVERS_WITHIN, "the next answer", async || {
+        queued().await.filter(|now| *now < before)
+    })
+    .await;
+    let stall = died.elapsed();
+    cluster.nodes[node].start_again();
+    // Whole again: with two nodes away nothing could be stored.
+    eventually_within(RECOVERS_WITHIN, "all replicas to be there", async || {
+        for stream in [streams::HANDOFFS, streams::RUNS] {
+            let info = orchestrator.jetstream.get_stream(stream).await.ok()?.cached_info().clone();
+            let cluster = info.cluster.as_ref()?;
+            if cluster.leader.is_none() || cluster.replicas.iter().any(|peer| peer.offline || !peer.current) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+    stall
+}
