@@ -76,7 +76,7 @@ fn show_completion(completion: &Completion) {
     ));
 }
 
-fn count(number: u32, thing: &str) -> String {
+pub(crate) fn count(number: u32, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 

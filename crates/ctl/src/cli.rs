@@ -77,6 +77,9 @@ pub(crate) enum Command {
     Cancel(Cancel),
     /// Show streams, queues, work in flight and instances.
     Status,
+    /// Read what was done on a handoff, step by step.
+    #[command(subcommand)]
+    Journal(Journal),
     /// Look after handoffs that were given up.
     #[command(subcommand)]
     Dead(Dead),
@@ -205,6 +208,19 @@ pub(crate) struct Cancel {
     /// How long to wait for the handoff to end.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5s")]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Journal {
+    /// Show a handoff's life: who took it up when, what the model said, which tools were called, what it cost.
+    ///
+    /// Times are in UTC. Journals are kept for seven days.
+    Show {
+        handoff: HandoffId,
+        /// Go on as it happens, until it is answered; the exit code is then that of the answer.
+        #[arg(long, short)]
+        follow: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -40,7 +40,7 @@ pub(crate) enum Error {
     Publish(#[source] PublishError),
     #[error("reading from NATS")]
     Read(#[from] ReadError),
-    #[error("reading the body of a dead letter")]
+    #[error("reading from the object store")]
     Spill(#[from] SpillError),
     #[error("listening")]
     Subscribe(#[from] async_nats::SubscribeError),
@@ -52,6 +52,11 @@ pub(crate) enum Error {
         "no answer to {0} within {1}; `cynodectl watch {0}` waits on, `cynodectl status` shows who works"
     )]
     NoAnswer(HandoffId, humantime::FormattedDuration),
+    #[error(
+        "nobody has taken {0} up, or it is more than seven days ago; `cynodectl status` shows what is queued, \
+         `journal show {0} --follow` waits for it"
+    )]
+    NoJournal(HandoffId),
     #[error("no instance is running to hear it; start one, then cancel again")]
     NobodyListens,
     #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
@@ -100,6 +105,7 @@ impl Error {
         match self {
             Self::NoAnswer(..) => Exit::NoAnswer,
             Self::NoSuchLetter(_)
+            | Self::NoJournal(_)
             | Self::Letter(..)
             | Self::NotConfirmed
             | Self::NotApproved

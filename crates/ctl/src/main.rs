@@ -8,6 +8,7 @@ mod dead;
 mod error; // what went wrong, and the exit code for it
 mod gateway; // tools, tokens, servers, rules, settings, audit
 mod handoff;
+mod journal; // a handoff's life
 mod link; // the connection
 mod print; // the only place that writes to the terminal
 mod status;
@@ -57,6 +58,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
         Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
         Command::Status => status::run(&broker().await?, json).await,
+        Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
         Command::Tools(command) => gateway::tools(&gateway, command, json).await,
         Command::Tokens(command) => gateway::tokens(&gateway, command, json).await,

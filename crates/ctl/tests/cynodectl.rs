@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 use subjects::{Kind, streams};
-use testkit::{Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run};
+use testkit::{Errands, Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run};
 
 const FAILED: i32 = 1;
 const NEEDS_CLARIFICATION: i32 = 2;
@@ -234,4 +234,47 @@ async fn control_characters_do_not_reach_the_terminal() {
     let _worker = Worker::manager(&nats).start().await;
     let said = ctl(&nats, &["handoff", "chat", "\u{1b}[2Jgone"]).await;
     assert!(!said.stdout.contains('\u{1b}') && said.stdout.contains("gone"), "{said:?}");
+}
+
+/// A handoff's life as a person reads it: who, when, which turn, which tool, what it cost; before and after a death.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_is_read_followed_and_taken_by_programs() {
+    let errands = Errands::start(|| Duration::from_millis(5)).await;
+    let nats = Nats::start();
+    let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
+    let mut first = settings.clone().stopping_at("ToolAnswered#1").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&Errands::handoff("x1")).await;
+    let id = id.to_string();
+    eventually("the first to stop", async || first.log().contains("\"stops\":true").then_some(())).await;
+
+    let shown = ctl(&nats, &["journal", "show", &id]).await;
+    assert_eq!(shown.code, 0, "{shown:?}");
+    for part in
+        ["attempt 1 by", "turn 1: local/scripted answered", "call 0: db.task.create …", "not answered yet"]
+    {
+        assert!(shown.stdout.contains(part), "{part}: {shown:?}");
+    }
+    first.process.kill();
+    let line = ["journal", "show", &id, "--follow"];
+    let (followed, _second) = tokio::join!(ctl(&nats, &line), settings.start());
+    assert_eq!(followed.code, 0, "{followed:?}");
+    for part in [
+        "attempt 2 by",
+        "going on from here",
+        "call 3: db.task.create returned after",
+        "answered: completed by",
+        "after 2 attempts; 3 model calls, 4 tool calls, 300 + 30 tokens",
+        "x1 is done",
+    ] {
+        assert!(followed.stdout.contains(part), "{part}: {followed:?}");
+    }
+    let told = ctl(&nats, &["--json", "journal", "show", &id]).await;
+    let lines: Vec<Value> = told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["entry"]["records"][0]["record"], "claimed");
+    assert_eq!(lines.last().unwrap()["answer"]["status"], "completed");
+
+    let stranger = ctl(&nats, &["journal", "show", "0193f2c0-5a00-7000-8000-00000000beef"]).await;
+    assert_eq!(stranger.code, FAILED);
+    assert!(stranger.stderr.contains("nobody has taken"), "{stranger:?}");
 }
