@@ -6,12 +6,13 @@
 mod worker {
     pub(crate) mod bare;
     pub(crate) mod footprint;
+    pub(crate) mod journal;
     pub(crate) mod throughput;
     pub(crate) mod turns;
 }
 
 use testkit::Report;
-use worker::{footprint, throughput, turns};
+use worker::{footprint, journal, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
@@ -20,6 +21,9 @@ async fn main() -> std::process::ExitCode {
     let mut report = Report::new("report");
     if wanted("throughput") {
         throughput::measure(&mut report).await;
+    }
+    if wanted("journal") {
+        journal::measure(&mut report).await;
     }
     if wanted("start") {
         footprint::start_to_ready(&mut report).await;

@@ -1,5 +1,7 @@
 //! For the benchmarks alone: the cost of parts that cannot be reached from outside.
 
+mod journals;
+
 use std::path::PathBuf;
 
 use subjects::{ChatMessage, ChatRole};
@@ -9,6 +11,8 @@ use crate::{
     inference::{Hint, Purpose, Request, body_of},
     instructions::Bundle,
 };
+
+pub use journals::Journals;
 
 /// Composes a request of so many messages and bytes each time it is called: layers, messages, budget, body. Gives the
 /// length of the body.

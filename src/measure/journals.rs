@@ -1,0 +1,73 @@
+use std::time::{Duration, Instant};
+
+use broker::{Auth, Broker, Options, Tls};
+use subjects::{
+    HandoffId, InstanceId, Kind,
+    journal::{Returned, ToolOutcome},
+};
+
+use crate::journal::{self, Claim, Claimant, Journal};
+
+/// What a step writes, about.
+const RESULT_BYTES: usize = 1_024;
+
+/// Journals, written and read as the worker does it.
+#[derive(Debug)]
+pub struct Journals {
+    broker: Broker,
+    instance: InstanceId,
+}
+
+impl Journals {
+    /// The streams have to be there. `None` when they, or the server, are not.
+    pub async fn connect(url: &str) -> Option<Self> {
+        let options =
+            Options { url: url.to_owned(), name: "bench".to_owned(), auth: Auth::None, tls: Tls::default() };
+        let broker = broker::connect(&options).await.ok()?;
+        Some(Self { broker, instance: "bench".parse().ok()? })
+    }
+
+    /// A new journal of so many records, one at a time; gives how long each took to be stored, in milliseconds.
+    pub async fn write(&self, records: usize) -> Option<(HandoffId, Vec<f64>)> {
+        let id = HandoffId::now();
+        let journal = self.claim(id, false).await?;
+        let mut times = Vec::with_capacity(records);
+        for number in 0..records {
+            let call = journal.call("db.task.create", number.to_string(), false);
+            let returned = Returned {
+                text: "x".repeat(RESULT_BYTES),
+                structured: None,
+                failed: false,
+                truncated: false,
+                tries: 1,
+            };
+            journal.returned(call, ToolOutcome::Returned(returned), 1, true);
+            let began = Instant::now();
+            journal.write().await;
+            times.push(began.elapsed().as_secs_f64() * 1_000.0);
+        }
+        Some((id, times))
+    }
+
+    /// How long it takes to take a handoff up where another left it, in milliseconds.
+    pub async fn resume(&self, id: HandoffId) -> Option<f64> {
+        let began = Instant::now();
+        self.claim(id, true).await?;
+        Some(began.elapsed().as_secs_f64() * 1_000.0)
+    }
+
+    async fn claim(&self, id: HandoffId, may_be_known: bool) -> Option<std::sync::Arc<Journal>> {
+        let claimant = Claimant {
+            kind: Kind::Chat,
+            id,
+            instance: &self.instance,
+            queued: 1,
+            ack_wait: Duration::from_secs(30),
+            max_attempts: u32::MAX,
+        };
+        match journal::claim(&self.broker, claimant, may_be_known).await {
+            Ok(Claim::Ours(journal)) => Some(journal),
+            _ => None,
+        }
+    }
+}
