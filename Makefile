@@ -35,6 +35,11 @@ bench: tools ## measure; writes target/bench/*.json and prints tables
 	$(CARGO) bench --bench worker
 	$(CARGO) bench -p cynode-gateway --bench gateway
 
+.PHONY: storm
+storm: tools ## three minutes of kills, freezes and restarts under 2,000 handoffs; STORM_SEED=… repeats one
+	$(CARGO) build --workspace --bins
+	STORM_SECONDS=180 STORM_HANDOFFS=2000 $(CARGO) test --workspace --locked --test chaos storm -- --nocapture
+
 .PHONY: conformance
 conformance: tools ## the official MCP conformance suite against gateway and client, both eras
 	$(CARGO) build --bins --workspace

@@ -11,13 +11,13 @@ use std::{
 use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use subjects::{
-    Answer, Completion, ErrorCode, HandoffId, Kind, Pattern, Status, Stop,
+    Answer, Completion, Continue, ErrorCode, HandoffId, Kind, Pattern, Status, Stop, Work,
     journal::{Entry, Record, SPILL_OVER},
     streams,
 };
 use testkit::{
     Answer as GatewayAnswer, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat,
-    eventually, eventually_within,
+    eventually, eventually_within, handoff,
 };
 
 fn completion(answer: Answer) -> Completion {
@@ -205,6 +205,39 @@ async fn an_orderly_stop_is_no_attempt() {
     let _worker = settings.start().await;
     let answer = answer_to(&orchestrator, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 4));
+}
+
+/// A question, its answer, and a death in between: what follows builds on the transcript of what was before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clarification_goes_on_from_the_same_transcript() {
+    let create = |title: &str| Script::call("db__task__create", &json!({ "title": title }));
+    let ask = Script::call("ask_user", &json!({ "question": "Which site?" }));
+    let model = Model::start([create("before"), ask, create("after"), Script::say("both are there")]).await;
+    let errands = Errands::start(|| Duration::ZERO).await;
+    let nats = Nats::start();
+    let settings = errands.worker(&nats).asking(&model).set("worker.ack_wait", "1s");
+    let first = settings.start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let asked = orchestrator.publish(&chat("create the tasks for the site")).await;
+    assert_eq!(answer_to(&orchestrator, asked).await.status, Status::NeedsClarification);
+    drop(first);
+
+    let mut dies = settings.clone().stopping_at("ToolAnswered#1").start().await;
+    let work = Work::Continue(Continue { continues: asked, input: "the docs".to_owned() });
+    let id = orchestrator.publish(&handoff(work)).await;
+    eventually("the call", async || dies.log().contains("\"stops\":true").then_some(())).await;
+    dies.process.kill();
+    let _next = settings.start().await;
+    let answer = completion(orchestrator.answered(Kind::Continue, id).await);
+    assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{:?}", answer.error);
+    let turns = model.turns();
+    assert_eq!(turns.len(), 4, "no turn was asked for twice");
+    let roles: Vec<&str> =
+        turns[3].messages().iter().map(|message| message["role"].as_str().unwrap_or_default()).collect();
+    let expected = ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "tool"];
+    assert_eq!(roles, expected, "the whole conversation, in one piece");
+    let effects: Vec<(String, usize)> = errands.effects().await.into_iter().collect();
+    assert_eq!(effects, [("after".to_owned(), 1), ("before".to_owned(), 1)]);
 }
 
 /// An entry that is too large for a message is kept beside the journal, and found there by the next one.

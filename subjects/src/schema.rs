@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     CancelReply, Chat, Completion, Continue, Delta, Envelope, Event, Findings, InstanceStatus, Kind, Pattern,
-    Plan, Role, Schedule, Subject, Verify, headers, streams,
+    Plan, Role, Schedule, Subject, Verify, headers, journal::Entry, streams,
 };
 
 /// A message of the contract and the file its schema stands in.
@@ -33,6 +33,7 @@ pub fn documents() -> Vec<Document> {
         document::<Envelope<Verify>>("handoff-verify"),
         document::<Completion>("completion"),
         document::<Findings>("findings"),
+        document::<Entry>("journal-entry"),
         document::<Delta>("delta"),
         document::<Event>("event"),
         document::<CancelReply>("cancel-reply"),
@@ -85,6 +86,8 @@ pub fn asyncapi(version: &str) -> Value {
     for (role, message) in [(Role::ProjectManager, "completion"), (Role::ProjectAnalyst, "findings")] {
         let address = Pattern::Answers(role).to_string().replace('*', "{handoff_id}");
         add(format!("answer-{}", role.prefix()), "send", address, &[message], Some(streams::RUNS));
+        let address = format!("{}.run.{{handoff_id}}.journal", role.prefix());
+        add(format!("journal-{}", role.prefix()), "send", address, &["journal-entry"], Some(streams::RUNS));
     }
     for (name, action, pattern, message) in [
         ("stream-text", "send", Pattern::Deltas, "delta"),
