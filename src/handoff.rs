@@ -34,7 +34,7 @@ const LEAVE_TO_NEWER: Duration = Duration::from_secs(5);
 /// What every handoff of this instance needs.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    pub(crate) broker: Broker,
+    pub(crate) broker: Arc<Broker>,
     pub(crate) instance: InstanceId,
     pub(crate) policy: Arc<Policy>,
     pub(crate) bench: Arc<Bench>,

@@ -15,7 +15,7 @@ pub(crate) use tail::Loss;
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -39,7 +39,7 @@ use tail::Tail;
 /// The journal of a handoff that is ours.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    broker: Broker,
+    broker: Arc<Broker>,
     role: Role,
     id: HandoffId,
     attempt: u32,

@@ -299,7 +299,7 @@ impl Worker {
         };
         Ok(Desk {
             bench: Arc::new(bench::build(&self.config, &around)?),
-            broker: self.broker.clone(),
+            broker: Arc::new(self.broker.clone()),
             instance: self.config.instance.clone(),
             policy: Arc::new(Policy {
                 trusted_producers: self.config.security.trusted_producers.clone(),

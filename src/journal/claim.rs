@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{Broker, ReadError};
+use broker::Broker;
 use subjects::{
     HandoffId, InstanceId, Kind, Pattern, Subject,
     journal::{Claimed, Entry, Record, Unreadable},
@@ -69,7 +69,7 @@ enum Found {
 /// Takes a handoff up: from here on whoever had it before is refused. A handoff that cannot have been taken up before
 /// is claimed without a look.
 pub(crate) async fn claim(
-    broker: &Broker,
+    broker: &Arc<Broker>,
     claimant: Claimant<'_>,
     may_be_known: bool,
 ) -> Result<Claim, Loss> {
@@ -102,7 +102,7 @@ pub(crate) async fn claim(
 }
 
 async fn take(
-    broker: &Broker,
+    broker: &Arc<Broker>,
     claimant: Claimant<'_>,
     entries: Vec<Entry>,
     sequence: u64,
@@ -120,7 +120,7 @@ async fn take(
     tail.append(broker, role, claimant.id, &Entry::new(vec![Record::Claimed(claimed)])).await?;
     reach(Point::Claimed).await;
     Ok(Journal {
-        broker: broker.clone(),
+        broker: Arc::clone(broker),
         role,
         id: claimant.id,
         attempt,
@@ -138,7 +138,7 @@ async fn take(
     })
 }
 
-async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, ReadError> {
+async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, Loss> {
     let (role, id, jetstream) = (claimant.kind.role(), claimant.id, &broker.jetstream);
     let Some(last) = broker::last_under(jetstream, streams::RUNS, &Pattern::Run(role, id)).await? else {
         return Ok(Found::Nothing);
@@ -149,7 +149,7 @@ async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, ReadErro
     }
     let mut entries = Vec::new();
     for (_, body) in broker::all_on(jetstream, streams::RUNS, &journal, sequence).await? {
-        match read(broker, &body).await {
+        match read(broker, &body).await? {
             Ok(entry) => entries.push(entry),
             Err(why) => return Ok(Found::Unreadable(why)),
         }
@@ -157,12 +157,15 @@ async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, ReadErro
     Ok(Found::Entries { entries, sequence })
 }
 
-async fn read(broker: &Broker, body: &[u8]) -> Result<Entry, Unreadable> {
-    let entry = Entry::decode(body)?;
-    let Some(spilled) = &entry.spilled else { return Ok(entry) };
-    let kept = broker::fetch(&broker.jetstream, &spilled.name).await;
-    let kept = kept.map_err(|error| Unreadable::Torn(broker::Chain(&error).to_string()))?;
-    Entry::decode(&kept)
+/// An entry, wherever it is kept. That it cannot be fetched at the moment is not its fault.
+async fn read(broker: &Broker, body: &[u8]) -> Result<Result<Entry, Unreadable>, Loss> {
+    let entry = Entry::decode(body);
+    let Ok(Entry { spilled: Some(spilled), .. }) = &entry else { return Ok(entry) };
+    match broker::fetch(&broker.jetstream, &spilled.name).await {
+        Ok(kept) => Ok(Entry::decode(&kept)),
+        Err(error) if error.is_missing() => Ok(Err(Unreadable::Torn(broker::Chain(&error).to_string()))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Who has had the handoff, and what came of it.

@@ -1,4 +1,7 @@
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use broker::{Auth, Broker, Options, Tls};
 use subjects::{
@@ -14,7 +17,7 @@ const RESULT_BYTES: usize = 1_024;
 /// Journals, written and read as the worker does it.
 #[derive(Debug)]
 pub struct Journals {
-    broker: Broker,
+    broker: Arc<Broker>,
     instance: InstanceId,
 }
 
@@ -24,7 +27,7 @@ impl Journals {
         let options =
             Options { url: url.to_owned(), name: "bench".to_owned(), auth: Auth::None, tls: Tls::default() };
         let broker = broker::connect(&options).await.ok()?;
-        Some(Self { broker, instance: "bench".parse().ok()? })
+        Some(Self { broker: Arc::new(broker), instance: "bench".parse().ok()? })
     }
 
     /// A new journal of so many records, one at a time; gives how long each took to be stored, in milliseconds.
@@ -56,7 +59,7 @@ impl Journals {
         Some(began.elapsed().as_secs_f64() * 1_000.0)
     }
 
-    async fn claim(&self, id: HandoffId, may_be_known: bool) -> Option<std::sync::Arc<Journal>> {
+    async fn claim(&self, id: HandoffId, may_be_known: bool) -> Option<Arc<Journal>> {
         let claimant = Claimant {
             kind: Kind::Chat,
             id,

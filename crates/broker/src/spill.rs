@@ -15,6 +15,13 @@ pub enum SpillError {
     Read(String, #[source] std::io::Error),
 }
 
+impl SpillError {
+    /// Nothing is kept under that name, and asking again does not change it.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Find(_, error) if error.kind() == object_store::GetErrorKind::NotFound)
+    }
+}
+
 /// Keeps a body beside the streams, under a name. Storing it again under that name replaces it.
 pub async fn spill(jetstream: &jetstream::Context, name: &str, body: &[u8]) -> Result<(), SpillError> {
     let store = jetstream.get_object_store(streams::SPILL).await?;
