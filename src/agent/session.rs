@@ -182,12 +182,13 @@ impl<'a> Session<'a> {
         let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_what_cost());
         match &value {
             Ok(reply) => {
-                // The last turn of a conversation is followed by its answer at once.
-                let is_last = matches!(question, Question::Turn(_)) && reply.calls.is_empty();
-                let request_hash = (!is_last).then(|| request.hash());
+                let has_a_price = self.bench.inference.has_a_price();
                 let is_beside = matches!(question, Question::Think { .. });
+                // The last turn of a conversation is followed by its answer at once, and needs none.
+                let is_kept = has_a_price && (is_beside || !reply.calls.is_empty());
+                let request_hash = is_kept.then(|| request.hash());
                 let turn = ModelTurn { question, request_hash, reply: reply.clone(), ms };
-                self.journal.replied(turn, self.bench.inference.has_a_price());
+                self.journal.replied(turn, has_a_price);
                 if is_beside {
                     // Whatever it is beside may take long, and it is not to be asked again.
                     self.journal.write_what_cost().await;
