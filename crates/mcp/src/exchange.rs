@@ -39,8 +39,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const EITHER: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
-type Headers = HashMap<HeaderName, HeaderValue>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
+pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
+pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Outcome<T> = Result<T, StreamableHttpError<Failure>>;
 
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ pub struct Http {
     client: reqwest::Client,
     token: Option<Arc<Token>>,
     max_body: usize,
-    tap: Option<Arc<dyn Tap>>,
+    pub(crate) tap: Option<Arc<dyn Tap>>,
 }
 
 impl Http {
@@ -138,7 +138,7 @@ impl Http {
         }
     }
 
-    fn events(&self, response: Response, may_list: bool) -> Events {
+    pub(crate) fn events(&self, response: Response, may_list: bool) -> Events {
         let events = events(response, self.max_body);
         let Some(tap) = self.tap.clone() else { return events };
         let sifted = events.map(move |event| {
@@ -164,7 +164,22 @@ impl Http {
         }
     }
 
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn post(
+        &self,
+        body: Vec<u8>,
+        session: Option<Arc<str>>,
+        headers: Headers,
+    ) -> Result<Response, Failure> {
+        let request = self
+            .client
+            .post(self.address.clone())
+            .header(ACCEPT, EITHER)
+            .header(CONTENT_TYPE, JSON_MIME_TYPE)
+            .body(body);
+        self.send(with(request, session, headers)).await
+    }
+
+    pub(crate) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if body.len() + chunk.len() > self.max_body {
@@ -175,31 +190,35 @@ impl Http {
         Ok(body)
     }
 
-    /// A status other than 2xx. It may still carry the server's JSON-RPC error, which says more.
-    async fn refused(
-        &self,
-        response: Response,
-        message: &ClientJsonRpcMessage,
-    ) -> Outcome<StreamableHttpPostResponse> {
+    /// A status other than 2xx, in answer to a request. It may still carry the server's JSON-RPC error, which says more.
+    pub(crate) async fn refused(&self, response: Response) -> Result<ErrorData, Failure> {
         let status = response.status();
         let body = self.body(response).await?;
-        let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let told = told(&String::from_utf8_lossy(&body));
-        if let ClientJsonRpcMessage::Request(request) = message
-            && !unauthorized
-            && status != StatusCode::TOO_MANY_REQUESTS
+        if may_carry_an_error(status)
+            && let Ok(ServerJsonRpcMessage::Error(error)) = serde_json::from_slice(&body)
         {
-            if let Ok(ServerJsonRpcMessage::Error(error)) = serde_json::from_slice(&body) {
-                return Ok(answer(ServerJsonRpcMessage::Error(error), &request.id));
-            }
-            // A server of the older era knows neither the method nor, perhaps, what a JSON-RPC error is. To rmcp
-            // it must look like a server that says no, or it would not try `initialize`.
-            if status.is_client_error() && matches!(request.request, ClientRequest::DiscoverRequest(_)) {
-                let error = ErrorData::invalid_request(format!("HTTP {status}: {told}"), None);
-                return Ok(answer(ServerJsonRpcMessage::error(error, Some(request.id.clone())), &request.id));
-            }
+            return Ok(error.error);
         }
-        Err(Failure::Status { status, told }.into())
+        Err(Failure::Status { status, told: told(&String::from_utf8_lossy(&body)) })
+    }
+}
+
+fn may_carry_an_error(status: StatusCode) -> bool {
+    !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// A server of the older era knows neither the method nor, perhaps, what a JSON-RPC error is. To rmcp it must look like a
+/// server that says no, or it would not try `initialize`.
+fn as_older(failure: Failure, request: &ClientRequest) -> Result<ErrorData, Failure> {
+    match failure {
+        Failure::Status { status, told }
+            if may_carry_an_error(status)
+                && status.is_client_error()
+                && matches!(request, ClientRequest::DiscoverRequest(_)) =>
+        {
+            Ok(ErrorData::invalid_request(format!("HTTP {status}: {told}"), None))
+        }
+        other => Err(other),
     }
 }
 
@@ -213,12 +232,12 @@ fn answer(message: ServerJsonRpcMessage, id: &RequestId) -> StreamableHttpPostRe
     StreamableHttpPostResponse::Json(message, None)
 }
 
-fn is(response: &Response, kind: &str) -> bool {
+pub(crate) fn is(response: &Response, kind: &str) -> bool {
     let found = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     found.is_some_and(|found| found.starts_with(kind.as_bytes()))
 }
 
-fn unexpected(response: &Response) -> StreamableHttpError<Failure> {
+pub(crate) fn unexpected(response: &Response) -> StreamableHttpError<Failure> {
     let found = response.headers().get(CONTENT_TYPE);
     StreamableHttpError::UnexpectedContentType(
         found.map(|found| told(&String::from_utf8_lossy(found.as_bytes()))),
@@ -258,24 +277,24 @@ impl StreamableHttpClient for Http {
     ) -> Outcome<StreamableHttpPostResponse> {
         let body = serde_json::to_vec(&message)?;
         let has_session = session.is_some();
-        let request = self
-            .client
-            .post(self.address.clone())
-            .header(ACCEPT, EITHER)
-            .header(CONTENT_TYPE, JSON_MIME_TYPE)
-            .body(body);
-        let response = self.send(with(request, session, headers)).await?;
+        let response = self.post(body, session, headers).await?;
         let status = response.status();
         if status == StatusCode::NOT_FOUND && has_session {
             return Err(StreamableHttpError::SessionExpired);
         }
-        if !status.is_success() {
-            return self.refused(response, &message).await;
-        }
         let ClientJsonRpcMessage::Request(request) = message else {
+            if !status.is_success() {
+                let told = told(&String::from_utf8_lossy(&self.body(response).await?));
+                return Err(Failure::Status { status, told }.into());
+            }
             // Notifications and our answers get none themselves, whatever the body says.
             return Ok(StreamableHttpPostResponse::Accepted);
         };
+        if !status.is_success() {
+            let refused = self.refused(response).await.or_else(|failure| as_older(failure, &request.request));
+            let message = ServerJsonRpcMessage::error(refused?, Some(request.id.clone()));
+            return Ok(answer(message, &request.id));
+        }
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }

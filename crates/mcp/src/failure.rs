@@ -52,7 +52,7 @@ impl Failure {
         Self { error: Error::Protocol(Box::new(source)), fate: Fate::Unknown, again: Again::Never }
     }
 
-    fn answered(error: &ErrorData) -> Self {
+    pub(crate) fn answered(error: &ErrorData) -> Self {
         let message = told(&error.message);
         let (fate, again) = match error.code {
             // The server was replaced by one that speaks another version than we agreed on.
@@ -74,7 +74,7 @@ impl Failure {
         }
     }
 
-    fn lost(words: &str) -> Self {
+    pub(crate) fn lost(words: &str) -> Self {
         Self::unavailable(Told(told(words)), Fate::Unknown, Again::OnNewConnection)
     }
 }

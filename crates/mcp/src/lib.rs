@@ -6,6 +6,7 @@
 
 mod client; // the public face: list, call, repeat where that is safe
 mod connection; // one handshake and what follows from it
+mod direct; // one call of the newer era, without rmcp's client between
 mod error; // what went wrong, and whether it may pass
 mod exchange; // one HTTP exchange: token, limits, errors that can be told apart
 mod failure; // from the errors of rmcp to ours, and what became of the call
@@ -16,6 +17,7 @@ mod token; // the bearer token and its file
 
 pub use client::{Call, Client, Options, Tool};
 pub use connection::{Connection, Era, Hint, NotOpened, introduction};
+pub use direct::{Direct, can_be_named};
 pub use error::{Error, told};
 pub use exchange::Http;
 pub use failure::{Again, Failure, Fate};

@@ -22,6 +22,9 @@ const SIZE: &str = "dev.cynode/raw-bytes";
 /// that the last word on progress may come after the result.
 pub trait Tap: fmt::Debug + Send + Sync {
     fn progress(&self, progress: ProgressNotificationParam);
+
+    /// The server says so beside an answer that rmcp does not see.
+    fn tools_changed(&self);
 }
 
 /// Reads the answer to a tool call: straight into what it should be. By way of rmcp's union of everything that a server
@@ -123,6 +126,8 @@ mod tests {
 
     impl Tap for Nobody {
         fn progress(&self, _progress: ProgressNotificationParam) {}
+
+        fn tools_changed(&self) {}
     }
 
     /// Both ways of reading must come to the same.

@@ -4,10 +4,10 @@ use std::io;
 
 use mcp::{Again, Fate};
 use rmcp::{
-    Peer, RoleClient,
+    RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, MetaObject, RequestMetaObject,
-        ServerResult,
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, MetaObject, ProgressToken,
+        RequestId, RequestMetaObject, ServerResult,
     },
     service::{PeerRequestOptions, RequestHandle, ServiceError},
 };
@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     Progress,
-    events::{Events, Watch},
+    events::Watch,
+    link::{Link, Live},
 };
 
 /// What the protocol itself says in `_meta`. It is between the server and us: from a caller it would be a lie.
@@ -46,26 +47,43 @@ pub(crate) enum Answer {
 
 /// Dropped before the answer, it tells the server that nobody waits for it any more.
 pub(crate) async fn send(
-    peer: &Peer<RoleClient>,
-    request: CallToolRequestParams,
-    progress: Option<(&Events, mpsc::Sender<Progress>)>,
-    tasks: &TaskTracker,
+    link: &Link,
+    live: &Live,
+    request: &CallToolRequestParams,
+    progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Answer, mcp::Failure> {
+    let result = match link.direct(live, &request.name) {
+        Some(direct) => {
+            let token = ProgressToken(RequestId::Number(direct.id));
+            let _watch: Option<Watch> = progress.map(|to| link.events.watch(token, to));
+            link.until_closed(direct.call(request)).await?
+        }
+        None => by_rmcp(link, live, request.clone(), progress).await?,
+    };
+    Ok(match result {
+        ServerResult::CallToolResult(result) => Answer::Result(result),
+        ServerResult::InputRequiredResult(_) => Answer::InputRequired,
+        _ => Answer::Other,
+    })
+}
+
+async fn by_rmcp(
+    link: &Link,
+    live: &Live,
+    request: CallToolRequestParams,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<ServerResult, mcp::Failure> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
-    let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
+    let sent = live.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
     // The connection was closed before the request was on its way.
     let handle = sent.map_err(|error| mcp::Failure {
         fate: Fate::NotRun,
         again: Again::OnNewConnection,
         ..mcp::Failure::from(error)
     })?;
-    let _watch: Option<Watch> = progress.map(|(events, to)| events.watch(handle.progress_token.clone(), to));
-    let mut pending = Pending { handle: Some(handle), tasks };
-    Ok(match pending.answer().await? {
-        ServerResult::CallToolResult(result) => Answer::Result(result),
-        ServerResult::InputRequiredResult(_) => Answer::InputRequired,
-        _ => Answer::Other,
-    })
+    let _watch: Option<Watch> = progress.map(|to| link.events.watch(handle.progress_token.clone(), to));
+    let mut pending = Pending { handle: Some(handle), tasks: &link.tasks };
+    Ok(pending.answer().await?)
 }
 
 struct Pending<'a> {

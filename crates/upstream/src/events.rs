@@ -50,10 +50,6 @@ impl Events {
         self.0.changes.subscribe()
     }
 
-    pub(crate) fn tools_changed(&self) {
-        self.0.changes.send_modify(|count| *count += 1);
-    }
-
     pub(crate) fn watch(&self, token: ProgressToken, to: mpsc::Sender<Progress>) -> Watch {
         self.watched().insert(token.clone(), to);
         Watch { events: self.clone(), token }
@@ -77,6 +73,10 @@ impl Tap for Events {
         let message = of.message.map(|message| told(&message));
         // Full, or nobody listens any more: how far it is matters less than that nobody waits for it.
         drop(to.try_send(Progress { progress: of.progress, total: of.total, message }));
+    }
+
+    fn tools_changed(&self) {
+        self.0.changes.send_modify(|count| *count += 1);
     }
 }
 

@@ -3,15 +3,15 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use mcp::{Connection, Era, Hint, Http, NotOpened};
+use mcp::{Again, Connection, Direct, Era, Fate, Hint, Http, NotOpened, Tap, can_be_named};
 use rmcp::{
-    Peer, RoleClient,
-    model::{ProtocolVersion, SubscriptionFilter},
+    ClientHandler, Peer, RoleClient,
+    model::{ClientConfig, ProtocolVersion, SubscriptionFilter},
 };
 use tokio::{sync, time};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 use crate::{
     Error, Options, Transport,
     events::Events,
+    headers::Headers,
     restart::Restarts,
     stdio::{Ending, Program},
 };
@@ -27,14 +28,20 @@ use crate::{
 /// A caller does not wait longer for a process that keeps dying.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Beyond any number that rmcp gives to a request.
+const FIRST_DIRECT: i64 = 1 << 32;
 
 #[derive(Debug)]
 pub(crate) struct Link {
     name: String,
     endpoint: Endpoint,
     connect_timeout: Duration,
+    /// As what we present ourselves.
+    us: ClientConfig,
     pub(crate) events: Events,
     pub(crate) tasks: TaskTracker,
+    pub(crate) headers: Headers,
+    next_direct: AtomicI64,
     live: Mutex<Option<Arc<Live>>>,
     /// Locked while connecting, so that everyone waits for the one handshake.
     attempts: sync::Mutex<Attempts>,
@@ -84,7 +91,10 @@ impl Link {
             name: options.name,
             endpoint,
             connect_timeout: options.connect_timeout,
+            us: events.get_info(),
             events,
+            headers: Headers::default(),
+            next_direct: AtomicI64::new(FIRST_DIRECT),
             tasks: TaskTracker::new(),
             live: Mutex::default(),
             attempts: sync::Mutex::default(),
@@ -120,6 +130,28 @@ impl Link {
         // In a task of its own: who waits here may lose patience, and the next one finds it done.
         let done = self.tasks.spawn(connecting).await;
         done.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
+    }
+
+    /// How a tool is called without rmcp between, if it can be: over HTTP, in the newer era, with nothing of its arguments
+    /// in headers.
+    pub(crate) fn direct(&self, live: &Live, tool: &str) -> Option<Direct<'_>> {
+        let Endpoint::Http(http) = &self.endpoint else { return None };
+        let is_newer = live.version.as_deref() == Some(ProtocolVersion::V_2026_07_28.as_str());
+        (is_newer && can_be_named(tool) && !self.headers.are_wanted(tool)).then(|| {
+            let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
+            Direct { http, us: &self.us, id, tasks: &self.tasks }
+        })
+    }
+
+    /// Closed, we wait for nothing: what runs on rmcp's connection ends with that, the rest ends here.
+    pub(crate) async fn until_closed<T>(
+        &self,
+        work: impl Future<Output = Result<T, mcp::Failure>>,
+    ) -> Result<T, mcp::Failure> {
+        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| {
+            let error = mcp::Error::Unavailable("the connection was closed".into());
+            Err(mcp::Failure { error, fate: Fate::Unknown, again: Again::Never })
+        })
     }
 
     /// Others may have found out before us and connected anew: that connection stays.

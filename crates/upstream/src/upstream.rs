@@ -166,8 +166,7 @@ impl Inner {
         loop {
             let connected = timeout_at(deadline.into(), self.link.connected()).await;
             let live = connected.unwrap_or(Err(Error::TimedOut)).map_err(Failure::not_run)?;
-            let progress = progress.clone().map(|to| (&self.link.events, to));
-            let sending = call::send(&live.peer, request.clone(), progress, &self.link.tasks);
+            let sending = call::send(&self.link, &live, &request, progress.clone());
             let failure = match timeout_at(deadline.into(), sending).await {
                 Ok(Ok(Answer::Result(result))) => return Ok(result),
                 Ok(Ok(Answer::InputRequired)) => return Err(Failure::answered(Error::AsksForInput)),
@@ -178,6 +177,9 @@ impl Inner {
                 Ok(Err(failure)) => failure,
                 Err(_) => return Err(Failure { error: Error::TimedOut, fate: Fate::Unknown }),
             };
+            if failure.again == Again::AfterListing {
+                self.link.headers.also(&request.name);
+            }
             let mending = timeout_at(deadline.into(), self.mend(&live, &failure)).await;
             if repeated || !mending.unwrap_or(false) || failure.fate != Fate::NotRun {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
@@ -192,7 +194,10 @@ impl Inner {
         loop {
             let live = self.link.connected().await.map_err(Failure::not_run)?;
             let failure = match mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await {
-                Ok(tools) => return Ok(tools),
+                Ok(tools) => {
+                    self.link.headers.learn(&tools);
+                    return Ok(tools);
+                }
                 Err(failure) => failure,
             };
             if repeated || !self.mend(&live, &failure).await {
