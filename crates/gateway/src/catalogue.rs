@@ -44,6 +44,8 @@ pub struct Behind {
 pub struct Served {
     pub policy: policy::Tool,
     pub shown: rmcp::model::Tool,
+    /// Some arguments are to stand in headers as well.
+    pub wants_headers: bool,
     pub runs: Runs,
 }
 

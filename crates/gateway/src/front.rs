@@ -1,7 +1,9 @@
 //! Where agents come in: MCP over HTTP, both eras, no sessions.
 
+mod call; // a call of a tool, by whichever way it came in
 mod edge; // before MCP: sizes, headers, shape, token, pace
 mod glimpse; // what a body is about, before anybody acts on it
+mod plain; // calls in which nothing is unusual
 mod server; // MCP itself
 
 use std::{num::NonZeroU32, sync::Arc};

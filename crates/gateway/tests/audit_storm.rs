@@ -52,6 +52,8 @@ impl Storm {
     /// One call of one of many kinds.
     async fn call(&self, client: &Client, number: usize) -> Sent {
         let trace = format!("{:032x}", number + 1);
+        // Half of them go without rmcp.
+        let is_plain = number / 10 % 2 == 0;
         let body = |tool: &str, arguments: Value| {
             let meta = json!({ "traceparent": format!("00-{trace}-00000000000000aa-01") });
             let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
@@ -77,7 +79,7 @@ impl Storm {
             ),
             // Somebody who does not wait for the answer.
             _ => {
-                self.hang_up(&body("echo.slow", json!({}))).await;
+                self.hang_up(&body("echo.slow", json!({})), is_plain).await;
                 return Sent { by: traced, answered: false };
             }
         };
@@ -85,8 +87,9 @@ impl Storm {
             .post(&self.url)
             .bearer_auth(token)
             .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .body(body);
+            .header("accept", "application/json, text/event-stream");
+        let request = if is_plain { request.header("mcp-protocol-version", "2025-11-25") } else { request };
+        let request = request.body(body);
         let answered = match request.send().await {
             Ok(response) => response.bytes().await.is_ok(),
             Err(_) => false,
@@ -94,13 +97,14 @@ impl Storm {
         Sent { by, answered }
     }
 
-    async fn hang_up(&self, body: &str) {
+    async fn hang_up(&self, body: &str, is_plain: bool) {
         let Ok(mut stream) = TcpStream::connect(&self.address).await else { return };
         let head = format!(
             "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
-             accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+             accept: application/json, text/event-stream\r\n{}content-length: {}\r\n\r\n{body}",
             self.address,
             self.manager,
+            if is_plain { "mcp-protocol-version: 2025-11-25\r\n" } else { "" },
             body.len()
         );
         // Whether it got there is nobody's business here.

@@ -82,6 +82,7 @@ fn own_tool(
             gate,
         },
         shown,
+        wants_headers: false,
         runs: Runs::Own(entry.clone()),
     }
 }
@@ -125,6 +126,7 @@ fn tool_behind(
             gate: None,
         },
         shown,
+        wants_headers: ::upstream::wants_headers(&schema),
         runs: Runs::Behind(Arc::new(Behind {
             server: server.clone(),
             remote: row.remote.clone(),

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tracing::error;
 use uuid::Uuid;
 
-use super::{Front, Present, glimpse::glimpse};
+use super::{Front, Present, glimpse::glimpse, plain};
 use crate::{
     audit::{Record, Unavailable},
     clock,
@@ -36,10 +36,10 @@ const INTERNAL_ERROR: i32 = -32603;
 /// Ours, in the range that JSON-RPC leaves to servers.
 const UNAUTHENTICATED: i32 = -32001;
 const TOO_FAST: i32 = -32002;
-const MCP_HEADERS: &str = "mcp-";
+pub(super) const MCP_HEADERS: &str = "mcp-";
 /// What MCP itself needs. Everything else a caller sends is left outside: cookies, forwarded identities, sessions.
 const PASSED_ON: [HeaderName; 4] = [HOST, ORIGIN, ACCEPT, CONTENT_TYPE];
-const NOT_PASSED_ON: [&str; 1] = ["mcp-session-id"];
+pub(super) const NOT_PASSED_ON: [&str; 1] = ["mcp-session-id"];
 
 /// Who calls, for the handler of the call.
 #[derive(Clone, Debug)]
@@ -125,19 +125,21 @@ impl Front {
         }
         let reached = Arc::new(AtomicBool::new(false));
         let record = record();
-        let mut parts = passed_on(parts);
-        parts.extensions.insert(Identity {
-            standing,
-            revision: presented.revision,
-            call_id,
-            reached: reached.clone(),
-        });
-        let answer = present.mcp.handle(Request::from_parts(parts, Body::from(body))).await;
+        let identity = Identity { standing, revision: presented.revision, call_id, reached: reached.clone() };
+        let plain = plain::read(&parts.headers, &body, &present.settings.hosts, &self.calls.shelf.last());
+        let answer = match plain {
+            Some(plain) => plain.answer(self.calls.clone(), identity).await,
+            None => {
+                let mut parts = passed_on(parts);
+                parts.extensions.insert(identity);
+                present.mcp.handle(Request::from_parts(parts, Body::from(body))).await.into_response()
+            }
+        };
         // Refused by the protocol itself: a header that says another thing than the body, a version nobody knows.
         if !reached.load(Ordering::Acquire) && self.recorded(record, "protocol").await.is_err() {
             return unavailable(&seen.id);
         }
-        answer.into_response()
+        answer
     }
 
     async fn presented(&self, headers: &HeaderMap) -> Result<Presented, sea_orm::DbErr> {

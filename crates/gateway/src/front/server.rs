@@ -1,35 +1,27 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use mcp::IDEMPOTENCY_KEY;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
-        CompleteResult, ErrorCode, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+        CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
         ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-        ServerCapabilities, ServerConfig, Tool,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
 };
-use serde_json::json;
 use tokio::sync::mpsc;
 use tracing::error;
 use upstream::Progress;
 
-use super::edge::Identity;
-use crate::{
-    calls::{Calls, Outcome, Request},
-    policy::Denial,
-    sanitize,
+use super::{
+    call::{Call, PROGRESS_WAITING, told, unavailable},
+    edge::Identity,
 };
+use crate::calls::Calls;
 
 const PAGE: usize = 200;
-/// Ours, in the range that JSON-RPC leaves to servers.
-const DENIED: ErrorCode = ErrorCode(-32003);
-const MAX_KEY: usize = 256;
-const PROGRESS_WAITING: usize = 16;
 
 /// What speaks MCP. It knows tools and nothing else: no resources, no prompts, nothing that could be asked of a caller.
 #[derive(Clone, Debug)]
@@ -121,33 +113,10 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let identity = identity(&context)?;
-        let meta = |name: &str| Some(context.meta.0.0.get(name)?.as_str()?.to_owned());
-        let key = meta(IDEMPOTENCY_KEY);
-        if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
-            return Err(ErrorData::invalid_params(
-                format!("an idempotency key has 1 to {MAX_KEY} bytes"),
-                None,
-            ));
-        }
-        let name = request.name.to_string();
-        identity.take_over();
+        let call = Call::read(request.name.into_owned(), request.arguments, &context.meta)?;
         let (progress, told) = tell_progress(&context);
-        let called = self.0.call(Request {
-            call_id: identity.call_id,
-            standing: identity.standing,
-            revision: identity.revision,
-            tool: name.clone(),
-            arguments: request.arguments.unwrap_or_default(),
-            key,
-            traceparent: meta("traceparent"),
-            progress,
-        });
-        let (outcome, ()) = tokio::join!(called, told);
-        match outcome {
-            Outcome::Answered(result) => Ok((*result).into()),
-            Outcome::Denied(denial) => Err(denied(&denial, &name)),
-            Outcome::Unavailable => Err(unavailable()),
-        }
+        let (result, ()) = tokio::join!(call.run(&self.0, identity, progress), told);
+        Ok(result?.into())
     }
 }
 
@@ -162,26 +131,11 @@ fn tell_progress(
     let told = async move {
         let Some(token) = asked else { return };
         while let Some(progress) = received.recv().await {
-            let mut param = ProgressNotificationParam::new(token.clone(), progress.progress);
-            param.total = progress.total;
-            param.message = progress.message.map(|message| sanitize::text(&message).into_owned());
-            if peer.notify_progress(param).await.is_err() {
+            if peer.notify_progress(told(&token, progress)).await.is_err() {
                 // Nobody listens any more.
                 return;
             }
         }
     };
     (sender, told)
-}
-
-/// A tool that a caller may not see reads like one that is not there.
-fn denied(denial: &Denial, name: &str) -> ErrorData {
-    if denial.hides_the_tool() {
-        return ErrorData::invalid_params(format!("Unknown tool: {name}"), None);
-    }
-    ErrorData::new(DENIED, denial.to_string(), Some(json!({ "reason": denial.error_type() })))
-}
-
-fn unavailable() -> ErrorData {
-    ErrorData::internal_error("not available at the moment", None)
 }
