@@ -1,5 +1,7 @@
 //! The audit: one row per call, chained, committed before the caller gets its answer.
 
+mod appender; // adds rows, where the store is a file
+mod begun_log; // calls that began, where a file is enough
 mod chain; // where rows are added
 mod keys; // calls that have their effect once
 mod ledger; // the way in

@@ -135,7 +135,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     servers.spawn(serve_until(agents, front.clone().router(), stop.clone()));
     servers.spawn(serve_until(administrators, admin.router(), stop.clone()));
     servers.close();
-    let tidying = tidy(&config, &store, &front, &seal, &stop);
+    let tidying = tidy(&config, &store, &calls.ledger, &front, &seal, &stop);
     let reloading = crate::reload::watch(cli, &config, &front, &stop);
     select! {
         () = async { tokio::join!(tidying, reloading); } => {}
@@ -182,7 +182,14 @@ async fn serve_until(listener: TcpListener, router: Router, stop: CancellationTo
 }
 
 /// What has to be done now and then.
-async fn tidy(config: &Config, store: &Store, front: &Front, seal: &Seal, stop: &CancellationToken) {
+async fn tidy(
+    config: &Config,
+    store: &Store,
+    ledger: &Ledger,
+    front: &Front,
+    seal: &Seal,
+    stop: &CancellationToken,
+) {
     let mut seals = interval(config.audit.seal_every);
     let mut rest = interval(TIDY_EVERY);
     let mut sealed = Sealed::default();
@@ -195,6 +202,11 @@ async fn tidy(config: &Config, store: &Store, front: &Front, seal: &Seal, stop: 
             },
             _ = rest.tick() => {
                 front.forget_the_quiet();
+                match ledger.end_overdue().await {
+                    Ok(0) => {}
+                    Ok(calls) => warn!(calls, "Calls that could not be recorded when they ended have their rows now."),
+                    Err(error) => error!(%error, "Calls that ended are without their rows; it is tried again."),
+                }
                 if let Err(error) = tidy_store(config, store).await {
                     error!(%error, "Tidying the store failed; it is tried again.");
                 }

@@ -5,7 +5,7 @@ mod migration;
 
 use std::{
     ops::Deref,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,7 +16,10 @@ use std::{
 use sea_orm::{
     ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
     SqliteTransactionMode, TransactionOptions, TransactionTrait,
-    sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous},
+    sqlx::{
+        ConnectOptions as _,
+        sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+    },
 };
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
@@ -69,12 +72,15 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Store {
     connection: DatabaseConnection,
-    /// With SQLite one connection alone writes, so that what it has in memory is never out of date.
+    /// With SQLite one connection alone writes, beside the one that adds to the audit, so that what it has in memory is
+    /// seldom out of date.
     writing: DatabaseConnection,
     /// How often this process changed something, beside what it adds to the audit.
     changes: Arc<AtomicU64>,
     /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
     writer: Option<Arc<Mutex<()>>>,
+    begun_log: Option<Arc<Path>>,
+    appending: Option<Arc<SqliteConnectOptions>>,
 }
 
 impl Store {
@@ -85,22 +91,10 @@ impl Store {
         let is_sqlite = options.url.starts_with("sqlite:");
         if is_sqlite {
             make_folder(&options.url)?;
-            let synchronous = match options.durability {
-                Durability::Process => SqliteSynchronous::Normal,
-                Durability::Power => SqliteSynchronous::Full,
-            };
+            let durability = options.durability;
             connect.max_connections(SQLITE_CONNECTIONS).min_connections(SQLITE_CONNECTIONS);
             connect.idle_timeout(None::<Duration>).max_lifetime(None::<Duration>).test_before_acquire(false);
-            connect.map_sqlx_sqlite_opts(move |options| {
-                options
-                    .create_if_missing(true)
-                    .foreign_keys(false)
-                    .busy_timeout(BUSY_TIMEOUT)
-                    .journal_mode(SqliteJournalMode::Wal)
-                    .synchronous(synchronous)
-                    // Whoever commits moves the log into the file now and then, and waits for the disk: seldom.
-                    .pragma("wal_autocheckpoint", "4000")
-            });
+            connect.map_sqlx_sqlite_opts(move |options| sqlite(options, durability));
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             connect.max_connections(options.max_connections);
         } else {
@@ -119,7 +113,12 @@ impl Store {
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
         let connection = opened(connect).await?;
         let writing = if is_sqlite { writing } else { connection.clone() };
-        Ok(Self { connection, writing, changes: Arc::default(), writer: is_sqlite.then(Arc::default) })
+        let writer = is_sqlite.then(Arc::default);
+        let begun_log = begun_log(options);
+        let appending = file(&options.url).and_then(|_| options.url.parse::<SqliteConnectOptions>().ok());
+        let appending =
+            appending.map(|found| sqlite(found, options.durability).disable_statement_logging().into());
+        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, appending })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -128,6 +127,16 @@ impl Store {
 
     pub fn is_postgres(&self) -> bool {
         self.connection.get_database_backend() == DbBackend::Postgres
+    }
+
+    /// Where calls that begin may be written down beside the store, if a line in a file is as good as a commit.
+    pub fn begun_log(&self) -> Option<&Path> {
+        self.begun_log.as_deref()
+    }
+
+    /// How whoever adds to the audit of a store that is a file opens it for that alone. To write takes its `turn`.
+    pub(crate) fn appending(&self) -> Option<&SqliteConnectOptions> {
+        self.appending.as_deref()
     }
 
     /// A number that changes with everything that is changed, where nobody but this process changes anything: a file has
@@ -205,13 +214,40 @@ impl Deref for Turn<'_> {
     }
 }
 
+fn sqlite(options: SqliteConnectOptions, durability: Durability) -> SqliteConnectOptions {
+    let synchronous = match durability {
+        Durability::Process => SqliteSynchronous::Normal,
+        Durability::Power => SqliteSynchronous::Full,
+    };
+    options
+        .create_if_missing(true)
+        .foreign_keys(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(synchronous)
+        // Whoever commits moves the log into the file now and then, and waits for the disk: seldom.
+        .pragma("wal_autocheckpoint", "4000")
+}
+
 fn make_folder(url: &str) -> Result<(), Error> {
-    let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    let path = PathBuf::from(path.split('?').next().unwrap_or_default());
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !path.starts_with(":memory:") => {
+    match file(url).as_deref().and_then(Path::parent) {
+        Some(folder) if !folder.as_os_str().is_empty() => {
             std::fs::create_dir_all(folder).map_err(|error| Error::Folder(folder.to_owned(), error))
         }
         _ => Ok(()),
     }
+}
+
+fn begun_log(options: &Options) -> Option<Arc<Path>> {
+    // A commit that outlives a loss of power is more than a line does.
+    let mut path = (options.durability == Durability::Process).then(|| file(&options.url))??.into_os_string();
+    path.push("-begun");
+    Some(PathBuf::from(path).into())
+}
+
+/// The file of a store that is one.
+fn file(url: &str) -> Option<PathBuf> {
+    let path = url.strip_prefix("sqlite:")?.trim_start_matches("//");
+    let path = path.split('?').next().filter(|path| !path.is_empty() && !path.starts_with(":memory:"))?;
+    Some(PathBuf::from(path))
 }

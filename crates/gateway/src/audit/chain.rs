@@ -2,6 +2,7 @@
 //! store says so, and one looks again. So one statement is enough, however many instances write.
 
 use sea_orm::{ConnectionTrait, DbErr, EntityTrait, QueryOrder, SqlErr};
+use subjects::audit::Row;
 
 use super::record::{Record, to_model};
 use crate::store::entity::{audit, audit_pruned};
@@ -39,22 +40,29 @@ pub(super) async fn last(db: &impl ConnectionTrait) -> Result<Last, DbErr> {
     Ok(Last { seq: ends.seq, hash: ends.hash })
 }
 
-/// Adds rows after `last`, and gives what is the last then.
-pub(super) async fn append(
-    db: &impl ConnectionTrait,
-    last: &Last,
-    records: Vec<Record>,
-) -> Result<Last, DbErr> {
+/// The rows that come after `last`, and which is the last then.
+pub(super) fn following(last: &Last, records: Vec<Record>) -> (Vec<Row>, Last) {
     let Last { mut seq, mut hash } = last.clone();
     let mut rows = Vec::with_capacity(records.len());
     for record in records {
         seq += 1;
         let row = record.chained(seq, &hash);
         hash.clone_from(&row.hash);
-        rows.push(audit::ActiveModel::from(to_model(row)));
+        rows.push(row);
     }
+    (rows, Last { seq, hash })
+}
+
+/// Adds rows after `last`, and gives what is the last then.
+pub(super) async fn append(
+    db: &impl ConnectionTrait,
+    last: &Last,
+    records: Vec<Record>,
+) -> Result<Last, DbErr> {
+    let (rows, last) = following(last, records);
+    let rows = rows.into_iter().map(|row| audit::ActiveModel::from(to_model(row)));
     audit::Entity::insert_many(rows).exec_without_returning(db).await?;
-    Ok(Last { seq, hash })
+    Ok(last)
 }
 
 /// Somebody else added a row where we wanted to.

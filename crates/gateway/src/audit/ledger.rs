@@ -3,8 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::warn;
 
 use super::{
+    begun_log::BegunLog,
     keys::{Begun, Claim, Finish},
     record::Record,
     writer::Writer,
@@ -39,6 +41,7 @@ pub enum WasBegun {
 pub struct Ledger {
     notes: mpsc::Sender<Note>,
     head: watch::Receiver<(i64, String)>,
+    begun: Option<Arc<BegunLog>>,
 }
 
 impl Ledger {
@@ -51,7 +54,15 @@ impl Ledger {
     pub fn start_counting(store: Store, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, received) = mpsc::channel(WAITING);
         let (moved, head) = watch::channel((0, String::new()));
-        (Self { notes, head }, Writer::new(store, moved, metrics).run(received))
+        let begun = store.begun_log().and_then(|path| match BegunLog::open(path) {
+            Ok(log) => Some(Arc::new(log)),
+            Err(error) => {
+                warn!(path = %path.display(), %error, "Calls that begin are written to the store alone.");
+                None
+            }
+        });
+        let writer = Writer::new(store, moved, metrics, begun.clone());
+        (Self { notes, head, begun }, writer.run(received))
     }
 
     /// Where the chain ends, as of the last commit of this instance.
@@ -66,9 +77,17 @@ impl Ledger {
         within: Duration,
         wish: Option<Claim>,
     ) -> Result<Begun, Unavailable> {
-        let (done, answered) = oneshot::channel();
         let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
-        let note = Note::Begin { record: Box::new(record), until, wish, done };
+        let record = match &self.begun {
+            // What takes a key is one transaction with that.
+            Some(log) if wish.is_none() => match log.begin(record, until) {
+                Ok(()) => return Ok(Begun::Fresh),
+                Err(record) => record,
+            },
+            _ => Box::new(record),
+        };
+        let (done, answered) = oneshot::channel();
+        let note = Note::Begin { record, until, wish, done };
         self.notes.send(note).await.map_err(|_| Unavailable)?;
         answered.await.map_err(|_| Unavailable)
     }
@@ -79,5 +98,15 @@ impl Ledger {
         let note = Note::End { record: Box::new(record), begun, done };
         self.notes.send(note).await.map_err(|_| Unavailable)?;
         answered.await.map_err(|_| Unavailable)
+    }
+
+    /// Gives calls that began here and should have ended by now their rows: the store was away when they did.
+    pub async fn end_overdue(&self) -> Result<usize, Unavailable> {
+        let overdue = self.begun.as_ref().map(|log| log.overdue(clock::now())).unwrap_or_default();
+        let count = overdue.len();
+        for record in overdue {
+            self.end(record, WasBegun::Yes).await?;
+        }
+        Ok(count)
     }
 }

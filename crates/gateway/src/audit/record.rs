@@ -136,6 +136,13 @@ impl Record {
         self.duration_us = now.saturating_sub(self.created_at).max(0);
     }
 
+    /// As it is written down before the call is made: what is to be said of it if nobody says more.
+    pub(super) fn cut_off(mut self) -> Self {
+        self.status = Status::Unknown;
+        self.error_type = Some("gateway_ended".to_owned());
+        self
+    }
+
     /// The row with its place in the chain.
     pub(super) fn chained(self, seq: i64, previous: &str) -> Row {
         let mut row = Row {

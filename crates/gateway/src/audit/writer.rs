@@ -14,7 +14,9 @@ use tokio::{
 use tracing::{error, warn};
 
 use super::{
-    chain::{Last, append, last, was_too_late},
+    appender::Appender,
+    begun_log::BegunLog,
+    chain::{Last, append, following, last, was_too_late},
     keys::{Begun, claim, settle},
     ledger::{Note, WasBegun},
     record::Record,
@@ -41,11 +43,19 @@ pub(super) struct Writer {
     last: Option<Last>,
     /// Have their rows, and are still in flight as far as the store knows.
     ended: Vec<String>,
+    begun: Option<Arc<BegunLog>>,
+    /// Where the store is a file.
+    appender: Option<Appender>,
 }
 
 impl Writer {
-    pub(super) fn new(store: Store, moved: watch::Sender<(i64, String)>, metrics: Arc<Metrics>) -> Self {
-        Self { store, moved, metrics, last: None, ended: Vec::new() }
+    pub(super) fn new(
+        store: Store,
+        moved: watch::Sender<(i64, String)>,
+        metrics: Arc<Metrics>,
+        begun: Option<Arc<BegunLog>>,
+    ) -> Self {
+        Self { store, moved, metrics, last: None, ended: Vec::new(), begun, appender: None }
     }
 
     pub(super) async fn run(mut self, mut received: mpsc::Receiver<Note>) {
@@ -71,6 +81,7 @@ impl Writer {
                     if let (false, Some(last)) = (counted.is_empty(), &self.last) {
                         self.moved.send_replace((last.seq, last.hash.clone()));
                     }
+                    self.forget_logged(group);
                     answer(group, results);
                     if self.ended.len() >= FORGET_AT {
                         self.forget().await;
@@ -101,37 +112,48 @@ impl Writer {
 
     /// Two statements at most. Should we end between them, some calls have begun that nobody was told to make.
     async fn commit_plain(&mut self, group: &[Note]) -> Result<Vec<Begun>, DbErr> {
-        let mut begun = Vec::new();
+        let mut begin = Vec::new();
         for note in group {
             if let Note::Begin { record, until, .. } = note {
-                begun.push(intent((**record).clone(), *until)?);
+                begin.push(intent((**record).clone(), *until)?);
             }
         }
-        let results = vec![Begun::Fresh; begun.len()];
+        let results = vec![Begun::Fresh; begin.len()];
         let records: Vec<Record> = group.iter().filter_map(ended).cloned().collect();
         let turn = self.store.turn().await;
-        if !begun.is_empty() {
-            in_flight::Entity::insert_many(begun).exec_without_returning(&*turn).await?;
+        if !begin.is_empty() {
+            in_flight::Entity::insert_many(begin).exec_without_returning(&*turn).await?;
         }
         if !records.is_empty() {
             let after = match self.last.take() {
                 Some(last) => last,
                 None => last(&*turn).await?,
             };
-            self.last = Some(append(&*turn, &after, records).await?);
+            self.last = Some(match self.store.appending() {
+                Some(options) => {
+                    let mut appender = match self.appender.take() {
+                        Some(appender) => appender,
+                        None => Appender::open(options).await?,
+                    };
+                    let (rows, last) = following(&after, records);
+                    appender.add(rows).await?;
+                    self.appender = Some(appender);
+                    last
+                }
+                None => append(&*turn, &after, records).await?,
+            });
         }
         drop(turn);
-        self.ended.extend(group.iter().filter_map(|note| match note {
-            Note::End { record, begun: WasBegun::Yes, .. } => Some(record.call_id.clone()),
-            _ => None,
-        }));
+        let in_table = group.iter().filter_map(begun).filter(|id| !self.is_logged(id)).map(str::to_owned);
+        let in_table: Vec<String> = in_table.collect();
+        self.ended.extend(in_table);
         Ok(results)
     }
 
     /// A key is taken together with the word that its call begins, and gets its answer together with the call's row.
     async fn commit_together(&mut self, group: &[Note]) -> Result<Vec<Begun>, DbErr> {
         let write = self.store.write().await?;
-        let (mut results, mut begun, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut results, mut begin, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for note in group {
             match note {
                 Note::Begin { record, until, wish, .. } => {
@@ -140,12 +162,16 @@ impl Writer {
                         None => Begun::Fresh,
                     };
                     if matches!(result, Begun::Fresh) {
-                        begun.push(intent((**record).clone(), *until)?);
+                        begin.push(intent((**record).clone(), *until)?);
                     }
                     results.push(result);
                 }
                 Note::End { begun: WasBegun::Not, .. } => {}
-                Note::End { record, begun: WasBegun::Yes, .. } => over.push(record.call_id.clone()),
+                Note::End { record, begun: WasBegun::Yes, .. } => {
+                    if !self.is_logged(&record.call_id) {
+                        over.push(record.call_id.clone());
+                    }
+                }
                 Note::End { record, begun: WasBegun::WithKey(finish), .. } => {
                     over.push(record.call_id.clone());
                     if let Some(finish) = finish {
@@ -154,8 +180,8 @@ impl Writer {
                 }
             }
         }
-        if !begun.is_empty() {
-            in_flight::Entity::insert_many(begun).exec_without_returning(&*write).await?;
+        if !begin.is_empty() {
+            in_flight::Entity::insert_many(begin).exec_without_returning(&*write).await?;
         }
         if !over.is_empty() {
             in_flight::Entity::delete_many()
@@ -179,6 +205,17 @@ impl Writer {
         Ok(results)
     }
 
+    fn is_logged(&self, call_id: &str) -> bool {
+        self.begun.as_ref().is_some_and(|log| log.has(call_id))
+    }
+
+    /// What has its row is done with, and the file of what began may be begun anew.
+    fn forget_logged(&self, group: &[Note]) {
+        if let Some(log) = &self.begun {
+            group.iter().filter_map(begun).for_each(|call_id| log.end(call_id));
+        }
+    }
+
     async fn forget(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         if ended.is_empty() {
@@ -197,6 +234,14 @@ fn ended(note: &Note) -> Option<&Record> {
     match note {
         Note::End { record, .. } => Some(record),
         Note::Begin { .. } => None,
+    }
+}
+
+/// The call that ends, if it said before that it began.
+fn begun(note: &Note) -> Option<&str> {
+    match note {
+        Note::End { record, begun: WasBegun::Yes, .. } => Some(&record.call_id),
+        _ => None,
     }
 }
 
