@@ -53,7 +53,7 @@ impl Storm {
     async fn call(&self, client: &Client, number: usize) -> Sent {
         let trace = format!("{:032x}", number + 1);
         // Half of them go without rmcp.
-        let is_plain = number / 10 % 2 == 0;
+        let is_plain = (number / 10).is_multiple_of(2);
         let body = |tool: &str, arguments: Value| {
             let meta = json!({ "traceparent": format!("00-{trace}-00000000000000aa-01") });
             let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });

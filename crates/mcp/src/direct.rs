@@ -203,7 +203,7 @@ impl Stream<'_> {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    events = self.resumed(broken(error)?).await?;
+                    events = self.resumed(broken(&error)?).await?;
                     continue;
                 }
                 None => {
@@ -273,8 +273,8 @@ impl Stream<'_> {
 }
 
 /// What a stream that broke off means; an error if it is no use to take it up again.
-fn broken(error: SseError) -> Result<Failure, Failure> {
-    if let SseError::Body(source) = &error
+fn broken(error: &SseError) -> Result<Failure, Failure> {
+    if let SseError::Body(source) = error
         && let Some(source) = source.downcast_ref::<std::io::Error>()
         && let Some(source) = source.get_ref().and_then(|source| source.downcast_ref::<exchange::Failure>())
         && let exchange::Failure::TooLarge(limit) = source
