@@ -80,6 +80,7 @@ pub struct Store {
     /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
     writer: Option<Arc<Mutex<()>>>,
     begun_log: Option<Arc<Path>>,
+    durability: Durability,
     appending: Option<Arc<SqliteConnectOptions>>,
 }
 
@@ -114,11 +115,12 @@ impl Store {
         let connection = opened(connect).await?;
         let writing = if is_sqlite { writing } else { connection.clone() };
         let writer = is_sqlite.then(Arc::default);
-        let begun_log = begun_log(options);
+        let begun_log = begun_log(&options.url);
+        let durability = options.durability;
         let appending = file(&options.url).and_then(|_| options.url.parse::<SqliteConnectOptions>().ok());
         let appending =
             appending.map(|found| sqlite(found, options.durability).disable_statement_logging().into());
-        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, appending })
+        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, durability, appending })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -129,9 +131,14 @@ impl Store {
         self.connection.get_database_backend() == DbBackend::Postgres
     }
 
-    /// Where calls that begin may be written down beside the store, if a line in a file is as good as a commit.
+    /// Where calls that begin are written down beside a store that is a file, now or when it was opened another way.
     pub fn begun_log(&self) -> Option<&Path> {
         self.begun_log.as_deref()
+    }
+
+    /// Whether a line in a file is as good as a commit. One that outlives a loss of power is more.
+    pub fn takes_lines(&self) -> bool {
+        self.durability == Durability::Process
     }
 
     /// How whoever adds to the audit of a store that is a file opens it for that alone. To write takes its `turn`.
@@ -238,9 +245,8 @@ fn make_folder(url: &str) -> Result<(), Error> {
     }
 }
 
-fn begun_log(options: &Options) -> Option<Arc<Path>> {
-    // A commit that outlives a loss of power is more than a line does.
-    let mut path = (options.durability == Durability::Process).then(|| file(&options.url))??.into_os_string();
+fn begun_log(url: &str) -> Option<Arc<Path>> {
+    let mut path = file(url)?.into_os_string();
     path.push("-begun");
     Some(PathBuf::from(path).into())
 }

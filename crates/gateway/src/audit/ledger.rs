@@ -54,13 +54,14 @@ impl Ledger {
     pub fn start_counting(store: Store, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, received) = mpsc::channel(WAITING);
         let (moved, head) = watch::channel((0, String::new()));
-        let begun = store.begun_log().and_then(|path| match BegunLog::open(path) {
-            Ok(log) => Some(Arc::new(log)),
-            Err(error) => {
-                warn!(path = %path.display(), %error, "Calls that begin are written to the store alone.");
-                None
-            }
-        });
+        let begun =
+            store.begun_log().filter(|_| store.takes_lines()).and_then(|path| match BegunLog::open(path) {
+                Ok(log) => Some(Arc::new(log)),
+                Err(error) => {
+                    warn!(path = %path.display(), %error, "Calls that begin are written to the store alone.");
+                    None
+                }
+            });
         let writer = Writer::new(store, moved, metrics, begun.clone());
         (Self { notes, head, begun }, writer.run(received))
     }

@@ -14,6 +14,7 @@ use upstream::{Error, Failure, Fate};
 use crate::support::{call, http, object, text, upstream};
 
 type Script = Arc<dyn Fn(&Seen) -> String + Send + Sync>;
+type Way = Box<dyn Fn(&Seen) -> String + Send + Sync>;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -89,7 +90,7 @@ async fn serve(mut stream: TcpStream, kept: Arc<Mutex<Vec<Seen>>>, script: Scrip
             let answer = match seen.body["method"].as_str() {
                 Some("server/discover") => result(
                     &seen,
-                    json!({
+                    &json!({
                         "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0,
                         "serverInfo": {"name": "wire", "version": "1"}, "resultType": "complete", "cacheScope": "private",
                     }),
@@ -118,7 +119,7 @@ fn message(message: &Value) -> String {
     answer("200 OK", "application/json", &message.to_string())
 }
 
-fn result(to: &Seen, result: Value) -> String {
+fn result(to: &Seen, result: &Value) -> String {
     message(&json!({"jsonrpc": "2.0", "id": to.body["id"], "result": result}))
 }
 
@@ -143,7 +144,7 @@ async fn fails(script: impl Fn(&Seen) -> String + Send + Sync + 'static) -> (Fai
 /// A name that no header can say is called by way of rmcp: so it is known what that would send.
 #[tokio::test]
 async fn what_is_sent_is_what_rmcp_sends() {
-    let wire = Wire::start(|seen| result(seen, said("done"))).await;
+    let wire = Wire::start(|seen| result(seen, &said("done"))).await;
     let upstream = upstream(http(wire.url.clone()));
     for name in ["tool", "wörkzeug"] {
         let (arguments, meta) = (object(json!({"a": [1, "ä"]})), object(json!({"traceparent": "00-1-2-01"})));
@@ -197,7 +198,7 @@ async fn an_answer_is_found_among_other_events() {
 #[tokio::test]
 async fn an_error_is_an_answer_however_it_comes() {
     let error = |id: Value| json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no"}});
-    let ways: [Box<dyn Fn(&Seen) -> String + Send + Sync>; 4] = [
+    let ways: [Way; 4] = [
         Box::new(move |seen| message(&error(seen.body["id"].clone()))),
         // Whoever could not read a request does not know its number.
         Box::new(move |_| message(&json!({"jsonrpc": "2.0", "error": {"code": -32602, "message": "no"}}))),
@@ -215,7 +216,7 @@ async fn an_error_is_an_answer_however_it_comes() {
 
 #[tokio::test]
 async fn what_answers_nothing_leaves_the_fate_unknown() {
-    let ways: [Box<dyn Fn(&Seen) -> String + Send + Sync>; 6] = [
+    let ways: [Way; 6] = [
         Box::new(|_| message(&json!({"jsonrpc": "2.0", "id": 1, "result": said("another's")}))),
         Box::new(|_| message(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))),
         Box::new(|_| answer("200 OK", "application/json", "no JSON")),
@@ -244,7 +245,7 @@ async fn a_connection_that_breaks_after_the_request_leaves_the_fate_unknown() {
 
 #[tokio::test]
 async fn a_server_that_is_gone_was_not_asked() {
-    let mut wire = Wire::start(|seen| result(seen, said("done"))).await;
+    let mut wire = Wire::start(|seen| result(seen, &said("done"))).await;
     let upstream = upstream(http(wire.url.clone()));
     call(&upstream, "tool").await.unwrap();
     wire.serving.shutdown().await;
