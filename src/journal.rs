@@ -244,7 +244,7 @@ impl Journal {
     pub(crate) async fn end(&self) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
         self.take();
-        tail.settle(&self.broker, self.role, self.id).await?;
+        Box::pin(tail.settle(&self.broker, self.role, self.id)).await?;
         Ok(tail.sequence())
     }
 

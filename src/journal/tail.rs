@@ -58,10 +58,13 @@ impl Tail {
         id: HandoffId,
         entry: &Entry,
     ) -> Result<(), Loss> {
-        self.settle(broker, role, id).await?;
+        // What happens seldom is boxed: every handoff in work would hold room for it.
+        if self.unheard.is_some() {
+            Box::pin(self.settle(broker, role, id)).await?;
+        }
         let mut body = entry.encode();
         if body.len() > SPILL_OVER {
-            body = spill(broker, id, entry, &body).await?;
+            body = Box::pin(spill(broker, id, entry, &body)).await?;
         }
         let body = Bytes::from(body);
         let expect = Expect { over: Pattern::Run(role, id), sequence: self.sequence };
@@ -85,7 +88,7 @@ impl Tail {
             // An earlier try of ours may have been stored though its confirmation was lost.
             Err(PublishError::Conflict { unheard_before: true }) => {
                 let before = self.sequence;
-                self.settle(broker, role, id).await?;
+                Box::pin(self.settle(broker, role, id)).await?;
                 if self.sequence == before { Err(Loss::Fenced) } else { Ok(()) }
             }
             Err(error) => Err(Loss::Publish(error)),
