@@ -128,7 +128,7 @@ impl Journal {
     }
 
     pub(crate) fn verified(&self, verified: Verified) {
-        self.note_cost(Record::Verified(verified));
+        self.note_cost(Record::Verified(Box::new(verified)));
     }
 
     fn note(&self, record: Record) {

@@ -51,7 +51,7 @@ pub enum Record {
     /// A tool answered.
     ToolResult(ToolResult),
     /// An analyst answered.
-    Verified(Verified),
+    Verified(Box<Verified>),
     /// The instance gives the handoff back, because it stops. The attempt does not count.
     Released,
     /// Nothing happened; the writer made sure that the journal is still its own.
