@@ -5,6 +5,8 @@ DENY   := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
 # A test that cannot go on should stop where it stands, and may say what it measured.
 IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A clippy::print_stdout -A clippy::print_stderr
+# What the benches compare with is a workspace of its own, so that its dependencies are not ours.
+RESTATE_PEER := --manifest-path benches/restate/Cargo.toml --target-dir target/restate
 
 .PHONY: help
 help: ## show this list
@@ -23,15 +25,19 @@ test: tools ## run every test this machine can run
 .PHONY: check
 check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path benches/restate/Cargo.toml --check
 	$(CARGO) clippy --workspace --lib --bins --locked -- -D warnings
 	$(CARGO) clippy --workspace --tests --benches --locked -- -D warnings $(IN_TESTS)
+	$(CARGO) clippy --locked $(RESTATE_PEER) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	$(PYTHON) scripts/check_dependencies.py $(DENY)
 	$(PYTHON) scripts/check_guardrails.py
 
 .PHONY: bench
 bench: tools ## measure; writes target/bench/*.json and prints tables
+	@$(PYTHON) scripts/get_restate_server.py
 	$(CARGO) build --release --bins --workspace
+	$(CARGO) build --release --locked $(RESTATE_PEER)
 	$(CARGO) bench --bench worker
 	$(CARGO) bench -p cynode-gateway --bench gateway
 
@@ -52,6 +58,7 @@ contract: ## write schemas, AsyncAPI and golden vectors anew from the types
 .PHONY: fmt
 fmt: ## format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path benches/restate/Cargo.toml
 
 .PHONY: tools
 tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers

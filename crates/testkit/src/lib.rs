@@ -23,6 +23,7 @@ mod port; // numbers that are free
 mod postgres; // a PostgreSQL server of one's own
 mod process; // a child that does not outlive its test
 mod report; // numbers and their goals
+mod restate; // a restate-server and a service of it
 mod scripted; // an MCP server that says what a test wants said
 mod upstream; // an MCP server with what the conformance suite calls
 mod wait; // conditions with a deadline
@@ -34,7 +35,7 @@ pub use binaries::{
 };
 pub use browser::{Browser, Message, browser_available};
 pub use cluster::Cluster;
-pub use errand::Errands;
+pub use errand::{Errands, QuickErrands};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use gateway_process::{Answered, GatewayProcess};
 pub use model::{Asked, Model, Script, typical};
@@ -44,6 +45,7 @@ pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, run};
 pub use report::{Goal, Report};
+pub use restate::{Restate, RestatePrograms};
 pub use scripted::Scripted;
 pub use upstream::ConformanceUpstream;
 pub use wait::{eventually, eventually_within};
