@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use subjects::{Answer, HandoffId, Kind};
 use testkit::{
-    Errands, Goal, Nats, Orchestrator, QuickErrands, Report, Restate, RestatePrograms, eventually_within,
+    Errands, Goal, Nats, Orchestrator, Process, QuickErrands, Report, Restate, RestatePrograms,
+    eventually_within,
 };
 
 const HANDOFFS: usize = 500;
@@ -19,14 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(report: &mut Report) {
     let Some(programs) = RestatePrograms::find() else {
-        println!("Restate: not compared, since its server or our service for it is missing; `make bench` gets both");
+        println!(
+            "Restate: not compared, since its server or our service for it is missing; `make bench` gets both"
+        );
         return;
     };
     println!("ours and Restate: {HANDOFFS} errands, {IN_FLIGHT} in flight, {ROUNDS} rounds");
     let errands = QuickErrands::start().await;
     let nats = Nats::start();
     let settings = errands.worker(&nats).set("worker.concurrency.chat", IN_FLIGHT.to_string());
-    let _worker = settings.start().await;
+    let worker = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let restate = Restate::start(&programs, &[errands.model.url(), errands.tools.url()]).await;
     // Connections, caches and allocations are there before anything counts.
@@ -36,6 +39,7 @@ pub(crate) async fn measure(report: &mut Report) {
 
     let mut run: Vec<String> = warm_up.concat();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let before = [used(&[nats.process(), &worker.process]), used(&restate.processes())];
     // One after the other within a round, so that a slow minute of the machine hits both alike.
     for round in 0..ROUNDS {
         let (on_worker, on_server) = (names(&format!("ours-{round}")), names(&format!("restate-{round}")));
@@ -44,11 +48,28 @@ pub(crate) async fn measure(report: &mut Report) {
         run.extend(on_worker.into_iter().chain(on_server));
         errands.model.forget();
     }
+    let after = [used(&[nats.process(), &worker.process]), used(&restate.processes())];
+    let [our_cost, their_cost] =
+        [0, 1].map(|side| (after[side] - before[side]) * 1_000.0 / (ROUNDS * HANDOFFS) as f64);
     assert_each_effect_once(&errands, &run);
     let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
     report.add("errands, Restate", "/s", theirs, None);
     report.add("errands, ours", "/s", ours, None);
     report.add("errands, ours to Restate", "x", ratios, Some(Goal::AtLeast(2.0)));
+    // Without the model and the tools, which are on the same cores and cost both sides the same. Ours includes that the
+    // answers are read once more to be checked.
+    report.add("CPU of an errand, Restate", "ms", vec![their_cost], None);
+    report.add("CPU of an errand, ours", "ms", vec![our_cost], None);
+}
+
+/// Seconds that processes had of any core.
+fn used(processes: &[&Process]) -> f64 {
+    let ticks = processes.iter().map(|process| {
+        let process = procfs::process::Process::new(i32::try_from(process.id()).unwrap()).unwrap();
+        let stat = process.stat().unwrap();
+        stat.utime + stat.stime
+    });
+    ticks.sum::<u64>() as f64 / procfs::ticks_per_second() as f64
 }
 
 fn names(prefix: &str) -> Vec<String> {
@@ -83,8 +104,7 @@ async fn on_ours(orchestrator: &Orchestrator, names: &[String]) -> f64 {
 async fn on_restate(restate: &Restate, names: &[String]) -> f64 {
     let started = Instant::now();
     let calling = names.iter().map(|name| async move { (restate.call("Errands/errand", name).await, name) });
-    let answers: Vec<(String, &String)> =
-        stream::iter(calling).buffer_unordered(IN_FLIGHT).collect().await;
+    let answers: Vec<(String, &String)> = stream::iter(calling).buffer_unordered(IN_FLIGHT).collect().await;
     let rate = names.len() as f64 / started.elapsed().as_secs_f64();
     for (said, name) in answers {
         assert_eq!(said, Errands::answer(name));
