@@ -41,8 +41,22 @@ impl Request<'_> {
         ])
     }
 
+    /// Written straight into the hash: a request may be long, and this is done for every turn.
     pub(crate) fn hash(&self) -> String {
-        HEXLOWER.encode(&Sha256::digest(self.in_full().to_string()))
+        let mut hash = Sha256::new();
+        let tools: Vec<&Function> = self.tools.iter().map(|tool| &**tool).collect();
+        let asked = (
+            self.system.text(),
+            self.messages,
+            tools,
+            &self.shape,
+            self.temperature,
+            self.max_tokens,
+            self.hint,
+        );
+        // Nothing of a request can fail to be written, and a hash takes everything.
+        drop(serde_json::to_writer(&mut hash, &asked));
+        HEXLOWER.encode(&hash.finalize())
     }
 }
 
