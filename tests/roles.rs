@@ -94,7 +94,7 @@ fn wrong_values_are_named() {
     check("worker.ack_wait=30", &["worker.ack_wait", "as in 30s"]);
     check("worker.ack_wait=10ms", &["from 1s to 1h"]);
     check("worker.concurrency.chat=0", &["worker.concurrency.chat", "from 1 to 65536"]);
-    check("worker.max_attempts=25", &["from 1 to 24"]);
+    check("worker.max_attempts=101", &["from 1 to 100"]);
     check("nats.provision=maybe", &["create, verify or none"]);
     check("nats.creds_file=/nowhere", &["nats.creds_file", "a file that is there"]);
     check("nats.url=", &["nats.url"]);
