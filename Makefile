@@ -39,8 +39,8 @@ bench: tools ## measure; writes target/bench/*.json and prints tables
 	$(CARGO) build --release --bins --workspace
 	$(CARGO) build --release --locked $(RESTATE_PEER)
 	@# A goal that is missed fails the target, after everything was measured.
-	@status=0; $(CARGO) bench --bench worker || status=1; \
-		$(CARGO) bench -p cynode-gateway --bench gateway || status=1; exit $$status
+	@status=0; $(CARGO) bench --workspace --bench worker || status=1; \
+		$(CARGO) bench --workspace --bench gateway || status=1; exit $$status
 
 .PHONY: storm
 storm: tools ## three minutes of kills, freezes and restarts under 2,000 handoffs; STORM_SEED=… repeats one
