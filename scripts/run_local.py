@@ -27,8 +27,10 @@ MANAGER_TOKEN = DATA / "manager.token"
 MODEL = os.environ.get("INFERENCE_URL") and (os.environ["INFERENCE_URL"], os.environ.get("MODEL", "default"))
 
 # A worker refuses to start where it finds the key of a provider; whoever has one in the shell should still see it run.
-CLEAN = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY"))
-         and name != "HF_TOKEN"}
+# The gateway would take GATEWAY_PORT for a setting of its own.
+KEYS = ("_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY")
+CLEAN = {name: value for name, value in os.environ.items()
+         if not name.endswith(KEYS) and name not in ("HF_TOKEN", "GATEWAY_PORT")}
 
 children = []
 
