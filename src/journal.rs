@@ -156,17 +156,18 @@ impl Journal {
         if records.is_empty() {
             return;
         }
+        let mut taken = Taken { journal: self, entry: Entry::new(records) };
         reach(Point::BeforeAppend).await;
         let sent = Instant::now();
-        let entry = Entry::new(records);
         // Boxed: few are writing, and none should hold room for it while doing something else.
-        match Box::pin(tail.append(&self.broker, self.role, self.id, &entry)).await {
+        match Box::pin(tail.append(&self.broker, self.role, self.id, &taken.entry)).await {
             Ok(()) => {
+                taken.entry.records.clear();
                 self.is_sure_since(sent);
                 reach(Point::Appended).await;
             }
             Err(loss) => {
-                drop(tail);
+                drop((tail, taken));
                 self.lose(loss);
                 std::future::pending().await
             }
@@ -257,5 +258,24 @@ impl Journal {
     /// Never left half written.
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is being written. Given up halfway, as when a question beside the work takes too long, it is still to be written:
+/// others wait for it to be stored.
+struct Taken<'j> {
+    journal: &'j Journal,
+    entry: Entry,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut records = std::mem::take(&mut self.entry.records);
+        if !records.is_empty() {
+            let mut notes = self.journal.notes();
+            records.append(&mut notes.pending);
+            notes.pending = records;
+            notes.did_cost = true;
+        }
     }
 }
