@@ -8,10 +8,13 @@ mod offline; // a deterministic model that needs nothing
 mod request; // what is asked and what comes back
 mod routes; // which models may answer, in which order
 mod service; // routes, tries, back-off
+mod transport; // the HTTP beneath
+mod wire; // what goes over the wire
 
 pub(crate) use breaker::{Breaker, Gate};
-pub(crate) use endpoint::{Endpoint, Models, body_of};
+pub(crate) use endpoint::{Endpoint, Models};
 pub(crate) use offline::Offline;
 pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, Prices};
+pub(crate) use wire::body_of;

@@ -279,3 +279,6 @@ impl Drop for Taken<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

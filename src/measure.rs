@@ -47,6 +47,6 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
             max_tokens: None,
             hint: Hint::Usual,
         };
-        body_of(&request, "model").to_string().len()
+        body_of(&request, "model").len()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn measure(report: &mut Report) {
     let settings = errands.worker(&nats).set("worker.concurrency.chat", IN_FLIGHT.to_string());
     let worker = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let restate = Restate::start(&programs, &[errands.model.url(), errands.tools.url()]).await;
+    let restate = Restate::start(&programs, &[errands.model_url(), errands.tools_url()]).await;
     // Connections, caches and allocations are there before anything counts.
     let warm_up = [names("ours-warm"), names("restate-warm")];
     on_ours(&orchestrator, &warm_up[0]).await;
@@ -46,7 +46,6 @@ pub(crate) async fn measure(report: &mut Report) {
         ours.push(on_ours(&orchestrator, &on_worker).await);
         theirs.push(on_restate(&restate, &on_server).await);
         run.extend(on_worker.into_iter().chain(on_server));
-        errands.model.forget();
     }
     let after = [used(&[nats.process(), &worker.process]), used(&restate.processes())];
     let [our_cost, their_cost] =

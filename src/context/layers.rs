@@ -1,5 +1,8 @@
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
+use data_encoding::HEXLOWER;
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
 use subjects::{ChatMessage, ChatRole, Message, Project, Task};
 
 use super::{
@@ -22,9 +25,15 @@ const MESSAGES: &str = "The messages that follow. They are what is asked for, wi
 /// Layers 1 and 2, the same for every request of an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Preamble {
-    text: Arc<str>,
+    fixed: Arc<Fixed>,
     /// Layers 3 to 5 of a handoff that has none of them.
     nothing: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Fixed {
+    text: String,
+    hash: String,
 }
 
 impl Preamble {
@@ -39,14 +48,19 @@ impl Preamble {
         if with_skill {
             paragraph(&mut out, &bundle.skill);
         }
-        Self { text: out.into(), nothing: Layers::default().own_text() }
+        Self::of(out)
+    }
+
+    fn of(text: String) -> Self {
+        let hash = HEXLOWER.encode(&Sha256::digest(&text));
+        Self { fixed: Arc::new(Fixed { text, hash }), nothing: Layers::default().own_text() }
     }
 }
 
 #[cfg(test)]
 impl Preamble {
     pub(crate) fn empty() -> Self {
-        Self { text: Arc::from(""), nothing: Layers::default().own_text() }
+        Self::of(String::new())
     }
 }
 
@@ -54,17 +68,31 @@ impl Preamble {
 /// thousand copies.
 #[derive(Clone, Debug)]
 pub(crate) struct System {
-    preamble: Arc<str>,
+    preamble: Arc<Fixed>,
     own: Arc<str>,
 }
 
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.preamble.text)?;
+        f.write_str(&self.own)
+    }
+}
+
+impl Serialize for System {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl System {
-    pub(crate) fn text(&self) -> String {
-        [&*self.preamble, &*self.own].concat()
+    /// The same for the same text, and shorter: layers 1 and 2, which are most of it, are hashed once for all handoffs.
+    pub(crate) fn essence(&self) -> (&str, &str) {
+        (&self.preamble.hash, &self.own)
     }
 
     pub(crate) fn tokens(&self) -> usize {
-        tokens_in(&self.preamble) + tokens_in(&self.own)
+        tokens_in(&self.preamble.text) + tokens_in(&self.own)
     }
 
     /// Layers 3 to 5, line by line.
@@ -86,7 +114,7 @@ impl Layers {
     pub(crate) fn compose(&self, preamble: &Preamble) -> System {
         let is_empty = self.project.is_none() && self.task.is_none() && self.additional.is_empty();
         let own = if is_empty { Arc::clone(&preamble.nothing) } else { self.own_text() };
-        System { preamble: Arc::clone(&preamble.text), own }
+        System { preamble: Arc::clone(&preamble.fixed), own }
     }
 
     fn own_text(&self) -> Arc<str> {

@@ -31,7 +31,7 @@ impl Request<'_> {
     /// All that is asked, as one value: the same question has the same.
     pub(crate) fn in_full(&self) -> Value {
         json!([
-            self.system.text(),
+            self.system.to_string(),
             self.messages,
             self.tools.iter().map(|tool| json!(**tool)).collect::<Vec<_>>(),
             self.shape,
@@ -41,12 +41,11 @@ impl Request<'_> {
         ])
     }
 
-    /// Written straight into the hash: a request may be long, and this is done for every turn.
+    /// Done for every turn, so what is the same in all of them is not written again.
     pub(crate) fn hash(&self) -> String {
-        let mut hash = Sha256::new();
         let tools: Vec<&Function> = self.tools.iter().map(|tool| &**tool).collect();
         let asked = (
-            self.system.text(),
+            self.system.essence(),
             self.messages,
             tools,
             &self.shape,
@@ -54,9 +53,8 @@ impl Request<'_> {
             self.max_tokens,
             self.hint,
         );
-        // Nothing of a request can fail to be written, and a hash takes everything.
-        drop(serde_json::to_writer(&mut hash, &asked));
-        HEXLOWER.encode(&hash.finalize())
+        // Nothing of a request can fail to be written.
+        HEXLOWER.encode(&Sha256::digest(serde_json::to_vec(&asked).unwrap_or_default()))
     }
 }
 

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use subjects::{
-    HandoffId, Pattern, Role, Subject, headers,
+    HandoffId, Pattern, Role, Subject,
     journal::{Entry, SPILL_OVER, Spilled},
     streams,
 };
 
 /// How long an entry is tried to be stored before the handoff is left to come back.
 const APPEND_WITHIN: Duration = Duration::from_secs(60);
-const JSON: &str = "application/json";
 
 /// Why a handoff is not ours any more.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +73,7 @@ impl Tail {
         let stored = broker::publish_within(
             &broker.jetstream,
             &subject,
-            entry_headers,
+            HeaderMap::new,
             &body,
             Some(&expect),
             APPEND_WITHIN,
@@ -108,12 +107,6 @@ impl Tail {
         }
         Ok(())
     }
-}
-
-fn entry_headers() -> HeaderMap {
-    let mut out = HeaderMap::new();
-    out.insert(headers::CONTENT_TYPE, JSON);
-    out
 }
 
 /// Stores an entry beside the journal, and gives what stands in the journal for it.

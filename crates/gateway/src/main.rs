@@ -35,10 +35,11 @@ fn main() -> ExitCode {
         return say(&loaded.describe());
     }
     logs::start(&loaded.config.log);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(EX_UNAVAILABLE, &error),
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(EX_UNAVAILABLE, &error),
+        };
     let work = async {
         match cli.command() {
             Command::Check => run::check(&loaded.config).await,
@@ -50,6 +51,12 @@ fn main() -> ExitCode {
         Ok(text) => say(&text),
         Err(error) => fail(EX_UNAVAILABLE, &error),
     }
+}
+
+/// One core is left to SQLite, whose thread every answer waits for: with a thread for each core, a call that comes alone
+/// is a tenth of a millisecond slower on a machine with two.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 #[expect(clippy::print_stdout, reason = "what the command was asked to print")]

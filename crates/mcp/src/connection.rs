@@ -64,7 +64,10 @@ pub enum Hint {
 }
 
 #[derive(Debug)]
-pub struct Connection<H: ClientHandler>(RunningService<RoleClient, H>);
+pub struct Connection<H: ClientHandler> {
+    service: RunningService<RoleClient, H>,
+    is_newer: bool,
+}
 
 impl<H: ClientHandler> Connection<H> {
     pub async fn open<T, E, A>(handler: H, transport: T, era: Era) -> Result<Self, NotOpened>
@@ -82,7 +85,9 @@ impl<H: ClientHandler> Connection<H> {
         let service = handler.serve_with_lifecycle(transport, mode).await?;
         // A list that is old, or of another token, is worse than one more request.
         service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        let connection = Self(service);
+        let is_newer =
+            service.peer_info().is_some_and(|info| info.protocol_version == ProtocolVersion::V_2026_07_28);
+        let connection = Self { service, is_newer };
         debug!(version = connection.version(), "Connected to the tool server.");
         Ok(connection)
     }
@@ -102,27 +107,32 @@ impl<H: ClientHandler> Connection<H> {
 
     /// What requests are sent with. It outlives the connection, and fails then.
     pub fn peer(&self) -> &Peer<RoleClient> {
-        self.0.peer()
+        self.service.peer()
     }
 
     /// The version of the protocol that was agreed on.
     pub fn version(&self) -> Option<String> {
-        self.0.peer_info().map(|info| info.protocol_version.to_string())
+        self.service.peer_info().map(|info| info.protocol_version.to_string())
+    }
+
+    /// Whether it is of the newer era, where every call is an exchange of its own.
+    pub fn is_newer(&self) -> bool {
+        self.is_newer
     }
 
     /// Ends the session and waits until that is done.
     pub async fn close(mut self) {
-        if let Err(error) = self.0.close().await {
+        if let Err(error) = self.service.close().await {
             debug!(%error, "The connection to the tool server ended badly.");
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed() || self.0.is_transport_closed()
+        self.service.is_closed() || self.service.is_transport_closed()
     }
 
     pub(crate) async fn call(&self, request: CallToolRequestParams) -> Result<CallToolResult, Failure> {
-        Ok(self.0.call_tool(request).await?)
+        Ok(self.service.call_tool(request).await?)
     }
 
     pub(crate) async fn tools(&self) -> Result<Vec<Tool>, Failure> {

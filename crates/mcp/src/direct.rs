@@ -33,6 +33,8 @@ use crate::{
 
 const METHOD: &str = "tools/call";
 const VERSION: HeaderValue = HeaderValue::from_static("2026-07-28");
+/// Beyond any number that rmcp gives to a request.
+pub const FIRST_DIRECT: i64 = 1 << 32;
 /// How long a stream may take to end after its answer, so that its connection can be used again.
 const END_WITHIN: Duration = Duration::from_millis(50);
 /// How long to wait before a stream that broke off is taken up again, unless the server says otherwise.

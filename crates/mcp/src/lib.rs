@@ -14,10 +14,11 @@ mod list; // the list of tools, page by page
 mod raw; // what rmcp's types would lose of a message
 mod reply; // a result as text, no longer than allowed
 mod token; // the bearer token and its file
+mod wanted_headers; // which tools want arguments in headers
 
 pub use client::{Call, Client, Options, Tool};
 pub use connection::{Connection, Era, Hint, NotOpened, introduction};
-pub use direct::{Direct, can_be_named};
+pub use direct::{Direct, FIRST_DIRECT, can_be_named};
 pub use error::{Error, told};
 pub use exchange::Http;
 pub use failure::{Again, Failure, Fate};
@@ -25,6 +26,7 @@ pub use list::raw_tools;
 pub use raw::{Tap, read_call, read_list};
 pub use reply::Reply;
 pub use token::Token;
+pub use wanted_headers::{WantedHeaders, wants_headers};
 
 /// The key in `_meta` under which a call names the effect that it must have at most once.
 pub const IDEMPOTENCY_KEY: &str = "dev.cynode/idempotency-key";

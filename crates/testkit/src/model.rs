@@ -42,8 +42,6 @@ pub enum Script {
     After(Duration, Box<Script>),
     /// Exactly these events.
     Raw(Vec<String>),
-    /// The same events in one piece: for measuring those who ask, not the sending.
-    AtOnce(Box<Script>),
 }
 
 impl Script {
@@ -168,11 +166,6 @@ impl Model {
         self.state.asked.lock().expect("no panic while asking").clone()
     }
 
-    /// Forgets what was asked: where thousands ask, it is much.
-    pub fn forget(&self) {
-        self.state.asked.lock().expect("no panic while asking").clear();
-    }
-
     /// The turns of conversations among it.
     pub fn turns(&self) -> Vec<Asked> {
         self.asked().into_iter().filter(|asked| asked.form().is_none()).collect()
@@ -281,11 +274,6 @@ async fn play(script: Script) -> Response<Body> {
         Script::After(wait, then) => {
             tokio::time::sleep(wait).await;
             Box::pin(play(*then)).await
-        }
-        Script::AtOnce(script) => {
-            let (head, body) = Box::pin(play(*script)).await.into_parts();
-            let body = axum::body::to_bytes(body, usize::MAX).await.expect("an answer that ends well");
-            Response::from_parts(head, Body::from(body))
         }
         Script::Status(status, retry_after) => {
             let mut response = Response::builder().status(StatusCode::from_u16(status).expect("a status"));

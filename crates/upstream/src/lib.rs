@@ -10,7 +10,6 @@ mod breaker; // pure: whether a server that keeps failing is asked
 mod call; // one call on one connection
 mod error; // what went wrong, and what became of the call
 mod events; // what a server says unasked
-mod headers; // which tools want arguments in headers
 mod health; // how it is
 mod link; // the connection: made when needed, made anew when lost
 mod options; // how to reach it, and the limits
@@ -19,7 +18,6 @@ mod stdio; // servers that are programs
 
 pub use error::{Error, Failure};
 pub use events::Progress;
-pub use headers::wants_headers;
 pub use health::{Health, State};
 pub use mcp::Fate;
 pub use options::{Breaker, Options, Transport};

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcp::{Again, Connection, Direct, Era, Fate, Hint, Http, NotOpened, Tap, can_be_named};
+use mcp::{
+    Again, Connection, Direct, Era, FIRST_DIRECT, Fate, Hint, Http, NotOpened, Tap, WantedHeaders,
+    can_be_named,
+};
 use rmcp::{
     ClientHandler, Peer, RoleClient,
     model::{ClientConfig, ProtocolVersion, SubscriptionFilter},
@@ -20,7 +23,6 @@ use tracing::{debug, info, warn};
 use crate::{
     Error, Options, Transport,
     events::Events,
-    headers::Headers,
     restart::Restarts,
     stdio::{Ending, Program},
 };
@@ -28,8 +30,6 @@ use crate::{
 /// A caller does not wait longer for a process that keeps dying.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Beyond any number that rmcp gives to a request.
-const FIRST_DIRECT: i64 = 1 << 32;
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -40,7 +40,7 @@ pub(crate) struct Link {
     us: ClientConfig,
     pub(crate) events: Events,
     pub(crate) tasks: TaskTracker,
-    pub(crate) headers: Headers,
+    pub(crate) headers: WantedHeaders,
     next_direct: AtomicI64,
     live: Mutex<Option<Arc<Live>>>,
     /// Locked while connecting, so that everyone waits for the one handshake.
@@ -93,7 +93,7 @@ impl Link {
             connect_timeout: options.connect_timeout,
             us: events.get_info(),
             events,
-            headers: Headers::default(),
+            headers: WantedHeaders::default(),
             next_direct: AtomicI64::new(FIRST_DIRECT),
             tasks: TaskTracker::new(),
             live: Mutex::default(),

@@ -195,7 +195,7 @@ impl Inner {
             let live = self.link.connected().await.map_err(Failure::not_run)?;
             let failure = match mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await {
                 Ok(tools) => {
-                    self.link.headers.learn(&tools);
+                    self.link.headers.learn(tools.iter().filter_map(named_schema));
                     return Ok(tools);
                 }
                 Err(failure) => failure,
@@ -225,4 +225,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.link.stop();
     }
+}
+/// A tool as its server wrote it: what it is called and what it takes.
+fn named_schema(tool: &Map<String, Value>) -> Option<(&str, &Map<String, Value>)> {
+    Some((tool.get("name")?.as_str()?, tool.get("inputSchema")?.as_object()?))
 }

@@ -126,7 +126,7 @@ fn tool_behind(
             gate: None,
         },
         shown,
-        wants_headers: ::upstream::wants_headers(&schema),
+        wants_headers: mcp::wants_headers(&schema),
         runs: Runs::Behind(Arc::new(Behind {
             server: server.clone(),
             remote: row.remote.clone(),

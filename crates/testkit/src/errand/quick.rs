@@ -1,38 +1,67 @@
-//! Errands for measuring: the model answers at once and in one piece, and the tool does nothing but count. What they
-//! cost is what running them costs.
+//! Errands for measuring: the model answers at once and in one piece, and the tool does nothing but count. Both cost as
+//! little as can be, so that what is measured is what running errands costs.
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
-use serde_json::{Map, Value, json};
+use axum::{
+    Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::post,
+    serve::ListenerExt,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
 
-use super::{CREATE, turn};
-use crate::{Answer, Asked, Gateway, Model, Nats, Script, Tool, Worker, WorkerBuilder, typical};
+use super::{CREATE, ERRAND, Errands, effect};
+use crate::{Nats, Worker, WorkerBuilder};
 
 /// A model and a tool server, for any number of errands, whoever runs them.
 #[derive(Debug)]
 pub struct QuickErrands {
-    pub model: Model,
-    pub tools: Gateway,
+    address: SocketAddr,
     effects: Effects,
+    serving: JoinHandle<()>,
 }
 
 type Effects = Arc<Mutex<BTreeMap<String, usize>>>;
 
 impl QuickErrands {
     pub async fn start() -> Self {
-        let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
-        let model = Model::start_answering(|asked| at_once(turn(asked)), think).await;
         let effects = Effects::default();
-        let tools = Gateway::start(vec![counting(Arc::clone(&effects))]).await;
-        Self { model, tools, effects }
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP socket"));
+        let app = Router::new()
+            .route(
+                "/v1/chat/completions",
+                post(async |asked: String| ([(CONTENT_TYPE, "text/event-stream")], turn(&asked))),
+            )
+            .route("/mcp", post(call))
+            .with_state(Arc::clone(&effects));
+        let serving = async move { axum::serve(listener, app).await.expect("it serves") };
+        #[expect(clippy::disallowed_methods, reason = "it is aborted when this is dropped")]
+        let serving = tokio::spawn(serving);
+        Self { address, effects, serving }
+    }
+
+    pub fn model_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    pub fn tools_url(&self) -> String {
+        format!("http://{}/mcp", self.address)
     }
 
     /// A worker that can run errands.
     pub fn worker(&self, nats: &Nats) -> WorkerBuilder {
-        Worker::manager(nats).asking(&self.model).calling(&self.tools).set("agent.assess_input", "false")
+        Worker::manager(nats)
+            .set("inference.base_url", self.model_url())
+            .set("inference.model", "scripted")
+            .set("gateway.url", self.tools_url())
+            .set("agent.assess_input", "false")
     }
 
     /// Each effect that any errand had, and how often.
@@ -41,36 +70,76 @@ impl QuickErrands {
     }
 }
 
-fn counting(effects: Effects) -> Tool {
-    let schema = json!({
-        "type": "object", "properties": { "title": { "type": "string" } }, "required": ["title"],
-    });
-    let count = move |arguments: &Map<String, Value>| {
-        let title = arguments["title"].as_str().expect("a title").to_owned();
-        *effects.lock().expect("no panic while counting").entry(title).or_default() += 1;
-        Answer::text("created")
-    };
-    Tool::new(&CREATE.replace("__", "."), "Creates a task.", schema, count)
+impl Drop for QuickErrands {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
 }
 
-/// As few events as the protocol allows.
-fn at_once(script: Script) -> Script {
-    let (delta, finish) = match script {
-        Script::Call(calls) => {
-            let calls = calls.iter().enumerate().map(|(index, (name, arguments))| {
-                json!({
-                    "index": index, "id": format!("call_{index}"), "type": "function",
-                    "function": { "name": name, "arguments": arguments },
-                })
-            });
-            (json!({ "role": "assistant", "tool_calls": calls.collect::<Vec<_>>() }), "tool_calls")
-        }
-        Script::Say(text) => (json!({ "role": "assistant", "content": text }), "stop"),
-        other => panic!("not a turn of an errand: {other:?}"),
+/// The model's answer, in as few events as the protocol allows. The question is not read further than is needed to tell
+/// which errand it is and how often the model has spoken.
+fn turn(asked: &str) -> String {
+    let (_, name) = asked.split_once(&format!("tasks of {ERRAND} ")).expect("an errand");
+    let name = name.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next().expect("a name");
+    let create = |number: usize| {
+        json!({
+            "index": number % 2, "id": format!("call_{number}"), "type": "function",
+            "function": { "name": CREATE, "arguments": json!({ "title": effect(name, number) }).to_string() },
+        })
     };
-    let chunk = |choices: Value| json!({ "id": "1", "object": "chat.completion.chunk", "choices": choices });
-    let said = chunk(json!([{ "index": 0, "delta": delta, "finish_reason": null }]));
-    let mut ended = chunk(json!([{ "index": 0, "delta": {}, "finish_reason": finish }]));
-    ended["usage"] = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
-    Script::AtOnce(Box::new(Script::Raw(vec![said.to_string(), ended.to_string()])))
+    let (delta, finish) = match asked.matches(r#""role":"assistant""#).count() {
+        0 => (json!({ "tool_calls": [create(0), create(1)] }), "tool_calls"),
+        1 => (json!({ "tool_calls": [create(2), create(3)] }), "tool_calls"),
+        _ => (json!({ "content": Errands::answer(name) }), "stop"),
+    };
+    let said = json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] });
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
+    let ended = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": finish }], "usage": usage });
+    format!("data: {said}\n\ndata: {ended}\n\ndata: [DONE]\n\n")
+}
+
+/// As much of a request of the newer era as there is to tell apart.
+#[derive(Deserialize)]
+struct Request {
+    id: Value,
+    method: String,
+    #[serde(default)]
+    params: Params,
+}
+
+#[derive(Default, Deserialize)]
+struct Params {
+    #[serde(default)]
+    arguments: Arguments,
+}
+
+#[derive(Default, Deserialize)]
+struct Arguments {
+    title: Option<String>,
+}
+
+async fn call(State(effects): State<Effects>, body: String) -> impl IntoResponse {
+    let request: Request = serde_json::from_str(&body).expect("a request");
+    let result = match request.method.as_str() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+            "ttlMs": 0, "cacheScope": "private",
+            "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "quick errands", "version": "1" } },
+        }),
+        "tools/list" => {
+            let schema = json!({
+                "type": "object", "properties": { "title": { "type": "string" } }, "required": ["title"],
+            });
+            let tool = json!({ "name": CREATE.replace("__", "."), "description": "Creates a task.", "inputSchema": schema });
+            json!({ "resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private" })
+        }
+        "tools/call" => {
+            let title = request.params.arguments.title.expect("a title");
+            *effects.lock().expect("no panic while counting").entry(title).or_default() += 1;
+            json!({ "resultType": "complete", "content": [{ "type": "text", "text": "created" }] })
+        }
+        other => panic!("{other} is nothing that a caller of tools asks"),
+    };
+    let answer = json!({ "jsonrpc": "2.0", "id": request.id, "result": result });
+    ([(CONTENT_TYPE, "application/json")], answer.to_string())
 }

@@ -12,30 +12,33 @@ const MARK: &str = "x-mcp-header";
 /// Whether anything in the schema of a tool says so.
 pub fn wants_headers(schema: &Value) -> bool {
     match schema {
-        Value::Object(object) => object.contains_key(MARK) || object.values().any(wants_headers),
+        Value::Object(object) => has_mark(object),
         Value::Array(values) => values.iter().any(wants_headers),
         _ => false,
     }
 }
 
+fn has_mark(object: &Map<String, Value>) -> bool {
+    object.contains_key(MARK) || object.values().any(wants_headers)
+}
+
 /// What is known of a server's tools.
 #[derive(Debug, Default)]
-pub(crate) struct Headers(RwLock<HashSet<String>>);
+pub struct WantedHeaders(RwLock<HashSet<String>>);
 
-impl Headers {
-    pub(crate) fn are_wanted(&self, tool: &str) -> bool {
+impl WantedHeaders {
+    pub fn are_wanted(&self, tool: &str) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(tool)
     }
 
-    /// From the list of tools as the server wrote it.
-    pub(crate) fn learn(&self, tools: &[Map<String, Value>]) {
-        let wanting = tools.iter().filter(|tool| tool.get("inputSchema").is_some_and(wants_headers));
-        let names = wanting.filter_map(|tool| Some(tool.get("name")?.as_str()?.to_owned()));
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names.collect();
+    /// From the names and input schemas of all tools, as the server lists them now.
+    pub fn learn<'t>(&self, tools: impl Iterator<Item = (&'t str, &'t Map<String, Value>)>) {
+        let wanting = tools.filter(|(_, schema)| has_mark(schema)).map(|(name, _)| name.to_owned());
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = wanting.collect();
     }
 
     /// Its server said so when it was called.
-    pub(crate) fn also(&self, tool: &str) {
+    pub fn also(&self, tool: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(tool.to_owned());
     }
 }
@@ -56,16 +59,14 @@ mod tests {
 
     #[test]
     fn the_last_list_counts_and_what_a_server_says_beside_it() {
-        let list = |marked: bool| {
+        let schema = |marked: bool| {
             let header = if marked { MARK } else { "title" };
-            let tool =
-                json!({ "name": "measure", "inputSchema": { "properties": { "a": { header: "A" } } } });
-            [tool.as_object().cloned().unwrap_or_default()]
+            json!({ "properties": { "a": { header: "A" } } }).as_object().cloned().unwrap_or_default()
         };
-        let headers = Headers::default();
-        headers.learn(&list(true));
+        let headers = WantedHeaders::default();
+        headers.learn([("measure", &schema(true))].into_iter());
         assert!(headers.are_wanted("measure") && !headers.are_wanted("other"));
-        headers.learn(&list(false));
+        headers.learn([("measure", &schema(false))].into_iter());
         assert!(!headers.are_wanted("measure"));
         headers.also("measure");
         assert!(headers.are_wanted("measure"));

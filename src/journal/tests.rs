@@ -1,0 +1,79 @@
+//! On a real server: what is given up halfway is not lost.
+
+use std::{sync::Arc, time::Duration};
+
+use broker::{Auth, Broker, Options, Provision, Tls};
+use futures_util::FutureExt;
+use subjects::{
+    HandoffId, Kind, Role, Subject,
+    journal::{Entry, Record, Returned, ToolOutcome},
+    streams,
+};
+use testkit::Nats;
+
+use super::{Claim, Claimant, Journal, claim};
+
+async fn connected(nats: &Nats) -> Arc<Broker> {
+    let options = Options { url: nats.url(), name: "test".to_owned(), auth: Auth::None, tls: Tls::default() };
+    let broker = broker::connect(&options).await.unwrap();
+    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+    broker::provision(&broker.jetstream, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
+    Arc::new(broker)
+}
+
+async fn taken_up(broker: &Arc<Broker>) -> Arc<Journal> {
+    let claimant = Claimant {
+        kind: Kind::Chat,
+        id: HandoffId::now(),
+        instance: &"test".parse().unwrap(),
+        queued: 1,
+        ack_wait: Duration::from_secs(30),
+        max_attempts: 5,
+    };
+    match claim(broker, claimant, false).await.unwrap() {
+        Claim::Ours(journal) => journal,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn note(journal: &Journal, number: u32) {
+    let call = journal.call("db.task.create", number.to_string(), false);
+    let returned =
+        Returned { text: number.to_string(), structured: None, failed: false, truncated: false, tries: 1 };
+    journal.returned(call, ToolOutcome::Returned(returned), 1, true);
+}
+
+/// What the results in the stored journal say, in their order.
+async fn stored(broker: &Broker, journal: &Journal) -> Vec<String> {
+    let subject = Subject::Journal(Role::ProjectManager, journal.handoff());
+    let last = journal.end().await.unwrap();
+    let entries = broker::all_on(&broker.jetstream, streams::RUNS, &subject, last).await.unwrap();
+    let records = entries.iter().flat_map(|(_, body)| Entry::decode(body).unwrap().records);
+    let results = records.filter_map(|record| match record {
+        Record::ToolResult(result) => Some(result.outcome),
+        _ => None,
+    });
+    results
+        .map(|outcome| match outcome {
+            ToolOutcome::Returned(returned) => returned.text,
+            rejected @ ToolOutcome::Rejected { .. } => panic!("{rejected:?}"),
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_write_that_is_dropped_is_made_up_for_by_the_next() {
+    let nats = Nats::start();
+    let broker = connected(&nats).await;
+    let journal = taken_up(&broker).await;
+    note(&journal, 0);
+    // Sent, perhaps even stored; nobody hears of it.
+    assert_eq!(journal.write().now_or_never(), None);
+    assert_eq!(journal.notes().pending.len(), 1, "to be written still");
+    note(&journal, 1);
+    journal.write_what_cost().await;
+    let mut stored = stored(&broker, &journal).await;
+    // Whoever waits for its records to be stored has them stored; stored twice they say the same.
+    stored.dedup();
+    assert_eq!(stored, ["0", "1"]);
+}
