@@ -12,10 +12,6 @@ mod worker {
     pub(crate) mod turns;
 }
 
-/// What is measured against shares the cores with what measures.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 use testkit::Report;
 use worker::{footprint, journal, restate, throughput, turns};
 

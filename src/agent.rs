@@ -35,7 +35,7 @@ pub(crate) struct Around<'a> {
     pub(crate) handoff: &'a Handoff,
     pub(crate) trace_id: &'a str,
     pub(crate) ledger: &'a Ledger,
-    pub(crate) live: &'a Live,
+    pub(crate) live: &'a Live<'a>,
     pub(crate) journal: &'a Journal,
 }
 

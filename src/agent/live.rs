@@ -1,7 +1,4 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use async_nats::Client;
 use futures_util::FutureExt;
@@ -14,17 +11,17 @@ use crate::{inference::Listener, journal::Journal};
 
 /// Tells whoever listens how a handoff is coming along. Best effort: nothing waits for it, nothing depends on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Live {
-    pub(crate) client: Client,
-    pub(crate) instance: InstanceId,
+pub(crate) struct Live<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) instance: &'a InstanceId,
     pub(crate) kind: Kind,
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) journal: &'a Journal,
     pub(crate) since: Instant,
     /// Whether text is wanted as it arrives.
     pub(crate) streams: bool,
 }
 
-impl Live {
+impl Live<'_> {
     pub(crate) fn tell(&self, progress: Progress, name: Option<&str>) {
         let event = Event {
             handoff_id: self.journal.handoff(),
@@ -61,7 +58,7 @@ impl Live {
 
 #[derive(Debug)]
 pub(super) struct Deltas<'l> {
-    live: &'l Live,
+    live: &'l Live<'l>,
     turn: u32,
     count: AtomicU32,
     sequence: AtomicU64,

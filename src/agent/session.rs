@@ -40,7 +40,7 @@ pub(crate) struct Session<'a> {
     pub(super) bench: &'a Bench,
     pub(super) handoff: &'a Handoff,
     pub(super) ledger: &'a Ledger,
-    pub(super) live: &'a Live,
+    pub(super) live: &'a Live<'a>,
     pub(super) journal: &'a Journal,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) preferences: Preferences,

@@ -98,13 +98,13 @@ impl Owned<'_> {
         }
     }
 
-    fn live(&self) -> Live {
+    fn live(&self) -> Live<'_> {
         let streams = matches!(&self.admitted.handoff.work, Work::Chat(chat) if chat.stream);
         Live {
-            client: self.desk.broker.client.clone(),
-            instance: self.desk.instance.clone(),
+            client: &self.desk.broker.client,
+            instance: &self.desk.instance,
             kind: self.delivery.kind,
-            journal: Arc::clone(&self.journal),
+            journal: &self.journal,
             since: Instant::now(),
             streams,
         }
