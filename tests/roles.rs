@@ -98,6 +98,7 @@ fn wrong_values_are_named() {
     check("nats.provision=maybe", &["create, verify or none"]);
     check("nats.creds_file=/nowhere", &["nats.creds_file", "a file that is there"]);
     check("nats.url=", &["nats.url"]);
+    check("nats.inbox_prefix=_INBOX.>", &["nats.inbox_prefix", "words between dots"]);
     check("http.listen=everywhere", &["http.listen", "127.0.0.1:9180"]);
     check("inference.backend=magic", &["inference.backend", "offline"]);
     check("telemetry.log_format=xml", &["json or text"]);

@@ -162,11 +162,16 @@ impl Check<'_> {
             "none" => Provision::None,
             other => return Err(self.wrong("nats.provision", other, "create, verify or none")),
         };
+        if !broker::is_inbox_prefix(&raw.inbox_prefix.0) {
+            let right = "words between dots, as in _INBOX_pma";
+            return Err(self.wrong("nats.inbox_prefix", &raw.inbox_prefix.0, right));
+        }
         let options = broker::Options {
             url: raw.url.0.clone(),
             name: format!("cynode-pma/{}/{instance}", crate::VERSION),
             auth,
             tls: self.tls(&raw.tls)?,
+            inbox_prefix: Some(raw.inbox_prefix.0.clone()),
         };
         Ok(Nats { options, provision, replicas: self.number("nats.replicas", &raw.replicas, 1..=5)? })
     }

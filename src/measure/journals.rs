@@ -24,8 +24,13 @@ pub struct Journals {
 impl Journals {
     /// The streams have to be there. `None` when they, or the server, are not.
     pub async fn connect(url: &str) -> Option<Self> {
-        let options =
-            Options { url: url.to_owned(), name: "bench".to_owned(), auth: Auth::None, tls: Tls::default() };
+        let options = Options {
+            url: url.to_owned(),
+            name: "bench".to_owned(),
+            auth: Auth::None,
+            tls: Tls::default(),
+            inbox_prefix: None,
+        };
         let broker = broker::connect(&options).await.ok()?;
         Some(Self { broker: Arc::new(broker), instance: "bench".parse().ok()? })
     }

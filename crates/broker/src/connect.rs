@@ -27,6 +27,9 @@ pub struct Options {
     pub name: String,
     pub auth: Auth,
     pub tls: Tls,
+    /// What the subjects begin with on which this connection hears answers. Whoever may listen on another's hears what
+    /// that one is answered, so identities that must not have prefixes of their own. `None`: `_INBOX`.
+    pub inbox_prefix: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,6 +160,9 @@ async fn client_options(
             out.nkey(seed.trim().to_owned())
         }
     };
+    if let Some(prefix) = &options.inbox_prefix {
+        out = out.custom_inbox_prefix(prefix);
+    }
     if options.tls.required {
         out = out.require_tls(true);
     }
@@ -207,6 +213,14 @@ fn is_invalid_data(error: &async_nats::ConnectError) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
+/// Whether inboxes can begin with this: words between dots, without wildcards.
+pub fn is_inbox_prefix(text: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+    };
+    text.split('.').all(is_word)
+}
+
 /// A URL may carry `user:password@`; what is shown does not.
 pub fn without_secrets(url: &str) -> String {
     url.split(',')
@@ -229,6 +243,12 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_inbox_begins_with_words_alone() {
+        assert!(["_INBOX", "_INBOX_pma", "answers.pma-1"].into_iter().all(is_inbox_prefix));
+        assert!(!["", ".", "a.", ".a", "a..b", "*", ">", "_INBOX.>", "a b"].into_iter().any(is_inbox_prefix));
+    }
 
     /// G11: a password in a URL never reaches a log.
     #[test]

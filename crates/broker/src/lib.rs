@@ -12,7 +12,9 @@ pub mod retry; // the one place that knows how to wait before trying again
 mod spill; // bodies too large for a message
 
 pub use confirm::{AckError, confirm};
-pub use connect::{Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, without_secrets};
+pub use connect::{
+    Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, is_inbox_prefix, without_secrets,
+};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
 pub use publish::{Expect, PublishError, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};

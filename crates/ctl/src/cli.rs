@@ -53,6 +53,10 @@ pub(crate) struct Link {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) nkey: Option<PathBuf>,
 
+    /// What the subjects begin with on which answers are heard, where not everyone may listen everywhere.
+    #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = "_INBOX", value_parser = inbox_prefix)]
+    pub(crate) inbox_prefix: String,
+
     /// Certificate authority of the server.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -64,6 +68,11 @@ pub(crate) struct Link {
     /// Key of that certificate.
     #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+}
+
+fn inbox_prefix(text: &str) -> Result<String, String> {
+    let right = || "write words between dots, as in _INBOX_operator".to_owned();
+    broker::is_inbox_prefix(text).then(|| text.to_owned()).ok_or_else(right)
 }
 
 #[derive(Debug, Subcommand)]

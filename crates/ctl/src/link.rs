@@ -17,6 +17,7 @@ pub(crate) async fn connect(link: &Link) -> Result<Broker, Error> {
             ca_file: link.tls_ca.clone(),
             identity: link.tls_cert.clone().zip(link.tls_key.clone()),
         },
+        inbox_prefix: Some(link.inbox_prefix.clone()),
     };
     Ok(broker::connect(&options).await?)
 }

@@ -170,9 +170,23 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             ("", nkey) => Auth::Nkey(nkey.into()),
             _ => return Err(check.wrong("nats.nkey_file", "name a creds file or an nkey file, not both")),
         };
-        let ca_file = Some(PathBuf::from(&raw.nats.ca_file)).filter(|path| !path.as_os_str().is_empty());
-        let tls = Tls { required: raw.nats.tls, ca_file, identity: None };
-        Some(broker::Options { url: raw.nats.url, name: "cynode-gateway".to_owned(), auth, tls })
+        let file = |named: &str| Some(PathBuf::from(named)).filter(|path| !path.as_os_str().is_empty());
+        let identity = match (file(&raw.nats.cert_file), file(&raw.nats.key_file)) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(check.wrong("nats.cert_file", "needs nats.key_file beside it")),
+            (None, Some(_)) => return Err(check.wrong("nats.key_file", "needs nats.cert_file beside it")),
+        };
+        if !broker::is_inbox_prefix(&raw.nats.inbox_prefix) {
+            return Err(check.wrong("nats.inbox_prefix", "write words between dots, as in _INBOX_gateway"));
+        }
+        Some(broker::Options {
+            url: raw.nats.url,
+            name: "cynode-gateway".to_owned(),
+            auth,
+            tls: Tls { required: raw.nats.tls, ca_file: file(&raw.nats.ca_file), identity },
+            inbox_prefix: Some(raw.nats.inbox_prefix),
+        })
     };
     Ok(Config {
         mcp: Mcp {

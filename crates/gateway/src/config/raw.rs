@@ -72,8 +72,11 @@ section!(Nats {
     url: String = "",
     creds_file: String = "",
     nkey_file: String = "",
+    inbox_prefix: String = "_INBOX",
     tls: bool = false,
     ca_file: String = "",
+    cert_file: String = "",
+    key_file: String = "",
 });
 
 section!(Log { level: String = "info", format: String = "json" });
