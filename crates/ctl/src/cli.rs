@@ -92,6 +92,12 @@ pub(crate) enum Command {
     /// Look after handoffs that were given up.
     #[command(subcommand)]
     Dead(Dead),
+    /// Make the streams, consumers and buckets of both roles, and tell where those that are there differ.
+    ///
+    /// For whoever owns them; workers then start with nats.provision = verify and need no right to make anything.
+    Provision(Provision),
+    /// Make a key for each identity that deploy/nats knows, and the list of them that the server includes.
+    Keys(Keys),
     /// Gateway: switch tools on and off, say who they are for, approve those that wait.
     #[command(subcommand)]
     Tools(Tools),
@@ -217,6 +223,22 @@ pub(crate) struct Cancel {
     /// How long to wait for the handoff to end.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5s")]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Provision {
+    /// Replicas of what is made: 3 on a cluster of three.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) replicas: u8,
+    /// How long a dead instance's handoffs wait for another; as in the workers' worker.ack_wait.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
+    pub(crate) ack_wait: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Keys {
+    /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Seeds that are there are kept.
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -32,7 +32,9 @@ impl From<Exit> for ExitCode {
 pub(crate) enum Error {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the streams are not there; start a worker with nats.provision = create, or make them")]
+    #[error(
+        "the streams are not there; `cynodectl provision` makes them, and so does a worker with nats.provision = create"
+    )]
     NoStreams,
     #[error("the queue is full; the handoff was not accepted")]
     QueueFull,
@@ -69,6 +71,10 @@ pub(crate) enum Error {
     Key(PathBuf, #[source] nkeys::error::Error),
     #[error("writing a message")]
     Encode(#[from] subjects::CodecError),
+    #[error("making or looking at streams and consumers")]
+    Provision(#[from] broker::ProvisionError),
+    #[error("making a key")]
+    MakeKey(#[source] nkeys::error::Error),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
     #[error("nothing was removed; say --yes to remove without being asked")]
@@ -135,6 +141,8 @@ impl Error {
             | Self::Send(_)
             | Self::Nats(_)
             | Self::NobodyListens
+            | Self::Provision(_)
+            | Self::MakeKey(_)
             | Self::GatewayUnreachable(..)
             | Self::GatewayAnswer(_) => Exit::Unavailable,
         }

@@ -9,8 +9,10 @@ mod error; // what went wrong, and the exit code for it
 mod gateway; // tools, tokens, servers, rules, settings, audit
 mod handoff;
 mod journal; // a handoff's life
+mod keys; // who is who to NATS
 mod link; // the connection
 mod print; // the only place that writes to the terminal
+mod provision; // streams, consumers, buckets
 mod status;
 mod watch;
 
@@ -60,6 +62,8 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Status => status::run(&broker().await?, json).await,
         Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
+        Command::Provision(command) => provision::run(&broker().await?, &command, json).await,
+        Command::Keys(command) => keys::run(&command, json),
         Command::Tools(command) => gateway::tools(&gateway, command, json).await,
         Command::Tokens(command) => gateway::tokens(&gateway, command, json).await,
         Command::Upstreams(command) => gateway::upstreams(&gateway, command, json).await,
