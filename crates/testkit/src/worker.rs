@@ -37,6 +37,11 @@ impl Worker {
         WorkerBuilder::new(nats.url(), Role::ProjectAnalyst)
     }
 
+    /// The same for servers by their addresses.
+    pub fn analyst_at(url: &str) -> WorkerBuilder {
+        WorkerBuilder::new(url.to_owned(), Role::ProjectAnalyst)
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("worker.log")).unwrap_or_default()
     }

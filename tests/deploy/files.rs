@@ -1,6 +1,4 @@
-//! Every file in `deploy/` is loaded by the program it is for.
-
-use testkit::{binary, nats_server, run, workspace};
+use testkit::{binary, run, workspace};
 
 #[test]
 fn the_example_configuration_is_accepted_for_both_roles() {
@@ -15,13 +13,6 @@ fn the_example_configuration_is_accepted_for_both_roles() {
         assert_eq!(finished.code, 0, "{}", finished.stderr);
         assert!(finished.stdout.contains("nats.provision = \"verify\"  # file"), "{}", finished.stdout);
     }
-}
-
-#[test]
-fn the_server_accepts_its_configuration() {
-    let file = workspace().join("deploy/nats/nats.conf").display().to_string();
-    let finished = run(&nats_server(), workspace(), &["-t", "-c", &file], &[]);
-    assert_eq!(finished.code, 0, "{}{}", finished.stdout, finished.stderr);
 }
 
 /// Each error code has its page, and no page speaks of a code that is none.

@@ -1,0 +1,237 @@
+//! With the keys and permissions of `deploy/nats` everyone can do its work, and nobody runs into a wall on the way.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, jetstream::consumer::pull};
+use futures_util::StreamExt;
+use serde_json::json;
+use subjects::{
+    Answer, ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_OVER, streams,
+};
+use testkit::{
+    Asked, Gateway, GatewayProcess, Model, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
+    eventually, typical, verify,
+};
+
+use crate::stage::Stage;
+
+/// The server's objections end up in the log of whom they are for.
+#[track_caller]
+fn no_walls(worker: &Worker) {
+    let log = worker.log();
+    let objections: Vec<_> = log.lines().filter(|line| line.contains("ermissions")).collect();
+    assert!(objections.is_empty(), "{objections:#?}");
+}
+
+fn tools() -> Vec<Tool> {
+    let any = json!({ "type": "object" });
+    let task = json!({ "id": "deploy-docs-2", "name": "x", "acceptance_criteria": ["It was published"] });
+    vec![
+        Tool::new("db.task.get", "Reads a task.", any.clone(), move |_| {
+            testkit::Answer::structured(task.clone())
+        }),
+        Tool::new("db.task.create", "Creates a task.", any.clone(), |_| {
+            testkit::Answer::text("x".repeat(SPILL_OVER + 1))
+        }),
+        Tool::new("db.finding.create", "Records a finding.", any, |_| testkit::Answer::text("recorded")),
+    ]
+}
+
+/// Rooms as wide as the tools above need them.
+fn calling(worker: WorkerBuilder, gateway: &Gateway) -> WorkerBuilder {
+    worker
+        .calling(gateway)
+        .set("worker.ack_wait", "30s")
+        .set("agent.assess_input", "false")
+        .set("agent.context_tokens", "1000000")
+        .set("gateway.max_result_bytes", "1000000")
+}
+
+/// C7, W6: a handoff, streamed text and progress, a verification that the manager asks an analyst for, the answer and
+/// its copy; then everything that can be looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
+    let stage = Stage::start().await;
+    let gateway = Gateway::start(tools()).await;
+    let wanted = json!({ "task_id": "deploy-docs-2" });
+    let turns = [Script::call("request_verification", &wanted), Script::say("Verified.")];
+    let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap()).to_string());
+    let model = Model::start_thinking(turns, think).await;
+    let manager =
+        stage.worker(Role::ProjectManager).set("analysts.enabled", "true").set("instance", "pm-one");
+    let manager = calling(manager.asking(&model), &gateway).start().await;
+    let analyst = stage.worker(Role::ProjectAnalyst).set("instance", "pa-one");
+    let analyst = calling(analyst.asking(&model), &gateway).start().await;
+
+    let client = stage.identity("orchestrator").await.client;
+    let orchestrator = Orchestrator::over(client.clone());
+    let mut copies = client.subscribe("pma.reply.copies").await.unwrap();
+    let mut heard = client.subscribe("pma.run.*.completion").await.unwrap();
+    let mut events = client.subscribe("pma.event.*").await.unwrap();
+    let asked = Handoff { reply_to: Some("pma.reply.copies".to_owned()), ..chat("Is deploy-docs-2 done?") };
+    let id = orchestrator.publish(&asked).await;
+    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    assert_eq!(answer.verifications[0].status, Some(FindingsStatus::Pass), "{answer:?}");
+    for heard in [&mut copies, &mut heard, &mut events] {
+        tokio::time::timeout(Duration::from_secs(10), heard.next()).await.expect("heard").unwrap();
+    }
+    // A durable consumer of its own misses no answer.
+    let config = pull::Config {
+        durable_name: Some("orchestrator".to_owned()),
+        filter_subject: "pma.run.*.completion".to_owned(),
+        ..Default::default()
+    };
+    let consumer = orchestrator.jetstream.create_consumer_on_stream(config, streams::RUNS).await.unwrap();
+    let mut batch = consumer.fetch().max_messages(1).messages().await.unwrap();
+    batch.next().await.unwrap().unwrap().ack().await.unwrap();
+
+    let observer = |command: &[&str]| {
+        let finished = stage.ctl("observer", command);
+        assert_eq!(finished.code, 0, "{command:?}: {finished:?}");
+        finished.stdout
+    };
+    let status = observer(&["status"]);
+    assert!(status.contains("pm-one") && status.contains("pa-one"), "{status}");
+    let life = observer(&["journal", "show", &id.to_string()]);
+    assert!(life.contains("pm-one"), "{life}");
+    // To follow takes a consumer, and whoever can make one can change another's.
+    let verification = answer.verifications[0].handoff_id.to_string();
+    let followed = stage.ctl("operator", &["journal", "show", &verification, "--follow"]);
+    assert_eq!(followed.code, 0, "{followed:?}");
+    no_walls(&manager);
+    no_walls(&analyst);
+}
+
+/// A worker dies with what is too large for a message in its journal; the next one reads it and goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
+    let stage = Stage::unprovisioned(1).await;
+    assert_eq!(stage.ctl("provisioner", &["provision", "--ack-wait", "1s"]).code, 0);
+    let gateway = Gateway::start(tools()).await;
+    let model = Model::start([Script::call("db__task__create", &json!({})), Script::say("fini")]).await;
+    let settings =
+        calling(stage.worker(Role::ProjectManager).asking(&model), &gateway).set("worker.ack_wait", "1s");
+    let mut first = settings.clone().stopping_at("Appended#2").start().await;
+    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let id = orchestrator.publish(&chat("create the tasks at length")).await;
+    eventually("the entry", async || first.log().contains("\"stops\":true").then_some(())).await;
+    first.process.kill();
+    no_walls(&first);
+    let second = settings.start().await;
+    let standing = async || orchestrator.answer(Kind::Chat, id).await;
+    eventually("an answer", async || {
+        no_walls(&second);
+        standing().await
+    })
+    .await;
+    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{answer:?}");
+    let shown = stage.ctl("operator", &["journal", "show", &id.to_string()]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    no_walls(&second);
+}
+
+/// An operator cancels what runs, and replays and drops what was given up; an observer sees it and can neither cancel nor drop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_cancels_and_looks_after_dead_letters() {
+    let stage = Stage::start().await;
+    let worker = stage.worker(Role::ProjectManager).thinking(Duration::from_secs(600)).start().await;
+    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let id = orchestrator.publish(&chat("long")).await;
+    worker.holds(Kind::Chat, 1).await;
+    let by_observer = stage.ctl("observer", &["cancel", &id.to_string(), "--timeout", "1s"]);
+    assert_ne!(by_observer.code, 0, "{by_observer:?}");
+    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "an observer cancelled");
+    stage.ctl("operator", &["cancel", &id.to_string()]);
+    let answer = orchestrator.answered(Kind::Chat, id).await;
+    assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::Cancelled));
+
+    let unfit = chat("x").encode(subjects::Encoding::Json).unwrap();
+    let unfit = String::from_utf8(unfit).unwrap().replace("cynodeai.pm", "cynodeai.xx");
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), unfit.into_bytes()).await;
+    let letters = async || {
+        let listed = stage.ctl("observer", &["dead", "ls", "--json"]);
+        assert_eq!(listed.code, 0, "{listed:?}");
+        listed.stdout.lines().filter(|line| line.contains("not_for_pma")).count()
+    };
+    eventually("the letter", async || (letters().await == 1).then_some(())).await;
+    let by_observer = stage.ctl("observer", &["dead", "drop", "--all", "--yes"]);
+    assert_ne!(by_observer.code, 0, "{by_observer:?}");
+    assert_eq!(letters().await, 1, "an observer dropped a letter");
+    let replayed = stage.ctl("operator", &["dead", "replay", "--all"]);
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    eventually("it to be refused again", async || (letters().await == 1).then_some(())).await;
+    let dropped = stage.ctl("operator", &["dead", "drop", "--all", "--yes"]);
+    assert_eq!((dropped.code, letters().await), (0, 0), "{dropped:?}");
+    no_walls(&worker);
+}
+
+/// The net under dead letters works for both roles: what the server delivered too often is moved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_roles_move_what_the_server_gave_up() {
+    for (role, handoff) in [(Role::ProjectManager, chat("too much")), (Role::ProjectAnalyst, verify("t-1"))] {
+        let stage = Stage::start().await;
+        two_deliveries_only(&stage, handoff.kind()).await;
+        let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+        let id = orchestrator.publish(&handoff).await;
+        let settings = stage.worker(role).set("nats.provision", "none").set("worker.ack_wait", "1s");
+        for _ in 0..2 {
+            let mut dies = settings.clone().thinking(Duration::from_secs(600)).start().await;
+            dies.holds(handoff.kind(), 1).await;
+            dies.process.kill();
+        }
+        let worker = settings.set("worker.sweep_every", "1s").start().await;
+        let answer = orchestrator.answered(handoff.kind(), id).await;
+        assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::Poisoned), "{role}");
+        eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+        let moved = worker.metric("pma_dead_moved_total").await.unwrap();
+        let swept = worker.metric("pma_dead_swept_total").await.unwrap();
+        assert!(moved + swept >= 1.0, "{role}");
+        no_walls(&worker);
+    }
+}
+
+async fn two_deliveries_only(stage: &Stage, kind: Kind) {
+    let jetstream = async_nats::jetstream::new(stage.identity("provisioner").await.client);
+    let stream = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let name = streams::consumer_name(kind);
+    stream.delete_consumer(name).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some(name.to_owned()),
+        filter_subject: Subject::Handoff(kind).to_string(),
+        ack_wait: Duration::from_secs(1),
+        max_deliver: 2,
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+}
+
+/// The gateway publishes the heads of its audit, and an observer can hold them against what the gateway says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_publishes_the_heads_of_its_audit() {
+    let stage = Stage::start().await;
+    let settings = [
+        ("nats.url", stage.url()),
+        ("nats.nkey_file", stage.path("gateway.nk")),
+        ("nats.inbox_prefix", "_INBOX_gateway".to_owned()),
+        ("nats.ca_file", stage.path("tls/ca.crt")),
+        ("nats.cert_file", stage.path("tls/tls.crt")),
+        ("nats.key_file", stage.path("tls/tls.key")),
+        ("audit.seal_every", "100ms".to_owned()),
+    ];
+    let settings: Vec<_> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let gateway = GatewayProcess::start_with(&settings).await;
+    gateway.issue(json!({ "label": "pm", "agent": "project_manager" })).await;
+    let observer = async_nats::jetstream::new(stage.identity("observer").await.client);
+    eventually("a head", async || {
+        let stream = observer.get_stream(streams::AUDIT).await.unwrap();
+        (stream.cached_info().state.messages > 0).then_some(())
+    })
+    .await;
+    assert!(!gateway.log().contains("ermissions"), "{}", gateway.log());
+    let (address, token) = (gateway.admin_url(), gateway.admin_token_file().display().to_string());
+    let verified = stage
+        .ctl("observer", &["--gateway", &address, "--admin-token-file", &token, "--json", "audit", "verify"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+}

@@ -1,0 +1,241 @@
+//! NATS as it is deployed: the files of `deploy/nats`, the keys of `cynodectl keys`, certificates of an authority of its
+//! own. What differs from a real node are addresses and folders.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_nats::{Client, ConnectOptions, Event};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use subjects::Role;
+use tempfile::TempDir;
+use testkit::{
+    Finished, Process, Worker, WorkerBuilder, cynodectl, eventually, free_port, nats_server, run, workspace,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Tried after everything else, so that what the server said before it is known.
+const NOBODY_MAY: &str = "nobody.may";
+
+/// A server, or three, as deployed. Gone when it goes out of scope.
+pub(crate) struct Stage {
+    folder: TempDir,
+    nodes: Vec<(Process, u16)>,
+}
+
+impl Stage {
+    /// One node by itself, with its streams made by whom it is for.
+    pub(crate) async fn start() -> Self {
+        let stage = Self::unprovisioned(1).await;
+        let made = stage.ctl("provisioner", &["provision"]);
+        assert_eq!(made.code, 0, "{made:?}");
+        stage
+    }
+
+    pub(crate) async fn unprovisioned(count: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        lay_out(folder.path());
+        let cluster: Vec<u16> = (0..count).map(|_| free_port()).collect();
+        let mut nodes = Vec::new();
+        for number in 0..count {
+            let text = node(folder.path(), number, &cluster);
+            let file = folder.path().join(format!("nats-{number}.conf"));
+            fs::write(&file, text).expect("written");
+            let ports = folder.path().join(format!("ports-{number}"));
+            fs::create_dir(&ports).expect("made");
+            let name = format!("nats-{number}");
+            let arguments = ["-c", &text_of(&file), "--name", &name, "--ports_file_dir", &text_of(&ports)]
+                .map(str::to_owned);
+            let process = Process::start(&nats_server(), &arguments, &[], &folder.path().join("nats.log"));
+            let port = eventually(&format!("{name} to listen"), async || port_in(&ports)).await;
+            nodes.push((process, port));
+        }
+        Self { folder, nodes }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let urls: Vec<_> = self.nodes.iter().map(|(_, port)| format!("tls://localhost:{port}")).collect();
+        urls.join(",")
+    }
+
+    /// SIGKILL for one node.
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.nodes[number].0.kill();
+    }
+
+    /// A file of this deployment, such as `tls/ca.crt`.
+    pub(crate) fn path(&self, name: &str) -> String {
+        text_of(&self.folder.path().join(name))
+    }
+
+    /// A worker that shows who it is, and makes nothing.
+    pub(crate) fn worker(&self, role: Role) -> WorkerBuilder {
+        let (worker, prefix) = match role {
+            Role::ProjectManager => (Worker::manager_at(&self.url()), "_INBOX_pma"),
+            Role::ProjectAnalyst => (Worker::analyst_at(&self.url()), "_INBOX_pa"),
+        };
+        worker
+            .set("nats.provision", "verify")
+            .set("nats.nkey_file", self.path(&format!("{role}.nk")))
+            .set("nats.inbox_prefix", prefix)
+            .set("nats.tls.required", "true")
+            .set("nats.tls.ca_file", self.path("tls/ca.crt"))
+            .set("nats.tls.cert_file", self.path("tls/tls.crt"))
+            .set("nats.tls.key_file", self.path("tls/tls.key"))
+    }
+
+    /// `cynodectl` in somebody's hands.
+    pub(crate) fn ctl(&self, who: &str, command: &[&str]) -> Finished {
+        let link = [
+            ("--server", self.url()),
+            ("--nkey", self.path(&format!("{who}.nk"))),
+            ("--inbox-prefix", inbox_prefix(who)),
+            ("--tls-ca", self.path("tls/ca.crt")),
+            ("--tls-cert", self.path("tls/tls.crt")),
+            ("--tls-key", self.path("tls/tls.key")),
+        ];
+        let mut arguments: Vec<&str> =
+            link.iter().flat_map(|(flag, value)| [*flag, value.as_str()]).collect();
+        arguments.extend(command);
+        run(&cynodectl(), workspace(), &arguments, &[])
+    }
+
+    pub(crate) async fn identity(&self, who: &str) -> Identity {
+        let (said, hears) = unbounded_channel();
+        let seed = fs::read_to_string(self.path(&format!("{who}.nk"))).expect("a seed");
+        let options = ConnectOptions::with_nkey(seed)
+            .custom_inbox_prefix(inbox_prefix(who))
+            .add_root_certificates(self.path("tls/ca.crt").into())
+            .add_client_certificate(self.path("tls/tls.crt").into(), self.path("tls/tls.key").into())
+            .event_callback(move |event| {
+                if let Event::ServerError(error) = event {
+                    said.send(error.to_string()).ok();
+                }
+                std::future::ready(())
+            });
+        let servers: Vec<_> =
+            self.url().split(',').map(|url| url.parse::<async_nats::ServerAddr>().unwrap()).collect();
+        Identity { client: options.connect(servers).await.expect(who), hears }
+    }
+}
+
+/// Somebody with a key.
+pub(crate) struct Identity {
+    pub(crate) client: Client,
+    hears: UnboundedReceiver<String>,
+}
+
+impl Identity {
+    pub(crate) async fn may_publish(&mut self, subject: &str) -> bool {
+        // A question without somebody to answer to is one all the same.
+        self.client.publish_with_reply(subject.to_owned(), self.client.new_inbox(), "".into()).await.unwrap();
+        !self.was_told(&format!("Publish to \"{subject}\"")).await
+    }
+
+    pub(crate) async fn may_listen(&mut self, subject: &str) -> bool {
+        let listening = self.client.subscribe(subject.to_owned()).await.unwrap();
+        let told = self.was_told(&format!("Subscription to \"{subject}\"")).await;
+        drop(listening);
+        !told
+    }
+
+    /// Whether the server objected. It tells in order, so what it says last tells that it said all.
+    async fn was_told(&mut self, what: &str) -> bool {
+        self.client.publish(NOBODY_MAY, "".into()).await.unwrap();
+        let mut told = false;
+        loop {
+            let said = tokio::time::timeout(Duration::from_secs(10), self.hears.recv());
+            let said = said.await.expect("the server tells").expect("the connection is there").to_lowercase();
+            assert!(said.contains("permissions violation"), "{said}");
+            if said.contains(NOBODY_MAY) {
+                return told;
+            }
+            told |= said.contains(&what.to_lowercase());
+        }
+    }
+}
+
+fn inbox_prefix(who: &str) -> String {
+    match who {
+        "orchestrator" => "_INBOX".to_owned(),
+        "project_manager" => "_INBOX_pma".to_owned(),
+        "project_analyst" => "_INBOX_pa".to_owned(),
+        other => format!("_INBOX_{other}"),
+    }
+}
+
+/// What all nodes share: accounts, permissions, keys, certificates.
+fn lay_out(folder: &Path) {
+    let from = workspace().join("deploy/nats");
+    fs::copy(from.join("accounts.conf"), folder.join("accounts.conf")).expect("copied");
+    fs::create_dir(folder.join("permissions")).expect("made");
+    for entry in fs::read_dir(from.join("permissions")).expect("there") {
+        let entry = entry.expect("readable");
+        fs::copy(entry.path(), folder.join("permissions").join(entry.file_name())).expect("copied");
+    }
+    let made = run(&cynodectl(), workspace(), &["keys", &text_of(folder)], &[]);
+    assert_eq!(made.code, 0, "{made:?}");
+    certificates(&folder.join("tls"));
+}
+
+/// An authority, and one certificate for everyone on this machine.
+pub(crate) fn certificates(folder: &Path) {
+    fs::create_dir(folder).expect("made");
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+    fs::write(folder.join("ca.crt"), authority.pem()).expect("written");
+    fs::write(folder.join("tls.crt"), certificate.pem()).expect("written");
+    fs::write(folder.join("tls.key"), key.serialize_pem()).expect("written");
+}
+
+/// A node's configuration on this machine. One that is alone has no cluster to wait for.
+fn node(folder: &Path, number: usize, cluster: &[u16]) -> String {
+    let file = workspace().join("deploy/nats/nats.conf");
+    let mut text = fs::read_to_string(file).expect("there");
+    if cluster.len() == 1 {
+        let from = text.find("\ncluster {").expect("a cluster");
+        let to = from + text[from..].find("\n}\n").expect("its end") + 3;
+        text.replace_range(from..to, "\n");
+    } else {
+        let of = |port: &u16| format!("\"tls://localhost:{port}\"");
+        let routes = cluster.iter().map(of).collect::<Vec<_>>().join(", ");
+        let here = format!("127.0.0.1:{}", cluster[number]);
+        text = changed(&text, "0.0.0.0:6222", &here);
+        let deployed = r#""tls://nats-0:6222", "tls://nats-1:6222", "tls://nats-2:6222""#;
+        text = changed(&text, deployed, &routes);
+    }
+    text = changed(&text, "0.0.0.0:4222", "127.0.0.1:-1");
+    text = changed(&text, "0.0.0.0:8222", "127.0.0.1:-1");
+    text = changed(&text, "/data/jetstream", &text_of(&folder.join(format!("store-{number}"))));
+    changed(&text, "/etc/nats/tls", &text_of(&folder.join("tls")))
+}
+
+#[track_caller]
+fn changed(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from} is not in nats.conf");
+    text.replace(from, to)
+}
+
+/// The server writes a file here once it listens.
+fn port_in(folder: &Path) -> Option<u16> {
+    let file = fs::read_dir(folder).ok()?.find_map(|entry| Some(entry.ok()?.path()))?;
+    let ports: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
+}
+
+fn text_of(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Where something is written that a test needs for as long as it runs.
+pub(crate) fn kept(stage: &Stage, name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(stage.path(name));
+    fs::write(&path, text).expect("written");
+    path
+}
