@@ -62,11 +62,12 @@ fmt: ## format the code
 	$(CARGO) fmt --manifest-path benches/restate/Cargo.toml
 
 .PHONY: tools
-tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers
+tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers, linters for deploy/
 	@$(PYTHON) scripts/get_mcp_peers.py
+	@$(PYTHON) scripts/get_deploy_linters.py
 
 .PHONY: system-packages
-system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium
+system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium, promtool
 	@$(PYTHON) scripts/get_system_packages.py
 
 .PHONY: nats-server

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Installs what the tests need of the system and pip cannot bring: a PostgreSQL server, Chromium with chromedriver.
+"""Installs what the tests need of the system and pip cannot bring: a PostgreSQL server, Chromium with chromedriver,
+promtool, systemd-analyze.
 
 Takes Debian's packages, as root or through a sudo that asks for no password. What is there already, on PATH or where
-POSTGRES_BIN, CHROMIUM and CHROMEDRIVER say, is left as it is. crates/testkit looks in the same places.
+POSTGRES_BIN, CHROMIUM, CHROMEDRIVER, PROMTOOL and SYSTEMD_ANALYZE say, is left as it is. crates/testkit looks in the same places.
 """
 
 import os
@@ -26,17 +27,30 @@ def has_postgres():
     return any(all((folder / name).is_file() for name in POSTGRES_PROGRAMS) for folder in folders)
 
 
+def found(variable, names):
+    """Whether the program that a variable names is there, or else one of these on PATH."""
+    named = os.environ.get(variable)
+    return pathlib.Path(named).is_file() if named else any(shutil.which(name) for name in names)
+
+
+def has_promtool():
+    return found("PROMTOOL", ("promtool",))
+
+
+def has_systemd_analyze():
+    return found("SYSTEMD_ANALYZE", ("systemd-analyze",))
+
+
 def has_browser():
     """Whether there is a browser and what drives it."""
-    def found(variable, names):
-        named = os.environ.get(variable)
-        return pathlib.Path(named).is_file() if named else any(shutil.which(name) for name in names)
     return found("CHROMIUM", CHROMIUM_NAMES) and found("CHROMEDRIVER", ("chromedriver",))
 
 
 # What a part is called, whether it is there, which packages bring it.
 PARTS = [
     ("PostgreSQL", has_postgres, ["postgresql"]),
+    ("promtool", has_promtool, ["prometheus"]),
+    ("systemd-analyze", has_systemd_analyze, ["systemd"]),
     ("Chromium with chromedriver", has_browser, ["chromium", "chromium-driver", "fonts-dejavu-core"]),
 ]
 
@@ -78,7 +92,7 @@ def main():
     if trouble or still:
         sys.exit(f"{names} could not be installed: {trouble or 'the packages were installed, the programs are not there'}\n"
                  f"On Debian they are the packages {' '.join(packages)}; elsewhere install them by hand and, if they are "
-                 "not on PATH, name them by POSTGRES_BIN (a folder), CHROMIUM and CHROMEDRIVER.")
+                 "not on PATH, name them by POSTGRES_BIN (a folder), CHROMIUM, CHROMEDRIVER, PROMTOOL and SYSTEMD_ANALYZE.")
 
 
 if __name__ == "__main__":

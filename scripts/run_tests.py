@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+import get_deploy_linters
 import get_mcp_peers
 import get_system_packages
 
@@ -21,6 +22,9 @@ SDKS = "the Python SDKs of MCP: `make tools` gets them"
 NEEDED = [
     ("postgres", get_system_packages.has_postgres, "a PostgreSQL server: `make system-packages` installs it"),
     ("browser", get_system_packages.has_browser, "Chromium with chromedriver: `make system-packages` installs them"),
+    ("promtool", get_system_packages.has_promtool, "promtool: `make system-packages` installs it"),
+    ("systemd", get_system_packages.has_systemd_analyze, "systemd-analyze: `make system-packages` installs it"),
+    ("linter", get_deploy_linters.has, "hadolint and Kubernetes' schemas: `make tools` gets them"),
     ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),

@@ -63,6 +63,24 @@ pub fn python_newer() -> PathBuf {
     fetched("python-newer").join("bin/python")
 }
 
+/// A program that looks over files of `deploy/`: `hadolint`, `kubernetes-validate`.
+pub fn deploy_linter(name: &str) -> PathBuf {
+    fetched("deploy-linters").join("bin").join(name)
+}
+
+/// Prometheus' own checker of rules.
+pub fn promtool() -> PathBuf {
+    on_path("PROMTOOL", &["promtool"]).expect(
+        "no promtool on this machine: `scripts/get_system_packages.py` installs it, or PROMTOOL names it",
+    )
+}
+
+pub fn systemd_analyze() -> PathBuf {
+    on_path("SYSTEMD_ANALYZE", &["systemd-analyze"]).expect(
+        "no systemd-analyze on this machine: `scripts/get_system_packages.py` installs it, or SYSTEMD_ANALYZE names it",
+    )
+}
+
 fn node_peer(script: &str) -> (PathBuf, PathBuf) {
     let folder = fetched("mcp-peers");
     (folder.join("node"), folder.join("node_modules/@modelcontextprotocol").join(script))

@@ -110,6 +110,12 @@ impl GatewayProcess {
         self.ask_as(&self.admin_token(), method, path, body).await
     }
 
+    /// The text that a scraper reads.
+    pub async fn metrics(&self) -> String {
+        let asked = self.http.get(format!("{}/metrics", self.admin_url())).send().await;
+        asked.expect("the gateway answers").text().await.expect("the answer comes whole")
+    }
+
     /// As `ask`, and it has to be done.
     #[track_caller]
     pub fn must(&self, method: &str, path: &str, body: Option<Value>) -> impl Future<Output = Value> {

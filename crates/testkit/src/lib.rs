@@ -30,8 +30,9 @@ mod wait; // conditions with a deadline
 mod worker; // cynode-pma as a process
 
 pub use binaries::{
-    binary, conformance_suite, cynodectl, loopback_preload, nats_server, old_nats_server, postgres_available,
-    postgres_bin, python, python_newer, server_everything, server_filesystem, workspace,
+    binary, conformance_suite, cynodectl, deploy_linter, loopback_preload, nats_server, old_nats_server,
+    postgres_available, postgres_bin, promtool, python, python_newer, server_everything, server_filesystem,
+    systemd_analyze, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
 pub use cluster::Cluster;

@@ -1,0 +1,45 @@
+//! Variables that files of `deploy/` give to our programs are settings of theirs, with values that they accept.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use testkit::{binary, run, workspace};
+
+/// Runs `<program> config` with just these variables. Files that they name are put into a folder, since they are secrets
+/// that this machine does not have.
+#[track_caller]
+pub(crate) fn accepts(program: &str, arguments: &[&str], variables: &BTreeMap<String, String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let here: BTreeMap<String, String> =
+        variables.iter().map(|(name, value)| (name.clone(), found(folder.path(), name, value))).collect();
+    let pairs: Vec<(&str, &str)> = here.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut all = vec!["config"];
+    all.extend(arguments);
+    let finished = run(&binary(program), folder.path(), &all, &pairs);
+    assert_eq!(finished.code, 0, "{program}: {}\n{here:#?}", finished.stderr);
+    for name in here.keys().filter(|name| name.as_str() != "PMA_ROLE" || arguments.is_empty()) {
+        let (_, key) = name.split_once('_').expect("a prefix");
+        let key = key.to_lowercase().replace("__", ".");
+        let line = finished.stdout.lines().find(|line| line.starts_with(&format!("{key} = ")));
+        let line = line.unwrap_or_else(|| panic!("{name} is no setting of {program}:\n{}", finished.stdout));
+        assert!(line.contains("# environment"), "{name} has no effect: {line}");
+    }
+}
+
+fn found(folder: &Path, name: &str, value: &str) -> String {
+    if name.ends_with("_FILE") {
+        let file = folder.join(name);
+        fs::write(&file, "secret").unwrap();
+        return file.display().to_string();
+    }
+    // What an image has at this place is in the repository at this one.
+    match value {
+        "/usr/share/cynode/instructions" => workspace().join("instructions").display().to_string(),
+        other => other.to_owned(),
+    }
+}
+
+/// `NAME=value` lines, as in a unit's environment file.
+pub(crate) fn lines(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
