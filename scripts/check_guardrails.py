@@ -17,17 +17,18 @@ SECTIONS = [
 ]
 
 # What the checked rules of AGENTS.md say, so that none is changed without a look at what checks it.
-CHECKED_RULES = "44804edaf81d1da7"
+CHECKED_RULES = "64acabcceb6be850"
 
 # Which of our crates may depend on which. Tests may use the kit on top.
 MAY_DEPEND_ON = {
     "subjects": set(),
     "broker": {"subjects"},
+    "operate": {"subjects", "broker"},
     "mcp": set(),
     "upstream": {"mcp"},
-    "cynode-gateway": {"subjects", "broker", "mcp", "upstream"},
+    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream"},
     "cynode-pma": {"subjects", "broker", "mcp"},
-    "cynodectl": {"subjects", "broker"},
+    "cynodectl": {"subjects", "broker", "operate"},
     "testkit": {"subjects", "mcp"},
 }
 MANIFESTS = ["Cargo.toml", "subjects/Cargo.toml", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("crates/*/Cargo.toml"))]

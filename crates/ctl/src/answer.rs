@@ -1,25 +1,7 @@
-use async_nats::HeaderMap;
-use subjects::{
-    Answer, CodecError, Completion, Encoding, Findings, FindingsStatus, Role, Status, Subject, Verdict,
-    headers,
-};
+use operate::word;
+use subjects::{Answer, Completion, Findings, FindingsStatus, Status, Verdict};
 
 use crate::{error::Exit, print};
-
-/// Reads an answer as it was stored or heard.
-pub(crate) fn read(
-    subject: &str,
-    headers: Option<&HeaderMap>,
-    body: &[u8],
-) -> Option<Result<Answer, CodecError>> {
-    let role = match subject.parse() {
-        Ok(Subject::Completion(_)) => Role::ProjectManager,
-        Ok(Subject::Findings(_)) => Role::ProjectAnalyst,
-        _ => return None,
-    };
-    let encoding = Encoding::from_content_type(headers::get_any_case(headers, headers::CONTENT_TYPE)).ok()?;
-    Some(Answer::decode(role, encoding, body))
-}
 
 /// What a script should make of an answer.
 pub(crate) fn exit(answer: &Answer) -> Exit {
@@ -101,12 +83,4 @@ fn show_findings(findings: &Findings) {
         print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
     }
     print::note(&format!("— attempt {} · {}", findings.attempts, findings.instance));
-}
-
-/// A word of the contract, as it is written there.
-pub(crate) fn word(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word.replace('_', " "),
-        Ok(_) | Err(_) => "?".to_owned(),
-    }
 }

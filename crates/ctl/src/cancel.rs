@@ -61,7 +61,7 @@ async fn stored(broker: &Broker, id: subjects::HandoffId) -> Result<Option<Answe
     for kind in [Kind::Chat, Kind::Verify] {
         let subject = Subject::answer(kind, id);
         if let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? {
-            let read = answer::read(&message.subject, Some(&message.headers), &message.payload);
+            let read = operate::answer::read(&message.subject, Some(&message.headers), &message.payload);
             return read.transpose().map_err(Error::nats);
         }
     }

@@ -1,20 +1,17 @@
 //! Dead letters: what was given up, and giving it another chance.
 
-mod letter; // one dead letter, read whole
 mod remove;
 mod replay;
 mod show;
 
 use broker::Broker;
-use subjects::streams;
+use operate::dead::{Letter, Listed};
 
 use crate::{
     cli,
     error::{Error, Exit},
     print,
 };
-
-use letter::Letter;
 
 pub(crate) async fn run(broker: &Broker, command: cli::Dead, json: bool) -> Result<Exit, Error> {
     match command {
@@ -41,37 +38,11 @@ async fn chosen(broker: &Broker, which: &cli::Which) -> Result<Vec<Letter>, Erro
     Ok(letters)
 }
 
-/// Letters that fit, newest first.
+/// Letters that fit, newest first; what is none of ours is told.
 async fn all(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool) -> Result<Vec<Letter>, Error> {
-    let stream = broker.jetstream.get_stream(streams::DEAD).await.map_err(|_| Error::NoStreams)?;
-    let state = &stream.cached_info().state;
-    let mut letters = Vec::new();
-    if state.messages == 0 {
-        return Ok(letters);
-    }
-    for number in (state.first_sequence..=state.last_sequence).rev() {
-        if letters.len() >= limit {
-            break;
-        }
-        match Letter::read(broker, number).await {
-            Ok(Some(letter)) if fits(&letter) => letters.push(letter),
-            Ok(_) => {}
-            // Someone else put it there; the others are fine.
-            Err(Error::Letter(number, why)) => {
-                print::note(&format!("{number} is no dead letter of ours: {why}"))
-            }
-            Err(error) => return Err(error),
-        }
+    let Listed { letters, strange } = operate::dead::list(broker, limit, fits).await?;
+    for (number, why) in strange {
+        print::note(&format!("{number} is no dead letter of ours: {why}"));
     }
     Ok(letters)
-}
-
-/// Takes a letter out of the stream.
-async fn delete(broker: &Broker, number: u64) -> Result<(), Error> {
-    let stream = broker.jetstream.get_stream_no_info(streams::DEAD).await.map_err(Error::nats)?;
-    if broker::message_at(&broker.jetstream, streams::DEAD, number).await?.is_none() {
-        return Err(Error::NoSuchLetter(number));
-    }
-    stream.delete_message(number).await.map_err(Error::nats)?;
-    Ok(())
 }

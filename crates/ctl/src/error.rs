@@ -152,3 +152,22 @@ impl Error {
         Self::Nats(error.into())
     }
 }
+
+impl From<operate::Error> for Error {
+    fn from(error: operate::Error) -> Self {
+        match error {
+            operate::Error::NoStreams => Self::NoStreams,
+            operate::Error::QueueFull => Self::QueueFull,
+            operate::Error::Publish(source) => Self::Publish(source),
+            operate::Error::Read(source) => Self::Read(source),
+            operate::Error::Spill(source) => Self::Spill(source),
+            operate::Error::Subscribe(source) => Self::Subscribe(source),
+            operate::Error::Send(source) => Self::Send(source),
+            operate::Error::Nats(source) => Self::Nats(source),
+            operate::Error::NoSuchLetter(number) => Self::NoSuchLetter(number),
+            operate::Error::Letter(number, source) => Self::Letter(number, source),
+            operate::Error::Encode(source) => Self::Encode(source),
+            error @ (operate::Error::NothingToSign | operate::Error::Sign(_)) => Self::nats(error),
+        }
+    }
+}

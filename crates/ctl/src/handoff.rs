@@ -5,13 +5,14 @@ use std::{
 };
 
 use async_nats::HeaderMap;
-use broker::{Broker, PublishError};
-use bytes::Bytes;
+use broker::Broker;
 use futures_util::StreamExt;
+use nkeys::KeyPair;
+use operate::publish::{publish, sign};
 use subjects::{
-    Answer, Artifact, Body, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Event, Handoff,
-    HandoffId, Kind, MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work,
-    headers, signature::Signed, streams,
+    Answer, Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Event, Handoff, HandoffId,
+    Kind, MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
+    streams,
 };
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     print,
 };
 
-const PUBLISH_WITHIN: Duration = Duration::from_secs(5);
 /// A look into the stream now and then, should the answer have passed while the connection was away.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     sent.insert(headers::CONTENT_TYPE, encoding.content_type());
     sent.insert(headers::MSG_ID, handoff.id.to_string());
     if let Some(file) = &common.sign {
-        sent.insert(headers::SIGNATURE, sign(file, &handoff.subject(), encoding, &body)?);
+        sent.insert(headers::SIGNATURE, sign(&key(file)?, &handoff.subject(), encoding, &body)?);
     }
     // Listening comes first: the answer may be there before the publish returns.
     let waiting = Waiting::start(broker, handoff.kind(), handoff.id).await?;
@@ -125,34 +125,10 @@ fn text_or_input(text: String) -> Result<String, Error> {
     Ok(input.trim_end().to_owned())
 }
 
-/// The signature header of a body.
-pub(crate) fn sign(file: &Path, subject: &Subject, encoding: Encoding, body: &[u8]) -> Result<String, Error> {
+/// The key in a file.
+pub(crate) fn key(file: &Path) -> Result<KeyPair, Error> {
     let seed = std::fs::read_to_string(file).map_err(|source| Error::File(file.to_owned(), source))?;
-    let key_error = |source| Error::Key(file.to_owned(), source);
-    let key = nkeys::KeyPair::from_seed(seed.trim()).map_err(key_error)?;
-    let inspected = Body::inspect(encoding, body);
-    let subject = subject.to_string();
-    let signed = Signed::of(&subject, inspected.glimpse(), body)
-        .ok_or_else(|| Error::nats("the handoff has no id or time of issue to sign"))?;
-    signed.sign(&key).map_err(key_error)
-}
-
-pub(crate) async fn publish(
-    broker: &Broker,
-    subject: &Subject,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<async_nats::jetstream::publish::PublishAck, Error> {
-    let published =
-        broker::publish_within(&broker.jetstream, subject, || headers.clone(), body, None, PUBLISH_WITHIN)
-            .await;
-    match published {
-        Ok(acknowledged) => Ok(acknowledged),
-        Err(PublishError::Full) => Err(Error::QueueFull),
-        // Nobody answered for a while: there is no stream for this subject.
-        Err(PublishError::Unheard(_)) => Err(Error::NoStreams),
-        Err(error) => Err(Error::Publish(error)),
-    }
+    KeyPair::from_seed(seed.trim()).map_err(|source| Error::Key(file.to_owned(), source))
 }
 
 /// Waits for one answer. It begins to listen before the handoff is published.
@@ -182,7 +158,7 @@ impl Waiting {
                     return Err(Error::NoAnswer(self.id, humantime::format_duration(within)));
                 }
                 Some(message) = self.answers.next() => {
-                    answer::read(&message.subject, message.headers.as_ref(), &message.payload)
+                    operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload)
                 }
                 Some(message) = self.events.next() => {
                     if let Ok(event) = serde_json::from_slice::<Event>(&message.payload) {
@@ -193,7 +169,7 @@ impl Waiting {
                 _ = look.tick() => {
                     print::progress(&format!("waiting for {} s{worked_on_by}", started.elapsed().as_secs()));
                     let stored = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await.ok().flatten();
-                    stored.and_then(|message| answer::read(&message.subject, Some(&message.headers), &message.payload))
+                    stored.and_then(|message| operate::answer::read(&message.subject, Some(&message.headers), &message.payload))
                 }
             };
             if let Some(answer) = found {

@@ -1,121 +1,19 @@
-use std::time::Duration;
-
-use async_nats::jetstream::{consumer::PullConsumer, context::GetStreamErrorKind};
 use broker::Broker;
-use futures_util::StreamExt;
-use serde::Serialize;
-use subjects::{InstanceStatus, Kind, Subject, streams};
+use operate::{status::Status, word};
 
 use crate::{
-    answer::word,
     error::{Error, Exit},
     print,
 };
 
-/// Instances answer at once or not at all.
-const QUIET_AFTER: Duration = Duration::from_millis(300);
-
-#[derive(Debug, Serialize)]
-struct Status {
-    server: String,
-    streams: Vec<StreamStatus>,
-    queues: Vec<QueueStatus>,
-    instances: Vec<InstanceStatus>,
-}
-
-#[derive(Debug, Serialize)]
-struct StreamStatus {
-    name: &'static str,
-    messages: u64,
-    bytes: u64,
-    replicas: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct QueueStatus {
-    kind: Kind,
-    /// Not delivered yet.
-    waiting: u64,
-    in_flight: usize,
-    redelivered: usize,
-    /// Pull requests that wait for work: about one for each instance with a free slot.
-    pulls_waiting: usize,
-}
-
 pub(crate) async fn run(broker: &Broker, json: bool) -> Result<Exit, Error> {
-    let status = Status {
-        server: broker.client.server_info().version,
-        streams: streams(broker).await?,
-        queues: queues(broker).await?,
-        instances: instances(broker).await?,
-    };
+    let status = operate::status::look(broker).await?;
     if json {
         print::json(&status);
     } else {
         show(status);
     }
     Ok(Exit::Done)
-}
-
-async fn streams(broker: &Broker) -> Result<Vec<StreamStatus>, Error> {
-    let mut found = Vec::new();
-    for name in [streams::HANDOFFS, streams::RUNS, streams::DEAD, streams::ADVISORIES] {
-        let stream = match broker.jetstream.get_stream(name).await {
-            Ok(stream) => stream,
-            Err(error) => match error.kind() {
-                GetStreamErrorKind::JetStream(_) => return Err(Error::NoStreams),
-                _ => return Err(Error::nats(error)),
-            },
-        };
-        let info = stream.cached_info();
-        found.push(StreamStatus {
-            name,
-            messages: info.state.messages,
-            bytes: info.state.bytes,
-            replicas: info.config.num_replicas,
-        });
-    }
-    Ok(found)
-}
-
-/// Queues of both roles; those of a role that never ran are not there yet.
-async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
-    let mut found = Vec::new();
-    for kind in Kind::ALL {
-        let looked: Result<PullConsumer, _> =
-            broker.jetstream.get_consumer_from_stream(streams::consumer_name(kind), streams::HANDOFFS).await;
-        let Ok(consumer) = looked else { continue };
-        let info = consumer.cached_info();
-        found.push(QueueStatus {
-            kind,
-            waiting: info.num_pending,
-            in_flight: info.num_ack_pending,
-            redelivered: info.num_redelivered,
-            pulls_waiting: info.num_waiting,
-        });
-    }
-    Ok(found)
-}
-
-async fn instances(broker: &Broker) -> Result<Vec<InstanceStatus>, Error> {
-    #[derive(serde::Deserialize)]
-    struct Pong {
-        metadata: std::collections::HashMap<String, String>,
-    }
-    let inbox = broker.client.new_inbox();
-    let mut pongs = broker.client.subscribe(inbox.clone()).await?;
-    broker.client.publish_with_reply("$SRV.PING.cynode-pma", inbox, "".into()).await?;
-    let mut found = Vec::new();
-    while let Ok(Some(message)) = tokio::time::timeout(QUIET_AFTER, pongs.next()).await {
-        let Ok(pong) = serde_json::from_slice::<Pong>(&message.payload) else { continue };
-        let Some(Ok(instance)) = pong.metadata.get("instance").map(|name| name.parse()) else { continue };
-        let asked = broker.client.request(Subject::Instance(instance).to_string(), "".into()).await;
-        // One that left between the two questions is not an instance any more.
-        let Ok(reply) = asked else { continue };
-        found.push(serde_json::from_slice(&reply.payload).map_err(Error::nats)?);
-    }
-    found.sort_by(|a: &InstanceStatus, b| (a.role, &a.instance).cmp(&(b.role, &b.instance)));
-    Ok(found)
 }
 
 fn show(status: Status) {

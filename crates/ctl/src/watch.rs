@@ -1,10 +1,10 @@
 use broker::Broker;
 use futures_util::{StreamExt, stream::select_all};
+use operate::word;
 use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Progress, Role, Subject, streams};
 
 use crate::{
-    answer::{self, word},
-    cli,
+    answer, cli,
     error::{Error, Exit},
     print,
 };
@@ -31,7 +31,8 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
         for kind in [Kind::Chat, Kind::Verify] {
             let subject = Subject::answer(kind, id);
             if let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await?
-                && let Some(found) = answer::read(&message.subject, Some(&message.headers), &message.payload)
+                && let Some(found) =
+                    operate::answer::read(&message.subject, Some(&message.headers), &message.payload)
             {
                 let found = found.map_err(Error::nats)?;
                 answer::show(&found, json);
@@ -55,7 +56,9 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
             message = heard.next() => message,
         };
         let Some(message) = message else { return Ok(Exit::Done) };
-        if let Some(Ok(found)) = answer::read(&message.subject, message.headers.as_ref(), &message.payload) {
+        if let Some(Ok(found)) =
+            operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload)
+        {
             if command.handoff.is_some() {
                 answer::show(&found, json);
                 return Ok(answer::exit(&found));

@@ -1,7 +1,8 @@
 use broker::Broker;
+use operate::dead::delete;
 use serde_json::json;
 
-use super::{chosen, delete};
+use super::chosen;
 use crate::{
     cli::Which,
     error::{Error, Exit},

@@ -1,8 +1,9 @@
 use broker::Broker;
-use serde_json::{Value, json};
-use subjects::{Encoding, ErrorCode, Kind};
+use operate::dead::Letter;
+use serde_json::{Map, Value, json};
+use subjects::{ErrorCode, Kind};
 
-use super::{Letter, all};
+use super::all;
 use crate::{
     error::{Error, Exit},
     print,
@@ -49,10 +50,15 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
         print::bytes(&body);
         return Ok(Exit::Done);
     }
-    let readable = readable(letter.encoding(), &body);
+    let readable = letter.readable(&body);
     if json {
         let mut out = summary(&letter);
-        out["headers"] = headers(&letter);
+        out["headers"] = letter
+            .headers()
+            .into_iter()
+            .map(|(name, text)| (name, text.into()))
+            .collect::<Map<_, _>>()
+            .into();
         out["body"] = readable.unwrap_or(Value::Null);
         print::json(&out);
         return Ok(Exit::Done);
@@ -63,8 +69,12 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     print::line(&format!("deliveries  {}", about.deliveries));
     print::line(&format!("published   {}", about.published_at));
     print::line(&format!("given up    {} by {}", letter.died_at, print::safe(&about.instance)));
-    for (name, value) in headers(&letter).as_object().into_iter().flatten() {
-        print::line(&format!("header      {}: {}", print::safe(name), print::safe(&value.to_string())));
+    for (name, value) in letter.headers() {
+        print::line(&format!(
+            "header      {}: {}",
+            print::safe(&name),
+            print::safe(&Value::from(value).to_string())
+        ));
     }
     match readable {
         Some(value) => print::line(&print::safe(&serde_json::to_string_pretty(&value).unwrap_or_default())),
@@ -89,17 +99,4 @@ fn summary(letter: &Letter) -> Value {
         "instance": about.instance,
         "handoff_id": letter.handoff_id(),
     })
-}
-
-fn headers(letter: &Letter) -> Value {
-    let mut out = serde_json::Map::new();
-    for (name, values) in letter.about.original.iter() {
-        let values: Vec<&str> = values.iter().map(|value| value.as_str()).collect();
-        out.insert(name.to_string(), values.join(", ").into());
-    }
-    Value::Object(out)
-}
-
-fn readable(encoding: Option<Encoding>, body: &[u8]) -> Option<Value> {
-    subjects::decode(encoding?, body).ok()
 }

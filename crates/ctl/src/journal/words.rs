@@ -1,19 +1,13 @@
 use std::collections::BTreeMap;
 
+use operate::word;
 use subjects::{
     Answer, Timestamp, Usage,
     journal::{Claimed, Entry, ModelTurn, Question, Record, Returned, ToolOutcome},
 };
-
 use time::OffsetDateTime;
 
-use crate::{
-    answer::{count, word},
-    print,
-};
-
-/// So much of a text is enough to know it by.
-const MOST_CHARS: usize = 100;
+use crate::{answer::count, print};
 
 /// What was told so far.
 #[derive(Debug, Default)]
@@ -23,7 +17,6 @@ pub(super) struct Story {
     /// Tools that were about to be called, and did not answer yet.
     open: BTreeMap<u32, String>,
     day: Option<String>,
-    pub(super) answered_at: Option<OffsetDateTime>,
 }
 
 impl Story {
@@ -86,15 +79,15 @@ impl Story {
         }
     }
 
-    pub(super) fn answer(&mut self, answer: &Answer) -> Vec<String> {
+    pub(super) fn answer(&mut self, at: OffsetDateTime, answer: &Answer) -> Vec<String> {
         let (status, usage, attempts, instance, error) = match answer {
             Answer::Completion(it) => (word(&it.status), &it.usage, it.attempts, &it.instance, &it.error),
             Answer::Findings(it) => (word(&it.status), &it.usage, it.attempts, &it.instance, &it.error),
         };
         let attempts = count(attempts, "attempt");
-        let clock = self.answered_at.map(|at| format!("{}  ", moment(at).1)).unwrap_or_default();
+        let clock = moment(at).1;
         let mut lines =
-            vec![format!("{clock}answered: {status} by {instance} after {attempts}; {}", cost(usage))];
+            vec![format!("{clock}  answered: {status} by {instance} after {attempts}; {}", cost(usage))];
         if let Some(error) = error {
             lines.push(format!("{}: {}", error.code, print::safe(&error.message)));
         }
@@ -173,12 +166,5 @@ fn spent(ms: u64) -> String {
 }
 
 fn excerpt(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let text = print::safe(&words.join(" "));
-    if text.chars().count() <= MOST_CHARS {
-        return text;
-    }
-    let mut short: String = text.chars().take(MOST_CHARS).collect();
-    short.push('…');
-    short
+    print::safe(&operate::excerpt(text))
 }

@@ -1,0 +1,38 @@
+use broker::{PublishError, ReadError, SpillError};
+
+/// Why something could not be looked at or done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the streams are not there; start a worker with nats.provision = create, or make them")]
+    NoStreams,
+    #[error("the queue is full; the handoff was not accepted")]
+    QueueFull,
+    #[error("publishing the handoff")]
+    Publish(#[source] PublishError),
+    #[error("reading from NATS")]
+    Read(#[from] ReadError),
+    #[error("reading from the object store")]
+    Spill(#[from] SpillError),
+    #[error("listening")]
+    Subscribe(#[from] async_nats::SubscribeError),
+    #[error("sending")]
+    Send(#[from] async_nats::PublishError),
+    #[error("NATS did not answer as expected")]
+    Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("there is no dead letter {0}")]
+    NoSuchLetter(u64),
+    #[error("dead letter {0} cannot be read")]
+    Letter(u64, #[source] subjects::DeadLetterError),
+    #[error("writing a message")]
+    Encode(#[from] subjects::CodecError),
+    #[error("the handoff has no id or time of issue to sign")]
+    NothingToSign,
+    #[error("signing the handoff")]
+    Sign(#[source] nkeys::error::Error),
+}
+
+impl Error {
+    pub(crate) fn nats(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Nats(error.into())
+    }
+}

@@ -1,0 +1,39 @@
+//! Handing work off.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, jetstream::publish::PublishAck};
+use broker::{Broker, PublishError};
+use bytes::Bytes;
+use nkeys::KeyPair;
+use subjects::{Body, Encoding, Subject, signature::Signed};
+
+use crate::Error;
+
+const PUBLISH_WITHIN: Duration = Duration::from_secs(5);
+
+/// The signature header of a body.
+pub fn sign(key: &KeyPair, subject: &Subject, encoding: Encoding, body: &[u8]) -> Result<String, Error> {
+    let inspected = Body::inspect(encoding, body);
+    let subject = subject.to_string();
+    let signed = Signed::of(&subject, inspected.glimpse(), body).ok_or(Error::NothingToSign)?;
+    signed.sign(key).map_err(Error::Sign)
+}
+
+pub async fn publish(
+    broker: &Broker,
+    subject: &Subject,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<PublishAck, Error> {
+    let published =
+        broker::publish_within(&broker.jetstream, subject, || headers.clone(), body, None, PUBLISH_WITHIN)
+            .await;
+    match published {
+        Ok(acknowledged) => Ok(acknowledged),
+        Err(PublishError::Full) => Err(Error::QueueFull),
+        // Nobody answered for a while: there is no stream for this subject.
+        Err(PublishError::Unheard(_)) => Err(Error::NoStreams),
+        Err(error) => Err(Error::Publish(error)),
+    }
+}

@@ -1,0 +1,144 @@
+//! What was done on a handoff, as its journal and its answer tell it.
+
+use std::pin::Pin;
+
+use async_nats::{HeaderMap, jetstream::consumer::pull::OrderedConfig};
+use broker::Broker;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use subjects::{
+    Answer, HandoffId, Pattern, Role, Subject,
+    journal::{Entry, Unreadable},
+    streams,
+};
+use time::OffsetDateTime;
+
+use crate::{Error, answer};
+
+/// Everything that is stored about a handoff, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub id: HandoffId,
+    /// Of whoever takes it up.
+    pub role: Role,
+    pub pages: Vec<Page>,
+}
+
+/// One message of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    pub sequence: u64,
+    pub said: Said,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Entry(Entry),
+    /// What cannot be read is told as such; it is the operator who has to know.
+    Unreadable(Unreadable),
+    /// Answers do not say when they were given; the stream does.
+    Answer {
+        at: OffsetDateTime,
+        answer: Box<Answer>,
+    },
+}
+
+impl Run {
+    /// `None` when nobody has taken the handoff up, or that is so long ago that it is forgotten.
+    pub async fn read(broker: &Broker, id: HandoffId) -> Result<Option<Self>, Error> {
+        let mut found = None;
+        for role in Role::ALL {
+            let run = Pattern::Run(role, id);
+            if let Some(last) = broker::last_under(&broker.jetstream, streams::RUNS, &run).await? {
+                found = Some((role, last));
+            }
+        }
+        let Some((role, last)) = found else { return Ok(None) };
+        let journal = Subject::Journal(role, id);
+        let is_answered = last.subject.as_str() != journal.to_string();
+        let ends = if is_answered {
+            broker::last_on(&broker.jetstream, streams::RUNS, &journal).await?.map(|entry| entry.sequence)
+        } else {
+            Some(last.sequence)
+        };
+        let mut pages = Vec::new();
+        if let Some(ends) = ends {
+            for (sequence, body) in broker::all_on(&broker.jetstream, streams::RUNS, &journal, ends).await? {
+                let said = entry(broker, &body).await?;
+                pages.push(Page { sequence, said });
+            }
+        }
+        if is_answered {
+            let said =
+                read(broker, &last.subject, Some(&last.headers), last.payload.clone(), last.time).await?;
+            pages.push(Page { sequence: last.sequence, said });
+        }
+        Ok(Some(Self { id, role, pages }))
+    }
+
+    /// Where the chain of its messages ends.
+    pub fn end(&self) -> u64 {
+        self.pages.last().map_or(0, |page| page.sequence)
+    }
+
+    pub fn answer(&self) -> Option<(OffsetDateTime, &Answer)> {
+        self.pages.iter().rev().find_map(|page| match &page.said {
+            Said::Answer { at, answer } => Some((*at, &**answer)),
+            Said::Entry(_) | Said::Unreadable(_) => None,
+        })
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.pages.iter().filter_map(|page| match &page.said {
+            Said::Entry(entry) => Some(entry),
+            Said::Unreadable(_) | Said::Answer { .. } => None,
+        })
+    }
+}
+
+/// From the beginning, then as it happens. Whoever listens ends it, with the answer for example.
+pub async fn follow(
+    broker: &Broker,
+    id: HandoffId,
+) -> Result<Pin<Box<dyn Stream<Item = Result<Page, Error>> + Send>>, Error> {
+    let stream = broker.jetstream.get_stream_no_info(streams::RUNS).await.map_err(|_| Error::NoStreams)?;
+    let config = OrderedConfig { filter_subject: format!("*.run.{id}.*"), ..Default::default() };
+    let consumer = stream.create_consumer(config).await.map_err(Error::nats)?;
+    let messages = consumer.messages().await.map_err(Error::nats)?;
+    let broker = broker.clone();
+    Ok(Box::pin(messages.then(move |message| {
+        let broker = broker.clone();
+        async move {
+            let message = message.map_err(Error::nats)?;
+            let info = message.info().map_err(Error::nats)?;
+            let (sequence, at) = (info.stream_sequence, info.published);
+            let body = message.payload.clone();
+            let said = read(&broker, &message.subject, message.headers.as_ref(), body, at).await?;
+            Ok(Page { sequence, said })
+        }
+    })))
+}
+
+async fn read(
+    broker: &Broker,
+    subject: &str,
+    headers: Option<&HeaderMap>,
+    body: Bytes,
+    at: OffsetDateTime,
+) -> Result<Said, Error> {
+    match answer::read(subject, headers, &body) {
+        Some(Ok(answer)) => Ok(Said::Answer { at, answer: Box::new(answer) }),
+        Some(Err(error)) => Ok(Said::Unreadable(Unreadable::Torn(error.to_string()))),
+        None => entry(broker, &body).await,
+    }
+}
+
+async fn entry(broker: &Broker, body: &[u8]) -> Result<Said, Error> {
+    let entry = match Entry::decode(body) {
+        Ok(Entry { spilled: Some(spilled), .. }) => {
+            Entry::decode(&broker::fetch(&broker.jetstream, &spilled.name).await?)
+        }
+        other => other,
+    };
+    Ok(entry.map_or_else(Said::Unreadable, Said::Entry))
+}
