@@ -9,6 +9,7 @@ mod provision; // streams and consumers: make, compare
 mod publish; // publish and know what became of it
 mod read; // single messages out of a stream
 pub mod retry; // the one place that knows how to wait before trying again
+mod scan; // many messages out of a stream
 mod spill; // bodies too large for a message
 
 pub use confirm::{AckError, confirm};
@@ -18,6 +19,7 @@ pub use connect::{
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
 pub use publish::{Expect, PublishError, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};
+pub use scan::{newest_under, some_under};
 pub use spill::{SpillError, fetch, spill};
 
 use std::{error::Error, fmt};

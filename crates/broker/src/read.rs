@@ -1,25 +1,19 @@
 use std::time::Duration;
 
-use async_nats::{
-    StatusCode,
-    jetstream::{
-        self,
-        message::StreamMessage,
-        stream::{RawMessageError, RawMessageErrorKind},
-    },
+use async_nats::jetstream::{
+    self,
+    message::StreamMessage,
+    stream::{RawMessageError, RawMessageErrorKind},
 };
 use bytes::Bytes;
-use futures_util::StreamExt;
-use serde_json::json;
 use subjects::{Pattern, Subject};
 use tokio::time::{sleep, timeout};
 
+use crate::some_under;
+
 const ONE_TRY: Duration = Duration::from_secs(5);
-/// How many messages one request asks for.
-const AT_ONCE: u32 = 512;
 /// A replica that is behind gets so long to catch up before it is asked again.
 const CATCH_UP: Duration = Duration::from_millis(20);
-const SEQUENCE: &str = "Nats-Sequence";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -63,6 +57,7 @@ pub async fn all_on(
     subject: &Subject,
     up_to: u64,
 ) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    let filter = subject.to_string();
     let reading = async {
         let mut found: Vec<(u64, Bytes)> = Vec::new();
         loop {
@@ -70,45 +65,14 @@ pub async fn all_on(
             if from > up_to {
                 return Ok(found);
             }
-            let before = found.len();
-            ask_for(jetstream, stream, subject, from, &mut found).await?;
-            if found.len() == before {
+            let some = some_under(jetstream, stream, &filter, from, u64::MAX).await?;
+            if some.is_empty() {
                 sleep(CATCH_UP).await;
             }
+            found.extend(some.into_iter().map(|message| (message.sequence, message.payload)));
         }
     };
     timeout(ONE_TRY, reading).await.unwrap_or(Err(ReadError::TimedOut))
-}
-
-/// The client has no words for asking for many messages at once, so this is the request itself.
-async fn ask_for(
-    jetstream: &jetstream::Context,
-    stream: &str,
-    subject: &Subject,
-    from: u64,
-    found: &mut Vec<(u64, Bytes)>,
-) -> Result<(), ReadError> {
-    let client = jetstream.client();
-    let inbox = client.new_inbox();
-    let mut replies =
-        client.subscribe(inbox.clone()).await.map_err(|error| ReadError::Ask(Box::new(error)))?;
-    let wanted = json!({ "seq": from, "batch": AT_ONCE, "next_by_subj": subject.to_string() }).to_string();
-    let address = format!("$JS.API.DIRECT.GET.{stream}");
-    client
-        .publish_with_reply(address, inbox, wanted.into())
-        .await
-        .map_err(|error| ReadError::Ask(Box::new(error)))?;
-    while let Some(reply) = replies.next().await {
-        // The end, or nothing there (yet), or nobody there (yet).
-        if reply.status.is_some_and(|status| status != StatusCode::OK) {
-            break;
-        }
-        let sequence = reply.headers.as_ref().and_then(|headers| headers.get(SEQUENCE));
-        if let Some(sequence) = sequence.and_then(|value| value.as_str().parse().ok()) {
-            found.push((sequence, reply.payload));
-        }
-    }
-    Ok(())
 }
 
 pub async fn message_at(

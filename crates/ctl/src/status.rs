@@ -22,7 +22,7 @@ fn show(status: Status) {
         vec![
             stream.name.to_owned(),
             stream.messages.to_string(),
-            bytes(stream.bytes),
+            operate::size(stream.bytes),
             stream.replicas.to_string(),
         ]
     });
@@ -60,15 +60,4 @@ fn show(status: Status) {
         ]
     });
     print::table(&["INSTANCE", "ROLE", "VERSION", "STATE", "RUNNING", "MODEL", "SINCE"], rows.collect());
-}
-
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }

@@ -3,8 +3,10 @@
 mod letter; // one dead letter, read whole
 mod replay; // handing it off once more
 
-use broker::Broker;
-use subjects::{DeadLetterError, streams};
+use std::ops::ControlFlow;
+
+use broker::{Broker, ReadError};
+use subjects::{DeadLetterError, HandoffId, streams};
 
 use crate::Error;
 pub use letter::Letter;
@@ -19,25 +21,45 @@ pub struct Listed {
 
 /// Letters that fit, newest first.
 pub async fn list(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool) -> Result<Listed, Error> {
-    let stream = broker.jetstream.get_stream(streams::DEAD).await.map_err(|_| Error::NoStreams)?;
-    let state = &stream.cached_info().state;
     let mut listed = Listed::default();
-    if state.messages == 0 {
-        return Ok(listed);
-    }
-    for number in (state.first_sequence..=state.last_sequence).rev() {
+    let looked = broker::newest_under(&broker.jetstream, streams::DEAD, ">", |message| {
         if listed.letters.len() >= limit {
-            break;
+            return ControlFlow::Break(());
         }
-        match Letter::read(broker, number).await {
-            Ok(Some(letter)) if fits(&letter) => listed.letters.push(letter),
+        match Letter::of(message) {
+            Ok(letter) if fits(&letter) => listed.letters.push(letter),
             Ok(_) => {}
             // Someone else put it there; the others are fine.
-            Err(Error::Letter(number, why)) => listed.strange.push((number, why)),
-            Err(error) => return Err(error),
+            Err(why) => listed.strange.push((message.sequence, why)),
         }
-    }
+        ControlFlow::Continue(())
+    });
+    looked.await.map_err(|error| match error {
+        ReadError::Stream(..) => Error::NoStreams,
+        other => other.into(),
+    })?;
     Ok(listed)
+}
+
+/// The newest letter of a handoff, by its id or by the messages of the queue that it was, among the newest `among`.
+pub async fn of(
+    broker: &Broker,
+    id: HandoffId,
+    queued: Vec<u64>,
+    among: usize,
+) -> Result<Option<Letter>, Error> {
+    let (mut found, mut seen) = (None, 0);
+    broker::newest_under(&broker.jetstream, streams::DEAD, ">", |message| {
+        seen += 1;
+        if let Ok(letter) = Letter::of(message)
+            && (queued.contains(&letter.about.sequence) || letter.handoff_id() == Some(id))
+        {
+            found = Some(letter);
+        }
+        if found.is_some() || seen >= among { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .await?;
+    Ok(found)
 }
 
 /// Takes a letter out of the stream.

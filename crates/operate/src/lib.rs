@@ -9,7 +9,8 @@ mod error;
 pub mod publish; // handing work off
 pub mod run; // what was done on a handoff
 pub mod status; // streams, queues, instances
-mod words; // of the contract, for people
+mod words;
+pub mod work; // in hand, and answered lately // of the contract, for people
 
 pub use error::Error;
-pub use words::{excerpt, word};
+pub use words::{excerpt, size, word};

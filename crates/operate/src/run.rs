@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use async_nats::{HeaderMap, jetstream::consumer::pull::OrderedConfig};
+use async_nats::{
+    HeaderMap,
+    jetstream::{consumer::pull::OrderedConfig, message::StreamMessage},
+};
 use broker::Broker;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -46,14 +49,7 @@ pub enum Said {
 impl Run {
     /// `None` when nobody has taken the handoff up, or that is so long ago that it is forgotten.
     pub async fn read(broker: &Broker, id: HandoffId) -> Result<Option<Self>, Error> {
-        let mut found = None;
-        for role in Role::ALL {
-            let run = Pattern::Run(role, id);
-            if let Some(last) = broker::last_under(&broker.jetstream, streams::RUNS, &run).await? {
-                found = Some((role, last));
-            }
-        }
-        let Some((role, last)) = found else { return Ok(None) };
+        let Some((role, last)) = last(broker, id).await? else { return Ok(None) };
         let journal = Subject::Journal(role, id);
         let is_answered = last.subject.as_str() != journal.to_string();
         let ends = if is_answered {
@@ -94,6 +90,22 @@ impl Run {
             Said::Unreadable(_) | Said::Answer { .. } => None,
         })
     }
+}
+
+/// Where a run ends now.
+pub async fn end(broker: &Broker, id: HandoffId) -> Result<Option<u64>, Error> {
+    Ok(last(broker, id).await?.map(|(_, last)| last.sequence))
+}
+
+async fn last(broker: &Broker, id: HandoffId) -> Result<Option<(Role, StreamMessage)>, Error> {
+    let mut found = None;
+    for role in Role::ALL {
+        let run = Pattern::Run(role, id);
+        if let Some(last) = broker::last_under(&broker.jetstream, streams::RUNS, &run).await? {
+            found = Some((role, last));
+        }
+    }
+    Ok(found)
 }
 
 /// From the beginning, then as it happens. Whoever listens ends it, with the answer for example.

@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::{consumer::PullConsumer, context::GetStreamErrorKind};
+use async_nats::jetstream::{
+    consumer::{self, PullConsumer},
+    context::GetStreamErrorKind,
+};
 use broker::Broker;
 use futures_util::StreamExt;
+use schemars::JsonSchema;
 use serde::Serialize;
 use subjects::{InstanceStatus, Kind, Subject, streams};
+use tokio::time::timeout;
 
 use crate::Error;
 
 /// Instances answer at once or not at all.
 const QUIET_AFTER: Duration = Duration::from_millis(300);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Status {
     /// The version of the NATS server.
     pub server: String,
@@ -22,7 +28,7 @@ pub struct Status {
     pub instances: Vec<InstanceStatus>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StreamStatus {
     pub name: &'static str,
     pub messages: u64,
@@ -30,7 +36,7 @@ pub struct StreamStatus {
     pub replicas: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct QueueStatus {
     pub kind: Kind,
     /// Not delivered yet.
@@ -75,10 +81,7 @@ async fn streams(broker: &Broker) -> Result<Vec<StreamStatus>, Error> {
 async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
     let mut found = Vec::new();
     for kind in Kind::ALL {
-        let looked: Result<PullConsumer, _> =
-            broker.jetstream.get_consumer_from_stream(streams::consumer_name(kind), streams::HANDOFFS).await;
-        let Ok(consumer) = looked else { continue };
-        let info = consumer.cached_info();
+        let Some(info) = consumer(broker, kind).await else { continue };
         found.push(QueueStatus {
             kind,
             waiting: info.num_pending,
@@ -90,6 +93,12 @@ async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
     Ok(found)
 }
 
+pub(crate) async fn consumer(broker: &Broker, kind: Kind) -> Option<consumer::Info> {
+    let looked: Result<PullConsumer, _> =
+        broker.jetstream.get_consumer_from_stream(streams::consumer_name(kind), streams::HANDOFFS).await;
+    looked.ok().map(|consumer| consumer.cached_info().clone())
+}
+
 async fn instances(broker: &Broker) -> Result<Vec<InstanceStatus>, Error> {
     #[derive(serde::Deserialize)]
     struct Pong {
@@ -99,12 +108,12 @@ async fn instances(broker: &Broker) -> Result<Vec<InstanceStatus>, Error> {
     let mut pongs = broker.client.subscribe(inbox.clone()).await?;
     broker.client.publish_with_reply("$SRV.PING.cynode-pma", inbox, "".into()).await?;
     let mut found = Vec::new();
-    while let Ok(Some(message)) = tokio::time::timeout(QUIET_AFTER, pongs.next()).await {
+    while let Ok(Some(message)) = timeout(QUIET_AFTER, pongs.next()).await {
         let Ok(pong) = serde_json::from_slice::<Pong>(&message.payload) else { continue };
         let Some(Ok(instance)) = pong.metadata.get("instance").map(|name| name.parse()) else { continue };
-        let asked = broker.client.request(Subject::Instance(instance).to_string(), "".into()).await;
+        let asked = broker.client.request(Subject::Instance(instance).to_string(), "".into());
         // One that left between the two questions is not an instance any more.
-        let Ok(reply) = asked else { continue };
+        let Ok(Ok(reply)) = timeout(ANSWERS_WITHIN, asked).await else { continue };
         found.push(serde_json::from_slice(&reply.payload).map_err(Error::nats)?);
     }
     found.sort_by(|a: &InstanceStatus, b| (a.role, &a.instance).cmp(&(b.role, &b.instance)));

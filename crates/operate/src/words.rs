@@ -19,6 +19,19 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
+/// How many bytes, for people.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut size, mut unit) = (bytes as f64, None);
+    for name in UNITS {
+        if size < 1024.0 {
+            break;
+        }
+        (size, unit) = (size / 1024.0, Some(name));
+    }
+    unit.map_or_else(|| format!("{bytes} B"), |unit| format!("{size:.1} {unit}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +41,10 @@ mod tests {
         assert_eq!(excerpt(" one\n\ttwo  "), "one two");
         assert_eq!(excerpt(&"ä".repeat(100)), "ä".repeat(100));
         assert_eq!(excerpt(&"ä".repeat(101)), format!("{}…", "ä".repeat(100)));
+    }
+
+    #[test]
+    fn sizes_have_a_unit_that_fits() {
+        assert_eq!([0, 1023, 1024, 3 << 20].map(size), ["0 B", "1023 B", "1.0 KiB", "3.0 MiB"]);
     }
 }

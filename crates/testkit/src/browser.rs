@@ -170,6 +170,14 @@ impl Browser {
         self.client.execute(script, arguments).await.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
+    /// Shows pages as to somebody who prefers dark ones, or as to everybody else.
+    pub async fn prefer_dark(&self, dark: bool) {
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let parameters = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
+        self.client.issue_cmd(console::Extension("goog/cdp/execute", parameters)).await.expect("a scheme");
+    }
+
     /// Makes the page, without the window around it, this wide and high.
     pub async fn resize(&self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});

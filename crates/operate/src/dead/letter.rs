@@ -1,7 +1,8 @@
+use async_nats::jetstream::message::StreamMessage;
 use broker::Broker;
 use bytes::Bytes;
 use serde_json::Value;
-use subjects::{DeadLetter, Encoding, HandoffId, Timestamp, headers, streams};
+use subjects::{DeadLetter, DeadLetterError, Encoding, HandoffId, Timestamp, headers, streams};
 
 use crate::Error;
 
@@ -20,10 +21,13 @@ impl Letter {
         let Some(message) = broker::message_at(&broker.jetstream, streams::DEAD, number).await? else {
             return Ok(None);
         };
-        let about = DeadLetter::read(&message.subject, &message.headers)
-            .map_err(|source| Error::Letter(number, source))?;
+        Self::of(&message).map(Some).map_err(|source| Error::Letter(number, source))
+    }
+
+    pub(super) fn of(message: &StreamMessage) -> Result<Self, DeadLetterError> {
+        let about = DeadLetter::read(&message.subject, &message.headers)?;
         let died_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
-        Ok(Some(Self { number, died_at, about, stored: message.payload }))
+        Ok(Self { number: message.sequence, died_at, about, stored: message.payload.clone() })
     }
 
     /// The handoff as it was published, wherever it lies.
@@ -32,6 +36,11 @@ impl Letter {
             Some(object) => Ok(broker::fetch(&broker.jetstream, object).await?),
             None => Ok(self.stored.clone()),
         }
+    }
+
+    /// Of the body, unless it lies elsewhere.
+    pub fn bytes(&self) -> Option<usize> {
+        self.about.spilled.is_none().then_some(self.stored.len())
     }
 
     /// How the body is written, if its header says so.

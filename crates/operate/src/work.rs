@@ -1,0 +1,170 @@
+//! What is being worked on, and what was answered lately.
+
+use std::ops::ControlFlow;
+
+use broker::Broker;
+use futures_util::future::join_all;
+use schemars::JsonSchema;
+use serde::Serialize;
+use subjects::{
+    Answer, Encoding, ErrorCode, HandoffId, InstanceId, Kind, Pattern, Role, Subject, Timestamp, Usage,
+    headers,
+    journal::{Claimed, Record},
+    streams,
+};
+
+use crate::{Error, answer, run::Run, status, word};
+
+/// A handoff that was delivered and is not settled.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct InWork {
+    /// `None` when its message does not tell.
+    pub handoff_id: Option<HandoffId>,
+    pub kind: Kind,
+    pub published_at: Timestamp,
+    /// `None` when nobody has taken it up yet.
+    pub so_far: Option<SoFar>,
+}
+
+/// What a run has come to.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SoFar {
+    pub attempt: u32,
+    /// Who has it; `None` when it was handed back.
+    pub instance: Option<InstanceId>,
+    pub last_at: Timestamp,
+    pub usage: Usage,
+}
+
+/// A handoff that has its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Answered {
+    pub handoff_id: HandoffId,
+    pub kind: Kind,
+    /// As the answer has it.
+    pub status: String,
+    pub error: Option<ErrorCode>,
+    pub at: Timestamp,
+    pub attempts: u32,
+    pub instance: InstanceId,
+    pub usage: Usage,
+}
+
+/// The longest in work first, at most so many of each kind.
+pub async fn in_work(broker: &Broker, limit: u64) -> Result<Vec<InWork>, Error> {
+    let mut found = Vec::new();
+    for kind in Kind::ALL {
+        let Some(queue) = status::consumer(broker, kind).await else { continue };
+        if queue.num_ack_pending == 0 {
+            continue;
+        }
+        let (from, to) = (queue.ack_floor.stream_sequence + 1, queue.delivered.stream_sequence);
+        let subject = Subject::Handoff(kind).to_string();
+        let some = broker::some_under(&broker.jetstream, streams::HANDOFFS, &subject, from, limit).await?;
+        // What is settled is not in the queue any more.
+        for message in some.into_iter().filter(|message| message.sequence <= to) {
+            let sent = Some(&message.headers);
+            let encoding = Encoding::from_content_type(headers::get_any_case(sent, headers::CONTENT_TYPE));
+            let glimpsed = encoding.ok().and_then(|encoding| {
+                subjects::Body::inspect(encoding, &message.payload).glimpse().handoff_id
+            });
+            let published_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
+            found.push(InWork { handoff_id: glimpsed, kind, published_at, so_far: None });
+        }
+    }
+    let runs = found.iter().map(async |it| match it.handoff_id {
+        Some(id) => Run::read(broker, id).await,
+        None => Ok(None),
+    });
+    let runs = join_all(runs).await;
+    for (it, run) in found.iter_mut().zip(runs) {
+        it.so_far = run?.as_ref().and_then(SoFar::of);
+    }
+    Ok(found)
+}
+
+/// The newest first.
+pub async fn answered(broker: &Broker, limit: usize) -> Result<Vec<Answered>, Error> {
+    let mut found = Vec::new();
+    for role in Role::ALL {
+        let (answers, before) = (Pattern::Answers(role).to_string(), found.len());
+        broker::newest_under(&broker.jetstream, streams::RUNS, &answers, |message| {
+            let read = answer::read(&message.subject, Some(&message.headers), &message.payload);
+            if let Some(Ok(answer)) = read {
+                let at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
+                found.push(Answered::of(&answer, at));
+            }
+            if found.len() - before < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .await?;
+    }
+    found.sort_by_key(|it| std::cmp::Reverse(it.at.at()));
+    found.truncate(limit);
+    Ok(found)
+}
+
+impl SoFar {
+    /// `None` when nothing of it can be read.
+    pub fn of(run: &Run) -> Option<Self> {
+        let mut so_far: Option<Self> = None;
+        for entry in run.entries() {
+            let so_far = so_far.get_or_insert_with(|| Self {
+                attempt: 0,
+                instance: None,
+                last_at: entry.at.clone(),
+                usage: Usage::default(),
+            });
+            so_far.last_at = entry.at.clone();
+            entry.records.iter().for_each(|record| so_far.add(record));
+        }
+        so_far
+    }
+
+    fn add(&mut self, record: &Record) {
+        let usage = &mut self.usage;
+        match record {
+            Record::Claimed(Claimed { attempt, instance, .. }) => {
+                (self.attempt, self.instance) = (*attempt, Some(instance.clone()));
+            }
+            Record::Released => self.instance = None,
+            Record::ModelTurn(turn) => {
+                usage.model_calls += 1;
+                usage.prompt_tokens += turn.reply.tokens.prompt;
+                usage.completion_tokens += turn.reply.tokens.completion;
+                if let Some(cost) = turn.reply.cost_usd {
+                    *usage.cost_usd.get_or_insert(0.0) += cost;
+                }
+            }
+            Record::ToolResult(_) => usage.tool_calls += 1,
+            Record::Context(_) | Record::ToolIntent(_) | Record::Verified(_) | Record::Still => {}
+        }
+    }
+}
+
+impl Answered {
+    fn of(answer: &Answer, at: Timestamp) -> Self {
+        let error = answer.error().map(|error| error.code);
+        match answer {
+            Answer::Completion(it) => Self {
+                handoff_id: it.handoff_id,
+                kind: it.kind,
+                status: word(&it.status),
+                error,
+                at,
+                attempts: it.attempts,
+                instance: it.instance.clone(),
+                usage: it.usage,
+            },
+            Answer::Findings(it) => Self {
+                handoff_id: it.handoff_id,
+                kind: it.kind,
+                status: word(&it.status),
+                error,
+                at,
+                attempts: it.attempts,
+                instance: it.instance.clone(),
+                usage: it.usage,
+            },
+        }
+    }
+}
