@@ -13,10 +13,10 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: run
-run: nats-server ## build everything and start a local stack: NATS, the gateway, a project manager, a project analyst
+run: nats-server ## build everything, start it on this machine, and talk to the project manager
 	@echo "building (the first time takes a few minutes) ..."
 	@$(CARGO) build --quiet --bins --workspace
-	@$(PYTHON) scripts/run_local.py
+	@target/debug/cynodectl up
 
 .PHONY: test
 test: tools ## run every test this machine can run

@@ -60,17 +60,16 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     if !results.is_empty() {
         return (report(&results), Vec::new());
     }
-    match intent::of(asked, request) {
-        Some(call) => (String::new(), vec![call]),
-        None => {
-            let asked = excerpt(asked, 240);
-            let words = format!(
-                "No language model is connected, so this is all I can say: I was asked “{asked}”.{}",
-                intent::hint(request)
-            );
-            (words, Vec::new())
-        }
+    let calls = intent::of(asked, request);
+    if !calls.is_empty() {
+        return (String::new(), calls);
     }
+    let asked = excerpt(asked, 240);
+    let words = format!(
+        "No language model is connected, so this is all I can say: I was asked “{asked}”.{}",
+        intent::hint(request)
+    );
+    (words, Vec::new())
 }
 
 /// What the tools gave back, word for word.

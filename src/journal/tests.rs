@@ -14,7 +14,13 @@ use testkit::Nats;
 use super::{Claim, Claimant, Journal, claim};
 
 async fn connected(nats: &Nats) -> Arc<Broker> {
-    let options = Options { url: nats.url(), name: "test".to_owned(), auth: Auth::None, tls: Tls::default() };
+    let options = Options {
+        url: nats.url(),
+        name: "test".to_owned(),
+        auth: Auth::None,
+        tls: Tls::default(),
+        inbox_prefix: None,
+    };
     let broker = broker::connect(&options).await.unwrap();
     let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
     broker::provision(&broker.jetstream, Provision::Create, Role::ProjectManager, sizing).await.unwrap();

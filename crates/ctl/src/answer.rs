@@ -29,10 +29,22 @@ pub(crate) fn show(answer: &Answer, json: bool) {
     }
 }
 
+/// What there is to an answer beside its words.
+pub(crate) fn circumstances(answer: &Answer) {
+    match answer {
+        Answer::Completion(completion) => show_consequences(completion),
+        Answer::Findings(findings) => show_findings(findings),
+    }
+}
+
 fn show_completion(completion: &Completion) {
     if let Some(message) = &completion.message {
         print::line(&print::safe(&message.content));
     }
+    show_consequences(completion);
+}
+
+fn show_consequences(completion: &Completion) {
     for task in &completion.tasks {
         print::line(&format!("task {} {}", task.task_id, word(&task.change)));
     }

@@ -54,7 +54,7 @@ pub(crate) struct Link {
     pub(crate) nkey: Option<PathBuf>,
 
     /// What the subjects begin with on which answers are heard, where not everyone may listen everywhere.
-    #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = "_INBOX", value_parser = inbox_prefix)]
+    #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = DEFAULT_INBOX, value_parser = inbox_prefix)]
     pub(crate) inbox_prefix: String,
 
     /// Certificate authority of the server.
@@ -70,9 +70,18 @@ pub(crate) struct Link {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
+const DEFAULT_INBOX: &str = "_INBOX";
+
 fn inbox_prefix(text: &str) -> Result<String, String> {
     let right = || "write words between dots, as in _INBOX_operator".to_owned();
     broker::is_inbox_prefix(text).then(|| text.to_owned()).ok_or_else(right)
+}
+
+impl Link {
+    /// A server that asks nobody who he is.
+    pub(crate) fn to(server: String) -> Self {
+        Self { server, creds: None, nkey: None, tls_ca: None, tls_cert: None, tls_key: None, inbox_prefix: DEFAULT_INBOX.to_owned() }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,6 +89,12 @@ pub(crate) enum Command {
     /// Hand work off and wait for its answer.
     #[command(subcommand)]
     Handoff(Handoff),
+    /// Start everything on this machine, talk to the project manager, and end it all with Ctrl-C.
+    Up(Up),
+    /// End what `up` started, also when its own process was killed.
+    Down(Down),
+    /// Talk to the project manager.
+    Chat(Chat),
     /// Show answers and progress as they come.
     Watch(Watch),
     /// Stop a handoff, running or still queued.
@@ -206,6 +221,68 @@ pub(crate) struct Common {
     /// Sign with the nkey seed in this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) sign: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Up {
+    /// Where everything is kept.
+    #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
+    pub(crate) data: PathBuf,
+    #[arg(long, value_name = "PORT", env = "NATS_PORT", default_value_t = 4222)]
+    pub(crate) nats_port: u16,
+    /// For agents; the console is on the next one.
+    #[arg(long, value_name = "PORT", env = "GATEWAY_PORT", default_value_t = 8790)]
+    pub(crate) gateway_port: u16,
+    /// How many project managers.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) managers: u8,
+    /// How many project analysts.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub(crate) analysts: u8,
+    /// An OpenAI-compatible server; without one the offline model answers.
+    #[arg(long, value_name = "URL", env = "INFERENCE_URL")]
+    pub(crate) model_url: Option<String>,
+    /// What to ask that server for.
+    #[arg(long, value_name = "NAME", env = "MODEL", default_value = "default")]
+    pub(crate) model: String,
+    /// File with the token for that server.
+    #[arg(long, value_name = "FILE", env = "INFERENCE_TOKEN_FILE")]
+    pub(crate) model_token_file: Option<PathBuf>,
+    /// How long the offline model thinks, so that there is something to see.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "400ms")]
+    pub(crate) think_time: Duration,
+    /// Instruction bundles.
+    #[arg(long, value_name = "FOLDER", default_value = "instructions")]
+    pub(crate) instructions: PathBuf,
+    /// nats-server, if it is neither beside this program, nor in .tools/bin, nor on PATH.
+    #[arg(long, value_name = "FILE", env = "NATS_SERVER")]
+    pub(crate) nats_server: Option<PathBuf>,
+    /// Show a short tour and leave; what happens anyway when nobody is at a terminal.
+    #[arg(long, conflicts_with = "stay")]
+    pub(crate) tour: bool,
+    /// Stay up until SIGINT or SIGTERM, and talk to nobody.
+    #[arg(long)]
+    pub(crate) stay: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Down {
+    /// As given to `up`.
+    #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Chat {
+    /// The project that it is about.
+    #[arg(long, value_name = "ID")]
+    pub(crate) project: Option<ScopeId>,
+    /// The gateway as agents see it, for the list of tasks.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8790/mcp")]
+    pub(crate) mcp: String,
+    /// File with an agent's token at the gateway, for the list of tasks.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -102,6 +102,28 @@ pub(crate) enum Error {
     NotWaiting(String),
     #[error("more than one tool goes by `{0}`; name it as server/tool")]
     Ambiguous(String),
+    #[error("{0} is not there: it should lie beside cynodectl, in .tools/bin or on PATH; `make run` gets and builds everything")]
+    NoProgram(&'static str),
+    #[error("{0} is not there; say --instructions, or start from the folder that has it")]
+    NoInstructions(PathBuf),
+    #[error("{0} cannot be started")]
+    NotStarted(PathBuf, #[source] std::io::Error),
+    #[error("port {port} is taken; stop what listens there, or choose another with {setting}=…")]
+    PortTaken { port: u16, setting: &'static str },
+    #[error("a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`")]
+    RunsAlready { data: PathBuf, pid: String },
+    #[error("a stack in {data} was killed and left these behind: {left}; `cynodectl down` ends them")]
+    LeftOver { data: PathBuf, left: String },
+    #[error("waited in vain until {what}: look at {guilty}. The end of {log}:\n{tail}")]
+    NotUp { what: &'static str, guilty: String, log: PathBuf, tail: String },
+    #[error("the tour went wrong: {0}")]
+    Tour(String),
+    #[error("the gateway's tools cannot be called")]
+    Tools(#[source] Box<mcp::Error>),
+    #[error("{0} failed: {1}")]
+    Tool(String, String),
+    #[error("listening for signals")]
+    Signals(#[source] std::io::Error),
     #[error("{0}")]
     Wrong(String),
 }
@@ -115,7 +137,9 @@ impl Error {
             | Self::Letter(..)
             | Self::NotConfirmed
             | Self::NotApproved
-            | Self::NotWaiting(_) => Exit::Failed,
+            | Self::NotWaiting(_)
+            | Self::Tour(_)
+            | Self::Tool(..) => Exit::Failed,
             Self::File(..)
             | Self::Key(..)
             | Self::Input(_)
@@ -125,6 +149,11 @@ impl Error {
             | Self::NotAToken(_)
             | Self::Write(..)
             | Self::Ambiguous(_)
+            | Self::NoProgram(_)
+            | Self::NoInstructions(_)
+            | Self::PortTaken { .. }
+            | Self::RunsAlready { .. }
+            | Self::LeftOver { .. }
             | Self::Wrong(_) => Exit::Usage,
             Self::Refused { code, .. } => match code.as_str() {
                 "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,
@@ -141,11 +170,19 @@ impl Error {
             | Self::Send(_)
             | Self::Nats(_)
             | Self::NobodyListens
+            | Self::NotStarted(..)
+            | Self::NotUp { .. }
+            | Self::Tools(_)
+            | Self::Signals(_)
             | Self::Provision(_)
             | Self::MakeKey(_)
             | Self::GatewayUnreachable(..)
             | Self::GatewayAnswer(_) => Exit::Unavailable,
         }
+    }
+
+    pub(crate) fn tools(error: mcp::Error) -> Self {
+        Self::Tools(Box::new(error))
     }
 
     pub(crate) fn nats(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

@@ -9,8 +9,10 @@ mod tools;
 mod upstreams;
 mod verify; // the chain, followed here and not there
 
-use client::Gateway;
+pub(crate) use client::{Ask, Gateway};
 use serde_json::Value;
+
+pub(crate) use tokens::create as keep_secret;
 
 use crate::{
     cli,

@@ -1,18 +1,12 @@
-use std::{
-    io::Read,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{io::Read, path::Path};
 
 use async_nats::HeaderMap;
 use broker::Broker;
-use futures_util::StreamExt;
 use nkeys::KeyPair;
 use operate::publish::{publish, sign};
 use subjects::{
-    Answer, Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Event, Handoff, HandoffId,
-    Kind, MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
-    streams,
+    Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Handoff, HandoffId,
+    MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Timestamp, Verify, Work, headers,
 };
 
 use crate::{
@@ -20,10 +14,8 @@ use crate::{
     cli::{self, Common},
     error::{Error, Exit},
     print,
+    waiting::Waiting,
 };
-
-/// A look into the stream now and then, should the answer have passed while the connection was away.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> Result<Exit, Error> {
     let (work, common) = work(command)?;
@@ -46,19 +38,8 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
         work,
     };
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
-    let body = handoff.encode(encoding)?;
-    let mut sent = HeaderMap::new();
-    sent.insert(headers::CONTENT_TYPE, encoding.content_type());
-    sent.insert(headers::MSG_ID, handoff.id.to_string());
-    if let Some(file) = &common.sign {
-        sent.insert(headers::SIGNATURE, sign(&key(file)?, &handoff.subject(), encoding, &body)?);
-    }
-    // Listening comes first: the answer may be there before the publish returns.
-    let waiting = Waiting::start(broker, handoff.kind(), handoff.id).await?;
-    let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;
-    if acknowledged.duplicate {
-        print::note(&format!("{} was handed off before; waiting for its answer.", handoff.id));
-    }
+    let key = common.sign.as_deref().map(key).transpose()?;
+    let waiting = submit(broker, &handoff, encoding, key.as_ref()).await?;
     if common.no_wait {
         if json {
             print::json(&serde_json::json!({ "handoff_id": handoff.id }));
@@ -70,6 +51,28 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     let answer = waiting.answer(broker, common.timeout).await?;
     answer::show(&answer, json);
     Ok(answer::exit(&answer))
+}
+
+/// Publishes a handoff. Listening comes first: the answer may be there before the publish returns.
+pub(crate) async fn submit(
+    broker: &Broker,
+    handoff: &Handoff,
+    encoding: Encoding,
+    key: Option<&KeyPair>,
+) -> Result<Waiting, Error> {
+    let body = handoff.encode(encoding)?;
+    let mut sent = HeaderMap::new();
+    sent.insert(headers::CONTENT_TYPE, encoding.content_type());
+    sent.insert(headers::MSG_ID, handoff.id.to_string());
+    if let Some(key) = key {
+        sent.insert(headers::SIGNATURE, sign(key, &handoff.subject(), encoding, &body)?);
+    }
+    let waiting = Waiting::start(broker, handoff.kind(), handoff.id).await?;
+    let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;
+    if acknowledged.duplicate {
+        print::note(&format!("{} was handed off before; waiting for its answer.", handoff.id));
+    }
+    Ok(waiting)
 }
 
 fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
@@ -129,53 +132,4 @@ fn text_or_input(text: String) -> Result<String, Error> {
 pub(crate) fn key(file: &Path) -> Result<KeyPair, Error> {
     let seed = std::fs::read_to_string(file).map_err(|source| Error::File(file.to_owned(), source))?;
     KeyPair::from_seed(seed.trim()).map_err(|source| Error::Key(file.to_owned(), source))
-}
-
-/// Waits for one answer. It begins to listen before the handoff is published.
-pub(crate) struct Waiting {
-    kind: Kind,
-    id: HandoffId,
-    answers: async_nats::Subscriber,
-    events: async_nats::Subscriber,
-}
-
-impl Waiting {
-    pub(crate) async fn start(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Self, Error> {
-        let answers = broker.client.subscribe(Subject::answer(kind, id).to_string()).await?;
-        let events = broker.client.subscribe(Subject::Event(id).to_string()).await?;
-        Ok(Self { kind, id, answers, events })
-    }
-
-    pub(crate) async fn answer(mut self, broker: &Broker, within: Duration) -> Result<Answer, Error> {
-        let started = Instant::now();
-        let subject = Subject::answer(self.kind, self.id);
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        let mut worked_on_by = String::new();
-        loop {
-            let found = tokio::select! {
-                () = tokio::time::sleep(within.saturating_sub(started.elapsed())) => {
-                    print::progress("");
-                    return Err(Error::NoAnswer(self.id, humantime::format_duration(within)));
-                }
-                Some(message) = self.answers.next() => {
-                    operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload)
-                }
-                Some(message) = self.events.next() => {
-                    if let Ok(event) = serde_json::from_slice::<Event>(&message.payload) {
-                        worked_on_by = format!(" · {} is at it, attempt {}", event.instance, event.attempt);
-                    }
-                    None
-                }
-                _ = look.tick() => {
-                    print::progress(&format!("waiting for {} s{worked_on_by}", started.elapsed().as_secs()));
-                    let stored = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await.ok().flatten();
-                    stored.and_then(|message| operate::answer::read(&message.subject, Some(&message.headers), &message.payload))
-                }
-            };
-            if let Some(answer) = found {
-                print::progress("");
-                return answer.map_err(Error::nats);
-            }
-        }
-    }
 }

@@ -3,6 +3,7 @@
 
 mod answer; // an answer in words
 mod cancel;
+mod chat; // a conversation at the terminal
 mod cli; // commands and flags
 mod dead;
 mod error; // what went wrong, and the exit code for it
@@ -14,6 +15,8 @@ mod link; // the connection
 mod print; // the only place that writes to the terminal
 mod provision; // streams, consumers, buckets
 mod status;
+mod up; // everything on one machine
+mod waiting; // for an answer
 mod watch;
 
 use std::process::ExitCode;
@@ -43,7 +46,10 @@ fn main() -> ExitCode {
             return Exit::Unavailable.into();
         }
     };
-    match runtime.block_on(run(cli)) {
+    let ended = runtime.block_on(run(cli));
+    // The thread that reads what is typed ends with the process, not before.
+    runtime.shutdown_background();
+    match ended {
         Ok(exit) => exit.into(),
         Err(error) => {
             print::note(&format!("cynodectl: {}", Chain(&error)));
@@ -59,6 +65,9 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Handoff(command) => handoff::run(&broker().await?, command, json).await,
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
         Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
+        Command::Up(command) => up::run(command).await,
+        Command::Down(command) => up::down(&command).await,
+        Command::Chat(command) => chat::run(&broker().await?, &command).await,
         Command::Status => status::run(&broker().await?, json).await,
         Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,

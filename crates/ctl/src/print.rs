@@ -11,6 +11,17 @@ pub(crate) fn line(text: &str) {
     drop(writeln!(std::io::stdout(), "{text}"));
 }
 
+/// Part of a line, shown at once.
+pub(crate) fn text(text: &str) {
+    let mut stdout = std::io::stdout();
+    drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// What asks a person for a line.
+pub(crate) fn prompt(text: &str) {
+    self::text(text);
+}
+
 /// Bytes as they are.
 pub(crate) fn bytes(bytes: &[u8]) {
     drop(std::io::stdout().write_all(bytes));

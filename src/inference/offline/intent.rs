@@ -3,8 +3,12 @@ use subjects::ToolCall;
 
 use super::super::{Function, Request};
 
+const PLAN: &str = "plan";
+const MOST_STEPS: usize = 8;
+
 /// Beginnings of a sentence and the functions they stand for. The first that is offered is called.
-const ORDERS: [(&[&str], &str); 10] = [
+const ORDERS: [(&[&str], &str); 11] = [
+    (&[PLAN], "db__task__create"),
     (&["create a task", "create task", "add a task", "add task", "new task"], "db__task__create"),
     (
         &["list tasks", "list the tasks", "show tasks", "show the tasks", "what tasks", "which tasks"],
@@ -20,8 +24,12 @@ const ORDERS: [(&[&str], &str); 10] = [
     (&["help"], "help__list"),
 ];
 
-/// The call that a sentence asks for in so many words, if that function is offered.
-pub(super) fn of(asked: &str, request: &Request<'_>) -> Option<ToolCall> {
+/// The calls that a sentence asks for in so many words, if that function is offered.
+pub(super) fn of(asked: &str, request: &Request<'_>) -> Vec<ToolCall> {
+    understood(asked, request).unwrap_or_default()
+}
+
+fn understood(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
     // No order begins with more words than this.
     let asked = asked.trim();
     let plain = asked[..asked.floor_char_boundary(64)].to_lowercase();
@@ -32,13 +40,21 @@ pub(super) fn of(asked: &str, request: &Request<'_>) -> Option<ToolCall> {
     })?;
     let rest = asked.get(beginning.len()..).unwrap_or_default().trim_matches(is_padding);
     if function.name == "db__task__create" && rest.is_empty() {
-        return request
-            .tools
-            .iter()
-            .any(|function| function.name == "ask_user")
-            .then(|| call("ask_user", &json!({ "question": "What should the task be called?" })));
+        let question = if beginning == PLAN { "Which steps are there?" } else { "What should the task be called?" };
+        let can_ask = request.tools.iter().any(|function| function.name == "ask_user");
+        return can_ask.then(|| vec![call(0, "ask_user", &json!({ "question": question }))]);
     }
-    Some(call(&function.name, &Value::Object(arguments(function, rest, request))))
+    let each: Vec<&str> = if beginning == PLAN { steps(rest) } else { vec![rest] };
+    let made = each.into_iter().enumerate().map(|(number, text)| {
+        call(number, &function.name, &Value::Object(arguments(function, text, request)))
+    });
+    Some(made.collect())
+}
+
+/// Each becomes a task.
+fn steps(text: &str) -> Vec<&str> {
+    let parts = text.split([',', ';', '\n']).map(|part| part.trim_matches(is_padding));
+    parts.filter(|part| !part.is_empty()).take(MOST_STEPS).collect()
 }
 
 /// What it understands, so that a person need not guess.
@@ -46,7 +62,8 @@ pub(super) fn hint(request: &Request<'_>) -> String {
     let understood: Vec<String> = ORDERS
         .iter()
         .filter(|(_, name)| request.tools.iter().any(|function| function.name == *name))
-        .filter_map(|(beginnings, _)| Some(format!("“{}”", beginnings.first()?)))
+        .filter_map(|(beginnings, _)| beginnings.first())
+        .map(|first| if *first == PLAN { "“plan: one step, another”".to_owned() } else { format!("“{first}”") })
         .collect();
     if understood.is_empty() { String::new() } else { format!(" I do understand {}.", understood.join(", ")) }
 }
@@ -59,8 +76,8 @@ fn is_padding(character: char) -> bool {
     character.is_whitespace() || matches!(character, ':' | '.' | '"' | '`' | '\'' | '“' | '”' | '?')
 }
 
-fn call(name: &str, arguments: &Value) -> ToolCall {
-    ToolCall { id: "call_0".to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
+fn call(number: usize, name: &str, arguments: &Value) -> ToolCall {
+    ToolCall { id: format!("call_{number}"), name: name.to_owned(), arguments: arguments.to_string() }
 }
 
 /// Fills what a schema has a place for from the sentence and from the ids in the layers.

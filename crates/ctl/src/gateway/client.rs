@@ -19,26 +19,26 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 /// What to ask for: segments of a path below `/api/v1`, and what stands behind the `?`.
-pub(super) struct Ask<'a> {
-    pub(super) path: &'a [&'a str],
-    pub(super) query: Vec<(&'static str, String)>,
+pub(crate) struct Ask<'a> {
+    pub(crate) path: &'a [&'a str],
+    pub(crate) query: Vec<(&'static str, String)>,
 }
 
 impl<'a> Ask<'a> {
-    pub(super) fn path(path: &'a [&'a str]) -> Self {
+    pub(crate) fn path(path: &'a [&'a str]) -> Self {
         Self { path, query: Vec::new() }
     }
 }
 
 /// The gateway, as one who administers sees it.
-pub(super) struct Gateway {
+pub(crate) struct Gateway {
     http: reqwest::Client,
     base: Url,
     token: HeaderValue,
 }
 
 impl Gateway {
-    pub(super) fn open(link: &GatewayLink) -> Result<Self, Error> {
+    pub(crate) fn open(link: &GatewayLink) -> Result<Self, Error> {
         let wrong = || Error::GatewayAddress(broker::without_secrets(&link.gateway));
         let base = Url::parse(&link.gateway).map_err(|_| wrong())?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
@@ -62,11 +62,11 @@ impl Gateway {
         self.read(self.send(Method::GET, ask, None, Some(ANSWER_WITHIN)).await?).await
     }
 
-    pub(super) async fn list(&self, path: &[&str]) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn list(&self, path: &[&str]) -> Result<Vec<Value>, Error> {
         self.get(Ask::path(path)).await
     }
 
-    pub(super) async fn change(
+    pub(crate) async fn change(
         &self,
         method: Method,
         ask: Ask<'_>,

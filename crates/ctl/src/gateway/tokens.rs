@@ -79,7 +79,8 @@ async fn issue(gateway: &Gateway, new: &Value, out: Option<&Path>, json: bool) -
     Ok(Exit::Done)
 }
 
-fn create(path: &Path, text: &str) -> Result<(), Error> {
+/// Writes a file that was not there before, for its owner alone.
+pub(crate) fn create(path: &Path, text: &str) -> Result<(), Error> {
     let wrong = |error| Error::Write(path.to_owned(), error);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(wrong)?;
     file.write_all(text.as_bytes()).map_err(wrong)

@@ -1,0 +1,187 @@
+//! What a newcomer should see, played without a keyboard: work planned by chat, tasks in the store, a schedule, a
+//! verification, a worker killed in the middle, a dead letter replayed. Every step is checked; what does not come out as it
+//! should fails the tour.
+
+use std::time::Duration;
+
+use broker::Broker;
+use nix::sys::signal::Signal;
+use subjects::{
+    Answer, Chat, ChatMessage, ChatRole, Completion, Context, Encoding, FindingsStatus, Handoff, HandoffId,
+    MODEL_ID, Progress, Schedule, SchedulePayloadType, Scope, Status, Timestamp, Verify, Work,
+};
+
+use super::{child, seed, stack::Stack};
+use crate::{
+    answer,
+    chat::Tasks,
+    cli, dead,
+    error::{Error, Exit},
+    handoff, journal, print, status,
+    waiting::{Heard, Waiting},
+};
+
+const PLAN: &str = "Plan: write the texts, design the pages, publish the site";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Less than the offline model thinks.
+const TOO_SHORT: Duration = Duration::from_millis(100);
+
+pub(super) async fn show(broker: &Broker, tools: &Tasks, stack: &Stack) -> Result<Exit, Error> {
+    let tour = Tour { broker, tools, stack };
+    status::run(broker, false).await?;
+    tour.plan_by_chat().await?;
+    tour.schedule().await?;
+    let task = tour.tasks_in_the_store().await?;
+    tour.verify(task).await?;
+    tour.kill_in_the_middle().await?;
+    tour.replay_a_dead_letter().await?;
+    print::line("\nThat was the tour. `make run` in a terminal lets you talk to the manager yourself.");
+    Ok(Exit::Done)
+}
+
+struct Tour<'a> {
+    broker: &'a Broker,
+    tools: &'a Tasks,
+    stack: &'a Stack,
+}
+
+impl Tour<'_> {
+    async fn plan_by_chat(&self) -> Result<(), Error> {
+        heading("A plan, by chat");
+        print::line(&format!("you> {PLAN}"));
+        let answer = self.completed(chat(PLAN)).await?;
+        expect(answer.tasks.len() == 3, "three tasks come of the plan")
+    }
+
+    async fn schedule(&self) -> Result<(), Error> {
+        heading("A schedule fires");
+        let schedule = Schedule {
+            schedule_id: "nightly".parse().map_err(Error::nats)?,
+            run_id: format!("run-{}", HandoffId::now()).parse().map_err(Error::nats)?,
+            fired_at: Timestamp::now(),
+            payload_type: SchedulePayloadType::Prompt,
+            payload: "Look for broken links on the site".into(),
+        };
+        let answer = self.completed(Work::Schedule(schedule)).await?;
+        expect(!answer.tasks.is_empty(), "a task comes of the schedule")
+    }
+
+    /// Gives one of them.
+    async fn tasks_in_the_store(&self) -> Result<String, Error> {
+        heading("The tasks in the gateway's store");
+        let project = seed::project()?;
+        self.tools.show(Some(&project)).await?;
+        let tasks = self.tools.list(Some(&project)).await?;
+        let planned = tasks.iter().find(|task| task["name"].as_str().is_some_and(|name| name.contains("publish")));
+        let id = planned.and_then(|task| task["task_id"].as_str());
+        id.map(str::to_owned).ok_or_else(|| Error::Tour("the planned tasks are not in the store".to_owned()))
+    }
+
+    async fn verify(&self, task: String) -> Result<(), Error> {
+        heading("An analyst verifies one of them");
+        let verify = Verify {
+            task_id: task.parse().map_err(Error::nats)?,
+            acceptance_criteria: vec!["the site is up".to_owned()],
+            artifacts: Vec::new(),
+            evidence: Vec::new(),
+            policy: None,
+        };
+        let found = self.hand_off(Work::Verify(verify), None).await?.answer(self.broker, PATIENCE).await?;
+        answer::show(&found, false);
+        match &found {
+            // Nobody has published anything, and the analyst does not pretend.
+            Answer::Findings(findings) => {
+                expect(findings.error.is_none() && findings.status != FindingsStatus::Pass, "findings come back")
+            }
+            Answer::Completion(_) => Err(Error::Tour("not findings".to_owned())),
+        }
+    }
+
+    /// Kills whoever works on a handoff after its first tool call, and sees another go on from there.
+    async fn kill_in_the_middle(&self) -> Result<(), Error> {
+        heading("A worker is killed in the middle");
+        let text = "Create a task: tell everybody about the new site";
+        print::line(&format!("you> {text}"));
+        let mut waiting = self.hand_off(chat(text), None).await?;
+        let id = waiting.id();
+        let mut killed = None;
+        let found = loop {
+            match waiting.next(self.broker).await? {
+                Heard::Event(event) if killed.is_none() && event.progress == Progress::Called => {
+                    let name = event.instance.to_string();
+                    let Some(pid) = self.stack.pid(&name) else { continue };
+                    child::signal(pid, Signal::SIGKILL);
+                    print::line(&format!("  kill -9 {name}, which has just called {}", event.name.unwrap_or_default()));
+                    killed = Some(name);
+                }
+                Heard::Answer(found) => break *found,
+                Heard::Event(_) | Heard::Delta(_) | Heard::Nothing => {}
+            }
+        };
+        answer::show(&found, false);
+        print::line("");
+        journal::run(self.broker, cli::Journal::Show { handoff: id, follow: false }, false).await?;
+        let Answer::Completion(answer) = found else { return Err(Error::Tour("not a completion".to_owned())) };
+        expect(killed.is_some(), "somebody was killed")?;
+        expect(answer.attempts == 2 && Some(answer.instance.to_string()) != killed, "another went on")?;
+        expect(answer.tasks.len() == 1, "the task was created once")
+    }
+
+    async fn replay_a_dead_letter(&self) -> Result<(), Error> {
+        heading("A handoff misses its deadline, and gets another chance");
+        let deadline = Timestamp::new(time::OffsetDateTime::now_utc() + TOO_SHORT).ok();
+        let waiting = self.hand_off(chat("List tasks"), deadline).await?;
+        let missed = waiting.answer(self.broker, PATIENCE).await?;
+        answer::show(&missed, false);
+        let letters = operate::dead::list(self.broker, 1, |_| true).await?.letters;
+        dead::run(self.broker, cli::Dead::Ls { limit: 5, kind: None, reason: None }, false).await?;
+        let letter = letters.first().ok_or_else(|| Error::Tour("there is no dead letter".to_owned()))?;
+        let replayed = operate::dead::replay(self.broker, letter, None).await?;
+        let id = replayed.id.ok_or_else(|| Error::Tour("the replay has no id".to_owned()))?;
+        print::line(&format!("replayed {} as {id}", letter.number));
+        let waiting = Waiting::start(self.broker, letter.about.kind, id).await?;
+        let answered = waiting.answer(self.broker, PATIENCE).await?;
+        answer::show(&answered, false);
+        expect(answer::exit(&answered) == Exit::Done, "it is answered now")
+    }
+
+    async fn completed(&self, work: Work) -> Result<Completion, Error> {
+        let found = self.hand_off(work, None).await?.answer(self.broker, PATIENCE).await?;
+        answer::show(&found, false);
+        match found {
+            Answer::Completion(answer) if answer.status == Status::Completed => Ok(answer),
+            other => Err(Error::Tour(format!("{} was not completed", other.handoff_id()))),
+        }
+    }
+
+    async fn hand_off(&self, work: Work, deadline: Option<Timestamp>) -> Result<Waiting, Error> {
+        let handoff = Handoff {
+            id: HandoffId::now(),
+            issued_at: Timestamp::now(),
+            deadline,
+            reply_to: None,
+            scope: Scope { project_id: Some(seed::project()?), ..Scope::default() },
+            context: Context::default(),
+            work,
+        };
+        handoff::submit(self.broker, &handoff, Encoding::Json, None).await
+    }
+}
+
+fn chat(text: &str) -> Work {
+    Work::Chat(Chat {
+        model: MODEL_ID.to_owned(),
+        messages: vec![ChatMessage { role: ChatRole::User, content: text.to_owned() }],
+        stream: false,
+        temperature: None,
+        max_tokens: None,
+    })
+}
+
+fn heading(text: &str) {
+    print::line(&format!("\n=== {text}"));
+}
+
+fn expect(holds: bool, what: &str) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::Tour(format!("it was expected that {what}"))) }
+}
