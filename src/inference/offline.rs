@@ -2,6 +2,7 @@
 //! It lets a person try everything, tools included, before any model is connected.
 
 mod intent; // which tool a sentence asks for
+mod report; // what tools gave back, in words
 mod thought; // typed answers
 
 use std::time::Duration;
@@ -58,7 +59,7 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     let results: Vec<&Message> =
         since.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
     if !results.is_empty() {
-        return (report(&results), Vec::new());
+        return (report::of(&results), Vec::new());
     }
     let calls = intent::of(asked, request);
     if !calls.is_empty() {
@@ -70,17 +71,6 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
         intent::hint(request)
     );
     (words, Vec::new())
-}
-
-/// What the tools gave back, word for word.
-fn report(results: &[&Message]) -> String {
-    let mut out = "No language model is connected; this is what the tools say.".to_owned();
-    for result in results {
-        if let Message::Tool { name, content, .. } = result {
-            out.push_str(&format!("\n\n`{}`:\n{}", name.replace("__", "."), excerpt(content, 2_000)));
-        }
-    }
-    out
 }
 
 /// The first words, on one line. No more is looked at than can be shown, however long the text.

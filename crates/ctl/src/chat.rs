@@ -105,20 +105,24 @@ impl<'a> Conversation<'a> {
             }
             Order::Verify { task_id, criteria } => {
                 let (artifacts, evidence) = (Vec::new(), Vec::new());
-                let verify = Verify { task_id, acceptance_criteria: criteria, artifacts, evidence, policy: None };
+                let verify =
+                    Verify { task_id, acceptance_criteria: criteria, artifacts, evidence, policy: None };
                 self.hand_off(Work::Verify(verify)).await
             }
             Order::Tasks => {
                 match self.tasks {
                     Some(tasks) => tasks.show(self.project.as_ref()).await?,
-                    None => print::note("for the list of tasks say --token-file: an agent's token at the gateway"),
+                    None => {
+                        print::note("for the list of tasks say --token-file: an agent's token at the gateway")
+                    }
                 }
                 Ok(true)
             }
             Order::Journal(id) => {
                 match id.or(self.last) {
                     Some(handoff) => {
-                        journal::run(self.broker, cli::Journal::Show { handoff, follow: false }, false).await?;
+                        journal::run(self.broker, cli::Journal::Show { handoff, follow: false }, false)
+                            .await?;
                     }
                     None => print::note("nothing was handed off yet; /journal <handoff> shows another's"),
                 }

@@ -80,7 +80,15 @@ fn inbox_prefix(text: &str) -> Result<String, String> {
 impl Link {
     /// A server that asks nobody who he is.
     pub(crate) fn to(server: String) -> Self {
-        Self { server, creds: None, nkey: None, tls_ca: None, tls_cert: None, tls_key: None, inbox_prefix: DEFAULT_INBOX.to_owned() }
+        Self {
+            server,
+            creds: None,
+            nkey: None,
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
+            inbox_prefix: DEFAULT_INBOX.to_owned(),
+        }
     }
 }
 

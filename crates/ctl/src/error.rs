@@ -102,7 +102,9 @@ pub(crate) enum Error {
     NotWaiting(String),
     #[error("more than one tool goes by `{0}`; name it as server/tool")]
     Ambiguous(String),
-    #[error("{0} is not there: it should lie beside cynodectl, in .tools/bin or on PATH; `make run` gets and builds everything")]
+    #[error(
+        "{0} is not there: it should lie beside cynodectl, in .tools/bin or on PATH; `make run` gets and builds everything"
+    )]
     NoProgram(&'static str),
     #[error("{0} is not there; say --instructions, or start from the folder that has it")]
     NoInstructions(PathBuf),
@@ -110,7 +112,9 @@ pub(crate) enum Error {
     NotStarted(PathBuf, #[source] std::io::Error),
     #[error("port {port} is taken; stop what listens there, or choose another with {setting}=…")]
     PortTaken { port: u16, setting: &'static str },
-    #[error("a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`")]
+    #[error(
+        "a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`"
+    )]
     RunsAlready { data: PathBuf, pid: String },
     #[error("a stack in {data} was killed and left these behind: {left}; `cynodectl down` ends them")]
     LeftOver { data: PathBuf, left: String },

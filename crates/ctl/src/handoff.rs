@@ -5,8 +5,8 @@ use broker::Broker;
 use nkeys::KeyPair;
 use operate::publish::{publish, sign};
 use subjects::{
-    Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Handoff, HandoffId,
-    MODEL_ID, Plan, Schedule, SchedulePayloadType, Scope, Timestamp, Verify, Work, headers,
+    Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Handoff, HandoffId, MODEL_ID, Plan,
+    Schedule, SchedulePayloadType, Scope, Timestamp, Verify, Work, headers,
 };
 
 use crate::{

@@ -76,9 +76,9 @@ impl Waiting {
         let mut worked_on_by = String::new();
         loop {
             let left = within.saturating_sub(started.elapsed());
-            let heard = tokio::time::timeout(left, self.next(broker)).await.unwrap_or_else(|_| {
-                Err(Error::NoAnswer(self.id, humantime::format_duration(within)))
-            });
+            let heard = tokio::time::timeout(left, self.next(broker))
+                .await
+                .unwrap_or_else(|_| Err(Error::NoAnswer(self.id, humantime::format_duration(within))));
             match heard {
                 Ok(Heard::Event(event)) => {
                     worked_on_by = format!(" · {} is at it, attempt {}", event.instance, event.attempt);

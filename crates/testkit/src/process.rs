@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::Read,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -35,6 +35,16 @@ impl Process {
         variables: &[(String, String)],
         log: &Path,
     ) -> Self {
+        command.stdin(Stdio::null());
+        Self::start_reading(command, arguments, variables, log)
+    }
+
+    fn start_reading(
+        mut command: Command,
+        arguments: &[String],
+        variables: &[(String, String)],
+        log: &Path,
+    ) -> Self {
         let log = File::options().create(true).append(true).open(log).expect("a log file");
         let child = command
             .args(arguments)
@@ -42,12 +52,25 @@ impl Process {
             .env_remove("PMA_ROLE")
             .env_remove("OPENAI_API_KEY")
             .env_remove("ANTHROPIC_API_KEY")
-            .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
         Self { child }
+    }
+
+    /// The same for a program that reads what is typed.
+    pub fn start_typing(
+        program: &Path,
+        arguments: &[String],
+        variables: &[(String, String)],
+        log: &Path,
+    ) -> (Self, ChildStdin) {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::piped());
+        let mut process = Self::start_reading(command, arguments, variables, log);
+        let input = process.child.stdin.take().expect("it was piped");
+        (process, input)
     }
 
     pub fn id(&self) -> u32 {

@@ -8,7 +8,7 @@ const MOST_STEPS: usize = 8;
 
 /// Beginnings of a sentence and the functions they stand for. The first that is offered is called.
 const ORDERS: [(&[&str], &str); 11] = [
-    (&[PLAN], "db__task__create"),
+    (&["plan the tasks", "plan tasks", PLAN], "db__task__create"),
     (&["create a task", "create task", "add a task", "add task", "new task"], "db__task__create"),
     (
         &["list tasks", "list the tasks", "show tasks", "show the tasks", "what tasks", "which tasks"],
@@ -40,11 +40,12 @@ fn understood(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
     })?;
     let rest = asked.get(beginning.len()..).unwrap_or_default().trim_matches(is_padding);
     if function.name == "db__task__create" && rest.is_empty() {
-        let question = if beginning == PLAN { "Which steps are there?" } else { "What should the task be called?" };
+        let is_plan = beginning.starts_with(PLAN);
+        let question = if is_plan { "Which steps are there?" } else { "What should the task be called?" };
         let can_ask = request.tools.iter().any(|function| function.name == "ask_user");
         return can_ask.then(|| vec![call(0, "ask_user", &json!({ "question": question }))]);
     }
-    let each: Vec<&str> = if beginning == PLAN { steps(rest) } else { vec![rest] };
+    let each: Vec<&str> = if beginning.starts_with(PLAN) { steps(rest) } else { vec![rest] };
     let made = each.into_iter().enumerate().map(|(number, text)| {
         call(number, &function.name, &Value::Object(arguments(function, text, request)))
     });
@@ -63,7 +64,7 @@ pub(super) fn hint(request: &Request<'_>) -> String {
         .iter()
         .filter(|(_, name)| request.tools.iter().any(|function| function.name == *name))
         .filter_map(|(beginnings, _)| beginnings.first())
-        .map(|first| if *first == PLAN { "“plan: one step, another”".to_owned() } else { format!("“{first}”") })
+        .map(|first| format!("“{first}”"))
         .collect();
     if understood.is_empty() { String::new() } else { format!(" I do understand {}.", understood.join(", ")) }
 }
@@ -88,8 +89,8 @@ fn arguments(function: &Function, rest: &str, request: &Request<'_>) -> Map<Stri
     };
     for name in properties.keys() {
         let value = match name.as_str() {
-            "name" | "title" => Some(json!(slug(rest))),
-            "description" | "text" | "content" => Some(json!(rest)),
+            "name" => Some(json!(slug(rest))),
+            "title" | "description" | "text" | "content" => Some(json!(rest)),
             "project_id" => in_layers(request, "project_id"),
             "task_id" if rest.is_empty() => in_layers(request, "task_id"),
             "task_id" => Some(json!(rest)),

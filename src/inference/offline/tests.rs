@@ -68,8 +68,12 @@ async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
     assert!(answer("list nodes", &tools).await.calls.is_empty());
     assert!(answer("verifying is hard", &tools).await.calls.is_empty());
 
+    let planned = answer("Plan the tasks: write the texts, publish the site", &tools).await.calls;
+    assert!(planned.len() == 2 && planned[1].arguments.contains("publish-the-site"), "{planned:?}");
+    assert_eq!(answer("plan", &tools).await.calls[0].name, "ask_user");
+
     let calls = answer("list tasks", &tools).await.calls;
-    let messages = [
+    let mut messages = [
         Message::user("list tasks"),
         Message::Assistant { content: String::new(), calls },
         Message::Tool {
@@ -80,6 +84,13 @@ async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
     ];
     let told = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &Nobody).await;
     assert!(told.content.contains("`db.task.list`:\ntwo tasks") && told.calls.is_empty(), "{}", told.content);
+    let [Message::User { .. }, Message::Assistant { .. }, Message::Tool { content, .. }] = &mut messages
+    else {
+        panic!("as written above")
+    };
+    *content = r#"{"items":[{"name":"docs","status":"pending","title":"Write the docs"}]}"#.into();
+    let told = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &Nobody).await;
+    assert!(told.content.ends_with("- `docs`: pending, Write the docs"), "{}", told.content);
 }
 
 #[test]

@@ -44,7 +44,8 @@ impl Order {
             "verify" => {
                 let (task, criterion) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 let task_id = task.parse().map_err(|_| needs("a task"))?;
-                let criteria = if criterion.is_empty() { Vec::new() } else { vec![criterion.trim().to_owned()] };
+                let criteria =
+                    if criterion.is_empty() { Vec::new() } else { vec![criterion.trim().to_owned()] };
                 Self::Verify { task_id, criteria }
             }
             "tasks" => Self::Tasks,

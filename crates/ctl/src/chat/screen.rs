@@ -19,8 +19,12 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn start() -> Self {
-        let mut screen =
-            Self { started: Instant::now(), doing: "waiting for a manager".to_owned(), turn: None, shown: String::new() };
+        let mut screen = Self {
+            started: Instant::now(),
+            doing: "waiting for a manager".to_owned(),
+            turn: None,
+            shown: String::new(),
+        };
         screen.tick();
         screen
     }
@@ -82,10 +86,13 @@ impl Screen {
     /// The answer, as far as it does not stand there already.
     pub(super) fn answer(&mut self, found: &Answer) {
         let said = match found {
-            Answer::Completion(completion) => completion.message.as_ref().map(|message| message.content.as_str()),
+            Answer::Completion(completion) => {
+                completion.message.as_ref().map(|message| message.content.as_str())
+            }
             Answer::Findings(_) => None,
         };
-        match said.and_then(|said| said.strip_prefix(self.shown.as_str())).filter(|_| !self.shown.is_empty()) {
+        match said.and_then(|said| said.strip_prefix(self.shown.as_str())).filter(|_| !self.shown.is_empty())
+        {
             Some(rest) => {
                 print::text(&print::safe(rest));
                 self.end_text();

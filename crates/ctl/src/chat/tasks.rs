@@ -58,7 +58,8 @@ impl Tasks {
             return Ok(());
         }
         let word = |task: &Value, member: &str| print::safe(task[member].as_str().unwrap_or_default());
-        let rows = tasks.iter().map(|task| ["name", "status", "title"].map(|member| word(task, member)).into());
+        let rows =
+            tasks.iter().map(|task| ["name", "status", "title"].map(|member| word(task, member)).into());
         print::table(&["TASK", "STATUS", "TITLE"], rows.collect());
         Ok(())
     }

@@ -1,4 +1,7 @@
-#![expect(clippy::disallowed_types, reason = "an operator's supervisor starts the processes of a local stack")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "an operator's supervisor starts the processes of a local stack"
+)]
 
 use std::{
     fs::File,
@@ -72,7 +75,13 @@ pub(super) fn spawn(part: &Part, log: &Path, known: &Known) -> Result<Child, Err
 }
 
 /// Keeps a process alive until `stop`, then ends it.
-pub(super) async fn keep(part: Part, log: PathBuf, mut child: Child, known: Arc<Known>, stop: CancellationToken) {
+pub(super) async fn keep(
+    part: Part,
+    log: PathBuf,
+    mut child: Child,
+    known: Arc<Known>,
+    stop: CancellationToken,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();

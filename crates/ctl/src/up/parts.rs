@@ -7,7 +7,8 @@ use crate::{
 
 /// A worker refuses to start where it finds the key of a provider, and the gateway would take its port for a setting of
 /// its own. Whoever has either in the shell should still see everything run.
-const NOT_PASSED_ON: [&str; 6] = ["_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY", "HF_TOKEN", "GATEWAY_PORT", "PMA_ROLE"];
+const NOT_PASSED_ON: [&str; 6] =
+    ["_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY", "HF_TOKEN", "GATEWAY_PORT", "PMA_ROLE"];
 
 /// A process of the stack.
 #[derive(Clone, Debug)]
