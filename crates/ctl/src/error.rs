@@ -33,7 +33,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(
-        "the streams are not there; `cynodectl provision` makes them, and so does a worker with nats.provision = create"
+        "the streams are not there; start a worker with nats.provision = create, or make them with `cynodectl provision`"
     )]
     NoStreams,
     #[error("the queue is full; the handoff was not accepted")]
