@@ -17,11 +17,14 @@ use axum::{Router, middleware};
 pub use error::Error;
 use tokio_util::sync::CancellationToken;
 
+use self::operations::Glance;
+
 use crate::{
     audit::Seal,
     calls::Calls,
     config::{self, Config},
     metrics::Metrics,
+    nats::Nats,
     store::Store,
     upstreams::Upstreams,
 };
@@ -33,6 +36,9 @@ pub struct Admin {
     pub(crate) calls: Arc<Calls>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) seal: Arc<Seal>,
+    pub(crate) nats: Option<Arc<Nats>>,
+    /// What was seen of the work of late, for all who look at it.
+    pub(crate) glance: Glance,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: config::Admin,
     /// Whether servers may be registered that are started as processes of ours.
@@ -41,18 +47,23 @@ pub struct Admin {
     pub(crate) stop: CancellationToken,
 }
 
+/// What is administered.
+#[derive(Debug)]
+pub struct Parts {
+    pub store: Store,
+    pub calls: Arc<Calls>,
+    pub upstreams: Arc<Upstreams>,
+    pub seal: Arc<Seal>,
+    pub nats: Option<Arc<Nats>>,
+    pub metrics: Arc<Metrics>,
+}
+
 impl Admin {
-    pub fn new(
-        store: Store,
-        calls: Arc<Calls>,
-        upstreams: Arc<Upstreams>,
-        seal: Arc<Seal>,
-        metrics: Arc<Metrics>,
-        config: &Config,
-        stop: CancellationToken,
-    ) -> Arc<Self> {
+    pub fn new(parts: Parts, config: &Config, stop: CancellationToken) -> Arc<Self> {
+        let Parts { store, calls, upstreams, seal, nats, metrics } = parts;
         let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
-        Arc::new(Self { store, calls, upstreams, seal, metrics, settings, stdio, stop })
+        let glance = Glance::default();
+        Arc::new(Self { store, calls, upstreams, seal, nats, glance, metrics, settings, stdio, stop })
     }
 
     pub fn router(self: Arc<Self>) -> Router {

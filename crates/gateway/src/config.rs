@@ -38,7 +38,8 @@ pub struct Config {
     pub audit: Audit,
     pub calls: Calls,
     pub upstreams: Upstreams,
-    pub nats: Option<broker::Options>,
+    /// `None`: no heads are published, and the console shows no handoffs.
+    pub nats: Option<Nats>,
     /// How long calls may go on after we were told to stop.
     pub grace: Duration,
     pub log: Log,
@@ -92,6 +93,13 @@ pub struct Upstreams {
     pub refresh_every: Duration,
     /// Whether servers may be registered that are started as processes of ours.
     pub stdio: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Nats {
+    pub options: broker::Options,
+    /// Signs what is handed off again.
+    pub signing_key_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -161,33 +169,7 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             return Err(check.wrong("store.durability", &format!("`{other}` is neither process nor power")));
         }
     };
-    let nats = if raw.nats.url.is_empty() {
-        None
-    } else {
-        let auth = match (raw.nats.creds_file.as_str(), raw.nats.nkey_file.as_str()) {
-            ("", "") => Auth::None,
-            (creds, "") => Auth::Creds(creds.into()),
-            ("", nkey) => Auth::Nkey(nkey.into()),
-            _ => return Err(check.wrong("nats.nkey_file", "name a creds file or an nkey file, not both")),
-        };
-        let file = |named: &str| Some(PathBuf::from(named)).filter(|path| !path.as_os_str().is_empty());
-        let identity = match (file(&raw.nats.cert_file), file(&raw.nats.key_file)) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            (Some(_), None) => return Err(check.wrong("nats.cert_file", "needs nats.key_file beside it")),
-            (None, Some(_)) => return Err(check.wrong("nats.key_file", "needs nats.cert_file beside it")),
-        };
-        if !broker::is_inbox_prefix(&raw.nats.inbox_prefix) {
-            return Err(check.wrong("nats.inbox_prefix", "write words between dots, as in _INBOX_gateway"));
-        }
-        Some(broker::Options {
-            url: raw.nats.url,
-            name: "cynode-gateway".to_owned(),
-            auth,
-            tls: Tls { required: raw.nats.tls, ca_file: file(&raw.nats.ca_file), identity },
-            inbox_prefix: Some(raw.nats.inbox_prefix),
-        })
-    };
+    let nats = check.nats(raw.nats)?;
     Ok(Config {
         mcp: Mcp {
             listen: check.address("mcp.listen", &raw.mcp.listen)?,
@@ -264,6 +246,39 @@ struct Check<'f>(&'f Figment);
 impl Check<'_> {
     fn wrong(&self, key: &str, problem: &str) -> Error {
         Error::Value { key: key.to_owned(), source_name: source_of(self.0, key), problem: problem.to_owned() }
+    }
+
+    fn nats(&self, raw: raw::Nats) -> Result<Option<Nats>, Error> {
+        if raw.url.is_empty() {
+            return Ok(None);
+        }
+        let file = |named: &str| Some(PathBuf::from(named)).filter(|path| !path.as_os_str().is_empty());
+        let auth = match (file(&raw.creds_file), file(&raw.nkey_file)) {
+            (None, None) => Auth::None,
+            (Some(creds), None) => Auth::Creds(creds),
+            (None, Some(nkey)) => Auth::Nkey(nkey),
+            (Some(_), Some(_)) => {
+                return Err(self.wrong("nats.nkey_file", "name a creds file or an nkey file, not both"));
+            }
+        };
+        let identity = match (file(&raw.cert_file), file(&raw.key_file)) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(self.wrong("nats.cert_file", "needs nats.key_file beside it")),
+            (None, Some(_)) => return Err(self.wrong("nats.key_file", "needs nats.cert_file beside it")),
+        };
+        let tls = Tls { required: raw.tls, ca_file: file(&raw.ca_file), identity };
+        if !broker::is_inbox_prefix(&raw.inbox_prefix) {
+            return Err(self.wrong("nats.inbox_prefix", "write words between dots, as in _INBOX_gateway"));
+        }
+        let options = broker::Options {
+            url: raw.url,
+            name: "cynode-gateway".to_owned(),
+            auth,
+            tls,
+            inbox_prefix: Some(raw.inbox_prefix),
+        };
+        Ok(Some(Nats { options, signing_key_file: file(&raw.signing_key_file) }))
     }
 
     fn duration(&self, key: &str, text: &str) -> Result<Duration, Error> {

@@ -10,6 +10,7 @@ pub mod config; // flags, file, environment
 pub mod front; // where agents come in
 pub mod logs;
 pub mod metrics; // what can be counted
+pub mod nats; // where there is one
 pub mod policy; // who may call what; pure
 mod reload; // the configuration file, again
 pub mod run; // everything together

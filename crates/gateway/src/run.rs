@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::Admin,
+    admin::{self, Admin},
     audit::{self, Ledger, Seal, Sealed},
     calls::{Calls, Limits},
     catalogue::Shelf,
@@ -23,6 +23,7 @@ use crate::{
     config::{Cli, Config},
     front::Front,
     metrics::Metrics,
+    nats::{self, Nats},
     secret_file,
     store::{self, Store},
     tokens::{self, Holder},
@@ -47,9 +48,7 @@ pub enum Error {
     #[error("the audit's seal")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
-    Nats(#[from] broker::ConnectError),
-    #[error("the stream for the audit's heads cannot be made")]
-    Stream(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Nats(#[from] nats::Error),
     #[error("signals cannot be caught")]
     Signals(#[source] std::io::Error),
 }
@@ -97,11 +96,12 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     }
     tools::seed(&store).await?;
     adopt_administrator(&store, &config.admin.token_file).await?;
-    let jetstream = match &config.nats {
-        Some(options) => Some(connect(options).await?),
-        None => None,
-    };
-    let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), jetstream)?;
+    let nats = config.nats.as_ref().map(Nats::open).transpose()?;
+    if let Some(nats) = &nats {
+        nats.begin().await?;
+    }
+    let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), nats.clone())?;
+    seal.prepare().await?;
     let seal = Arc::new(seal);
     let metrics = Arc::<Metrics>::default();
     let (ledger, writing) = Ledger::start_counting(store.clone(), metrics.clone());
@@ -115,15 +115,15 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let calls =
         Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
     let front = Front::new(store.clone(), calls.clone(), &config);
-    let admin = Admin::new(
-        store.clone(),
-        calls.clone(),
-        upstreams.clone(),
-        seal.clone(),
+    let parts = admin::Parts {
+        store: store.clone(),
+        calls: calls.clone(),
+        upstreams: upstreams.clone(),
+        seal: seal.clone(),
+        nats,
         metrics,
-        &config,
-        stop.clone(),
-    );
+    };
+    let admin = Admin::new(parts, &config, stop.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
@@ -244,13 +244,6 @@ async fn adopt_administrator(store: &Store, file: &Path) -> Result<(), Error> {
         Err(error) => return Err(wrong(error)),
     };
     Ok(tokens::adopt(store, &secret, "first administrator", &Holder::Admin, ADMIN_LIVES).await?)
-}
-
-async fn connect(options: &broker::Options) -> Result<async_nats::jetstream::Context, Error> {
-    let connected = broker::connect(options).await?;
-    let stream = subjects::streams::audit(1);
-    connected.jetstream.get_or_create_stream(stream).await.map_err(|error| Error::Stream(error.into()))?;
-    Ok(connected.jetstream)
 }
 
 fn stop_on_signal(stop: &CancellationToken) -> Result<(), Error> {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use sea_orm::EntityTrait;
 use serde_json::Value;
 use tracing::{info, warn};
@@ -11,7 +13,7 @@ use crate::{
 };
 
 /// How long a change may be without its row before another instance takes us for lost.
-const LOST_AFTER_US: i64 = 60_000_000;
+const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// A change that is being made. Dropped, nothing of it happened.
 ///
@@ -37,7 +39,8 @@ impl Admin {
     /// The change and the word that it happened are one transaction; the row is there before anybody is answered.
     pub(super) async fn commit(&self, change: Change) -> Result<(), Error> {
         let Change { write, mut record } = change;
-        let row = intent(record.clone(), clock::now().saturating_add(LOST_AFTER_US))?;
+        let until = clock::micros(time::OffsetDateTime::now_utc() + LOST_AFTER);
+        let row = intent(record.clone(), until)?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         write.commit().await?;
         info!(what = record.tool, by = record.subject, user = record.user_id, "Administered.");
@@ -62,6 +65,28 @@ impl Admin {
             return Ok(());
         }
         Err(self.refuse(actor, what, "only an administrator may do this").await)
+    }
+
+    /// Does something outside the store. It is announced before and told after: should we end in between, it gets its row
+    /// at the next start, and without the store nothing is done.
+    pub(super) async fn outside<T>(
+        &self,
+        actor: &Actor,
+        what: &'static str,
+        about: &Value,
+        act: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut record = record(actor, what, about);
+        self.calls.ledger.begin(record.clone(), LOST_AFTER, None).await?;
+        let done = act.await;
+        let (status, why) = match &done {
+            Ok(_) => (Status::Success, None),
+            Err(error) => (Status::Failure, Some(error.code())),
+        };
+        info!(what, by = record.subject, user = record.user_id, why, "Administered.");
+        record.end(Decision::Allow, status, why, clock::now());
+        self.calls.ledger.end(record, WasBegun::Yes).await?;
+        done
     }
 
     /// Writes down something that was done elsewhere, and how it went.

@@ -5,10 +5,13 @@
 
 mod assets; // styles and script
 mod audit; // looking back, and watching
+mod dead; // handoffs that were given up
 mod failure; // pages for what goes wrong
 mod flash; // a word after a change
 mod form; // what somebody filled in, and proof that it was they
 mod guard; // before and after every request
+mod handoff; // one, from its first attempt to its answer
+mod live; // pages that follow what happens
 mod login; // coming in, going out
 mod overview; // how things are
 mod page; // the frame around every page
@@ -21,6 +24,7 @@ mod settings; // of the whole system
 mod tokens; // issue, list, revoke
 mod tools; // on, off, for whom
 mod when; // times and numbers as people read them
+mod work; // queues, instances, handoffs
 
 use std::{
     net::IpAddr,
@@ -60,6 +64,14 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/assets/{name}", get(assets::serve))
         .route("/console/login", get(login::show).post(login::enter))
         .route("/console/logout", post(login::leave))
+        .route("/console/handoffs", get(work::list))
+        .route("/console/handoffs/live", get(work::live))
+        .route("/console/handoffs/{id}", get(handoff::show))
+        .route("/console/handoffs/{id}/live", get(handoff::live))
+        .route("/console/dead", get(dead::list))
+        .route("/console/dead/letter", get(dead::show))
+        .route("/console/dead/replay", post(dead::replay))
+        .route("/console/dead/drop", post(dead::remove))
         .route("/console/tools", get(tools::list))
         .route("/console/tools/tool", get(tools::show).post(tools::set))
         .route("/console/quarantine", get(quarantine::list))

@@ -1,7 +1,10 @@
-//! What administrators and users can do, whichever way they come in. Every change is one transaction and one audit row.
+//! What administrators and users can do, whichever way they come in. Every change is one transaction and one audit row; what is
+//! done in NATS is announced before, and has its row after.
 
 mod audit; // looking back
 mod catalogues; // what agents read about: projects, personas, nodes, models
+mod dead; // handoffs that were given up
+mod handoffs; // what was done on a handoff
 mod namespaces; // names for servers, pure
 mod quarantine; // tools that wait for somebody to look at them
 mod refresh; // asking servers what they offer
@@ -11,9 +14,12 @@ mod tokens; // issue, list, revoke
 mod tools; // on, off, for whom
 mod transport; // how a server is reached
 mod upstreams; // servers behind us
+mod work; // queues, instances, what is in work
 
 pub use audit::{Heads, Pruned, Verified};
 pub use catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
+pub use dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter};
+pub use handoffs::{Answered, Attempt, AttemptEnd, Did, DidWhat, Life, LifeState, Outcome, Torn};
 pub use quarantine::{Difference, Waiting, Why};
 pub use refresh::Added;
 pub use rules::{AccessRule, NewRule};
@@ -21,5 +27,7 @@ pub use settings::{PutSetting, Setting};
 pub use tokens::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState};
 pub use tools::{Tool, ToolChange, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState};
 pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
+pub(crate) use work::Glance;
+pub use work::Work;
 
 pub use crate::upstreams::{Http, Stdio, Transport};

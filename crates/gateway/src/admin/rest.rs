@@ -11,6 +11,7 @@ mod settings;
 mod tokens;
 mod tools;
 mod upstreams;
+mod work;
 
 use std::sync::Arc;
 
@@ -69,6 +70,11 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(audit::export))
         .routes(routes!(audit::heads))
         .routes(routes!(audit::verify))
+        .routes(routes!(work::look))
+        .routes(routes!(work::handoff))
+        .routes(routes!(work::dead))
+        .routes(routes!(work::letter, work::remove))
+        .routes(routes!(work::replay))
 }
 
 async fn nothing_here() -> Refusal {

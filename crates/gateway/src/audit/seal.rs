@@ -4,6 +4,10 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, BufRead, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_nats::jetstream;
@@ -13,7 +17,7 @@ use subjects::audit::{HEAD_SUBJECT, Head};
 use tracing::{debug, warn};
 
 use super::chain::ends;
-use crate::{clock, store::Store};
+use crate::{clock, nats::Nats, store::Store};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -27,14 +31,21 @@ pub enum Error {
     File(PathBuf, #[source] io::Error),
     #[error("the store cannot be used at the moment")]
     Store(#[from] DbErr),
+    #[error("the stream for the audit's heads cannot be made")]
+    Stream(#[source] Unsent),
 }
+
+/// Whatever kept a head from being published.
+type Unsent = Box<dyn std::error::Error + Send + Sync>;
 
 /// Signs heads, and keeps them in a file and, where there is NATS, in a stream.
 #[derive(Debug)]
 pub struct Seal {
     key: KeyPair,
     file: PathBuf,
-    jetstream: Option<jetstream::Context>,
+    nats: Option<Arc<Nats>>,
+    /// Whether the stream is there, as far as we know.
+    has_stream: AtomicBool,
 }
 
 /// The last head that was sealed.
@@ -46,11 +57,7 @@ pub struct Sealed {
 
 impl Seal {
     /// Makes a key where there is none yet.
-    pub fn open(
-        key_file: &Path,
-        file: PathBuf,
-        jetstream: Option<jetstream::Context>,
-    ) -> Result<Self, Error> {
+    pub fn open(key_file: &Path, file: PathBuf, nats: Option<Arc<Nats>>) -> Result<Self, Error> {
         let wrong = |error| Error::KeyFile(key_file.to_owned(), error);
         let seed = match fs::read_to_string(key_file) {
             Ok(seed) => seed,
@@ -62,7 +69,7 @@ impl Seal {
             Err(error) => return Err(wrong(error)),
         };
         let key = KeyPair::from_seed(seed.trim()).map_err(|_| Error::NoKey(key_file.to_owned()))?;
-        Ok(Self { key, file, jetstream })
+        Ok(Self { key, file, nats, has_stream: AtomicBool::new(false) })
     }
 
     pub fn public_key(&self) -> String {
@@ -101,18 +108,35 @@ impl Seal {
 
     /// The file has it already. NATS may be away; the next head says all that this one says.
     async fn publish(&self, head: &Head) {
-        let Some(jetstream) = &self.jetstream else { return };
-        let Ok(body) = serde_json::to_vec(head) else { return };
-        let sent = match jetstream.publish(HEAD_SUBJECT, body.into()).await {
-            Ok(acknowledged) => acknowledged.await,
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(ack) => {
-                debug!(seq = head.seq, stream_seq = ack.sequence, "The head of the audit is published.")
-            }
+        let Some(nats) = &self.nats else { return };
+        match self.send(nats, head).await {
+            Ok(stream_seq) => debug!(seq = head.seq, stream_seq, "The head of the audit is published."),
             Err(error) => warn!(%error, seq = head.seq, "The head of the audit could not be published."),
         }
+    }
+
+    async fn send(&self, nats: &Nats, head: &Head) -> Result<u64, Unsent> {
+        let jetstream = nats.broker().await?.jetstream;
+        self.make_stream(&jetstream).await?;
+        let body = serde_json::to_vec(head)?;
+        Ok(jetstream.publish(HEAD_SUBJECT, body.into()).await?.await?.sequence)
+    }
+
+    /// Makes the stream for heads if NATS is there. A server that keeps no streams is told now, not with the first head.
+    pub async fn prepare(&self) -> Result<(), Error> {
+        let Some(nats) = &self.nats else { return Ok(()) };
+        match nats.broker().await {
+            Ok(broker) => self.make_stream(&broker.jetstream).await.map_err(Error::Stream),
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn make_stream(&self, jetstream: &jetstream::Context) -> Result<(), Unsent> {
+        if !self.has_stream.load(Ordering::Relaxed) {
+            jetstream.get_or_create_stream(subjects::streams::audit(1)).await?;
+            self.has_stream.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The heads that the file holds.

@@ -77,6 +77,7 @@ section!(Nats {
     ca_file: String = "",
     cert_file: String = "",
     key_file: String = "",
+    signing_key_file: String = "",
 });
 
 section!(Log { level: String = "info", format: String = "json" });

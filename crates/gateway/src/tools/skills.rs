@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, ExprTrait};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use scan::holds_a_secret;
 pub(super) use scan::is_hidden;
 pub use seed::seed;
 

@@ -5,14 +5,14 @@ use testkit::{Browser, eventually};
 use super::support::{Gateway, PAGES, Wiki};
 
 /// Signs in by hand.
-async fn enter(browser: &Browser, gateway: &Gateway) {
+pub(crate) async fn enter(browser: &Browser, gateway: &Gateway) {
     browser.open(&gateway.url("/")).await;
     browser.fill("#token", &gateway.secret).await;
     browser.click("main button[type=submit]").await;
     browser.wait_for_text("h1", "Overview").await;
 }
 
-async fn no_fault(browser: &Browser) {
+pub(crate) async fn no_fault(browser: &Browser) {
     let errors = browser.errors().await;
     assert!(errors.is_empty(), "{errors:?}");
     assert!(browser.violations().await.is_empty());

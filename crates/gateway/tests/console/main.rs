@@ -5,3 +5,5 @@ mod forgery; // requests that nobody meant
 mod pages; // what is shown, to whom
 mod sessions; // coming in, going out
 mod support;
+mod work; // handoffs and dead letters, with and without NATS
+mod work_browser; // the same in Chromium

@@ -16,8 +16,10 @@ use tokio::{
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 9] = [
+pub(crate) const PAGES: [&str; 11] = [
     "/console",
+    "/console/handoffs",
+    "/console/dead",
     "/console/tools",
     "/console/quarantine",
     "/console/servers",

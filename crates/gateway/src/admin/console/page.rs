@@ -7,6 +7,8 @@ use super::{HOME, assets, flash, form::CSRF, parts::mark, session::Session};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
+    Work,
+    Dead,
     Tools,
     Quarantine,
     Tokens,
@@ -17,8 +19,10 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Overview,
+        Self::Work,
+        Self::Dead,
         Self::Tools,
         Self::Quarantine,
         Self::Servers,
@@ -31,6 +35,8 @@ impl Section {
     pub(super) fn address(self) -> &'static str {
         match self {
             Self::Overview => HOME,
+            Self::Work => "/console/handoffs",
+            Self::Dead => "/console/dead",
             Self::Tools => "/console/tools",
             Self::Quarantine => "/console/quarantine",
             Self::Tokens => "/console/tokens",
@@ -44,6 +50,8 @@ impl Section {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
+            Self::Work => "Work",
+            Self::Dead => "Dead letters",
             Self::Tools => "Tools",
             Self::Quarantine => "Quarantine",
             Self::Tokens => "Tokens",
@@ -58,7 +66,7 @@ impl Section {
     fn is_for_users(self) -> bool {
         match self {
             Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
-            Self::Tokens | Self::Rules | Self::Settings | Self::Audit => false,
+            Self::Work | Self::Dead | Self::Tokens | Self::Rules | Self::Settings | Self::Audit => false,
         }
     }
 }

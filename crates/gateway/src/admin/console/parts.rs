@@ -49,6 +49,11 @@ pub(super) fn visible(text: &str) -> String {
     out
 }
 
+/// The same for a text of several lines, which stay lines.
+pub(super) fn visible_lines(text: &str) -> String {
+    text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}
+
 /// The end of an id, which is where ids differ; the whole of it when one points at it.
 pub(super) fn short(id: &str) -> Markup {
     let from = id.char_indices().rev().nth(7).map_or(0, |(at, _)| at);

@@ -112,3 +112,59 @@ function watch(panel) {
   panel.hidden = false;
   open();
 }
+
+// Parts of a page that follow what happens: each is put in place of the part with its id.
+const followed = document.querySelector("[data-follow]");
+if (followed && window.EventSource) follow(followed);
+
+function put(html) {
+  const holder = document.createElement("template");
+  holder.innerHTML = html;
+  for (const part of [...holder.content.children]) {
+    const old = document.getElementById(part.id);
+    if (!old || old.outerHTML === part.outerHTML) continue;
+    // Whoever is at a link stays at it.
+    const at = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    old.replaceWith(part);
+    if (at) [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === at)?.focus();
+  }
+  tick();
+}
+
+function follow(panel) {
+  const said = document.getElementById("live-said");
+  const button = panel.querySelector("button");
+  let source = null;
+
+  function open() {
+    source = new EventSource(panel.dataset.follow);
+    source.addEventListener("message", (event) => put(event.data));
+    source.addEventListener("last", (event) => {
+      source.close();
+      put(event.data);
+      said.textContent = "Answered";
+      button.hidden = true;
+    });
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) {
+        said.textContent = "Live updates ended. Reload the page to go on.";
+        button.hidden = true;
+      }
+    });
+    said.textContent = "Live";
+  }
+
+  button.addEventListener("click", () => {
+    const isOn = button.getAttribute("aria-pressed") === "true";
+    button.setAttribute("aria-pressed", String(!isOn));
+    button.textContent = isOn ? "Go on" : "Pause";
+    if (isOn) {
+      source.close();
+      said.textContent = "Paused";
+    } else {
+      open();
+    }
+  });
+  panel.hidden = false;
+  open();
+}

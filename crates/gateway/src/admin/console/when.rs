@@ -57,7 +57,9 @@ pub(super) fn took(micros: i64) -> String {
     match micros {
         ..1_000 => format!("{micros} µs"),
         1_000..1_000_000 => format!("{} ms", micros / 1_000),
-        _ => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+        1_000_000..60_000_000 => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+        60_000_000..3_600_000_000 => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
+        _ => format!("{} h {} min", micros / 3_600_000_000, micros / 60_000_000 % 60),
     }
 }
 
@@ -72,6 +74,11 @@ pub(super) fn number(count: i64) -> String {
         out.push(digit);
     }
     if count < 0 { format!("-{out}") } else { out }
+}
+
+/// A price, with as many digits as it takes to see it.
+pub(super) fn dollars(amount: f64) -> String {
+    if amount == 0.0 || amount.abs() >= 0.01 { format!("${amount:.2}") } else { format!("${amount:.4}") }
 }
 
 /// One of it, or several.
@@ -111,5 +118,7 @@ mod tests {
             assert_eq!(number(count), expected);
         }
         assert_eq!(took(1_250_000), "1.2 s");
+        assert_eq!(took(125_000_000), "2 min 5 s");
+        assert_eq!([0.0, 0.00123, 1.5].map(dollars), ["$0.00", "$0.0012", "$1.50"]);
     }
 }

@@ -1,4 +1,4 @@
-use schemars::JsonSchema;
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 use subjects::audit::{Head, Row};
 use utoipa::{
@@ -11,6 +11,7 @@ use utoipa::{
 };
 
 use super::refusal::{ErrorBody, ErrorDetails};
+use crate::admin::operations::Work;
 
 /// The part of the document that no single operation says.
 pub(super) fn base() -> utoipa::openapi::OpenApi {
@@ -36,6 +37,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "settings", description = "Of the whole system."),
         (name = "catalogues", description = "What agents read about."),
         (name = "audit", description = "What happened."),
+        (name = "work", description = "Handoffs: what is waiting, in work, answered and given up. Needs nats.url."),
     )
 )]
 struct Document;
@@ -71,6 +73,17 @@ impl PartialSchema for AuditHead {
 
 impl ToSchema for AuditHead {}
 
+/// How the work on handoffs is going.
+pub(super) struct WorkNow;
+
+impl PartialSchema for WorkNow {
+    fn schema() -> RefOr<Schema> {
+        from_contract::<Work>()
+    }
+}
+
+impl ToSchema for WorkNow {}
+
 /// Signed heads of the audit, and who signed them.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "the document is made of its fields")]
@@ -81,7 +94,9 @@ pub(super) struct AuditHeads {
 }
 
 fn from_contract<T: JsonSchema>() -> RefOr<Schema> {
-    let schema = Value::from(schemars::schema_for!(T));
+    // In one piece: references would lead to places that the document does not have.
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
     let read = serde_json::from_value::<Schema>(schema);
     RefOr::T(read.unwrap_or_else(|_| Schema::Object(ObjectBuilder::new().build())))
 }

@@ -31,6 +31,11 @@ impl fmt::Display for Found {
     }
 }
 
+/// Whether a text holds something that looks like a secret.
+pub(crate) fn holds_a_secret(text: &str) -> bool {
+    secrets::find(text).is_some()
+}
+
 /// The first thing in the text that no skill may hold.
 pub(super) fn scan(text: &str) -> Option<Found> {
     let looks: [fn(&str) -> Option<Found>; 5] =

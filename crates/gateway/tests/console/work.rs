@@ -1,0 +1,293 @@
+use serde_json::{Value, json};
+use subjects::{Kind, streams};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually};
+
+use super::support::{Gateway, form};
+
+const UNKNOWN: &str = "/console/handoffs/0193f2c0-5a00-7000-8000-0000000000aa";
+const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u{202e}";
+
+/// A gateway whose console sees this NATS.
+pub(crate) async fn seeing(url: &str) -> Gateway {
+    Gateway::start_with(&["--set", &format!("nats.url={url}")]).await
+}
+
+/// A worker that trusts nobody who does not sign, so that what is handed off becomes a dead letter. The queues that it
+/// makes are those of impatient workers.
+pub(crate) async fn distrustful(nats: &Nats) -> Worker {
+    let key = nkeys::KeyPair::new_user().public_key();
+    let worker = Worker::manager(nats).set("worker.ack_wait", "1s");
+    worker.set("security.trusted_producers", format!("[\"{key}\"]")).start().await
+}
+
+pub(crate) async fn letters(orchestrator: &Orchestrator, count: u64) {
+    eventually("the letters", async || (orchestrator.stored(streams::DEAD).await == count).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn without_nats_the_pages_say_how_to_switch_them_on() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.administrator().await;
+    for path in ["/console/handoffs", "/console/dead", "/console/dead/letter?number=1", UNKNOWN] {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.shows("not connected to NATS") && page.shows("nats.url"), "{path}: {}", page.body);
+    }
+    let posted = admin.post("/console/dead/replay", &[("number", "1")]).await;
+    assert_eq!(posted.status, 303);
+    assert!(admin.get("/console/dead").await.shows("not connected to NATS"));
+}
+
+/// Whoever answers agents does not wait for NATS, at the start or later.
+#[tokio::test]
+async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
+    let mut nats = Nats::start();
+    let url = nats.url();
+    nats.kill();
+    let gateway = seeing(&url).await;
+    let admin = gateway.administrator().await;
+    let agent = gateway.agent(&admin.issue_manager().await);
+    let works = async || {
+        assert_eq!(gateway.get("/readyz").await.status, 200);
+        agent.call("db.project.list").await.unwrap();
+    };
+    works().await;
+    for path in ["/console/handoffs", "/console/dead", UNKNOWN] {
+        let page = admin.get(path).await;
+        assert!(page.shows("NATS cannot be used at the moment"), "{path}: {}", page.body);
+    }
+
+    nats.start_again();
+    let sees = async |text: &str| {
+        eventually(text, async || admin.get("/console/handoffs").await.shows(text).then_some(())).await;
+    };
+    sees("the streams are not there").await;
+    let _worker = Worker::manager(&nats).start().await;
+    sees("Nothing is in work").await;
+    works().await;
+
+    nats.kill();
+    sees("is lost").await;
+    works().await;
+    nats.start_again();
+    sees("Nothing is in work").await;
+}
+
+#[tokio::test]
+async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let gateway = seeing(&nats.url()).await;
+    let admin = gateway.administrator().await;
+
+    let page = admin.get(UNKNOWN).await;
+    assert_eq!(page.status, 200);
+    assert!(page.shows("Nobody has taken this handoff up"), "{}", page.body);
+    assert_eq!(admin.get("/console/handoffs/nonsense").await.status, 404);
+    assert_eq!(admin.get("/console/dead/letter?number=7").await.status, 404);
+    assert_eq!(admin.get("/console/dead/letter?number=x").await.status, 404);
+    let looked_up = admin.get("/console/handoffs?id=nonsense").await;
+    assert!(looked_up.shows("aria-invalid"), "{}", looked_up.body);
+    let id = UNKNOWN.rsplit('/').next().unwrap();
+    let looked_up = admin.get(&format!("/console/handoffs?id={}", id.to_uppercase())).await;
+    assert_eq!((looked_up.status, looked_up.header("location")), (303, Some(UNKNOWN)));
+
+    drop(worker);
+    let torn = chat("torn").id;
+    orchestrator.write_journal(torn, "{").await;
+    let page = admin.get(&format!("/console/handoffs/{torn}")).await;
+    assert!(page.shows("is torn and cannot be read") && page.shows("Not readable"), "{}", page.body);
+    let newer = chat("newer").id;
+    orchestrator.write_journal(newer, r#"{"v":99}"#).await;
+    let page = admin.get(&format!("/console/handoffs/{newer}")).await;
+    assert!(page.shows("was written by a newer build"), "{}", page.body);
+}
+
+/// What models, tools, users and strangers wrote is text, wherever it stands.
+#[tokio::test]
+async fn whatever_others_wrote_is_escaped() {
+    let nats = Nats::start();
+    let _distrustful = distrustful(&nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let gateway = seeing(&nats.url()).await;
+    let admin = gateway.administrator().await;
+
+    let id = chat("written by hand").id;
+    let at = "2026-11-14T10:00:00Z";
+    let records = json!([
+        { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1 },
+        { "record": "context", "tools": [EVIL] },
+        { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5, "reply":
+            { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 }, "model": EVIL, "tries": 2, "cost_usd": null } },
+        { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL }, "key": EVIL },
+        { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "", "ms": 5,
+          "outcome": { "rejected": { "why": EVIL } } },
+    ]);
+    orchestrator.write_journal(id, json!({ "v": 1, "at": at, "records": records }).to_string()).await;
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("X-Evil", EVIL);
+    let body = serde_json::to_vec(&json!({ "handoff_id": id, "evil": EVIL })).unwrap();
+    orchestrator.publish_raw(Kind::Chat, headers, body).await;
+    letters(&orchestrator, 1).await;
+
+    let letter = "/console/dead/letter?number=1";
+    for path in [&*format!("/console/handoffs/{id}"), "/console/handoffs", "/console/dead", letter] {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert!(!page.shows("<script>alert") && !page.shows("<img src") && !page.shows("\u{202e}"), "{path}");
+    }
+    let page = admin.get(&format!("/console/handoffs/{id}")).await;
+    assert!(
+        page.shows("&lt;script&gt;alert(1)") && page.shows("2 tries") && page.shows("rejected"),
+        "{}",
+        page.body
+    );
+    assert!(admin.get(letter).await.shows("&lt;script&gt;alert(1)"));
+}
+
+#[tokio::test]
+async fn only_administrators_see_and_do_it_and_only_on_purpose() {
+    let nats = Nats::start();
+    let _distrustful = distrustful(&nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("unsigned")).await;
+    letters(&orchestrator, 1).await;
+    let gateway = seeing(&nats.url()).await;
+    let admin = gateway.administrator().await;
+    let user = gateway.sign_in(&admin.issue_user("ada").await).await;
+    let handoff = format!("/console/handoffs/{id}");
+    let live = format!("{handoff}/live");
+    for path in [
+        "/console/handoffs",
+        "/console/handoffs/live",
+        &*handoff,
+        &live,
+        "/console/dead",
+        "/console/dead/letter?number=1",
+    ] {
+        assert_eq!(user.get(path).await.status, 403, "{path}");
+    }
+    assert!(!user.get("/console").await.shows("/console/dead"));
+    for path in ["/console/dead/replay", "/console/dead/drop"] {
+        assert_eq!(user.post(path, &[("number", "1")]).await.status, 403, "{path}");
+        let forged = form(&[("number", "1"), ("csrf", "guessed")]);
+        let cookie = [("Cookie", &*admin.cookie)];
+        assert_eq!(gateway.send("POST", path, &cookie, &forged).await.status, 403, "{path}");
+        assert_eq!(admin.get(path).await.status, 405, "{path}");
+    }
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "nobody replayed or dropped it");
+    let audit = admin.get("/console/audit?decision=deny").await;
+    assert!(audit.shows("admin.dead.replay") && audit.shows("admin.dead.drop"), "{}", audit.body);
+
+    let dropped = admin.post("/console/dead/drop", &[("number", "1")]).await;
+    assert_eq!(dropped.status, 303);
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
+    let again = admin.post("/console/dead/drop", &[("number", "1")]).await;
+    assert_eq!(again.status, 303);
+    let audit = admin.get("/console/audit?tool=admin.dead.drop&decision=allow").await;
+    assert!(audit.shows("Succeeded") && audit.shows("Failed") && audit.shows("not found"), "{}", audit.body);
+}
+
+/// The same over REST.
+#[tokio::test]
+async fn programs_see_and_replay_what_the_console_does() {
+    let nats = Nats::start();
+    let distrustful = distrustful(&nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let unsigned = orchestrator.publish(&chat("unsigned")).await;
+    letters(&orchestrator, 1).await;
+    drop(distrustful);
+    let _worker = Worker::manager(&nats).start().await;
+    let gateway = testkit::GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let listed = gateway.must("GET", "/api/v1/dead?reason=untrusted_producer", None).await;
+    assert_eq!(listed[0]["handoff_id"], unsigned.to_string(), "{listed}");
+    assert_eq!(gateway.must("GET", "/api/v1/dead?kind=plan", None).await, json!([]));
+    let letter = gateway.must("GET", "/api/v1/dead/1", None).await;
+    assert_eq!(letter["body"]["payload"]["messages"][0]["content"], "unsigned");
+    assert_eq!(gateway.ask("GET", "/api/v1/dead/2", None).await.status, 404);
+    assert_eq!(gateway.ask("GET", &format!("/api/v1/handoffs/{unsigned}"), None).await.status, 404);
+
+    let replayed = gateway.must("POST", "/api/v1/dead/1/replay", None).await;
+    assert_eq!(replayed["handoff_id"], unsigned.to_string(), "it was never answered");
+    orchestrator.answered(Kind::Chat, unsigned).await;
+    let life = gateway.must("GET", &format!("/api/v1/handoffs/{unsigned}"), None).await;
+    assert_eq!(
+        (&life["state"], &life["attempts"][0]["end"]),
+        (&json!("answered"), &json!("answered")),
+        "{life}"
+    );
+    let work = eventually("the work", async || {
+        let work = gateway.must("GET", "/api/v1/work", None).await;
+        (work["answered"][0]["handoff_id"] == unsigned.to_string()).then_some(work)
+    })
+    .await;
+    assert_eq!(work["instances"].as_array().map(Vec::len), Some(1), "{work}");
+    assert_eq!(gateway.ask("POST", "/api/v1/dead/1/replay", None).await.status, 404, "it is gone");
+    let rows = gateway.must("GET", "/api/v1/audit?tool=admin.dead.replay", None).await;
+    let statuses: Vec<&Value> = rows.as_array().unwrap().iter().map(|row| &row["status"]).collect();
+    assert_eq!(statuses, ["failure", "success"]);
+}
+
+/// The rest of a queue is behind what was replayed and dropped; letters are found all the same.
+#[tokio::test]
+async fn letters_are_found_among_many_that_are_gone() {
+    let nats = Nats::start();
+    let _distrustful = distrustful(&nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let first = orchestrator.publish(&chat("the first")).await;
+    letters(&orchestrator, 1).await;
+    let subject = subjects::Subject::Dead(Kind::Chat).to_string();
+    for _ in 0..2_000 {
+        orchestrator.client.publish(subject.clone(), "not a letter of ours".into()).await.unwrap();
+    }
+    orchestrator.client.flush().await.unwrap();
+    letters(&orchestrator, 2_001).await;
+    let dead = orchestrator.jetstream.get_stream(streams::DEAD).await.unwrap();
+    for number in (2..=2_001).step_by(3) {
+        dead.delete_message(number).await.unwrap();
+    }
+    let gateway = testkit::GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let listed = gateway.must("GET", "/api/v1/dead", None).await;
+    assert_eq!((listed.as_array().map(Vec::len), &listed[0]["handoff_id"]), (Some(1), &json!(first)));
+}
+
+/// What docs/gateway.md says that the account has to be permitted.
+#[tokio::test]
+async fn the_permissions_in_the_documentation_are_enough() {
+    let document = std::fs::read_to_string(testkit::workspace().join("docs/gateway.md")).unwrap();
+    let (_, said) = document.split_once("Permissions: publish ").unwrap();
+    let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let (publish, subscribe) = (quoted(publish), quoted(subscribe).remove(0));
+    assert_eq!((publish.len(), &*subscribe), (7, "_INBOX.>"), "{publish:?}");
+
+    let key = nkeys::KeyPair::new_user();
+    let folder = tempfile::tempdir().unwrap();
+    let seed = folder.path().join("gateway.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let permissions = format!("publish: {publish:?}, subscribe: [{subscribe:?}]");
+    let nats = Nats::start_with(&format!(
+        "no_auth_user: anybody\naccounts {{ ALL {{ jetstream: enabled, users: [ {{ user: anybody, password: anybody }}, \
+         {{ nkey: {}, permissions: {{ {permissions} }} }} ] }} }}",
+        key.public_key()
+    ));
+    let distrustful = distrustful(&nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("unsigned")).await;
+    letters(&orchestrator, 1).await;
+    drop(distrustful);
+    let _worker = Worker::manager(&nats).start().await;
+    let file = seed.display().to_string();
+    let settings = [("nats.url", &*nats.url()), ("nats.nkey_file", &file), ("audit.seal_every", "50ms")];
+    let gateway = testkit::GatewayProcess::start_with(&settings).await;
+    assert_eq!(gateway.must("GET", "/api/v1/dead", None).await[0]["handoff_id"], id.to_string());
+    gateway.must("POST", "/api/v1/dead/1/replay", None).await;
+    orchestrator.answered(Kind::Chat, id).await;
+    gateway.must("GET", &format!("/api/v1/handoffs/{id}"), None).await;
+    let work = gateway.must("GET", "/api/v1/work", None).await;
+    assert_eq!(work["instances"].as_array().map(Vec::len), Some(1), "{work}");
+    eventually("a head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
+    assert!(!gateway.log().to_lowercase().contains("permissions violation"), "{}", gateway.log());
+}
