@@ -13,7 +13,11 @@ use subjects::{
     streams,
 };
 
-use crate::{Error, answer, run::Run, status, word};
+use crate::{
+    Error, answer,
+    run::{self, Run},
+    status, word,
+};
 
 /// A handoff that was delivered and is not settled.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -24,6 +28,9 @@ pub struct InWork {
     pub published_at: Timestamp,
     /// `None` when nobody has taken it up yet.
     pub so_far: Option<SoFar>,
+    /// Where its run ended when this was read.
+    #[serde(skip)]
+    end: Option<u64>,
 }
 
 /// What a run has come to.
@@ -50,8 +57,9 @@ pub struct Answered {
     pub usage: Usage,
 }
 
-/// The longest in work first, at most so many of each kind.
-pub async fn in_work(broker: &Broker, limit: u64) -> Result<Vec<InWork>, Error> {
+/// The longest in work first, at most so many of each kind. What was found `before` and has not changed is not read again:
+/// journals can be large, and people look often.
+pub async fn in_work(broker: &Broker, limit: u64, before: &[InWork]) -> Result<Vec<InWork>, Error> {
     let mut found = Vec::new();
     for kind in Kind::ALL {
         let Some(queue) = status::consumer(broker, kind).await else { continue };
@@ -69,18 +77,20 @@ pub async fn in_work(broker: &Broker, limit: u64) -> Result<Vec<InWork>, Error> 
                 subjects::Body::inspect(encoding, &message.payload).glimpse().handoff_id
             });
             let published_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
-            found.push(InWork { handoff_id: glimpsed, kind, published_at, so_far: None });
+            found.push(InWork { handoff_id: glimpsed, kind, published_at, so_far: None, end: None });
         }
     }
-    let runs = found.iter().map(async |it| match it.handoff_id {
-        Some(id) => Run::read(broker, id).await,
-        None => Ok(None),
+    let reading = found.into_iter().map(async |mut it| {
+        if let Some(id) = it.handoff_id {
+            it.end = run::end(broker, id).await?;
+            it.so_far = match before.iter().find(|old| old.handoff_id == Some(id) && old.end == it.end) {
+                Some(old) => old.so_far.clone(),
+                None => Run::read(broker, id).await?.as_ref().and_then(SoFar::of),
+            };
+        }
+        Ok(it)
     });
-    let runs = join_all(runs).await;
-    for (it, run) in found.iter_mut().zip(runs) {
-        it.so_far = run?.as_ref().and_then(SoFar::of);
-    }
-    Ok(found)
+    join_all(reading).await.into_iter().collect()
 }
 
 /// The newest first.

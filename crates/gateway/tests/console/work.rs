@@ -5,6 +5,7 @@ use testkit::{Nats, Orchestrator, Worker, chat, eventually};
 use super::support::{Gateway, form};
 
 const UNKNOWN: &str = "/console/handoffs/0193f2c0-5a00-7000-8000-0000000000aa";
+const VERIFICATION: &str = "0193f2c0-5a00-7000-8000-0000000000bb";
 const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u{202e}";
 
 /// A gateway whose console sees this NATS.
@@ -77,7 +78,7 @@ async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
 #[tokio::test]
 async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
     let nats = Nats::start();
-    let worker = Worker::manager(&nats).start().await;
+    let _worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let gateway = seeing(&nats.url()).await;
     let admin = gateway.administrator().await;
@@ -94,11 +95,18 @@ async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
     let looked_up = admin.get(&format!("/console/handoffs?id={}", id.to_uppercase())).await;
     assert_eq!((looked_up.status, looked_up.header("location")), (303, Some(UNKNOWN)));
 
-    drop(worker);
-    let torn = chat("torn").id;
-    orchestrator.write_journal(torn, "{").await;
-    let page = admin.get(&format!("/console/handoffs/{torn}")).await;
-    assert!(page.shows("is torn and cannot be read") && page.shows("Not readable"), "{}", page.body);
+    let torn = chat("torn");
+    orchestrator.write_journal(torn.id, "{").await;
+    let page = format!("/console/handoffs/{}", torn.id);
+    let read = admin.get(&page).await;
+    assert!(read.shows("is torn and cannot be read") && read.shows("Not readable"), "{}", read.body);
+    // Whoever takes it up does not guess at it either.
+    orchestrator.publish(&torn).await;
+    orchestrator.answered(Kind::Chat, torn.id).await;
+    letters(&orchestrator, 1).await;
+    let read = admin.get(&page).await;
+    assert!(read.shows("docs/errors/internal.md") && read.shows("Failed"), "{}", read.body);
+    assert!(read.shows("/console/dead/letter?number=1"), "{}", read.body);
     let newer = chat("newer").id;
     orchestrator.write_journal(newer, r#"{"v":99}"#).await;
     let page = admin.get(&format!("/console/handoffs/{newer}")).await;
@@ -124,6 +132,11 @@ async fn whatever_others_wrote_is_escaped() {
         { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL }, "key": EVIL },
         { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "", "ms": 5,
           "outcome": { "rejected": { "why": EVIL } } },
+        { "record": "verified", "handoff_id": VERIFICATION, "ms": 5, "findings": {
+            "schema_version": 1, "handoff_id": VERIFICATION, "kind": "verify", "task_id": "t-1", "status": "needs_clarification",
+            "findings": [], "recommended_actions": [], "preferences_applied": [], "trace": { "trace_id": "t", "steps": [], "stop": "refused" },
+            "usage": { "prompt_tokens": 0, "completion_tokens": 0, "model_calls": 0, "tool_calls": 0, "cost_usd": null },
+            "attempts": 1, "instance": "two", "error": { "code": "internal", "message": EVIL, "retryable": false } } },
     ]);
     orchestrator.write_journal(id, json!({ "v": 1, "at": at, "records": records }).to_string()).await;
     let mut headers = async_nats::HeaderMap::new();
@@ -144,6 +157,7 @@ async fn whatever_others_wrote_is_escaped() {
         "{}",
         page.body
     );
+    assert!(page.shows(&format!("href=\"/console/handoffs/{VERIFICATION}\"")), "{}", page.body);
     assert!(admin.get(letter).await.shows("&lt;script&gt;alert(1)"));
 }
 

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So long a look is good for all who look.
 const FRESH: Duration = Duration::from_millis(900);
 /// Of each kind.
-const IN_WORK: u64 = 20;
+const IN_WORK: u64 = 10;
 const ANSWERED: usize = 20;
 
 /// How the work on handoffs is going.
@@ -28,7 +28,7 @@ const ANSWERED: usize = 20;
 pub struct Work {
     #[serde(flatten)]
     pub status: Status,
-    /// Delivered and not settled, the longest in work first, up to 20 of each kind.
+    /// Delivered and not settled, the longest in work first, up to 10 of each kind.
     pub in_work: Vec<InWork>,
     /// The newest 20, newest first.
     pub answered: Vec<Answered>,
@@ -55,17 +55,19 @@ impl Admin {
         {
             return work.clone();
         }
-        let work = self.look().await.map(Arc::new);
+        let before = last.as_ref().and_then(|looked| looked.work.as_ref().ok()).cloned();
+        let before = before.as_ref().map_or(&[][..], |work| &work.in_work);
+        let work = self.look(before).await.map(Arc::new);
         *last = Some(Looked { at: Instant::now(), work: work.clone() });
         work
     }
 
-    async fn look(&self) -> Result<Work, Error> {
+    async fn look(&self, before: &[InWork]) -> Result<Work, Error> {
         let broker = self.broker().await?;
         let look = async {
             Ok(Work {
                 status: operate::status::look(&broker).await?,
-                in_work: operate::work::in_work(&broker, IN_WORK).await?,
+                in_work: operate::work::in_work(&broker, IN_WORK, before).await?,
                 answered: operate::work::answered(&broker, ANSWERED).await?,
             })
         };
