@@ -26,6 +26,26 @@ pub(crate) async fn letters(orchestrator: &Orchestrator, count: u64) {
         .await;
 }
 
+/// An entry with something of everything, in which whatever can be written by others is hostile.
+pub(crate) fn strange_entry() -> String {
+    let at = "2026-11-14T10:00:00Z";
+    let records = json!([
+        { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1 },
+        { "record": "context", "tools": [EVIL] },
+        { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5, "reply":
+            { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 }, "model": EVIL, "tries": 2, "cost_usd": null } },
+        { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL }, "key": EVIL },
+        { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "", "ms": 5,
+          "outcome": { "rejected": { "why": EVIL } } },
+        { "record": "verified", "handoff_id": VERIFICATION, "ms": 5, "findings": {
+            "schema_version": 1, "handoff_id": VERIFICATION, "kind": "verify", "task_id": "t-1", "status": "needs_clarification",
+            "findings": [], "recommended_actions": [], "preferences_applied": [], "trace": { "trace_id": "t", "steps": [], "stop": "refused" },
+            "usage": { "prompt_tokens": 0, "completion_tokens": 0, "model_calls": 0, "tool_calls": 0, "cost_usd": null },
+            "attempts": 1, "instance": "two", "error": { "code": "internal", "message": EVIL, "retryable": false } } },
+    ]);
+    json!({ "v": 1, "at": at, "records": records }).to_string()
+}
+
 #[tokio::test]
 async fn without_nats_the_pages_say_how_to_switch_them_on() {
     let gateway = Gateway::start().await;
@@ -123,22 +143,7 @@ async fn whatever_others_wrote_is_escaped() {
     let admin = gateway.administrator().await;
 
     let id = chat("written by hand").id;
-    let at = "2026-11-14T10:00:00Z";
-    let records = json!([
-        { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1 },
-        { "record": "context", "tools": [EVIL] },
-        { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5, "reply":
-            { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 }, "model": EVIL, "tries": 2, "cost_usd": null } },
-        { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL }, "key": EVIL },
-        { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "", "ms": 5,
-          "outcome": { "rejected": { "why": EVIL } } },
-        { "record": "verified", "handoff_id": VERIFICATION, "ms": 5, "findings": {
-            "schema_version": 1, "handoff_id": VERIFICATION, "kind": "verify", "task_id": "t-1", "status": "needs_clarification",
-            "findings": [], "recommended_actions": [], "preferences_applied": [], "trace": { "trace_id": "t", "steps": [], "stop": "refused" },
-            "usage": { "prompt_tokens": 0, "completion_tokens": 0, "model_calls": 0, "tool_calls": 0, "cost_usd": null },
-            "attempts": 1, "instance": "two", "error": { "code": "internal", "message": EVIL, "retryable": false } } },
-    ]);
-    orchestrator.write_journal(id, json!({ "v": 1, "at": at, "records": records }).to_string()).await;
+    orchestrator.write_journal(id, strange_entry()).await;
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("X-Evil", EVIL);
     let body = serde_json::to_vec(&json!({ "handoff_id": id, "evil": EVIL })).unwrap();

@@ -5,7 +5,7 @@ use testkit::{Browser, Errands, Nats, Orchestrator, Worker, chat, eventually};
 
 use super::{
     browser::{enter, no_fault},
-    work::{distrustful, letters, seeing},
+    work::{distrustful, letters, seeing, strange_entry},
 };
 
 const EVIL: &str = "<script>document.title = 'taken'</script>";
@@ -131,6 +131,9 @@ async fn browser_finds_no_fault_with_pages_of_handoffs_on_any_screen() {
     }
     holding.holds(Kind::Chat, 3).await;
 
+    let strange = chat("written by hand").id;
+    orchestrator.write_journal(strange, strange_entry()).await;
+
     let gateway = seeing(&nats.url()).await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
@@ -138,6 +141,7 @@ async fn browser_finds_no_fault_with_pages_of_handoffs_on_any_screen() {
         ("work", "/console/handoffs".to_owned()),
         ("handoff", format!("/console/handoffs/{id}")),
         ("in-work", format!("/console/handoffs/{in_work}")),
+        ("strange", format!("/console/handoffs/{strange}")),
         ("waiting", format!("/console/handoffs/{waiting}")),
         ("dead", "/console/dead".to_owned()),
         ("letter", "/console/dead/letter?number=1".to_owned()),

@@ -153,7 +153,15 @@ fn facts(did: &Did) -> Markup {
 }
 
 fn track(inner: &Markup) -> Markup {
-    html! { svg .track width="100%" height="16" aria-hidden="true" focusable="false" { (inner) } }
+    html! {
+        svg .track width="100%" height="16" aria-hidden="true" focusable="false" {
+            @for mark in 1..MARKS {
+                @let x = format!("{}%", 100 * mark / MARKS);
+                line x1=(x) y1="0" x2=(x) y2="100%" {}
+            }
+            (inner)
+        }
+    }
 }
 
 /// How long it took, and for those who do not see the bar, when it began.
