@@ -310,3 +310,23 @@ async fn the_permissions_in_the_documentation_are_enough() {
     eventually("a head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
     assert!(!gateway.log().to_lowercase().contains("permissions violation"), "{}", gateway.log());
 }
+
+/// Where producers have to sign, what is replayed is signed as well.
+#[tokio::test]
+async fn what_is_replayed_is_signed_with_the_key_that_was_named() {
+    let key = nkeys::KeyPair::new_user();
+    let folder = tempfile::tempdir().unwrap();
+    let seed = folder.path().join("replays.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let nats = Nats::start();
+    let trusted = format!("[\"{}\"]", key.public_key());
+    let _worker = Worker::manager(&nats).set("security.trusted_producers", trusted).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("unsigned")).await;
+    letters(&orchestrator, 1).await;
+    let file = seed.display().to_string();
+    let settings = [("nats.url", &*nats.url()), ("nats.signing_key_file", &file)];
+    let gateway = testkit::GatewayProcess::start_with(&settings).await;
+    gateway.must("POST", "/api/v1/dead/1/replay", None).await;
+    orchestrator.answered(Kind::Chat, id).await;
+}

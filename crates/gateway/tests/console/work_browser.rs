@@ -17,7 +17,7 @@ async fn stuck(nats: &Nats) -> Worker {
 
 #[tokio::test]
 async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer() {
-    let nats = Nats::start();
+    let mut nats = Nats::start();
     let mut doomed = stuck(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let gateway = seeing(&nats.url()).await;
@@ -53,6 +53,14 @@ async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer
     browser.open(&gateway.url("/console/handoffs")).await;
     browser.wait_for_text("#answered", "Completed").await;
     browser.wait_for_text("#answered", "attempt 2").await;
+
+    // What was seen last stays while NATS is away, and the page goes on by itself.
+    nats.kill();
+    browser.wait_for_text("#away", "NATS cannot be used").await;
+    browser.wait_for_text("#answered", "Completed").await;
+    nats.start_again();
+    browser.wait_for_no("#away .flash").await;
+    browser.wait_for_text("#answered", "Completed").await;
     no_fault(&browser).await;
 }
 

@@ -42,7 +42,7 @@ pub(super) fn timeline(life: &Life, now: i64) -> Markup {
     let last = life.steps.iter().filter_map(|did| did.ended_at).max();
     let to = life.ended_at.unwrap_or(now).max(last.unwrap_or(now));
     let axis = Axis { from: life.began_at, to: to.max(life.began_at + 1_000) };
-    let before = life.steps.iter().filter(|did| life.attempts.iter().all(|it| it.number != did.attempt));
+    let done_in = |attempt: usize| life.steps.iter().filter(move |did| did.attempt == attempt);
     html! {
         div .card .life {
             p .legend aria-hidden="true" {
@@ -56,17 +56,18 @@ pub(super) fn timeline(life: &Life, now: i64) -> Markup {
                 @for mark in 1..=MARKS { span { (when::took((axis.to - axis.from) / MARKS * mark)) } }
             }
             ol .spans {
-                @for attempt in &life.attempts {
-                    (attempted(attempt, axis))
-                    @for did in life.steps.iter().filter(|did| did.attempt == attempt.number) { (step(did, axis)) }
+                // Those whose claim cannot be read.
+                @for did in done_in(0) { (step(did, axis)) }
+                @for (place, attempt) in life.attempts.iter().enumerate() {
+                    (attempted(attempt, place > 0, axis))
+                    @for did in done_in(place + 1) { (step(did, axis)) }
                 }
-                @for did in before { (step(did, axis)) }
             }
         }
     }
 }
 
-fn attempted(attempt: &Attempt, axis: Axis) -> Markup {
+fn attempted(attempt: &Attempt, goes_on: bool, axis: Axis) -> Markup {
     let ended = attempt.ended_at.unwrap_or(axis.to);
     let (tone, end) = match attempt.end {
         AttemptEnd::Open => (Tone::Plain, "at it"),
@@ -82,7 +83,7 @@ fn attempted(attempt: &Attempt, axis: Axis) -> Markup {
                 strong { "Attempt " (attempt.number) } " " (badge(tone, end))
                 span .sub {
                     (name(&attempt.instance)) " · " (visible(&attempt.build))
-                    @if attempt.number > 1 { " · went on after " (when::count(attempt.found, "step", "steps")) }
+                    @if goes_on { " · went on after " (when::count(attempt.found, "step", "steps")) }
                 }
             }
             (track(&html! {

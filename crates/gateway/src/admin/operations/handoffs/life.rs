@@ -59,6 +59,7 @@ pub enum LifeState {
 /// One taking up of the handoff.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Attempt {
+    /// As the journal counts; nothing here depends on it.
     pub number: u32,
     pub instance: String,
     pub build: String,
@@ -166,18 +167,16 @@ impl Life {
                 | Record::Still => {}
             }
         }
-        let attempt = self.attempts.last_mut();
-        let (number, not_before) = attempt.map_or((0, at), |attempt| {
+        if let Some(attempt) = self.attempts.last_mut() {
             attempt.last_at = at;
-            (attempt.number, attempt.began_at)
-        });
-        steps.entry(records, number, at, not_before);
+        }
+        let (attempt, not_before) = self.now_in(at);
+        steps.entry(records, attempt, at, not_before);
     }
 
     fn claimed(&mut self, claimed: &Claimed, at: i64, steps: &mut Steps) {
-        if let Some(silent) = self.attempts.last().filter(|attempt| attempt.end == AttemptEnd::Open) {
-            steps.cut_off(silent.number, at);
-        }
+        // What was begun before somebody else took over is not ended by whoever began it.
+        steps.cut_off(self.now_in(at).0, at);
         self.close(AttemptEnd::Lost, at);
         self.state = LifeState::InWork;
         self.attempts.push(Attempt {
@@ -192,6 +191,11 @@ impl Life {
         });
     }
 
+    /// In which of the attempts things happen now, counted from 1, and when it began.
+    fn now_in(&self, at: i64) -> (usize, i64) {
+        (self.attempts.len(), self.attempts.last().map_or(at, |attempt| attempt.began_at))
+    }
+
     /// Ends the attempt that is open, if one is.
     fn close(&mut self, end: AttemptEnd, at: i64) {
         if let Some(open) = self.attempts.last_mut().filter(|attempt| attempt.end == AttemptEnd::Open) {
@@ -204,8 +208,7 @@ impl Life {
             Answer::Completion(it) => (it.kind, &it.usage, &it.trace),
             Answer::Findings(it) => (it.kind, &it.usage, &it.trace),
         };
-        let attempt = self.attempts.last().map_or((0, at), |attempt| (attempt.number, attempt.began_at));
-        steps.rest(&trace.steps, usage, &self.usage, attempt, at);
+        steps.rest(&trace.steps, usage, &self.usage, self.now_in(at), at);
         self.close(AttemptEnd::Answered, at);
         (self.state, self.ended_at) = (LifeState::Answered, Some(at));
         (self.kind, self.usage) = (Some(kind.as_str()), *usage);

@@ -11,8 +11,8 @@ use crate::tools::holds_a_secret;
 /// One thing that was done.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Did {
-    /// In which attempt.
-    pub attempt: u32,
+    /// In which of the attempts, counted from 1; 0 when no claim can be read.
+    pub attempt: usize,
     pub what: DidWhat,
     /// Which turn, form, tool or task.
     pub name: String,
@@ -78,7 +78,7 @@ impl Steps {
     }
 
     /// What an attempt had begun when it fell silent.
-    pub(super) fn cut_off(&mut self, attempt: u32, at: i64) {
+    pub(super) fn cut_off(&mut self, attempt: usize, at: i64) {
         for did in self.done.iter_mut().filter(|did| did.attempt == attempt && did.outcome == Outcome::Open) {
             (did.outcome, did.ended_at) = (Outcome::CutOff, Some(at));
         }
@@ -86,7 +86,7 @@ impl Steps {
 
     /// An entry tells when it was written, and how long each thing took. What stands before another thing ended when
     /// that began; calls and verifications beside each other ran at the same time.
-    pub(super) fn entry(&mut self, records: &[Record], attempt: u32, at: i64, not_before: i64) {
+    pub(super) fn entry(&mut self, records: &[Record], attempt: usize, at: i64, not_before: i64) {
         let mut ends = vec![at; records.len()];
         let (mut end, mut begin) = (at, at);
         for (place, record) in records.iter().enumerate().rev() {
@@ -109,12 +109,12 @@ impl Steps {
         }
     }
 
-    fn push(&mut self, did: Did, attempt: u32, began_at: i64, ended_at: i64) {
+    fn push(&mut self, did: Did, attempt: usize, began_at: i64, ended_at: i64) {
         self.told += 1;
         self.done.push(Did { attempt, began_at, ended_at: Some(ended_at), ..did });
     }
 
-    fn intends(&mut self, intent: &ToolIntent, attempt: u32, at: i64) {
+    fn intends(&mut self, intent: &ToolIntent, attempt: usize, at: i64) {
         let number = intent.call.number;
         let did =
             Did { outcome: Outcome::Open, call: Some(number), ..Did::new(DidWhat::Call, &intent.call.tool) };
@@ -122,7 +122,7 @@ impl Steps {
     }
 
     /// Completes what this attempt intended; what an earlier one intended was done again, under the same key.
-    fn returned(&mut self, result: &ToolResult, attempt: u32, begin: i64, end: i64) {
+    fn returned(&mut self, result: &ToolResult, attempt: usize, begin: i64, end: i64) {
         let (outcome, text, tries) = match &result.outcome {
             ToolOutcome::Returned(it) if it.failed => (Outcome::Failed, &it.text, it.tries),
             ToolOutcome::Returned(it) => (Outcome::Done, &it.text, it.tries),
@@ -150,7 +150,7 @@ impl Steps {
         trace: &[Step],
         whole: &Usage,
         journalled: &Usage,
-        (attempt, not_before): (u32, i64),
+        (attempt, not_before): (usize, i64),
         at: i64,
     ) {
         self.cut_off(attempt, at);

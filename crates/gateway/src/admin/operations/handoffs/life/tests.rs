@@ -147,6 +147,24 @@ fn calls_that_were_written_together_ran_at_the_same_time_and_before_the_turn() {
 }
 
 #[test]
+fn what_was_handed_back_is_nobodys_until_it_is_taken_up_again() {
+    let mut pages = vec![
+        entry(100, vec![claimed(1, "one")]),
+        entry(105, vec![turn(0, 4000), intent(0), Record::Released]),
+    ];
+    let life = Life::of(&run(pages.clone()), 120 * SECOND);
+    assert_eq!((life.state, life.attempts[0].end), (LifeState::HandedBack, AttemptEnd::Released));
+    assert_eq!(life.attempts[0].ended_at, Some(105 * SECOND));
+    pages.push(entry(110, vec![claimed(2, "two")]));
+    let life = Life::of(&run(pages), 120 * SECOND);
+    let ends: Vec<_> = life.attempts.iter().map(|it| (&*it.instance, it.end)).collect();
+    assert_eq!(ends, [("one", AttemptEnd::Released), ("two", AttemptEnd::Open)]);
+    assert_eq!((life.state, life.attempts[1].found), (LifeState::InWork, 1));
+    let did: Vec<_> = life.steps.iter().map(|did| (did.attempt, did.outcome)).collect();
+    assert_eq!(did, [(1, Outcome::Done), (1, Outcome::CutOff)], "the call was cut off with its attempt");
+}
+
+#[test]
 fn what_looks_like_a_secret_is_not_told() {
     let secret = "the key is ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
     let life = Life::of(
