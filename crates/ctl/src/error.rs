@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Usage,
     Unavailable,
     NoAnswer,
+    /// A signal came before it was done.
+    Interrupted,
 }
 
 impl From<Exit> for ExitCode {
@@ -24,6 +26,7 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 64,
             Exit::Unavailable => 69,
             Exit::NoAnswer => 75,
+            Exit::Interrupted => 130,
         })
     }
 }

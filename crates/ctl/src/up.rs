@@ -39,13 +39,8 @@ pub(crate) async fn run(command: cli::Up) -> Result<Exit, Error> {
     let parts = Parts::find(command)?;
     let _lock = lock::take(&parts.data)?;
     parts.ports().into_iter().try_for_each(|(port, name)| is_free(port, name))?;
-    let mut input = Input::start()?;
     let mut stack = Stack::new(parts.data.clone());
-    let outcome = tokio::select! {
-        outcome = with(&parts, &mut stack, mode) => outcome,
-        // While everything is being started, and where nobody types.
-        _ = input.signal(), if mode != Mode::Chat => Ok(Exit::Done),
-    };
+    let outcome = with(&parts, &mut stack, mode, Input::start()?).await;
     if mode != Mode::Tour || outcome.is_err() {
         print::note("stopping …");
     }
@@ -72,18 +67,29 @@ impl Mode {
     }
 }
 
-async fn with(parts: &Parts, stack: &mut Stack, mode: Mode) -> Result<Exit, Error> {
-    let broker = start(parts, stack).await?;
-    let tools = seed::seed(parts).await?;
+/// Until all is done, or a signal comes.
+async fn with(parts: &Parts, stack: &mut Stack, mode: Mode, mut input: Input) -> Result<Exit, Error> {
+    let started = async {
+        let broker = start(parts, stack).await?;
+        Ok::<_, Error>((broker, seed::seed(parts).await?))
+    };
+    let (broker, tools) = tokio::select! {
+        started = started => started?,
+        _ = input.signal() => return Ok(Exit::Done),
+    };
     match mode {
-        Mode::Tour => tour::show(&broker, &tools, stack).await,
+        Mode::Tour => tokio::select! {
+            shown = tour::show(&broker, &tools, stack) => shown,
+            _ = input.signal() => Ok(Exit::Interrupted),
+        },
         Mode::Stay => {
             print::note(&format!("the stack is up; its console is at {}/console", parts.admin_url()));
-            std::future::pending().await
+            input.signal().await;
+            Ok(Exit::Done)
         }
         Mode::Chat => {
             print::note(&parts.welcome());
-            Conversation::new(&broker, Some(&tools), Some(seed::project()?), Input::start()?).run().await?;
+            Conversation::new(&broker, Some(&tools), Some(seed::project()?), input).run().await?;
             Ok(Exit::Done)
         }
     }

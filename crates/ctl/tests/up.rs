@@ -67,8 +67,9 @@ impl Place {
     }
 }
 
+/// Whether it is more than an entry that nobody has read yet.
 fn lives(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).is_dir()
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// Steps of a transcript, in their order.

@@ -21,7 +21,8 @@ pub(crate) enum Typed {
 /// Lines from standard input and the signals of this process. The thread that reads cannot be stopped; it ends with
 /// the process.
 pub(crate) struct Input {
-    lines: mpsc::Receiver<String>,
+    /// `None` as long as nobody was asked for anything: what is typed is not ours to take before.
+    lines: Option<mpsc::Receiver<String>>,
     interrupt: Signal,
     terminate: Signal,
     is_terminal: bool,
@@ -29,17 +30,8 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn start() -> Result<Self, Error> {
-        let (sender, lines) = mpsc::channel(16);
-        std::thread::spawn(move || {
-            for line in std::io::stdin().lock().lines() {
-                let Ok(line) = line else { return };
-                if sender.blocking_send(line).is_err() {
-                    return;
-                }
-            }
-        });
         Ok(Self {
-            lines,
+            lines: None,
             interrupt: signal(SignalKind::interrupt()).map_err(Error::Signals)?,
             terminate: signal(SignalKind::terminate()).map_err(Error::Signals)?,
             is_terminal: std::io::stdin().is_terminal(),
@@ -51,8 +43,9 @@ impl Input {
         if self.is_terminal {
             print::prompt(prompt);
         }
+        let lines = self.lines.get_or_insert_with(read);
         tokio::select! {
-            line = self.lines.recv() => line.map_or(Typed::End, Typed::Line),
+            line = lines.recv() => line.map_or(Typed::End, Typed::Line),
             typed = signalled(&mut self.interrupt, &mut self.terminate) => typed,
         }
     }
@@ -61,6 +54,19 @@ impl Input {
     pub(crate) async fn signal(&mut self) -> Typed {
         signalled(&mut self.interrupt, &mut self.terminate).await
     }
+}
+
+fn read() -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 async fn signalled(interrupt: &mut Signal, terminate: &mut Signal) -> Typed {
