@@ -18,6 +18,13 @@ run: nats-server ## build everything, start it on this machine, and talk to the 
 	@$(CARGO) build --quiet --bins --workspace
 	@target/debug/cynodectl up
 
+.PHONY: run-model
+run-model: nats-server ## the same with a real small language model, on this machine's own cores
+	@$(PYTHON) scripts/get_model.py --required
+	@echo "building (the first time takes a few minutes) ..."
+	@$(CARGO) build --quiet --bins --workspace
+	@.tools/model/bin/python scripts/serve_model.py -- target/debug/cynodectl up
+
 .PHONY: test
 test: tools ## run every test this machine can run
 	@$(PYTHON) scripts/run_tests.py
@@ -64,6 +71,7 @@ fmt: ## format the code
 .PHONY: tools
 tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers, linters for deploy/
 	@$(PYTHON) scripts/get_mcp_peers.py
+	@$(PYTHON) scripts/get_model.py
 	@$(PYTHON) scripts/get_deploy_linters.py
 
 .PHONY: system-packages

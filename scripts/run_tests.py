@@ -12,6 +12,7 @@ import sys
 
 import get_deploy_linters
 import get_mcp_peers
+import get_model
 import get_system_packages
 
 IN_CI = os.environ.get("CI") == "true"
@@ -25,6 +26,7 @@ NEEDED = [
     ("promtool", get_system_packages.has_promtool, "promtool: `make system-packages` installs it"),
     ("systemd", get_system_packages.has_systemd_analyze, "systemd-analyze: `make system-packages` installs it"),
     ("linter", get_deploy_linters.has, "hadolint and Kubernetes' schemas: `make tools` gets them"),
+    ("real_model", get_model.has, "a small language model: `make tools` gets it"),
     ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),

@@ -24,12 +24,12 @@ use crate::{
 
 /// A question that takes longer than this is told of.
 const WORTH_TELLING: Duration = Duration::from_millis(20);
-const MOST_ASIDE_TOKENS: u32 = 4_096;
 
 /// A typed question.
 pub(super) struct Aside<'m> {
     pub(super) messages: &'m [Message],
     pub(super) shape: &'m AnswerShape,
+    pub(super) most_tokens: u32,
     pub(super) hint: Hint,
     pub(super) lane: Lane,
 }
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             may_call: false,
             shape: Some(aside.shape.clone()),
             temperature: 0.0,
-            max_tokens: Some(MOST_ASIDE_TOKENS),
+            max_tokens: Some(aside.most_tokens),
             hint: aside.hint,
         };
         let index = self.ledger.begin(aside.lane, Act::Think, "model");

@@ -17,9 +17,14 @@ use super::{
 };
 use crate::inference::{AnswerShape, Finish, Hint};
 
+/// Small models like lists without end.
+const MOST_ITEMS: usize = 12;
+
 /// A form that an answer can have.
 pub(crate) trait Thought: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
+    /// An answer that is longer has lost its way.
+    const MOST_TOKENS: u32 = 1_024;
 
     /// Where the schema is kept once it is made: making it costs more than using it.
     fn kept() -> &'static OnceLock<Arc<Value>>;
@@ -49,7 +54,8 @@ impl Session<'_> {
         let schema = Arc::clone(T::kept().get_or_init(|| Arc::new(schema::<T>())));
         messages.push(Message::user(question));
         let shape = AnswerShape { name: T::NAME, schema };
-        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
+        let (hint, lane, most_tokens) = (manner.hint, manner.lane, T::MOST_TOKENS);
+        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;
         let why = match read::<T>(&first.content) {
             Ok(thought) => return Ok(thought),
@@ -63,7 +69,7 @@ impl Session<'_> {
         );
         messages.push(Message::user(repair));
         let note = format!("{}, asked again: {why}", T::NAME);
-        let aside = Aside { messages: &messages, shape: &shape, hint: manner.hint, lane: manner.lane };
+        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane };
         let second = self.ask_aside(aside, manner.within, note).await?;
         read(&second.content).map_err(|why| Broken::WrongForm { name: T::NAME, why })
     }
@@ -98,6 +104,9 @@ fn strict(schema: &mut Value) {
             object.remove("title");
             object.remove("default");
             object.remove("format");
+            if object.get("type").is_some_and(|kind| kind == "array") {
+                object.entry("maxItems").or_insert_with(|| MOST_ITEMS.into());
+            }
             if let Some(Value::Object(properties)) = object.get("properties") {
                 let all: Vec<Value> = properties.keys().map(|name| Value::from(name.as_str())).collect();
                 object.insert("required".to_owned(), all.into());

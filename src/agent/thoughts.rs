@@ -32,6 +32,7 @@ pub(crate) struct DraftPlan {
     /// One or two sentences on how the goal is reached.
     pub(crate) summary: String,
     /// In the order in which they are to be done.
+    #[schemars(length(max = MOST_STEPS))]
     pub(crate) steps: Vec<DraftStep>,
     /// Set only when the goal cannot be planned without an answer.
     pub(crate) question: Option<String>,
@@ -50,6 +51,7 @@ pub(crate) struct DraftStep {
 
 impl Thought for DraftPlan {
     const NAME: &'static str = "plan";
+    const MOST_TOKENS: u32 = 4_096;
 
     fn kept() -> &'static OnceLock<Arc<Value>> {
         static KEPT: OnceLock<Arc<Value>> = OnceLock::new();

@@ -79,7 +79,7 @@ async fn with(parts: &Parts, stack: &mut Stack, mode: Mode, mut input: Input) ->
     };
     match mode {
         Mode::Tour => tokio::select! {
-            shown = tour::show(&broker, &tools, stack) => shown,
+            shown = tour::show(&broker, &tools, stack, parts.has_a_model()) => shown,
             _ = input.signal() => Ok(Exit::Interrupted),
         },
         Mode::Stay => {

@@ -142,6 +142,10 @@ impl Parts {
         Part { name, program: self.worker.clone(), arguments }
     }
 
+    pub(super) fn has_a_model(&self) -> bool {
+        self.up.model_url.is_some()
+    }
+
     pub(super) fn model_in_words(&self) -> String {
         match &self.up.model_url {
             Some(url) => format!("{} at {}", self.up.model, broker::without_secrets(url)),

@@ -22,13 +22,22 @@ use crate::{
 };
 
 const PLAN: &str = "Plan the tasks: write the texts, design the pages, publish the site";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Less than the offline model thinks.
 const TOO_SHORT: Duration = Duration::from_millis(100);
 
-pub(super) async fn show(broker: &Broker, tools: &Tasks, stack: &Stack) -> Result<Exit, Error> {
+/// With a model of one's own nobody knows what it will say, so only what does not depend on that is shown.
+pub(super) async fn show(
+    broker: &Broker,
+    tools: &Tasks,
+    stack: &Stack,
+    has_a_model: bool,
+) -> Result<Exit, Error> {
     let tour = Tour { broker, tools, stack };
     status::run(broker, false).await?;
+    if has_a_model {
+        return tour.with_a_model().await;
+    }
     tour.plan_by_chat().await?;
     tour.schedule().await?;
     let task = tour.tasks_in_the_store().await?;
@@ -46,6 +55,24 @@ struct Tour<'a> {
 }
 
 impl Tour<'_> {
+    async fn with_a_model(&self) -> Result<Exit, Error> {
+        heading("A chat");
+        let text = "Say hello in one short sentence.";
+        print::line(&format!("you> {text}"));
+        let answer = self.completed(chat(text)).await?;
+        expect(
+            answer.message.is_some_and(|said| !said.content.trim().is_empty()),
+            "the model says something",
+        )?;
+        self.schedule().await?;
+        heading("The tasks in the gateway's store");
+        self.tools.show(Some(&seed::project()?)).await?;
+        print::line(
+            "\nThat was all that does not depend on the model. In a terminal you talk to it yourself.",
+        );
+        Ok(Exit::Done)
+    }
+
     async fn plan_by_chat(&self) -> Result<(), Error> {
         heading("A plan, by chat");
         print::line(&format!("you> {PLAN}"));
