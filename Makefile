@@ -41,13 +41,14 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 	$(PYTHON) scripts/check_guardrails.py
 
 .PHONY: bench
-bench: tools ## measure; writes target/bench/*.json and prints tables
+bench: tools ## measure everything into one report: target/bench/report.json, .md and .svg
 	@$(PYTHON) scripts/get_restate_server.py
 	$(CARGO) build --release --bins --workspace
 	$(CARGO) build --release --locked $(RESTATE_PEER)
 	@# A goal that is missed fails the target, after everything was measured.
 	@status=0; $(CARGO) bench --workspace --bench worker || status=1; \
-		$(CARGO) bench --workspace --bench gateway || status=1; exit $$status
+		$(CARGO) bench --workspace --bench gateway || status=1; \
+		$(PYTHON) scripts/bench_report.py || status=1; exit $$status
 
 .PHONY: storm
 storm: tools ## three minutes of kills, freezes and restarts under 2,000 handoffs; STORM_SEED=… repeats one

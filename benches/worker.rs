@@ -8,18 +8,19 @@ mod worker {
     pub(crate) mod footprint;
     pub(crate) mod journal;
     pub(crate) mod restate;
+    pub(crate) mod scale;
     pub(crate) mod throughput;
     pub(crate) mod turns;
 }
 
 use testkit::Report;
-use worker::{footprint, journal, restate, throughput, turns};
+use worker::{footprint, journal, restate, scale, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
-    let mut report = Report::new("report");
+    let mut report = Report::new("worker");
     if wanted("throughput") {
         throughput::measure(&mut report).await;
     }
@@ -40,6 +41,9 @@ async fn main() -> std::process::ExitCode {
     }
     if wanted("turns") {
         turns::measure(&mut report).await;
+    }
+    if wanted("scale") {
+        scale::measure(&mut report).await;
     }
     if wanted("restate") {
         restate::measure(&mut report).await;

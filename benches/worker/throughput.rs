@@ -119,6 +119,7 @@ async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
             }
             _ => {}
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        // Not too often: asking costs the server, and only on this side.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
