@@ -11,9 +11,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{HeaderMap, jetstream};
 use broker::{Broker, PublishError, SpillError};
 use bytes::Bytes;
-use subjects::{
-    DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp, streams,
-};
+use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp};
 use time::OffsetDateTime;
 use tracing::warn;
 
@@ -76,14 +74,14 @@ impl Undertaker<'_> {
         if let Some(taken) = letter.lighten() {
             let name = format!("{}-headers", letter.name());
             let text = serde_json::to_vec(&taken).unwrap_or_default();
-            broker::spill(&self.broker.jetstream, &name, &text).await?;
+            broker::spill(self.broker, casualty.kind.role(), &name, &text).await?;
             letter.spilled_headers = Some(name);
         }
         let stored = match self.store(&letter, casualty.body).await {
             // With the reason added it no longer fits into one message: the body goes beside it.
             Err(Error::Publish(PublishError::TooLarge)) => {
                 let name = letter.name();
-                broker::spill(&self.broker.jetstream, &name, casualty.body).await?;
+                broker::spill(self.broker, casualty.kind.role(), &name, casualty.body).await?;
                 letter.spilled = Some(name);
                 self.store(&letter, &Bytes::new()).await
             }
@@ -207,13 +205,15 @@ async fn give_up_stored(
 
 /// Takes a message out of the queue. One that is gone already is as good.
 async fn remove(
-    jetstream: &jetstream::Context,
+    broker: &Broker,
+    role: Role,
     sequence: u64,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let stream = jetstream.get_stream_no_info(streams::HANDOFFS).await?;
+    let queue = broker.layout.handoffs(role);
+    let stream = broker.jetstream.get_stream_no_info(queue).await?;
     match stream.delete_message(sequence).await {
         Ok(_) => Ok(()),
-        Err(error) => match broker::message_at(jetstream, streams::HANDOFFS, sequence).await? {
+        Err(error) => match broker::message_at(&broker.jetstream, queue, sequence).await? {
             None => Ok(()),
             Some(_) => Err(Box::new(error)),
         },

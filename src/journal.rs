@@ -208,7 +208,8 @@ impl Journal {
         // Being written to, it is being found out.
         let Ok(tail) = self.tail.try_lock() else { return };
         let over = Pattern::Run(self.role, self.id);
-        let last = broker::last_under(&self.broker.jetstream, subjects::streams::RUNS, &over).await;
+        let last =
+            broker::last_under(&self.broker.jetstream, self.broker.layout.runs(self.role), &over).await;
         // A look that fails tells nothing.
         if let Ok(last) = last
             && !tail.may_be_at(last.map_or(0, |last| last.sequence))

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use subjects::{
     Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus,
     FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, ScopeId, Status, Stop, Subject,
-    Trace, headers, streams,
+    Trace, headers,
 };
 use tracing::warn;
 
@@ -143,7 +143,8 @@ pub(crate) async fn commit(
         Ok(_) => Ok(Committed::Ours),
         // An earlier try of ours may have been stored though its confirmation was lost.
         Err(PublishError::Conflict { unheard_before: true }) => {
-            let stored = Box::pin(broker::last_on(&broker.jetstream, streams::RUNS, &subject)).await?;
+            let runs = broker.layout.runs(kind.role());
+            let stored = Box::pin(broker::last_on(&broker.jetstream, runs, &subject)).await?;
             let ours = stored.is_some_and(|message| message.payload == body);
             Ok(if ours { Committed::Ours } else { Committed::Fenced })
         }
@@ -164,7 +165,8 @@ pub(crate) enum Standing {
 
 pub(crate) async fn standing(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Standing, Error> {
     let over = Pattern::Run(kind.role(), id);
-    let last = broker::last_under(&broker.jetstream, streams::RUNS, &over).await?;
+    let runs = broker.layout.runs(kind.role());
+    let last = broker::last_under(&broker.jetstream, runs, &over).await?;
     Ok(match last {
         None => Standing::Untouched,
         Some(last) if last.subject.as_str() == Subject::answer(kind, id).to_string() => Standing::Answered,
@@ -175,7 +177,8 @@ pub(crate) async fn standing(broker: &Broker, kind: Kind, id: HandoffId) -> Resu
 /// Whether the handoff has its answer already.
 pub(crate) async fn is_answered(broker: &Broker, kind: Kind, id: HandoffId) -> Result<bool, Error> {
     let subject = Subject::answer(kind, id);
-    Ok(broker::last_on(&broker.jetstream, streams::RUNS, &subject).await?.is_some())
+    let runs = broker.layout.runs(kind.role());
+    Ok(broker::last_on(&broker.jetstream, runs, &subject).await?.is_some())
 }
 
 /// The answer that is stored, if there is one.
@@ -184,7 +187,7 @@ pub(crate) async fn stored(broker: &Broker, role: Role, id: HandoffId) -> Result
         Role::ProjectManager => Subject::Completion(id),
         Role::ProjectAnalyst => Subject::Findings(id),
     };
-    let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? else {
+    let Some(message) = broker::last_on(&broker.jetstream, broker.layout.runs(role), &subject).await? else {
         return Ok(None);
     };
     let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
@@ -212,7 +215,8 @@ pub(crate) async fn copy_stored(
     reply_to: &str,
 ) -> Result<(), Error> {
     let subject = Subject::answer(kind, id);
-    let Some(stored) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? else {
+    let runs = broker.layout.runs(kind.role());
+    let Some(stored) = broker::last_on(&broker.jetstream, runs, &subject).await? else {
         return Ok(());
     };
     let mut kept = HeaderMap::new();

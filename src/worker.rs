@@ -90,7 +90,7 @@ pub async fn check(config: Config) -> Result<String, Error> {
         broker::Provision::Create | broker::Provision::Verify => broker::Provision::Verify,
         broker::Provision::None => broker::Provision::None,
     };
-    let streams = match broker::provision(&broker.jetstream, how, config.role, sizing(&config)).await {
+    let streams = match broker::provision(&broker, how, config.role, sizing(&config)).await {
         Ok(_) => "as they should be".to_owned(),
         Err(error @ ProvisionError::Drifted(_)) if config.nats.provision == broker::Provision::Create => {
             format!("to be made at start, or left as they are: {}", Chain(&error))
@@ -163,8 +163,7 @@ pub async fn run(config: Config) -> Result<String, Error> {
 
 async fn start(config: &Config, health: &Health, metrics: &Metrics) -> Result<(Broker, Provisioned), Error> {
     let broker = connect(config, health).await?;
-    let provisioned =
-        broker::provision(&broker.jetstream, config.nats.provision, config.role, sizing(config)).await?;
+    let provisioned = broker::provision(&broker, config.nats.provision, config.role, sizing(config)).await?;
     tell_drift(&provisioned, metrics);
     Ok((broker, provisioned))
 }

@@ -166,12 +166,14 @@ impl Check<'_> {
             let right = "words between dots, as in _INBOX_pma";
             return Err(self.wrong("nats.inbox_prefix", &raw.inbox_prefix.0, right));
         }
+        let layout = raw.layout.0.parse();
         let options = broker::Options {
             url: raw.url.0.clone(),
             name: format!("cynode-pma/{}/{instance}", crate::VERSION),
             auth,
             tls: self.tls(&raw.tls)?,
             inbox_prefix: Some(raw.inbox_prefix.0.clone()),
+            layout: layout.map_err(|_| self.wrong("nats.layout", &raw.layout.0, "shared or by_role"))?,
         };
         Ok(Nats { options, provision, replicas: self.number("nats.replicas", &raw.replicas, 1..=5)? })
     }

@@ -67,6 +67,7 @@ pub(super) struct Nats {
     pub(super) nkey_file: Option<Text>,
     pub(super) inbox_prefix: Text,
     pub(super) tls: Tls,
+    pub(super) layout: Text,
     pub(super) provision: Text,
     pub(super) replicas: Text,
 }
@@ -79,6 +80,7 @@ impl Default for Nats {
             nkey_file: None,
             inbox_prefix: "_INBOX".into(),
             tls: Tls::default(),
+            layout: "shared".into(),
             provision: "create".into(),
             replicas: "1".into(),
         }

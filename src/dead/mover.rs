@@ -83,7 +83,7 @@ async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy)
         match serde_json::from_slice::<Advisory>(&message.payload) {
             // The next one must not wait for this one: its advisory comes back.
             Ok(advisory) => {
-                if let Err(error) = move_one(undertaker, policy, &advisory).await {
+                if let Err(error) = move_one(undertaker, role, policy, &advisory).await {
                     warn!(sequence = advisory.stream_seq, error = %Chain(&error), "A handoff could not be moved; trying again.");
                     continue;
                 }
@@ -97,15 +97,21 @@ async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy)
     Ok(())
 }
 
-async fn move_one(undertaker: &Undertaker<'_>, policy: &Policy, advisory: &Advisory) -> Result<(), Error> {
-    let jetstream = &undertaker.broker.jetstream;
-    let Some(message) = broker::message_at(jetstream, streams::HANDOFFS, advisory.stream_seq).await? else {
+async fn move_one(
+    undertaker: &Undertaker<'_>,
+    role: Role,
+    policy: &Policy,
+    advisory: &Advisory,
+) -> Result<(), Error> {
+    let (broker, sequence) = (undertaker.broker, advisory.stream_seq);
+    let queue = broker.layout.handoffs(role);
+    let Some(message) = broker::message_at(&broker.jetstream, queue, sequence).await? else {
         // Acknowledged late, or moved by another.
         return Ok(());
     };
     let Some(kind) = kind_of(&message.subject) else { return Ok(()) };
     give_up_stored(undertaker, policy, kind, &message, advisory.deliveries).await?;
-    remove(jetstream, message.sequence).await.map_err(Error::Remove)?;
+    remove(broker, role, message.sequence).await.map_err(Error::Remove)?;
     undertaker.metrics.moved.inc();
     Ok(())
 }

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use async_nats::jetstream::{self, consumer::PullConsumer, message::StreamMessage};
-use broker::{Chain, ReadError};
+use async_nats::jetstream::{consumer::PullConsumer, message::StreamMessage};
+use broker::{Broker, Chain, ReadError};
 use subjects::{Kind, Subject, streams};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -58,12 +58,13 @@ async fn sweep(
     ack_wait: Duration,
     before: &[u64],
 ) -> Result<Vec<u64>, Error> {
-    let jetstream = &undertaker.broker.jetstream;
-    let done_to = done_to(jetstream, kind).await?;
+    let broker = undertaker.broker;
+    let done_to = done_to(broker, kind).await?;
+    let queue = broker.layout.handoffs(kind.role());
     let filter = Subject::Handoff(kind).to_string();
     let mut left = Vec::new();
     let mut from = 1;
-    while let Some(message) = broker::next_on(jetstream, streams::HANDOFFS, &filter, from).await? {
+    while let Some(message) = broker::next_on(&broker.jetstream, queue, &filter, from).await? {
         if message.sequence > done_to {
             break;
         }
@@ -92,17 +93,18 @@ async fn move_away(
 ) -> Result<(), Error> {
     let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
     give_up_stored(undertaker, policy, kind, message, deliveries).await?;
-    remove(&undertaker.broker.jetstream, message.sequence).await.map_err(Error::Remove)
+    remove(undertaker.broker, kind.role(), message.sequence).await.map_err(Error::Remove)
 }
 
 /// The sequence up to which the consumer will deliver nothing any more.
 ///
 /// That is its acknowledgement floor; but the floor moves only with an acknowledgement, so on a quiet queue it stays
 /// behind. When nothing waits for one, all that was delivered is done with.
-async fn done_to(jetstream: &jetstream::Context, kind: Kind) -> Result<u64, Error> {
+async fn done_to(broker: &Broker, kind: Kind) -> Result<u64, Error> {
     let name = streams::consumer_name(kind);
-    let consumer: PullConsumer = jetstream
-        .get_consumer_from_stream(name, streams::HANDOFFS)
+    let consumer: PullConsumer = broker
+        .jetstream
+        .get_consumer_from_stream(name, broker.layout.handoffs(kind.role()))
         .await
         .map_err(|error| Error::Consumer(kind, Box::new(error)))?;
     let info = consumer.cached_info();

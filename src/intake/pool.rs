@@ -38,6 +38,8 @@ pub(crate) struct Pool {
     kind: Kind,
     terms: Terms,
     client: Client,
+    /// The stream that its handoffs are queued in.
+    queue: &'static str,
     connections: watch::Receiver<u64>,
     slots: Arc<Semaphore>,
     size: usize,
@@ -76,6 +78,7 @@ impl Pool {
                 jetstream: broker.jetstream.clone(),
             },
             client: broker.client.clone(),
+            queue: broker.layout.handoffs(kind.role()),
             connections: broker.connections.clone(),
             slots: Arc::new(Semaphore::new(size.get())),
             size: size.get(),
@@ -111,9 +114,7 @@ impl Pool {
     async fn open(&mut self, stop: &CancellationToken) -> Option<Puller> {
         let mut waits = Waits::forever(FIRST_PAUSE, LONGEST_PAUSE);
         while !stop.is_cancelled() {
-            match Puller::open(self.client.clone(), streams::HANDOFFS, streams::consumer_name(self.kind))
-                .await
-            {
+            match Puller::open(self.client.clone(), self.queue, streams::consumer_name(self.kind)).await {
                 Ok(puller) => return Some(puller),
                 Err(error) => {
                     self.on_failure(&Chain(&error).to_string());

@@ -5,9 +5,8 @@ use std::{
 
 use broker::Broker;
 use subjects::{
-    HandoffId, InstanceId, Kind, Pattern, Subject,
+    HandoffId, InstanceId, Kind, Pattern, Role, Subject,
     journal::{Claimed, Entry, Record, Unreadable},
-    streams,
 };
 use time::OffsetDateTime;
 use tokio::{sync, time::Instant};
@@ -140,7 +139,8 @@ async fn take(
 
 async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, Loss> {
     let (role, id, jetstream) = (claimant.kind.role(), claimant.id, &broker.jetstream);
-    let Some(last) = broker::last_under(jetstream, streams::RUNS, &Pattern::Run(role, id)).await? else {
+    let runs = broker.layout.runs(role);
+    let Some(last) = broker::last_under(jetstream, runs, &Pattern::Run(role, id)).await? else {
         return Ok(Found::Nothing);
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
@@ -148,8 +148,8 @@ async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, Loss> {
         return Ok(Found::Answer);
     }
     let mut entries = Vec::new();
-    for (_, body) in broker::all_on(jetstream, streams::RUNS, &journal, sequence).await? {
-        match read(broker, &body).await? {
+    for (_, body) in broker::all_on(jetstream, runs, &journal, sequence).await? {
+        match read(broker, role, &body).await? {
             Ok(entry) => entries.push(entry),
             Err(why) => return Ok(Found::Unreadable(why)),
         }
@@ -158,10 +158,10 @@ async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, Loss> {
 }
 
 /// An entry, wherever it is kept. That it cannot be fetched at the moment is not its fault.
-async fn read(broker: &Broker, body: &[u8]) -> Result<Result<Entry, Unreadable>, Loss> {
+async fn read(broker: &Broker, role: Role, body: &[u8]) -> Result<Result<Entry, Unreadable>, Loss> {
     let entry = Entry::decode(body);
     let Ok(Entry { spilled: Some(spilled), .. }) = &entry else { return Ok(entry) };
-    match broker::fetch(&broker.jetstream, &spilled.name).await {
+    match broker::fetch(broker, role, &spilled.name).await {
         Ok(kept) => Ok(Entry::decode(&kept)),
         Err(error) if error.is_missing() => Ok(Err(Unreadable::Torn(broker::Chain(&error).to_string()))),
         Err(error) => Err(error.into()),

@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 use subjects::{
     HandoffId, Pattern, Role, Subject,
     journal::{Entry, SPILL_OVER, Spilled},
-    streams,
 };
 
 /// How long an entry is tried to be stored before the handoff is left to come back.
@@ -63,7 +62,7 @@ impl Tail {
         }
         let mut body = entry.encode();
         if body.len() > SPILL_OVER {
-            body = Box::pin(spill(broker, id, entry, &body)).await?;
+            body = Box::pin(spill(broker, role, id, entry, &body)).await?;
         }
         let body = Bytes::from(body);
         let expect = Expect { over: Pattern::Run(role, id), sequence: self.sequence };
@@ -98,7 +97,7 @@ impl Tail {
     pub(super) async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
         let Some(sent) = &self.unheard else { return Ok(()) };
         let over = Pattern::Run(role, id);
-        let last = broker::last_under(&broker.jetstream, streams::RUNS, &over).await?;
+        let last = broker::last_under(&broker.jetstream, broker.layout.runs(role), &over).await?;
         match last {
             Some(last) if last.payload == *sent => *self = Self::at(last.sequence),
             Some(last) if last.sequence == self.sequence => self.unheard = None,
@@ -110,10 +109,16 @@ impl Tail {
 }
 
 /// Stores an entry beside the journal, and gives what stands in the journal for it.
-async fn spill(broker: &Broker, id: HandoffId, entry: &Entry, body: &[u8]) -> Result<Vec<u8>, Loss> {
+async fn spill(
+    broker: &Broker,
+    role: Role,
+    id: HandoffId,
+    entry: &Entry,
+    body: &[u8],
+) -> Result<Vec<u8>, Loss> {
     // Named by what is in it, so that two owners never overwrite each other's.
     let digest = HEXLOWER.encode(&Sha256::digest(body));
     let name = format!("journal-{id}-{digest}");
-    broker::spill(&broker.jetstream, &name, body).await?;
+    broker::spill(broker, role, &name, body).await?;
     Ok(entry.elsewhere(Spilled { name, bytes: body.len() as u64 }).encode())
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use subjects::{
     HandoffId, Kind, Role, Subject,
     journal::{Entry, Record, Returned, ToolOutcome},
-    streams,
+    streams::{self, Layout},
 };
 use testkit::Nats;
 
@@ -20,10 +20,11 @@ async fn connected(nats: &Nats) -> Arc<Broker> {
         auth: Auth::None,
         tls: Tls::default(),
         inbox_prefix: None,
+        layout: Layout::default(),
     };
     let broker = broker::connect(&options).await.unwrap();
     let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
-    broker::provision(&broker.jetstream, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
+    broker::provision(&broker, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
     Arc::new(broker)
 }
 

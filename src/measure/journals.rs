@@ -7,6 +7,7 @@ use broker::{Auth, Broker, Options, Tls};
 use subjects::{
     HandoffId, InstanceId, Kind,
     journal::{Returned, ToolOutcome},
+    streams::Layout,
 };
 
 use crate::journal::{self, Claim, Claimant, Journal};
@@ -30,6 +31,7 @@ impl Journals {
             auth: Auth::None,
             tls: Tls::default(),
             inbox_prefix: None,
+            layout: Layout::default(),
         };
         let broker = broker::connect(&options).await.ok()?;
         Some(Self { broker: Arc::new(broker), instance: "bench".parse().ok()? })

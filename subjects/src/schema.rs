@@ -77,17 +77,31 @@ pub fn asyncapi(version: &str) -> Value {
         );
         channels.insert(name, channel);
     };
+    // Streams are named as they are by default; nats.layout can give analysts streams of their own.
+    let layout = streams::Layout::default();
     for kind in Kind::ALL {
         let address = Subject::Handoff(kind).to_string();
-        add(format!("take-{kind}"), "receive", address, &[handoff_document(kind)], Some(streams::HANDOFFS));
+        add(
+            format!("take-{kind}"),
+            "receive",
+            address,
+            &[handoff_document(kind)],
+            Some(layout.handoffs(kind.role())),
+        );
         let address = Subject::Dead(kind).to_string();
         add(format!("give-up-{kind}"), "send", address, &[handoff_document(kind)], Some(streams::DEAD));
     }
     for (role, message) in [(Role::ProjectManager, "completion"), (Role::ProjectAnalyst, "findings")] {
         let address = Pattern::Answers(role).to_string().replace('*', "{handoff_id}");
-        add(format!("answer-{}", role.prefix()), "send", address, &[message], Some(streams::RUNS));
+        add(format!("answer-{}", role.prefix()), "send", address, &[message], Some(layout.runs(role)));
         let address = format!("{}.run.{{handoff_id}}.journal", role.prefix());
-        add(format!("journal-{}", role.prefix()), "send", address, &["journal-entry"], Some(streams::RUNS));
+        add(
+            format!("journal-{}", role.prefix()),
+            "send",
+            address,
+            &["journal-entry"],
+            Some(layout.runs(role)),
+        );
     }
     for (name, action, pattern, message) in [
         ("stream-text", "send", Pattern::Deltas, "delta"),

@@ -1,22 +1,27 @@
 //! Streams and consumers as they should be. Creating and comparing them is the broker's business.
 
+mod layout; // whose work is in which stream
+
 use std::time::Duration;
 
 use async_nats::jetstream::{
     consumer::{self, AckPolicy, DeliverPolicy},
-    object_store,
-    stream::{self, DiscardPolicy, RetentionPolicy, StorageType},
+    stream::{self, StorageType},
 };
+pub use layout::{Layout, UnknownLayout};
 
 use crate::{Kind, Pattern, Role, Subject};
 
 pub const HANDOFFS: &str = "CYNODE_HANDOFFS";
+pub const PA_HANDOFFS: &str = "CYNODE_PA_HANDOFFS";
 pub const RUNS: &str = "CYNODE_RUNS";
+pub const PA_RUNS: &str = "CYNODE_PA_RUNS";
 pub const DEAD: &str = "CYNODE_DEAD";
 pub const ADVISORIES: &str = "CYNODE_ADVISORIES";
 pub const AUDIT: &str = "CYNODE_AUDIT";
 /// Object-store bucket for bodies that are too large for a message.
 pub const SPILL: &str = "CYNODE_SPILL";
+pub const PA_SPILL: &str = "CYNODE_PA_SPILL";
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -41,11 +46,6 @@ pub struct Sizing {
     pub ack_wait: Duration,
 }
 
-/// All streams, in the order in which they are made.
-pub fn all(sizing: Sizing) -> [stream::Config; 4] {
-    [handoffs(sizing), runs(sizing), dead(sizing), advisories(sizing)]
-}
-
 /// Where the gateway keeps the signed heads of its audit. Nothing can be taken out of it, only grow old.
 pub fn audit(replicas: usize) -> stream::Config {
     stream::Config {
@@ -57,31 +57,6 @@ pub fn audit(replicas: usize) -> stream::Config {
     }
 }
 
-fn handoffs(sizing: Sizing) -> stream::Config {
-    stream::Config {
-        description: Some("Work for project managers and analysts; acknowledged is removed.".into()),
-        // Each by name: what nobody consumes must not be accepted.
-        subjects: Kind::ALL.map(|kind| Subject::Handoff(kind).to_string()).to_vec(),
-        retention: RetentionPolicy::WorkQueue,
-        discard: DiscardPolicy::New,
-        max_messages: MAX_QUEUED,
-        // Within this time a second publish of the same handoff is dropped by the server.
-        duplicate_window: HOUR,
-        allow_message_ttl: true,
-        ..base(HANDOFFS, sizing)
-    }
-}
-
-fn runs(sizing: Sizing) -> stream::Config {
-    stream::Config {
-        description: Some("Journal and the one answer of each handoff.".into()),
-        subjects: Role::ALL.map(|role| Pattern::Runs(role).to_string()).to_vec(),
-        max_age: 7 * DAY,
-        duplicate_window: Duration::from_secs(120),
-        ..base(RUNS, sizing)
-    }
-}
-
 fn dead(sizing: Sizing) -> stream::Config {
     stream::Config {
         description: Some("Handoffs that were given up, whole, with the reason.".into()),
@@ -90,19 +65,6 @@ fn dead(sizing: Sizing) -> stream::Config {
         // A worker that dies between copy and settlement makes the same copy again, perhaps a day later.
         duplicate_window: DAY,
         ..base(DEAD, sizing)
-    }
-}
-
-fn advisories(sizing: Sizing) -> stream::Config {
-    stream::Config {
-        description: Some(
-            "The server's word on handoffs it delivered too often: the net under dead letters.".into(),
-        ),
-        subjects: vec![format!("{ADVISORY_ROOT}.*")],
-        retention: RetentionPolicy::WorkQueue,
-        max_age: 30 * DAY,
-        duplicate_window: Duration::from_secs(120),
-        ..base(ADVISORIES, sizing)
     }
 }
 
@@ -118,16 +80,6 @@ fn base(name: &str, sizing: Sizing) -> stream::Config {
         max_message_size: -1,
         max_consumers: -1,
         ..stream::Config::default()
-    }
-}
-
-pub fn spill(sizing: Sizing) -> object_store::Config {
-    object_store::Config {
-        bucket: SPILL.to_owned(),
-        description: Some("Bodies that are too large for a message.".into()),
-        max_age: 30 * DAY,
-        num_replicas: sizing.replicas,
-        ..object_store::Config::default()
     }
 }
 
@@ -153,21 +105,6 @@ pub const fn consumer_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads the advisories about the consumers of one role, so that no role touches the work of another.
-pub fn mover(role: Role) -> consumer::pull::Config {
-    consumer::pull::Config {
-        filter_subjects: role
-            .kinds()
-            .map(|kind| format!("{ADVISORY_ROOT}.{}", consumer_name(kind)))
-            .collect(),
-        ack_wait: Duration::from_secs(30),
-        max_deliver: -1,
-        max_ack_pending: 1_000,
-        max_waiting: MAX_WAITING,
-        ..durable(mover_name(role))
-    }
-}
-
 pub const fn mover_name(role: Role) -> &'static str {
     match role {
         Role::ProjectManager => "pma-dead-mover",
@@ -175,7 +112,7 @@ pub const fn mover_name(role: Role) -> &'static str {
     }
 }
 
-const ADVISORY_ROOT: &str = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.CYNODE_HANDOFFS";
+const ADVISORY_ROOT: &str = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
 fn durable(name: &str) -> consumer::pull::Config {
     consumer::pull::Config {

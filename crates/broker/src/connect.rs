@@ -5,6 +5,7 @@ use std::{
 };
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, jetstream};
+use subjects::streams::Layout;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -30,6 +31,8 @@ pub struct Options {
     /// What the subjects begin with on which this connection hears answers. Whoever may listen on another's hears what
     /// that one is answered, so identities that must not have prefixes of their own. `None`: `_INBOX`.
     pub inbox_prefix: Option<String>,
+    /// Whose work is in which stream.
+    pub layout: Layout,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +61,7 @@ pub struct Broker {
     /// Counts connections made. It changes when the connection came back, so whatever waited for an answer
     /// that a dead connection cannot bring should ask again.
     pub connections: watch::Receiver<u64>,
+    pub layout: Layout,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +128,7 @@ pub async fn connect(options: &Options) -> Result<Broker, ConnectError> {
         return Err(ConnectError::TooOld { url, version: client.server_info().version });
     }
     let jetstream = jetstream::new(client.clone());
-    Ok(Broker { client, jetstream, connections })
+    Ok(Broker { client, jetstream, connections, layout: options.layout })
 }
 
 async fn client_options(

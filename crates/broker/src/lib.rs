@@ -5,6 +5,7 @@
 
 mod confirm; // acknowledgements that the server answered
 mod connect; // one connection, its options, its comings and goings
+mod layout; // whether the streams that are there are laid out as wanted
 mod provision; // streams and consumers: make, compare
 mod publish; // publish and know what became of it
 mod read; // single messages out of a stream
@@ -16,6 +17,7 @@ pub use confirm::{AckError, confirm};
 pub use connect::{
     Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, is_inbox_prefix, without_secrets,
 };
+pub use layout::{Misplaced, OtherLayout, check_layout};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
 pub use publish::{Expect, PublishError, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};

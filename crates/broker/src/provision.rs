@@ -4,6 +4,7 @@ use async_nats::jetstream::{
     self, ErrorCode,
     consumer::{self, pull},
     context::GetStreamErrorKind,
+    object_store,
     stream::{self, ConsumerErrorKind},
 };
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use subjects::{
     streams::{self, Sizing},
 };
 use tracing::info;
+
+use crate::{Broker, OtherLayout, check_layout};
 
 /// What to do about streams and consumers at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +69,14 @@ pub enum ProvisionError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    #[error(
+        "{0}. Say so where this layout is set, or change the streams: stop whoever hands off, wait until the queues are \
+         empty, stop the workers; then remove these streams and {advisories} (`nats stream rm`), or take the subjects out \
+         of them (`nats stream edit --subjects`) to keep what was answered; then provision again. docs/operations.md has \
+         it step by step",
+        advisories = streams::ADVISORIES
+    )]
+    OtherLayout(OtherLayout),
     #[error("not as it should be (nats.provision = verify):\n  {}", list(.0))]
     Drifted(Vec<Drift>),
 }
@@ -74,9 +85,9 @@ fn list(drifts: &[Drift]) -> String {
     drifts.iter().map(Drift::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
-/// Makes or checks all streams, and the consumers of one role.
+/// Makes or checks streams, and the consumers of one role.
 pub async fn provision(
-    jetstream: &jetstream::Context,
+    broker: &Broker,
     how: Provision,
     role: Role,
     sizing: Sizing,
@@ -85,19 +96,30 @@ pub async fn provision(
     if how == Provision::None {
         return Ok(found);
     }
-    for config in streams::all(sizing) {
+    let (jetstream, layout) = (&broker.jetstream, broker.layout);
+    // Before anything is made: half of each layout would be worse than the wrong one.
+    check_layout(broker).await.map_err(ProvisionError::OtherLayout)?;
+    // Whoever makes streams makes those of both roles, so that work can be queued for a role of which nobody is there
+    // yet; whoever only looks need not see those of the other.
+    let (wanted, roles) = match how {
+        Provision::Create => (layout.all(sizing), Role::ALL.to_vec()),
+        Provision::Verify | Provision::None => (layout.used_by(role, sizing), vec![role]),
+    };
+    for config in wanted {
         provision_stream(jetstream, how, config, &mut found).await?;
     }
-    provision_bucket(jetstream, how, sizing, &mut found).await?;
+    for role in roles {
+        provision_bucket(jetstream, how, layout.bucket(role, sizing), &mut found).await?;
+    }
     for kind in role.kinds() {
-        let config = streams::consumer(kind, sizing);
-        let actual = provision_consumer(jetstream, how, streams::HANDOFFS, config, &mut found).await?;
+        let (config, queue) = (streams::consumer(kind, sizing), layout.handoffs(role));
+        let actual = provision_consumer(jetstream, how, queue, config, &mut found).await?;
         if let Some(actual) = actual {
             found.ack_wait =
                 Some(found.ack_wait.map_or(actual.ack_wait, |shortest| shortest.min(actual.ack_wait)));
         }
     }
-    provision_consumer(jetstream, how, streams::ADVISORIES, streams::mover(role), &mut found).await?;
+    provision_consumer(jetstream, how, streams::ADVISORIES, layout.mover(role), &mut found).await?;
     if how == Provision::Verify && !found.drifts.is_empty() {
         return Err(ProvisionError::Drifted(found.drifts));
     }
@@ -138,15 +160,15 @@ async fn provision_stream(
 async fn provision_bucket(
     jetstream: &jetstream::Context,
     how: Provision,
-    sizing: Sizing,
+    expected: object_store::Config,
     found: &mut Provisioned,
 ) -> Result<(), ProvisionError> {
-    let what = format!("object store {}", streams::SPILL);
-    if jetstream.get_object_store(streams::SPILL).await.is_ok() {
+    let what = format!("object store {}", expected.bucket);
+    if jetstream.get_object_store(&expected.bucket).await.is_ok() {
         return Ok(());
     }
     if how == Provision::Create {
-        jetstream.create_object_store(streams::spill(sizing)).await.map_err(|error| make(&what, error))?;
+        jetstream.create_object_store(expected).await.map_err(|error| make(&what, error))?;
         info!(%what, "Made.");
     } else {
         found.drifts.push(missing(what));

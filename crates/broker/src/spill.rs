@@ -1,12 +1,14 @@
 use async_nats::jetstream::{self, object_store};
 use bytes::Bytes;
-use subjects::streams;
+use subjects::Role;
 use tokio::io::AsyncReadExt;
+
+use crate::Broker;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
-    #[error("opening the object store {}", streams::SPILL)]
-    Store(#[from] jetstream::context::ObjectStoreError),
+    #[error("opening the object store {0}")]
+    Store(&'static str, #[source] jetstream::context::ObjectStoreError),
     #[error("storing the body as `{0}`")]
     Put(String, #[source] object_store::PutError),
     #[error("finding the body `{0}`")]
@@ -22,18 +24,23 @@ impl SpillError {
     }
 }
 
-/// Keeps a body beside the streams, under a name. Storing it again under that name replaces it.
-pub async fn spill(jetstream: &jetstream::Context, name: &str, body: &[u8]) -> Result<(), SpillError> {
-    let store = jetstream.get_object_store(streams::SPILL).await?;
+/// Keeps a body beside a role's streams, under a name. Storing it again under that name replaces it.
+pub async fn spill(broker: &Broker, role: Role, name: &str, body: &[u8]) -> Result<(), SpillError> {
+    let store = open(broker, role).await?;
     let mut body = body;
     store.put(name, &mut body).await.map_err(|source| SpillError::Put(name.to_owned(), source))?;
     Ok(())
 }
 
-pub async fn fetch(jetstream: &jetstream::Context, name: &str) -> Result<Bytes, SpillError> {
-    let store = jetstream.get_object_store(streams::SPILL).await?;
+pub async fn fetch(broker: &Broker, role: Role, name: &str) -> Result<Bytes, SpillError> {
+    let store = open(broker, role).await?;
     let mut object = store.get(name).await.map_err(|source| SpillError::Find(name.to_owned(), source))?;
     let mut body = Vec::with_capacity(object.info().size);
     object.read_to_end(&mut body).await.map_err(|source| SpillError::Read(name.to_owned(), source))?;
     Ok(body.into())
+}
+
+async fn open(broker: &Broker, role: Role) -> Result<object_store::ObjectStore, SpillError> {
+    let bucket = broker.layout.spill(role);
+    broker.jetstream.get_object_store(bucket).await.map_err(|source| SpillError::Store(bucket, source))
 }

@@ -104,7 +104,7 @@ async fn one_write_wins_under_a_wildcard() {
     assert!(matches!(silence, PublishError::Unheard(_)) && silence.may_pass(), "{silence:?}");
 
     let sizing = subjects::streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
-    for config in subjects::streams::all(sizing) {
+    for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
     }
     let journal = publish(&Subject::Journal(Role::ProjectManager, id), &expect(0)).await.unwrap();
@@ -121,7 +121,7 @@ async fn of_many_contenders_one_wins() {
     let nats = Nats::start();
     let jetstream = jetstream::new(nats.client().await);
     let sizing = subjects::streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
-    for config in subjects::streams::all(sizing) {
+    for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
     }
     for _ in 0..100 {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use broker::Broker;
-use subjects::{Answer, CancelReply, CancelState, Kind, Subject, streams};
+use subjects::{Answer, CancelReply, CancelState, Kind, Subject};
 
 use crate::{
     answer, cli,
@@ -59,8 +59,8 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
 
 async fn stored(broker: &Broker, id: subjects::HandoffId) -> Result<Option<Answer>, Error> {
     for kind in [Kind::Chat, Kind::Verify] {
-        let subject = Subject::answer(kind, id);
-        if let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await? {
+        let (subject, runs) = (Subject::answer(kind, id), broker.layout.runs(kind.role()));
+        if let Some(message) = broker::last_on(&broker.jetstream, runs, &subject).await? {
             let read = operate::answer::read(&message.subject, Some(&message.headers), &message.payload);
             return read.transpose().map_err(Error::nats);
         }

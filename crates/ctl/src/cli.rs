@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use gateway::{
     Audit, GatewayLink, NewUpstream, Query, Rules, Settings, Tokens, Tools, Upstreams, Verify,
 };
-use subjects::{HandoffId, Kind, ScopeId};
+use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 
 /// Operate cynode-pma over NATS, and cynode-gateway over HTTP.
 #[derive(Debug, Parser)]
@@ -57,6 +57,10 @@ pub(crate) struct Link {
     #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = DEFAULT_INBOX, value_parser = inbox_prefix)]
     pub(crate) inbox_prefix: String,
 
+    /// Whose work is in which stream: `shared` or `by_role`, as the workers have it in nats.layout.
+    #[arg(long, global = true, value_name = "LAYOUT", env = "CYNODE_LAYOUT", default_value_t)]
+    pub(crate) layout: Layout,
+
     /// Certificate authority of the server.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -79,9 +83,10 @@ fn inbox_prefix(text: &str) -> Result<String, String> {
 
 impl Link {
     /// A server that asks nobody who he is.
-    pub(crate) fn to(server: String) -> Self {
+    pub(crate) fn to(server: String, layout: Layout) -> Self {
         Self {
             server,
+            layout,
             creds: None,
             nkey: None,
             tls_ca: None,

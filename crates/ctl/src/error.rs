@@ -39,6 +39,8 @@ pub(crate) enum Error {
         "the streams are not there; start a worker with nats.provision = create, or make them with `cynodectl provision`"
     )]
     NoStreams,
+    #[error("{0}; say so with --layout or CYNODE_LAYOUT")]
+    Layout(broker::OtherLayout),
     #[error("the queue is full; the handoff was not accepted")]
     QueueFull,
     #[error("publishing the handoff")]
@@ -169,6 +171,7 @@ impl Error {
             },
             Self::Connect(_)
             | Self::NoStreams
+            | Self::Layout(_)
             | Self::QueueFull
             | Self::Publish(_)
             | Self::Read(_)
@@ -201,6 +204,7 @@ impl From<operate::Error> for Error {
     fn from(error: operate::Error) -> Self {
         match error {
             operate::Error::NoStreams => Self::NoStreams,
+            operate::Error::Layout(source) => Self::Layout(source),
             operate::Error::QueueFull => Self::QueueFull,
             operate::Error::Publish(source) => Self::Publish(source),
             operate::Error::Read(source) => Self::Read(source),

@@ -18,6 +18,7 @@ pub(crate) async fn connect(link: &Link) -> Result<Broker, Error> {
             identity: link.tls_cert.clone().zip(link.tls_key.clone()),
         },
         inbox_prefix: Some(link.inbox_prefix.clone()),
+        layout: link.layout,
     };
     Ok(broker::connect(&options).await?)
 }

@@ -65,7 +65,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Handoff(command) => handoff::run(&broker().await?, command, json).await,
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
         Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
-        Command::Up(command) => up::run(command).await,
+        Command::Up(command) => up::run(command, link.layout).await,
         Command::Down(command) => up::down(&command).await,
         Command::Chat(command) => chat::run(&broker().await?, &command).await,
         Command::Status => status::run(&broker().await?, json).await,

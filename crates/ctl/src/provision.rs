@@ -17,7 +17,7 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool
     let sizing = Sizing { replicas, ack_wait: command.ack_wait };
     let mut drifts: Vec<Drift> = Vec::new();
     for role in Role::ALL {
-        let found = broker::provision(&broker.jetstream, Provision::Create, role, sizing).await?;
+        let found = broker::provision(broker, Provision::Create, role, sizing).await?;
         // Streams are looked at for each role; each difference is told once.
         let new: Vec<_> = found.drifts.into_iter().filter(|drift| !drifts.contains(drift)).collect();
         drifts.extend(new);

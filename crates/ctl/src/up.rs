@@ -15,6 +15,7 @@ use std::{
 };
 
 use broker::Broker;
+use subjects::streams::Layout;
 
 use crate::{
     chat::{Conversation, Input},
@@ -34,9 +35,9 @@ pub(crate) async fn down(command: &cli::Down) -> Result<Exit, Error> {
     lock::end_what_runs(&command.data).await
 }
 
-pub(crate) async fn run(command: cli::Up) -> Result<Exit, Error> {
+pub(crate) async fn run(command: cli::Up, layout: Layout) -> Result<Exit, Error> {
     let mode = Mode::of(&command);
-    let parts = Parts::find(command)?;
+    let parts = Parts::find(command, layout)?;
     let _lock = lock::take(&parts.data)?;
     parts.ports().into_iter().try_for_each(|(port, name)| is_free(port, name))?;
     let mut stack = Stack::new(parts.data.clone());

@@ -8,7 +8,7 @@ use futures_util::{
     StreamExt,
     stream::{SelectAll, select_all},
 };
-use subjects::{Answer, Delta, Event, HandoffId, Kind, Subject, streams};
+use subjects::{Answer, Delta, Event, HandoffId, Kind, Subject};
 use tokio::time::Interval;
 
 use crate::{error::Error, print};
@@ -59,7 +59,8 @@ impl Waiting {
                 Ok(serde_json::from_slice(&message.payload).map_or(Heard::Nothing, Heard::Delta))
             }
             _ = self.look.tick() => {
-                let stored = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await.ok().flatten();
+                let runs = broker.layout.runs(self.kind.role());
+                let stored = broker::last_on(&broker.jetstream, runs, &subject).await.ok().flatten();
                 let found = stored.and_then(|message| {
                     operate::answer::read(&message.subject, Some(&message.headers), &message.payload)
                 });

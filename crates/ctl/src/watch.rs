@@ -1,7 +1,7 @@
 use broker::Broker;
 use futures_util::{StreamExt, stream::select_all};
 use operate::word;
-use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Progress, Role, Subject, streams};
+use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Progress, Role, Subject};
 
 use crate::{
     answer, cli,
@@ -29,8 +29,8 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
     }
     if let Some(id) = command.handoff {
         for kind in [Kind::Chat, Kind::Verify] {
-            let subject = Subject::answer(kind, id);
-            if let Some(message) = broker::last_on(&broker.jetstream, streams::RUNS, &subject).await?
+            let (subject, runs) = (Subject::answer(kind, id), broker.layout.runs(kind.role()));
+            if let Some(message) = broker::last_on(&broker.jetstream, runs, &subject).await?
                 && let Some(found) =
                     operate::answer::read(&message.subject, Some(&message.headers), &message.payload)
             {

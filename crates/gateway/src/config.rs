@@ -271,12 +271,14 @@ impl Check<'_> {
         if !broker::is_inbox_prefix(&raw.inbox_prefix) {
             return Err(self.wrong("nats.inbox_prefix", "write words between dots, as in _INBOX_gateway"));
         }
+        let layout = raw.layout.parse().map_err(|error| self.wrong("nats.layout", &format!("{error}")))?;
         let options = broker::Options {
             url: raw.url,
             name: "cynode-gateway".to_owned(),
             auth,
             tls,
             inbox_prefix: Some(raw.inbox_prefix),
+            layout,
         };
         Ok(Some(Nats { options, signing_key_file: file(&raw.signing_key_file) }))
     }

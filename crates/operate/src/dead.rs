@@ -6,7 +6,7 @@ mod replay; // handing it off once more
 use std::ops::ControlFlow;
 
 use broker::{Broker, ReadError};
-use subjects::{DeadLetterError, HandoffId, streams};
+use subjects::{DeadLetterError, HandoffId, Role, streams};
 
 use crate::Error;
 pub use letter::Letter;
@@ -41,9 +41,10 @@ pub async fn list(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool)
     Ok(listed)
 }
 
-/// The newest letter of a handoff, by its id or by the messages of the queue that it was, among the newest `among`.
+/// The newest letter of a role's handoff, by its id or by the messages of the queue that it was, among the newest `among`.
 pub async fn of(
     broker: &Broker,
+    role: Role,
     id: HandoffId,
     queued: Vec<u64>,
     among: usize,
@@ -52,6 +53,8 @@ pub async fn of(
     broker::newest_under(&broker.jetstream, streams::DEAD, ">", |message| {
         seen += 1;
         if let Ok(letter) = Letter::of(message)
+            // Each role may have a queue of its own, and numbers of its own in it.
+            && letter.about.kind.role() == role
             && (queued.contains(&letter.about.sequence) || letter.handoff_id() == Some(id))
         {
             found = Some(letter);

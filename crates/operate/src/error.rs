@@ -5,6 +5,8 @@ use broker::{PublishError, ReadError, SpillError};
 pub enum Error {
     #[error("the streams are not there; start a worker with nats.provision = create, or make them")]
     NoStreams,
+    #[error("{0}; set the layout of this connection (--layout, CYNODE_LAYOUT, nats.layout) to that")]
+    Layout(#[from] broker::OtherLayout),
     #[error("the queue is full; the handoff was not accepted")]
     QueueFull,
     #[error("publishing the handoff")]

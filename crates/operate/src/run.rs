@@ -8,11 +8,10 @@ use async_nats::{
 };
 use broker::Broker;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream::select_all};
 use subjects::{
     Answer, HandoffId, Pattern, Role, Subject,
     journal::{Entry, Unreadable},
-    streams,
 };
 use time::OffsetDateTime;
 
@@ -50,23 +49,24 @@ impl Run {
     /// `None` when nobody has taken the handoff up, or that is so long ago that it is forgotten.
     pub async fn read(broker: &Broker, id: HandoffId) -> Result<Option<Self>, Error> {
         let Some((role, last)) = last(broker, id).await? else { return Ok(None) };
-        let journal = Subject::Journal(role, id);
+        let (journal, runs) = (Subject::Journal(role, id), broker.layout.runs(role));
         let is_answered = last.subject.as_str() != journal.to_string();
         let ends = if is_answered {
-            broker::last_on(&broker.jetstream, streams::RUNS, &journal).await?.map(|entry| entry.sequence)
+            broker::last_on(&broker.jetstream, runs, &journal).await?.map(|entry| entry.sequence)
         } else {
             Some(last.sequence)
         };
         let mut pages = Vec::new();
         if let Some(ends) = ends {
-            for (sequence, body) in broker::all_on(&broker.jetstream, streams::RUNS, &journal, ends).await? {
-                let said = entry(broker, &body).await?;
+            for (sequence, body) in broker::all_on(&broker.jetstream, runs, &journal, ends).await? {
+                let said = entry(broker, role, &body).await?;
                 pages.push(Page { sequence, said });
             }
         }
         if is_answered {
             let said =
-                read(broker, &last.subject, Some(&last.headers), last.payload.clone(), last.time).await?;
+                read(broker, role, &last.subject, Some(&last.headers), last.payload.clone(), last.time)
+                    .await?;
             pages.push(Page { sequence: last.sequence, said });
         }
         Ok(Some(Self { id, role, pages }))
@@ -101,7 +101,7 @@ async fn last(broker: &Broker, id: HandoffId) -> Result<Option<(Role, StreamMess
     let mut found = None;
     for role in Role::ALL {
         let run = Pattern::Run(role, id);
-        if let Some(last) = broker::last_under(&broker.jetstream, streams::RUNS, &run).await? {
+        if let Some(last) = broker::last_under(&broker.jetstream, broker.layout.runs(role), &run).await? {
             found = Some((role, last));
         }
     }
@@ -113,19 +113,25 @@ pub async fn follow(
     broker: &Broker,
     id: HandoffId,
 ) -> Result<Pin<Box<dyn Stream<Item = Result<Page, Error>> + Send>>, Error> {
-    let stream = broker.jetstream.get_stream_no_info(streams::RUNS).await.map_err(|_| Error::NoStreams)?;
-    let config = OrderedConfig { filter_subject: format!("*.run.{id}.*"), ..Default::default() };
-    let consumer = stream.create_consumer(config).await.map_err(Error::nats)?;
-    let messages = consumer.messages().await.map_err(Error::nats)?;
+    // Nobody may have taken it up yet, so it is not known in which role it will be.
+    let mut of_roles = Vec::new();
+    for role in Role::ALL {
+        let stream = broker.jetstream.get_stream_no_info(broker.layout.runs(role)).await;
+        let filter_subject = Pattern::Run(role, id).to_string();
+        let config = OrderedConfig { filter_subject, ..Default::default() };
+        let consumer = stream.map_err(|_| Error::NoStreams)?.create_consumer(config).await;
+        let messages = consumer.map_err(Error::nats)?.messages().await.map_err(Error::nats)?;
+        of_roles.push(messages.map(move |message| (role, message)));
+    }
     let broker = broker.clone();
-    Ok(Box::pin(messages.then(move |message| {
+    Ok(Box::pin(select_all(of_roles).then(move |(role, message)| {
         let broker = broker.clone();
         async move {
             let message = message.map_err(Error::nats)?;
             let info = message.info().map_err(Error::nats)?;
             let (sequence, at) = (info.stream_sequence, info.published);
             let body = message.payload.clone();
-            let said = read(&broker, &message.subject, message.headers.as_ref(), body, at).await?;
+            let said = read(&broker, role, &message.subject, message.headers.as_ref(), body, at).await?;
             Ok(Page { sequence, said })
         }
     })))
@@ -133,6 +139,7 @@ pub async fn follow(
 
 async fn read(
     broker: &Broker,
+    role: Role,
     subject: &str,
     headers: Option<&HeaderMap>,
     body: Bytes,
@@ -141,14 +148,14 @@ async fn read(
     match answer::read(subject, headers, &body) {
         Some(Ok(answer)) => Ok(Said::Answer { at, answer: Box::new(answer) }),
         Some(Err(error)) => Ok(Said::Unreadable(Unreadable::Torn(error.to_string()))),
-        None => entry(broker, &body).await,
+        None => entry(broker, role, &body).await,
     }
 }
 
-async fn entry(broker: &Broker, body: &[u8]) -> Result<Said, Error> {
+async fn entry(broker: &Broker, role: Role, body: &[u8]) -> Result<Said, Error> {
     let entry = match Entry::decode(body) {
         Ok(Entry { spilled: Some(spilled), .. }) => {
-            Entry::decode(&broker::fetch(&broker.jetstream, &spilled.name).await?)
+            Entry::decode(&broker::fetch(broker, role, &spilled.name).await?)
         }
         other => other,
     };

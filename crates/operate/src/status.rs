@@ -48,6 +48,8 @@ pub struct QueueStatus {
 }
 
 pub async fn look(broker: &Broker) -> Result<Status, Error> {
+    // What is queued in other streams would look as if there were nothing.
+    broker::check_layout(broker).await?;
     Ok(Status {
         server: broker.client.server_info().version,
         streams: streams(broker).await?,
@@ -58,7 +60,7 @@ pub async fn look(broker: &Broker) -> Result<Status, Error> {
 
 async fn streams(broker: &Broker) -> Result<Vec<StreamStatus>, Error> {
     let mut found = Vec::new();
-    for name in [streams::HANDOFFS, streams::RUNS, streams::DEAD, streams::ADVISORIES] {
+    for name in broker.layout.names() {
         let stream = match broker.jetstream.get_stream(name).await {
             Ok(stream) => stream,
             Err(error) => match error.kind() {
@@ -94,8 +96,8 @@ async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
 }
 
 pub(crate) async fn consumer(broker: &Broker, kind: Kind) -> Option<consumer::Info> {
-    let looked: Result<PullConsumer, _> =
-        broker.jetstream.get_consumer_from_stream(streams::consumer_name(kind), streams::HANDOFFS).await;
+    let (name, queue) = (streams::consumer_name(kind), broker.layout.handoffs(kind.role()));
+    let looked: Result<PullConsumer, _> = broker.jetstream.get_consumer_from_stream(name, queue).await;
     looked.ok().map(|consumer| consumer.cached_info().clone())
 }
 

@@ -10,7 +10,6 @@ use subjects::{
     Answer, Encoding, ErrorCode, HandoffId, InstanceId, Kind, Pattern, Role, Subject, Timestamp, Usage,
     headers,
     journal::{Claimed, Record},
-    streams,
 };
 
 use crate::{
@@ -68,7 +67,8 @@ pub async fn in_work(broker: &Broker, limit: u64, before: &[InWork]) -> Result<V
         }
         let (from, to) = (queue.ack_floor.stream_sequence + 1, queue.delivered.stream_sequence);
         let subject = Subject::Handoff(kind).to_string();
-        let some = broker::some_under(&broker.jetstream, streams::HANDOFFS, &subject, from, limit).await?;
+        let stream = broker.layout.handoffs(kind.role());
+        let some = broker::some_under(&broker.jetstream, stream, &subject, from, limit).await?;
         // What is settled is not in the queue any more.
         for message in some.into_iter().filter(|message| message.sequence <= to) {
             let sent = Some(&message.headers);
@@ -98,7 +98,7 @@ pub async fn answered(broker: &Broker, limit: usize) -> Result<Vec<Answered>, Er
     let mut found = Vec::new();
     for role in Role::ALL {
         let (answers, before) = (Pattern::Answers(role).to_string(), found.len());
-        broker::newest_under(&broker.jetstream, streams::RUNS, &answers, |message| {
+        broker::newest_under(&broker.jetstream, broker.layout.runs(role), &answers, |message| {
             let read = answer::read(&message.subject, Some(&message.headers), &message.payload);
             if let Some(Ok(answer)) = read {
                 let at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());

@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     time::{Duration, Instant},
 };
 
@@ -8,8 +8,9 @@ use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
     Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern,
-    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers, journal::Entry,
-    streams,
+    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
+    journal::Entry,
+    streams::{self, Layout},
 };
 
 use crate::{Nats, eventually_within};
@@ -62,6 +63,7 @@ pub fn verify(task: &str) -> Handoff {
 pub struct Orchestrator {
     pub client: async_nats::Client,
     pub jetstream: jetstream::Context,
+    pub layout: Layout,
 }
 
 impl Orchestrator {
@@ -70,7 +72,13 @@ impl Orchestrator {
     }
 
     pub fn over(client: async_nats::Client) -> Self {
-        Self { jetstream: jetstream::new(client.clone()), client }
+        Self { jetstream: jetstream::new(client.clone()), client, layout: Layout::default() }
+    }
+
+    /// Looks for work where this layout has it.
+    #[must_use]
+    pub fn laid_out(self, layout: Layout) -> Self {
+        Self { layout, ..self }
     }
 
     /// Publishes as an orchestrator should, and waits for the server to have it.
@@ -92,7 +100,7 @@ impl Orchestrator {
 
     /// The stored answer, if there is one.
     pub async fn answer(&self, kind: Kind, id: HandoffId) -> Option<Answer> {
-        let stream = self.jetstream.get_stream_no_info(streams::RUNS).await.ok()?;
+        let stream = self.jetstream.get_stream_no_info(self.layout.runs(kind.role())).await.ok()?;
         let subject = Subject::answer(kind, id).to_string();
         let message = stream.get_last_raw_message_by_subject(&subject).await.ok()?;
         let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
@@ -116,7 +124,7 @@ impl Orchestrator {
         patience: Duration,
     ) -> HashMap<HandoffId, usize> {
         let until = Instant::now() + patience;
-        let stream = self.jetstream.get_stream(streams::RUNS).await.expect("the stream is there");
+        let stream = self.jetstream.get_stream(self.layout.runs(role)).await.expect("the stream is there");
         let consumer = stream
             .create_consumer(jetstream::consumer::pull::OrderedConfig {
                 filter_subject: Pattern::Answers(role).to_string(),
@@ -152,9 +160,14 @@ impl Orchestrator {
         }
     }
 
-    /// What the handoff queue holds.
+    /// What the queues of both roles hold.
     pub async fn queued(&self) -> u64 {
-        self.stored(streams::HANDOFFS).await
+        let queues: BTreeSet<_> = Role::ALL.into_iter().map(|role| self.layout.handoffs(role)).collect();
+        let mut queued = 0;
+        for queue in queues {
+            queued += self.stored(queue).await;
+        }
+        queued
     }
 
     pub async fn stored(&self, stream: &str) -> u64 {
@@ -176,7 +189,7 @@ impl Orchestrator {
         stored.await.expect("stored");
     }
 
-    /// Every answer that is stored, oldest first.
+    /// Every answer in the stream of managers' runs, oldest first.
     pub async fn answers(&self) -> Vec<jetstream::message::StreamMessage> {
         let mut runs = self.contents(streams::RUNS).await;
         runs.retain(|message| {
@@ -199,7 +212,8 @@ impl Orchestrator {
     }
 
     pub async fn consumer(&self, kind: Kind) -> jetstream::consumer::Info {
-        let stream = self.jetstream.get_stream_no_info(streams::HANDOFFS).await.expect("a stream");
+        let stream =
+            self.jetstream.get_stream_no_info(self.layout.handoffs(kind.role())).await.expect("a stream");
         stream.consumer_info(streams::consumer_name(kind)).await.expect("the consumer is there")
     }
 }

@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf, time::Duration};
 
-use subjects::Role;
+use subjects::{Role, streams::Layout};
 use tempfile::TempDir;
 
 use crate::{Gateway, Model, Nats, Process, binary, eventually_within, workspace};
@@ -124,6 +124,12 @@ impl WorkerBuilder {
     pub fn stopping_at(mut self, point: &str) -> Self {
         self.variables.push(("CYNODE_STOP_AT".to_owned(), point.to_owned()));
         self
+    }
+
+    /// Works with the streams of this layout.
+    #[must_use]
+    pub fn laid_out(self, layout: Layout) -> Self {
+        self.set("nats.layout", layout.as_str())
     }
 
     /// A model that takes its time.

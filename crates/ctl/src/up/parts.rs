@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use subjects::streams::Layout;
+
 use crate::{
     cli::{Link, Up},
     error::Error,
@@ -22,13 +24,14 @@ pub(super) struct Part {
 pub(super) struct Parts {
     pub(super) data: PathBuf,
     up: Up,
+    layout: Layout,
     nats_server: PathBuf,
     gateway: PathBuf,
     worker: PathBuf,
 }
 
 impl Parts {
-    pub(super) fn find(up: Up) -> Result<Self, Error> {
+    pub(super) fn find(up: Up, layout: Layout) -> Result<Self, Error> {
         let beside = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
         let find = |name: &'static str, given: Option<&PathBuf>| {
             let on_path = std::env::var_os("PATH").unwrap_or_default();
@@ -51,6 +54,7 @@ impl Parts {
             worker: find("cynode-pma", None)?,
             data,
             up,
+            layout,
         })
     }
 
@@ -81,7 +85,7 @@ impl Parts {
     }
 
     pub(super) fn link(&self) -> Link {
-        Link::to(self.nats_url())
+        Link::to(self.nats_url(), self.layout)
     }
 
     pub(super) fn nats(&self) -> Part {
@@ -97,6 +101,7 @@ impl Parts {
             format!("--listen=127.0.0.1:{}", self.up.gateway_port),
             format!("--admin-listen=127.0.0.1:{}", self.up.gateway_port.saturating_add(1)),
             format!("--set=nats.url={}", self.nats_url()),
+            format!("--set=nats.layout={}", self.layout),
             "--set=audit.seal_every=1s".to_owned(),
         ];
         Part { name: "gateway".to_owned(), program: self.gateway.clone(), arguments }
@@ -122,6 +127,7 @@ impl Parts {
             "run".to_owned(),
             format!("--role={role}"),
             format!("--nats-url={}", self.nats_url()),
+            format!("--set=nats.layout={}", self.layout),
             format!("--set=instance={name}"),
             format!("--set=instructions.root={}", self.up.instructions.display()),
             // So that one sees another take over without waiting for long.

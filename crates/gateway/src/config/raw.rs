@@ -73,6 +73,7 @@ section!(Nats {
     creds_file: String = "",
     nkey_file: String = "",
     inbox_prefix: String = "_INBOX",
+    layout: String = "shared",
     tls: bool = false,
     ca_file: String = "",
     cert_file: String = "",

@@ -33,7 +33,7 @@ impl Letter {
     /// The handoff as it was published, wherever it lies.
     pub async fn body(&self, broker: &Broker) -> Result<Bytes, Error> {
         match &self.about.spilled {
-            Some(object) => Ok(broker::fetch(&broker.jetstream, object).await?),
+            Some(object) => Ok(broker::fetch(broker, self.about.kind.role(), object).await?),
             None => Ok(self.stored.clone()),
         }
     }

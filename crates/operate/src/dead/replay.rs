@@ -3,7 +3,7 @@ use broker::Broker;
 use bytes::Bytes;
 use nkeys::KeyPair;
 use serde_json::Value;
-use subjects::{Encoding, HandoffId, Subject, Timestamp, headers, streams};
+use subjects::{Encoding, HandoffId, Subject, Timestamp, headers};
 
 use super::{Letter, delete};
 use crate::{
@@ -25,6 +25,8 @@ pub struct Replayed {
 
 /// Hands a letter off once more and takes it out of the stream. `key` signs it.
 pub async fn replay(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Replayed, Error> {
+    // An answer that is looked for in the wrong stream is not found, and what goes out again under its id comes to nothing.
+    broker::check_layout(broker).await?;
     let ready = Ready::make(broker, letter, key).await?;
     publish(broker, &Subject::Handoff(letter.about.kind), &ready.headers, &ready.body).await?;
     // Only now: a letter whose replay was not stored must stay.
@@ -81,7 +83,8 @@ impl Ready {
     ) -> Result<bool, Error> {
         let mut changed = false;
         let answer = Subject::answer(letter.about.kind, was);
-        if broker::last_on(&broker.jetstream, streams::RUNS, &answer).await?.is_some() {
+        let runs = broker.layout.runs(letter.about.kind.role());
+        if broker::last_on(&broker.jetstream, runs, &answer).await?.is_some() {
             let id = was.replayed(letter.number);
             value["handoff_id"] = id.to_string().into();
             value["issued_at"] = Timestamp::now().to_string().into();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use broker::Broker;
 pub use life::{Answered, Attempt, AttemptEnd, Did, DidWhat, Life, LifeState, Outcome, Torn};
 use operate::run::Run;
-use subjects::{HandoffId, Subject, journal::Record, streams};
+use subjects::{HandoffId, Subject, journal::Record};
 
 use super::work::in_time;
 use crate::{
@@ -30,7 +30,7 @@ impl Admin {
             }
             // Who has an answer that is none, or none at all, may have been given up.
             if life.answer.as_ref().is_some_and(|answer| answer.error.is_some()) {
-                let found = operate::dead::of(&broker, id, queued(&run), LETTERS).await?;
+                let found = operate::dead::of(&broker, run.role, id, queued(&run), LETTERS).await?;
                 life.dead_letter = found.map(|letter| letter.number);
             }
             Ok(Some(life))
@@ -60,7 +60,7 @@ fn queued(run: &Run) -> Vec<u64> {
 /// Journals do not tell the kind; the queue does, as long as it holds the handoff.
 async fn kind(broker: &Broker, run: &Run) -> Result<Option<&'static str>, operate::Error> {
     let Some(last) = queued(run).pop() else { return Ok(None) };
-    let message = broker::message_at(&broker.jetstream, streams::HANDOFFS, last).await?;
+    let message = broker::message_at(&broker.jetstream, broker.layout.handoffs(run.role), last).await?;
     Ok(message.and_then(|message| match message.subject.parse() {
         Ok(Subject::Handoff(kind)) if kind.role() == run.role => Some(kind.as_str()),
         _ => None,

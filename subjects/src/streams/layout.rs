@@ -1,0 +1,270 @@
+use std::{fmt, str::FromStr, time::Duration};
+
+use async_nats::jetstream::{consumer, object_store, stream};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ADVISORIES, ADVISORY_ROOT, DAY, DEAD, HANDOFFS, HOUR, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS, PA_RUNS,
+    PA_SPILL, RUNS, SPILL, Sizing, base, consumer_name, dead, durable, mover_name,
+};
+use crate::{Pattern, Role, Subject};
+
+/// Whose work is in which stream.
+///
+/// Permissions of the server end at the name of a stream: whoever may read one message by its sequence may read them all.
+/// So roles that must not see each other's work have streams of their own. Subjects are the same either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Both roles share one queue, one stream of runs and one bucket.
+    #[default]
+    Shared,
+    /// Analysts have a queue, a stream of runs and a bucket of their own.
+    ByRole,
+}
+
+impl Layout {
+    pub const ALL: [Self; 2] = [Self::Shared, Self::ByRole];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::ByRole => "by_role",
+        }
+    }
+
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Shared => Self::ByRole,
+            Self::ByRole => Self::Shared,
+        }
+    }
+
+    /// Where a role's handoffs are queued.
+    pub const fn handoffs(self, role: Role) -> &'static str {
+        match (self, role) {
+            (Self::ByRole, Role::ProjectAnalyst) => PA_HANDOFFS,
+            (Self::Shared, _) | (Self::ByRole, Role::ProjectManager) => HANDOFFS,
+        }
+    }
+
+    /// Where a role's journals and answers are.
+    pub const fn runs(self, role: Role) -> &'static str {
+        match (self, role) {
+            (Self::ByRole, Role::ProjectAnalyst) => PA_RUNS,
+            (Self::Shared, _) | (Self::ByRole, Role::ProjectManager) => RUNS,
+        }
+    }
+
+    /// The bucket for a role's bodies that are too large for a message.
+    pub const fn spill(self, role: Role) -> &'static str {
+        match (self, role) {
+            (Self::ByRole, Role::ProjectAnalyst) => PA_SPILL,
+            (Self::Shared, _) | (Self::ByRole, Role::ProjectManager) => SPILL,
+        }
+    }
+
+    /// Subjects that the layouts have in different streams, and the stream that this one has them in.
+    pub fn of_analysts(self) -> Vec<(String, &'static str)> {
+        let role = Role::ProjectAnalyst;
+        let queued = role.kinds().map(|kind| (Subject::Handoff(kind).to_string(), self.handoffs(role)));
+        queued.chain([(Pattern::Runs(role).to_string(), self.runs(role))]).collect()
+    }
+
+    /// Names of all streams, in the order in which they are made.
+    pub fn names(self) -> Vec<&'static str> {
+        let first = || self.sharers().iter().filter_map(|roles| roles.first());
+        let queues = first().map(|role| self.handoffs(*role));
+        queues.chain(first().map(|role| self.runs(*role))).chain([DEAD, ADVISORIES]).collect()
+    }
+
+    /// All streams, in the order in which they are made.
+    pub fn all(self, sizing: Sizing) -> Vec<stream::Config> {
+        self.streams(self.sharers(), sizing)
+    }
+
+    /// Those that an instance of a role works with. A manager hands verifications off and reads what was found; an analyst
+    /// need not know that there are managers.
+    pub fn used_by(self, role: Role, sizing: Sizing) -> Vec<stream::Config> {
+        match role {
+            Role::ProjectManager => self.all(sizing),
+            Role::ProjectAnalyst => {
+                let own: Vec<_> =
+                    self.sharers().iter().copied().filter(|roles| roles.contains(&role)).collect();
+                self.streams(&own, sizing)
+            }
+        }
+    }
+
+    pub fn bucket(self, role: Role, sizing: Sizing) -> object_store::Config {
+        object_store::Config {
+            bucket: self.spill(role).to_owned(),
+            description: Some("Bodies that are too large for a message.".into()),
+            max_age: 30 * DAY,
+            num_replicas: sizing.replicas,
+            ..object_store::Config::default()
+        }
+    }
+
+    /// Reads the advisories about the consumers of one role, so that no role touches the work of another.
+    pub fn mover(self, role: Role) -> consumer::pull::Config {
+        let queue = self.handoffs(role);
+        let about = role.kinds().map(|kind| format!("{ADVISORY_ROOT}.{queue}.{}", consumer_name(kind)));
+        consumer::pull::Config {
+            filter_subjects: about.collect(),
+            ack_wait: Duration::from_secs(30),
+            max_deliver: -1,
+            max_ack_pending: 1_000,
+            max_waiting: MAX_WAITING,
+            ..durable(mover_name(role))
+        }
+    }
+
+    /// The roles that share streams.
+    const fn sharers(self) -> &'static [&'static [Role]] {
+        match self {
+            Self::Shared => &[&Role::ALL],
+            Self::ByRole => &[&[Role::ProjectManager], &[Role::ProjectAnalyst]],
+        }
+    }
+
+    fn streams(self, sharers: &[&[Role]], sizing: Sizing) -> Vec<stream::Config> {
+        let queues = sharers.iter().filter_map(|roles| self.queue(roles, sizing));
+        let runs = sharers.iter().filter_map(|roles| self.runs_of(roles, sizing));
+        queues.chain(runs).chain([dead(sizing), self.advisories(sizing)]).collect()
+    }
+
+    fn queue(self, roles: &[Role], sizing: Sizing) -> Option<stream::Config> {
+        let first = *roles.first()?;
+        let whose = match self {
+            Self::Shared => "project managers and analysts".to_owned(),
+            Self::ByRole => format!("instances in the role {first}"),
+        };
+        let kinds = roles.iter().flat_map(|role| role.kinds());
+        Some(stream::Config {
+            description: Some(format!("Work for {whose}; acknowledged is removed.")),
+            // Each by name: what nobody consumes must not be accepted.
+            subjects: kinds.map(|kind| Subject::Handoff(kind).to_string()).collect(),
+            retention: stream::RetentionPolicy::WorkQueue,
+            discard: stream::DiscardPolicy::New,
+            max_messages: MAX_QUEUED,
+            // Within this time a second publish of the same handoff is dropped by the server.
+            duplicate_window: HOUR,
+            allow_message_ttl: true,
+            ..base(self.handoffs(first), sizing)
+        })
+    }
+
+    fn runs_of(self, roles: &[Role], sizing: Sizing) -> Option<stream::Config> {
+        let first = *roles.first()?;
+        Some(stream::Config {
+            description: Some("Journal and the one answer of each handoff.".into()),
+            subjects: roles.iter().map(|role| Pattern::Runs(*role).to_string()).collect(),
+            max_age: 7 * DAY,
+            duplicate_window: Duration::from_secs(120),
+            ..base(self.runs(first), sizing)
+        })
+    }
+
+    fn advisories(self, sizing: Sizing) -> stream::Config {
+        let queues = self.sharers().iter().filter_map(|roles| roles.first());
+        stream::Config {
+            description: Some(
+                "The server's word on handoffs it delivered too often: the net under dead letters.".into(),
+            ),
+            subjects: queues.map(|role| format!("{ADVISORY_ROOT}.{}.*", self.handoffs(*role))).collect(),
+            retention: stream::RetentionPolicy::WorkQueue,
+            max_age: 30 * DAY,
+            duplicate_window: Duration::from_secs(120),
+            ..base(ADVISORIES, sizing)
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a layout; it is `shared` or `by_role`")]
+pub struct UnknownLayout(String);
+
+impl FromStr for Layout {
+    type Err = UnknownLayout;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLayout> {
+        Self::ALL
+            .into_iter()
+            .find(|layout| layout.as_str() == text)
+            .ok_or_else(|| UnknownLayout(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SIZING: Sizing = Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+
+    fn names(streams: &[stream::Config]) -> Vec<&str> {
+        streams.iter().map(|stream| stream.name.as_str()).collect()
+    }
+
+    /// The contract: orchestrators and streams that are there rely on it.
+    #[test]
+    fn shared_is_what_the_contract_names() {
+        let all = Layout::default().all(SIZING);
+        assert_eq!(names(&all), ["CYNODE_HANDOFFS", "CYNODE_RUNS", "CYNODE_DEAD", "CYNODE_ADVISORIES"]);
+        let handoffs = [
+            "pma.handoff.chat",
+            "pma.handoff.schedule",
+            "pma.handoff.plan",
+            "pma.handoff.continue",
+            "pa.verify",
+        ];
+        assert_eq!(all[0].subjects, handoffs);
+        assert_eq!(all[1].subjects, ["pma.run.*.*", "pa.run.*.*"]);
+        assert_eq!(all[3].subjects, ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.CYNODE_HANDOFFS.*"]);
+    }
+
+    #[test]
+    fn an_analyst_needs_nothing_of_a_manager() {
+        let used = Layout::ByRole.used_by(Role::ProjectAnalyst, SIZING);
+        assert_eq!(
+            names(&used),
+            ["CYNODE_PA_HANDOFFS", "CYNODE_PA_RUNS", "CYNODE_DEAD", "CYNODE_ADVISORIES"]
+        );
+        assert_eq!(Layout::ByRole.used_by(Role::ProjectManager, SIZING).len(), 6);
+        for layout in Layout::ALL {
+            assert_eq!(names(&layout.all(SIZING)), layout.names());
+        }
+    }
+
+    /// Both layouts accept just the same subjects, each in one stream.
+    #[test]
+    fn layouts_differ_in_streams_alone() {
+        let accepted = |layout: Layout| {
+            let streams = layout.all(SIZING);
+            let work = streams.iter().filter(|stream| stream.name != ADVISORIES);
+            let subjects: Vec<String> = work.flat_map(|stream| stream.subjects.clone()).collect();
+            let once: BTreeSet<String> = subjects.iter().cloned().collect();
+            assert_eq!(once.len(), subjects.len(), "{subjects:?}");
+            once
+        };
+        assert_eq!(accepted(Layout::Shared), accepted(Layout::ByRole));
+    }
+
+    #[test]
+    fn a_layout_is_read_as_it_is_written() {
+        for layout in Layout::ALL {
+            assert_eq!(layout.to_string().parse(), Ok(layout));
+            assert_eq!(serde_json::to_value(layout).unwrap(), layout.as_str());
+            assert_eq!(layout.other().other(), layout);
+        }
+        assert!("per_role".parse::<Layout>().unwrap_err().to_string().contains("`shared` or `by_role`"));
+    }
+}
