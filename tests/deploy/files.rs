@@ -11,6 +11,7 @@ fn the_example_configuration_is_accepted_for_both_roles() {
         let arguments = ["config", "--config", &file, &role, "--set", &token];
         let finished = run(&binary("cynode-pma"), workspace(), &arguments, &[]);
         assert_eq!(finished.code, 0, "{}", finished.stderr);
+        assert!(finished.stdout.contains("nats.layout = \"by_role\"  # file"), "{}", finished.stdout);
         assert!(finished.stdout.contains("nats.provision = \"verify\"  # file"), "{}", finished.stdout);
     }
 }

@@ -13,7 +13,7 @@ use testkit::{
     eventually, typical, verify,
 };
 
-use crate::stage::Stage;
+use crate::stage::{LAYOUT, Stage};
 
 /// The server's objections end up in the log of whom they are for.
 #[track_caller]
@@ -64,7 +64,7 @@ async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     let analyst = calling(analyst.asking(&model), &gateway).start().await;
 
     let client = stage.identity("orchestrator").await.client;
-    let orchestrator = Orchestrator::over(client.clone());
+    let orchestrator = Orchestrator::over(client.clone()).laid_out(LAYOUT);
     let mut copies = client.subscribe("pma.reply.copies").await.unwrap();
     let mut heard = client.subscribe("pma.run.*.completion").await.unwrap();
     let mut events = client.subscribe("pma.event.*").await.unwrap();
@@ -113,7 +113,7 @@ async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
     let settings =
         calling(stage.worker(Role::ProjectManager).asking(&model), &gateway).set("worker.ack_wait", "1s");
     let mut first = settings.clone().stopping_at("Appended#2").start().await;
-    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("create the tasks at length")).await;
     eventually("the entry", async || first.log().contains("\"stops\":true").then_some(())).await;
     first.process.kill();
@@ -137,7 +137,7 @@ async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
 async fn an_operator_cancels_and_looks_after_dead_letters() {
     let stage = Stage::start().await;
     let worker = stage.worker(Role::ProjectManager).thinking(Duration::from_secs(600)).start().await;
-    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("long")).await;
     worker.holds(Kind::Chat, 1).await;
     let by_observer = stage.ctl("observer", &["cancel", &id.to_string(), "--timeout", "1s"]);
@@ -173,7 +173,7 @@ async fn both_roles_move_what_the_server_gave_up() {
     for (role, handoff) in [(Role::ProjectManager, chat("too much")), (Role::ProjectAnalyst, verify("t-1"))] {
         let stage = Stage::start().await;
         two_deliveries_only(&stage, handoff.kind()).await;
-        let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+        let orchestrator = stage.orchestrator().await;
         let id = orchestrator.publish(&handoff).await;
         let settings = stage.worker(role).set("nats.provision", "none").set("worker.ack_wait", "1s");
         for _ in 0..2 {
@@ -194,7 +194,7 @@ async fn both_roles_move_what_the_server_gave_up() {
 
 async fn two_deliveries_only(stage: &Stage, kind: Kind) {
     let jetstream = async_nats::jetstream::new(stage.identity("provisioner").await.client);
-    let stream = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+    let stream = jetstream.get_stream(LAYOUT.handoffs(kind.role())).await.unwrap();
     let name = streams::consumer_name(kind);
     stream.delete_consumer(name).await.unwrap();
     let config = pull::Config {
@@ -215,6 +215,7 @@ async fn the_gateway_publishes_the_heads_of_its_audit() {
         ("nats.url", stage.url()),
         ("nats.nkey_file", stage.path("gateway.nk")),
         ("nats.inbox_prefix", "_INBOX_gateway".to_owned()),
+        ("nats.layout", LAYOUT.to_string()),
         ("nats.ca_file", stage.path("tls/ca.crt")),
         ("nats.cert_file", stage.path("tls/tls.crt")),
         ("nats.key_file", stage.path("tls/tls.key")),

@@ -6,13 +6,20 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use subjects::{Kind, Role, streams};
+use subjects::{
+    Kind, Role,
+    streams::{self, Layout},
+};
 use testkit::{deploy_linter, run};
 
 use crate::{chart::manifests, settings};
 
 fn all() -> Vec<Value> {
-    manifests(|_| {}).into_iter().map(|(_, manifest)| manifest).collect()
+    all_with(|_| {})
+}
+
+fn all_with(changed: impl Fn(&mut Value)) -> Vec<Value> {
+    manifests(changed).into_iter().map(|(_, manifest)| manifest).collect()
 }
 
 fn of_kind(kind: &str) -> Vec<Value> {
@@ -71,17 +78,25 @@ fn linter_accepts_every_manifest() {
 /// C7: more of what waits, more instances: each queue of each role is watched, and none that is not there.
 #[test]
 fn every_queue_makes_its_role_grow() {
+    for layout in Layout::ALL {
+        let all = all_with(|values| values["nats"]["layout"] = json!(layout));
+        every_queue_is_watched(&all, layout);
+    }
+}
+
+fn every_queue_is_watched(all: &[Value], layout: Layout) {
+    let of_kind = |kind: &'static str| all.iter().filter(move |manifest| manifest["kind"] == kind);
     let mut watched = BTreeSet::new();
     for scaled in of_kind("ScaledObject") {
         let target = scaled["spec"]["scaleTargetRef"]["name"].as_str().unwrap();
-        let deployment = of_kind("Deployment").into_iter().find(|one| one["metadata"]["name"] == target);
+        let deployment = of_kind("Deployment").find(|one| one["metadata"]["name"] == target);
         let deployment = deployment.expect("what it scales");
         assert!(deployment["spec"]["replicas"].is_null(), "{target}: two would decide how many there are");
         let role =
             deployment["spec"]["template"]["spec"]["containers"][0]["args"][0].as_str().unwrap().to_owned();
         let (min, max) = (&scaled["spec"]["minReplicaCount"], &scaled["spec"]["maxReplicaCount"]);
         assert!(min.as_u64().unwrap() <= max.as_u64().unwrap(), "{target}");
-        for trigger in items(&scaled, "/spec/triggers") {
+        for trigger in items(scaled, "/spec/triggers") {
             assert_eq!(trigger["type"], "nats-jetstream");
             let known = ["natsServerMonitoringEndpoint", "account", "stream", "consumer", "lagThreshold"];
             let metadata = trigger["metadata"].as_object().unwrap();
@@ -95,7 +110,7 @@ fn every_queue_makes_its_role_grow() {
     }
     let of = |role: Role| role.kinds().map(move |kind| (role, kind));
     let queue = |(role, kind): (Role, Kind)| {
-        (format!("--role={role}"), streams::HANDOFFS.to_owned(), streams::consumer_name(kind).to_owned())
+        (format!("--role={role}"), layout.handoffs(role).to_owned(), streams::consumer_name(kind).to_owned())
     };
     assert_eq!(watched, Role::ALL.into_iter().flat_map(of).map(queue).collect());
 }

@@ -2,20 +2,24 @@
 
 use std::time::Duration;
 
-use subjects::{Role, streams};
+use serde_json::json;
+use subjects::{Kind, Role, Subject, streams};
 use testkit::{Orchestrator, chat, verify};
 
 use crate::stage::Stage;
 
 const EVERYONE: [&str; 7] =
     ["orchestrator", "project_manager", "project_analyst", "gateway", "operator", "observer", "provisioner"];
-const STREAMS: [&str; 6] = [
+const STREAMS: [&str; 9] = [
     "CYNODE_HANDOFFS",
+    "CYNODE_PA_HANDOFFS",
     "CYNODE_RUNS",
+    "CYNODE_PA_RUNS",
     "CYNODE_DEAD",
     "CYNODE_ADVISORIES",
     "CYNODE_AUDIT",
     "OBJ_CYNODE_SPILL",
+    "OBJ_CYNODE_PA_SPILL",
 ];
 
 /// An answer that is not refused comes within milliseconds.
@@ -45,14 +49,34 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     // Queues: pulled and settled by their own role.
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-chat", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-plan", &["project_manager"]),
-    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pa-verify", &["project_analyst"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_PA_HANDOFFS.pa-verify", &["project_analyst"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_ADVISORIES.pma-dead-mover", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_ADVISORIES.pa-dead-mover", &["project_analyst"]),
     ("$JS.ACK.CYNODE_HANDOFFS.pma-chat.1.1.1.1.0", &["project_manager"]),
-    ("$JS.ACK.CYNODE_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
+    ("$JS.ACK.CYNODE_PA_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
     ("$JS.ACK._.hash.CYNODE_HANDOFFS.pma-chat.1.1.1.1.0", &["project_manager"]),
-    ("$JS.ACK._.hash.CYNODE_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
-    // What stands in the streams.
+    ("$JS.ACK._.hash.CYNODE_PA_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
+    // What stands in the streams: of the other role a worker reads nothing, but a manager the findings that it asked for.
+    ("$JS.API.STREAM.MSG.GET.CYNODE_HANDOFFS", &["project_manager", "operator"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_PA_HANDOFFS", &["project_analyst", "operator"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_RUNS", &["project_manager", "orchestrator", "operator", "observer"]),
+    (
+        "$JS.API.STREAM.MSG.GET.CYNODE_PA_RUNS",
+        &["project_manager", "project_analyst", "orchestrator", "operator", "observer"],
+    ),
+    ("$JS.API.DIRECT.GET.CYNODE_RUNS", &["project_manager", "operator", "observer"]),
+    ("$JS.API.DIRECT.GET.CYNODE_PA_RUNS", &["project_analyst", "operator", "observer"]),
+    ("$JS.API.DIRECT.GET.CYNODE_RUNS.pma.run.x.completion", &["orchestrator", "operator"]),
+    ("$JS.API.DIRECT.GET.CYNODE_RUNS.pma.run.x.journal", &["operator"]),
+    ("$JS.API.CONSUMER.CREATE.OBJ_CYNODE_SPILL", &["project_manager", "operator", "observer", "provisioner"]),
+    (
+        "$JS.API.CONSUMER.CREATE.OBJ_CYNODE_PA_SPILL",
+        &["project_analyst", "operator", "observer", "provisioner"],
+    ),
+    ("$O.CYNODE_SPILL.C.x", &["project_manager"]),
+    ("$O.CYNODE_PA_SPILL.C.x", &["project_analyst"]),
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_HANDOFFS", &["project_manager"]),
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_PA_HANDOFFS", &["project_analyst"]),
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_DEAD", &["operator"]),
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_RUNS", &[]),
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_AUDIT", &[]),
@@ -68,6 +92,12 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
         &["orchestrator", "provisioner"],
     ),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_RUNS.orchestrator", &["orchestrator", "operator"]),
+    (
+        "$JS.API.CONSUMER.CREATE.CYNODE_PA_RUNS.orchestrator.pa.run.*.findings",
+        &["orchestrator", "provisioner"],
+    ),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_PA_HANDOFFS.mine", &["provisioner"]),
+    ("$JS.API.STREAM.SNAPSHOT.CYNODE_PA_RUNS", &[]),
     ("$JS.API.CONSUMER.DELETE.CYNODE_HANDOFFS.mine", &["provisioner"]),
     ("$JS.API.CONSUMER.PAUSE.CYNODE_HANDOFFS.mine", &["provisioner"]),
     ("$JS.API.STREAM.SNAPSHOT.CYNODE_HANDOFFS", &[]),
@@ -133,7 +163,12 @@ async fn nobody_may_more_than_the_table_says() {
             for verb in ["CREATE", "UPDATE", "DELETE", "PURGE"] {
                 let subject = format!("$JS.API.STREAM.{verb}.{stream}");
                 // What is too large for a message is replaced by name; what it replaces goes.
-                let spills = verb == "PURGE" && stream == "OBJ_CYNODE_SPILL" && who.starts_with("project_");
+                let own = match who {
+                    "project_manager" => "OBJ_CYNODE_SPILL",
+                    "project_analyst" => "OBJ_CYNODE_PA_SPILL",
+                    _ => "",
+                };
+                let spills = verb == "PURGE" && stream == own;
                 // The provisioner would do it.
                 if who != "provisioner" && identity.may_publish(&subject).await != spills {
                     wrong.push(format!("{who} publishes {subject}: {}", !spills));
@@ -149,18 +184,24 @@ async fn nobody_may_more_than_the_table_says() {
 #[tokio::test]
 async fn stolen_keys_open_only_their_own_door() {
     let stage = Stage::start().await;
-    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let orchestrator = stage.orchestrator().await;
     orchestrator.publish(&chat("for a manager")).await;
     orchestrator.publish(&verify("t-1")).await;
-    for (thief, queue) in
-        [("project_analyst", "pma-chat"), ("project_manager", "pa-verify"), ("observer", "pma-chat")]
-    {
+    let (manager, analyst) = (streams::HANDOFFS, streams::PA_HANDOFFS);
+    for (thief, stream, queue) in [
+        ("project_analyst", manager, "pma-chat"),
+        ("project_manager", analyst, "pa-verify"),
+        ("observer", manager, "pma-chat"),
+    ] {
         let client = stage.identity(thief).await.client;
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{queue}", streams::HANDOFFS);
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}");
         let asked = client.request(subject, r#"{"batch":1,"no_wait":true}"#.into());
         let got = tokio::time::timeout(BRIEFLY, asked).await;
         assert!(!matches!(got, Ok(Ok(_))), "{thief} pulled from {queue}: {got:?}");
         let strange = Orchestrator::over(client);
+        let queue = strange.jetstream.get_stream_no_info(stream).await.unwrap();
+        let read = tokio::time::timeout(BRIEFLY, queue.get_raw_message(1)).await;
+        assert!(!matches!(read, Ok(Ok(_))), "{thief} read what is queued: {read:?}");
         let sent = strange.jetstream.publish("pma.handoff.chat", "{}".into()).await.unwrap();
         let stored = tokio::time::timeout(BRIEFLY, sent.into_future()).await;
         assert!(!matches!(stored, Ok(Ok(_))), "{thief} handed off: {stored:?}");
@@ -170,9 +211,9 @@ async fn stolen_keys_open_only_their_own_door() {
     assert!(!matches!(stored, Ok(Ok(_))), "an orchestrator wrote a journal: {stored:?}");
     assert!(orchestrator.jetstream.delete_stream(streams::HANDOFFS).await.is_err());
     assert_eq!(orchestrator.queued().await, 2, "what was queued is queued");
-    let operator = Orchestrator::over(stage.identity("operator").await.client);
+    let operator = stage.acts_as("operator").await;
     assert_eq!(operator.stored(streams::RUNS).await, 0, "and nothing was written");
-    for kind in [subjects::Kind::Chat, subjects::Kind::Verify] {
+    for kind in [Kind::Chat, Kind::Verify] {
         let consumer = orchestrator.consumer(kind).await;
         assert_eq!(consumer.delivered.stream_sequence, 0, "nothing of {kind} was delivered");
     }
@@ -181,6 +222,44 @@ async fn stolen_keys_open_only_their_own_door() {
         (stage.worker(Role::ProjectManager).start().await, stage.worker(Role::ProjectAnalyst).start().await);
     testkit::eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(()))
         .await;
+}
+
+/// G3: with an analyst's key nothing of a manager is read or removed: no queued handoff, no journal, no answer, no large
+/// body; whichever of the server's ways is tried.
+#[tokio::test]
+async fn an_analysts_key_reads_nothing_of_a_manager() {
+    let stage = Stage::start().await;
+    let orchestrator = stage.orchestrator().await;
+    let manager = stage.worker(Role::ProjectManager).start().await;
+    let answered = orchestrator.publish(&chat("answered")).await;
+    orchestrator.answered(Kind::Chat, answered).await;
+    drop(manager);
+    orchestrator.publish(&chat("queued")).await;
+    let before = orchestrator.consumer(Kind::Chat).await.num_pending;
+
+    let thief = stage.acts_as("project_analyst").await;
+    let questions = [
+        ("$JS.API.STREAM.INFO.CYNODE_HANDOFFS", String::new()),
+        ("$JS.API.STREAM.INFO.CYNODE_RUNS", String::new()),
+        ("$JS.API.STREAM.MSG.GET.CYNODE_HANDOFFS", json!({ "seq": 2 }).to_string()),
+        ("$JS.API.STREAM.MSG.DELETE.CYNODE_HANDOFFS", json!({ "seq": 2 }).to_string()),
+        ("$JS.API.STREAM.MSG.GET.CYNODE_RUNS", json!({ "seq": 1 }).to_string()),
+        (
+            "$JS.API.STREAM.MSG.GET.CYNODE_RUNS",
+            json!({ "last_by_subj": Subject::Completion(answered).to_string() }).to_string(),
+        ),
+        ("$JS.API.STREAM.MSG.DELETE.CYNODE_RUNS", json!({ "seq": 1 }).to_string()),
+        ("$JS.API.DIRECT.GET.CYNODE_HANDOFFS", json!({ "seq": 2 }).to_string()),
+        ("$JS.API.DIRECT.GET.CYNODE_RUNS", json!({ "seq": 1, "batch": 9 }).to_string()),
+        ("$JS.API.STREAM.INFO.OBJ_CYNODE_SPILL", String::new()),
+        ("$JS.API.STREAM.PURGE.OBJ_CYNODE_SPILL", String::new()),
+    ];
+    for (subject, question) in questions {
+        let got = tokio::time::timeout(BRIEFLY, thief.client.request(subject, question.into())).await;
+        assert!(!matches!(got, Ok(Ok(_))), "{subject} was answered: {got:?}");
+    }
+    assert!(orchestrator.answer(Kind::Chat, answered).await.is_some());
+    assert_eq!(orchestrator.consumer(Kind::Chat).await.num_pending, before);
 }
 
 /// Whoever has no key of the list stays outside.

@@ -9,15 +9,19 @@ use std::{
 
 use async_nats::{Client, ConnectOptions, Event};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use subjects::Role;
+use subjects::{Role, streams::Layout};
 use tempfile::TempDir;
 use testkit::{
-    Finished, Process, Worker, WorkerBuilder, cynodectl, eventually, free_port, nats_server, run, workspace,
+    Finished, Orchestrator, Process, Worker, WorkerBuilder, cynodectl, eventually, free_port, nats_server,
+    run, workspace,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Tried after everything else, so that what the server said before it is known.
 const NOBODY_MAY: &str = "nobody.may";
+
+/// As everything in `deploy/` has it.
+pub(crate) const LAYOUT: Layout = Layout::ByRole;
 
 /// A server, or three, as deployed. Gone when it goes out of scope.
 pub(crate) struct Stage {
@@ -77,6 +81,7 @@ impl Stage {
             Role::ProjectAnalyst => (Worker::analyst_at(&self.url()), "_INBOX_pa"),
         };
         worker
+            .laid_out(LAYOUT)
             .set("nats.provision", "verify")
             .set("nats.nkey_file", self.path(&format!("{role}.nk")))
             .set("nats.inbox_prefix", prefix)
@@ -92,6 +97,7 @@ impl Stage {
             ("--server", self.url()),
             ("--nkey", self.path(&format!("{who}.nk"))),
             ("--inbox-prefix", inbox_prefix(who)),
+            ("--layout", LAYOUT.to_string()),
             ("--tls-ca", self.path("tls/ca.crt")),
             ("--tls-cert", self.path("tls/tls.crt")),
             ("--tls-key", self.path("tls/tls.key")),
@@ -100,6 +106,15 @@ impl Stage {
             link.iter().flat_map(|(flag, value)| [*flag, value.as_str()]).collect();
         arguments.extend(command);
         run(&cynodectl(), workspace(), &arguments, &[])
+    }
+
+    pub(crate) async fn orchestrator(&self) -> Orchestrator {
+        self.acts_as("orchestrator").await
+    }
+
+    /// Whoever has this key, at what an orchestrator does.
+    pub(crate) async fn acts_as(&self, who: &str) -> Orchestrator {
+        Orchestrator::over(self.identity(who).await.client).laid_out(LAYOUT)
     }
 
     pub(crate) async fn identity(&self, who: &str) -> Identity {

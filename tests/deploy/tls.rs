@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use subjects::{Kind, Role, streams};
-use testkit::{Orchestrator, Worker, chat, eventually_within};
+use testkit::{Worker, chat, eventually_within};
 
 use crate::stage::{Stage, certificates};
 
@@ -71,7 +71,7 @@ async fn three_nodes_are_one_and_go_on_when_one_dies() {
     })
     .await;
     let _manager = stage.worker(Role::ProjectManager).set("nats.replicas", "3").start().await;
-    let orchestrator = Orchestrator::over(stage.identity("orchestrator").await.client);
+    let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("hello")).await;
     orchestrator.answered(Kind::Chat, id).await;
     let runs = orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap();
