@@ -3,7 +3,10 @@
 use std::{fs, time::Duration};
 
 use serde_json::json;
-use subjects::{Act, Completion, FindingsStatus, Kind, Status, StepOutcome, Verdict, streams};
+use subjects::{
+    Act, Completion, FindingsStatus, Kind, Status, StepOutcome, Verdict,
+    streams::{self, Layout},
+};
 use testkit::{
     Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, eventually,
     typical,
@@ -51,12 +54,19 @@ fn enabled(worker: WorkerBuilder) -> WorkerBuilder {
 /// W6: the findings reach the manager's model and the manager's answer.
 #[tokio::test]
 async fn findings_flow_back_into_the_answer() {
+    for layout in Layout::ALL {
+        findings_flow_back(layout).await;
+    }
+}
+
+async fn findings_flow_back(layout: Layout) {
     let nats = Nats::start();
     let gateway = Gateway::start(store()).await;
     let model = asking_for_verification().await;
-    let _manager = enabled(Worker::manager(&nats)).asking(&model).calling(&gateway).start().await;
-    let analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
-    let orchestrator = Orchestrator::connect(&nats).await;
+    let manager = enabled(Worker::manager(&nats)).laid_out(layout);
+    let _manager = manager.asking(&model).calling(&gateway).start().await;
+    let analyst = Worker::analyst(&nats).laid_out(layout).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await.laid_out(layout);
     let answer = ask(&orchestrator).await;
     assert_eq!(answer.status, Status::Completed, "{answer:?}");
     let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };

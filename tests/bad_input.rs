@@ -5,7 +5,7 @@ use async_nats::HeaderMap;
 use serde_json::{Value, json};
 use subjects::{
     Answer, DeadLetter, Encoding, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Status, headers,
-    streams,
+    streams::{self, Layout},
 };
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule, verify};
 
@@ -252,18 +252,28 @@ fn publish_over_the_limit(address: &str, bytes: usize) -> String {
 /// A message with more headers than a dead letter can carry is kept all the same, headers and body.
 #[tokio::test]
 async fn a_flood_of_headers_is_kept_beside_the_letter() {
-    let nats = Nats::start();
-    let _worker = Worker::manager(&nats).start().await;
-    let orchestrator = Orchestrator::connect(&nats).await;
+    for layout in Layout::ALL {
+        let nats = Nats::start();
+        let _manager = Worker::manager(&nats).laid_out(layout).start().await;
+        is_kept_beside_the_letter(&nats, layout, Kind::Chat).await;
+        let _analyst = Worker::analyst(&nats).laid_out(layout).start().await;
+        is_kept_beside_the_letter(&nats, layout, Kind::Verify).await;
+    }
+}
+
+async fn is_kept_beside_the_letter(nats: &Nats, layout: Layout, kind: Kind) {
+    let orchestrator = Orchestrator::connect(nats).await.laid_out(layout);
     let mut flood = HeaderMap::new();
     flood.insert("X-Flood", "x".repeat(60_000));
     flood.insert("Cynode-Dead-Body-Object", "someone-elses");
-    orchestrator.publish_raw(Kind::Chat, flood, b"{".to_vec()).await;
+    orchestrator.publish_raw(kind, flood, b"{".to_vec()).await;
     eventually("it to be settled", async || (orchestrator.queued().await == 0).then_some(())).await;
     let letters = orchestrator.contents(streams::DEAD).await;
-    let letter = DeadLetter::read(&letters[0].subject, &letters[0].headers).unwrap();
-    assert_eq!((&letters[0].payload[..], letter.spilled), (&b"{"[..], None));
-    let store = orchestrator.jetstream.get_object_store(streams::SPILL).await.unwrap();
+    let last = letters.last().unwrap();
+    let letter = DeadLetter::read(&last.subject, &last.headers).unwrap();
+    assert_eq!(letter.kind, kind);
+    assert_eq!((&last.payload[..], letter.spilled), (&b"{"[..], None));
+    let store = orchestrator.jetstream.get_object_store(layout.spill(kind.role())).await.unwrap();
     let mut kept = String::new();
     let object = letter.spilled_headers.expect("they lie beside the letter");
     tokio::io::AsyncReadExt::read_to_string(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use subjects::{Kind, streams};
-use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server};
+use futures_util::StreamExt;
+use subjects::{
+    Kind, Role,
+    streams::{self, Layout},
+};
+use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server, verify};
 
 const UNAVAILABLE: i32 = 69;
 
@@ -45,6 +49,79 @@ async fn verify_names_what_is_missing() {
     }
     let orchestrator = Orchestrator::connect(&nats).await;
     assert!(orchestrator.jetstream.get_stream(streams::HANDOFFS).await.is_err(), "it made a stream");
+}
+
+/// The same for analysts with streams of their own: they look for those, and for none of a manager's.
+#[tokio::test]
+async fn an_analyst_looks_for_its_own_streams_alone() {
+    let nats = Nats::start();
+    let analyst = Worker::analyst(&nats).laid_out(Layout::ByRole).set("nats.provision", "verify");
+    let words = refused(&analyst);
+    for part in ["stream CYNODE_PA_HANDOFFS", "stream CYNODE_PA_RUNS", "object store CYNODE_PA_SPILL"] {
+        assert!(words.contains(part), "{part} is not in:\n{words}");
+    }
+    assert!(!words.contains("CYNODE_HANDOFFS") && !words.contains("CYNODE_SPILL"), "{words}");
+    // Whoever makes streams makes them for both.
+    drop(Worker::manager(&nats).laid_out(Layout::ByRole).start().await);
+    drop(Worker::analyst(&nats).laid_out(Layout::ByRole).start().await);
+    let analyst = analyst.start().await;
+    assert_eq!(analyst.metric("pma_config_drift").await, Some(0.0));
+}
+
+/// Streams of the other layout are refused, whoever comes and whatever it would do about streams, and nothing is made. Done
+/// as the message says, the change goes through.
+#[tokio::test]
+async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
+    for layout in Layout::ALL {
+        let (nats, wanted) = (Nats::start(), layout.other());
+        let worker = |role: Role| match role {
+            Role::ProjectManager => Worker::manager(&nats),
+            Role::ProjectAnalyst => Worker::analyst(&nats),
+        };
+        for role in Role::ALL {
+            drop(worker(role).laid_out(layout).start().await);
+        }
+        let orchestrator = Orchestrator::connect(&nats).await;
+        let (there, runs) = (layout.handoffs(Role::ProjectAnalyst), layout.runs(Role::ProjectAnalyst));
+        for (role, provision) in Role::ALL.into_iter().flat_map(|role| [(role, "create"), (role, "verify")]) {
+            let words = refused(&worker(role).laid_out(wanted).set("nats.provision", provision));
+            for part in [
+                &*format!("laid out as `{layout}`, not as `{wanted}`"),
+                &format!("`pa.verify` is in {there} and should be in"),
+                &format!("`pa.run.*.*` is in {runs} and should be in"),
+                "wait until the queues are empty",
+                "nats stream rm",
+                "docs/operations.md",
+            ] {
+                assert!(words.contains(part), "{role}, {provision}: {part} is not in:\n{words}");
+            }
+        }
+        let mut names: Vec<String> =
+            orchestrator.jetstream.stream_names().map(Result::unwrap).collect().await;
+        names.retain(|name| !name.starts_with("OBJ_"));
+        assert_eq!(names.len(), layout.names().len(), "something was made: {names:?}");
+
+        // The layouts differ in these; answers of managers stay where they are.
+        let jetstream = &orchestrator.jetstream;
+        for stream in [streams::ADVISORIES, streams::PA_HANDOFFS, streams::PA_RUNS] {
+            jetstream.delete_stream(stream).await.ok();
+        }
+        let queue = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
+        queue.delete_consumer(streams::consumer_name(Kind::Verify)).await.ok();
+        let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+        for config in wanted.all(sizing).into_iter().filter(|config| !config.name.contains("_PA_")) {
+            if config.name == streams::HANDOFFS || config.name == streams::RUNS {
+                jetstream.update_stream(config).await.unwrap();
+            }
+        }
+        let _manager = worker(Role::ProjectManager).laid_out(wanted).start().await;
+        let _analyst = worker(Role::ProjectAnalyst).laid_out(wanted).start().await;
+        let orchestrator = orchestrator.laid_out(wanted);
+        for handoff in [chat("hello"), verify("t-1")] {
+            let id = orchestrator.publish(&handoff).await;
+            orchestrator.answered(handoff.kind(), id).await;
+        }
+    }
 }
 
 /// `verify` names each field that differs, with both values; `create` leaves it as it is and goes on, counting.

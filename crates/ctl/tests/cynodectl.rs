@@ -3,8 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use serde_json::Value;
-use subjects::{Kind, streams};
-use testkit::{Errands, Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run};
+use subjects::{
+    Handoff, Kind, Role,
+    streams::{self, Layout},
+};
+use testkit::{Errands, Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run, verify};
 
 const FAILED: i32 = 1;
 const NEEDS_CLARIFICATION: i32 = 2;
@@ -14,7 +17,12 @@ const NO_ANSWER: i32 = 75;
 
 /// Runs a command line against a server, off the test's own thread.
 async fn ctl(nats: &Nats, line: &[&str]) -> Finished {
-    let mut arguments = vec!["--server".to_owned(), nats.url()];
+    ctl_in(Layout::default(), nats, line).await
+}
+
+/// The same for streams that are laid out so.
+async fn ctl_in(layout: Layout, nats: &Nats, line: &[&str]) -> Finished {
+    let mut arguments = vec!["--server".to_owned(), nats.url(), format!("--layout={layout}")];
     arguments.extend(line.iter().map(|&word| word.to_owned()));
     tokio::task::spawn_blocking(move || run(&cynodectl(), Path::new("."), &arguments, &[])).await.unwrap()
 }
@@ -26,9 +34,16 @@ fn json(finished: &Finished) -> Value {
 
 #[tokio::test]
 async fn a_chat_prints_its_answer_and_a_script_can_tell_how_it_went() {
+    for layout in Layout::ALL {
+        every_kind_prints_its_answer(layout).await;
+    }
+}
+
+async fn every_kind_prints_its_answer(layout: Layout) {
     let nats = Nats::start();
-    let _manager = Worker::manager(&nats).start().await;
-    let _analyst = Worker::analyst(&nats).start().await;
+    let ctl = async |nats: &Nats, line: &[&str]| ctl_in(layout, nats, line).await;
+    let _manager = Worker::manager(&nats).laid_out(layout).start().await;
+    let _analyst = Worker::analyst(&nats).laid_out(layout).start().await;
     let said = ctl(&nats, &["handoff", "chat", "What is left to do?"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.stdout.contains("What is left to do?"), "{said:?}");
@@ -58,11 +73,21 @@ async fn a_chat_prints_its_answer_and_a_script_can_tell_how_it_went() {
     let said = ctl(&nats, &["--json", "handoff", "plan", " "]).await;
     assert_eq!((said.code, &json(&said)["error"]["code"]), (FAILED, &Value::from("invalid_handoff")));
 
-    // The same id is answered once, also when it is asked again.
-    let id = "0193f2c0-5a00-7000-8000-0000000000aa";
-    let once = ctl(&nats, &["--json", "handoff", "chat", "once", "--id", id]).await;
-    let again = ctl(&nats, &["--json", "handoff", "chat", "once", "--id", id]).await;
-    assert_eq!((again.code, json(&once)), (0, json(&again)));
+    // The same id is answered once, also when it is asked again; its answer and its journal are found wherever they lie.
+    for (id, words) in [
+        ("0193f2c0-5a00-7000-8000-0000000000aa", ["chat", "once"]),
+        ("0193f2c0-5a00-7000-8000-0000000000ab", ["verify", "t-1"]),
+    ] {
+        let line = ["--json", "handoff", words[0], words[1], "--id", id];
+        let (once, again) = (ctl(&nats, &line).await, ctl(&nats, &line).await);
+        assert_eq!((again.code, json(&once)), (once.code, json(&again)));
+        let watched = ctl(&nats, &["--json", "watch", id]).await;
+        assert_eq!(json(&watched), json(&once), "{layout}: {watched:?}");
+        for line in [&["journal", "show", id][..], &["journal", "show", id, "--follow"]] {
+            let shown = ctl(&nats, line).await;
+            assert!(shown.stdout.contains("attempt 1 by"), "{layout}, {line:?}: {shown:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -111,6 +136,13 @@ async fn status_shows_queues_work_and_instances() {
     assert_eq!(said["instances"][0]["in_flight"]["chat"]["running"], 1);
     drop(worker);
     assert!(ctl(&nats, &["status"]).await.stdout.contains("no instance is running"));
+    let said = ctl_in(Layout::ByRole, &nats, &["status"]).await;
+    assert_eq!(said.code, UNAVAILABLE, "{said:?}");
+    assert!(said.stderr.contains("`pa.verify` is in CYNODE_HANDOFFS"), "{said:?}");
+    assert!(said.stderr.contains("--layout") && said.stderr.contains("CYNODE_LAYOUT"), "{said:?}");
+    let said = run(&cynodectl(), Path::new("."), &["status"], &[("CYNODE_LAYOUT", "per_role")]);
+    assert_eq!(said.code, USAGE, "{said:?}");
+    assert!(said.stderr.contains("`shared` or `by_role`"), "{said:?}");
 }
 
 #[tokio::test]
@@ -152,15 +184,26 @@ async fn a_handoff_is_cancelled_and_watched_to_its_end() {
 /// The whole life of a dead letter: listed, shown, replayed under a new id because it has been answered, dropped.
 #[tokio::test]
 async fn dead_letters_are_listed_shown_replayed_and_dropped() {
-    let nats = Nats::start();
-    let _worker = Worker::manager(&nats).start().await;
-    let orchestrator = Orchestrator::connect(&nats).await;
+    for layout in Layout::ALL {
+        dead_letters_live(layout, chat("too late")).await;
+        dead_letters_live(layout, verify("too-late")).await;
+    }
+}
+
+async fn dead_letters_live(layout: Layout, mut late: Handoff) {
+    let (nats, kind) = (Nats::start(), late.kind());
+    let ctl = async |nats: &Nats, line: &[&str]| ctl_in(layout, nats, line).await;
+    let worker = match kind.role() {
+        Role::ProjectManager => Worker::manager(&nats),
+        Role::ProjectAnalyst => Worker::analyst(&nats),
+    };
+    let _worker = worker.laid_out(layout).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await.laid_out(layout);
     assert!(ctl(&nats, &["dead", "ls"]).await.stdout.contains("no dead letters"));
-    let mut late = chat("too late");
     late.deadline = Some("2020-01-01T00:00:00Z".parse().unwrap());
     let id = orchestrator.publish(&late).await;
-    orchestrator.answered(Kind::Chat, id).await;
-    orchestrator.publish_raw(Kind::Chat, async_nats::HeaderMap::new(), b"{\"half".to_vec()).await;
+    orchestrator.answered(kind, id).await;
+    orchestrator.publish_raw(kind, async_nats::HeaderMap::new(), b"{\"half".to_vec()).await;
     eventually("both to be given up", async || (orchestrator.stored(streams::DEAD).await == 2).then_some(()))
         .await;
 
@@ -174,22 +217,26 @@ async fn dead_letters_are_listed_shown_replayed_and_dropped() {
     let number = json(&only)["number"].as_u64().unwrap().to_string();
     let shown = ctl(&nats, &["dead", "show", &number]).await;
     assert!(
-        shown.stdout.contains("given up as deadline_exceeded") && shown.stdout.contains("too late"),
+        shown.stdout.contains("given up as deadline_exceeded") && shown.stdout.contains("late\""),
         "{shown:?}"
     );
     let raw = ctl(&nats, &["dead", "show", &number, "--raw"]).await;
     assert_eq!(raw.stdout.as_bytes(), late.encode(subjects::Encoding::Json).unwrap());
 
+    // Whoever looks for its answer where it is not would send it out under an id that has one.
+    let lost = ctl_in(layout.other(), &nats, &["dead", "replay", &number]).await;
+    assert_eq!((lost.code, orchestrator.stored(streams::DEAD).await), (UNAVAILABLE, 2), "{lost:?}");
+    assert!(lost.stderr.contains(&format!("laid out as `{layout}`")), "{lost:?}");
     let replayed = ctl(&nats, &["--json", "dead", "replay", &number]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
     assert!(replayed.stderr.contains("for ever") && replayed.stderr.contains("without one"), "{replayed:?}");
     let replayed = json(&replayed);
     assert_eq!(replayed["replay_of"], id.to_string());
     let new_id = replayed["handoff_id"].as_str().unwrap().parse().unwrap();
-    let answer = orchestrator.answered(Kind::Chat, new_id).await;
+    let answer = orchestrator.answered(kind, new_id).await;
     assert_eq!(answer.error(), None, "the replay was answered well");
     assert_eq!(
-        orchestrator.answered(Kind::Chat, id).await.error().unwrap().code,
+        orchestrator.answered(kind, id).await.error().unwrap().code,
         subjects::ErrorCode::DeadlineExceeded
     );
 

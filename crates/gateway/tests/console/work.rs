@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
-use subjects::{Kind, streams};
-use testkit::{Nats, Orchestrator, Worker, chat, eventually};
+use subjects::{
+    Kind,
+    streams::{self, Layout},
+};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually, verify};
 
 use super::support::{Gateway, form};
 
@@ -16,8 +19,12 @@ pub(crate) async fn seeing(url: &str) -> Gateway {
 /// A worker that trusts nobody who does not sign, so that what is handed off becomes a dead letter. The queues that it
 /// makes are those of impatient workers.
 pub(crate) async fn distrustful(nats: &Nats) -> Worker {
+    distrustful_in(Layout::default(), nats).await
+}
+
+async fn distrustful_in(layout: Layout, nats: &Nats) -> Worker {
     let key = nkeys::KeyPair::new_user().public_key();
-    let worker = Worker::manager(nats).set("worker.ack_wait", "1s");
+    let worker = Worker::manager(nats).laid_out(layout).set("worker.ack_wait", "1s");
     worker.set("security.trusted_producers", format!("[\"{key}\"]")).start().await
 }
 
@@ -212,14 +219,27 @@ async fn only_administrators_see_and_do_it_and_only_on_purpose() {
 /// The same over REST.
 #[tokio::test]
 async fn programs_see_and_replay_what_the_console_does() {
+    for layout in Layout::ALL {
+        programs_see_and_replay(layout).await;
+    }
+}
+
+async fn programs_see_and_replay(layout: Layout) {
     let nats = Nats::start();
-    let distrustful = distrustful(&nats).await;
-    let orchestrator = Orchestrator::connect(&nats).await;
+    let distrustful = distrustful_in(layout, &nats).await;
+    let orchestrator = Orchestrator::connect(&nats).await.laid_out(layout);
     let unsigned = orchestrator.publish(&chat("unsigned")).await;
     letters(&orchestrator, 1).await;
     drop(distrustful);
-    let _worker = Worker::manager(&nats).start().await;
-    let gateway = testkit::GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let _worker = Worker::manager(&nats).laid_out(layout).start().await;
+    let url = nats.url();
+    let seeing = async |layout: Layout| {
+        let settings = [("nats.url", &*url), ("nats.layout", layout.as_str())];
+        testkit::GatewayProcess::start_with(&settings).await
+    };
+    let elsewhere = seeing(layout.other()).await.ask("GET", "/api/v1/work", None).await;
+    assert_eq!(elsewhere.status, 409, "{layout}");
+    let gateway = seeing(layout).await;
     let listed = gateway.must("GET", "/api/v1/dead?reason=untrusted_producer", None).await;
     assert_eq!(listed[0]["handoff_id"], unsigned.to_string(), "{listed}");
     assert_eq!(gateway.must("GET", "/api/v1/dead?kind=plan", None).await, json!([]));
@@ -247,6 +267,20 @@ async fn programs_see_and_replay_what_the_console_does() {
     let rows = gateway.must("GET", "/api/v1/audit?tool=admin.dead.replay", None).await;
     let statuses: Vec<&Value> = rows.as_array().unwrap().iter().map(|row| &row["status"]).collect();
     assert_eq!(statuses, ["failure", "success"]);
+
+    // An analyst's work is seen as well, whichever stream it is in.
+    let _analyst = Worker::analyst(&nats).laid_out(layout).start().await;
+    let verified = orchestrator.publish(&verify("t-1")).await;
+    orchestrator.answered(Kind::Verify, verified).await;
+    let life = gateway.must("GET", &format!("/api/v1/handoffs/{verified}"), None).await;
+    assert_eq!((&life["state"], &life["role"]), (&json!("answered"), &json!("project_analyst")), "{life}");
+    eventually("both answers and both queues", async || {
+        let work = gateway.must("GET", "/api/v1/work", None).await;
+        let answered = work["answered"].as_array().map(Vec::len);
+        let queues = work["queues"].as_array().map(Vec::len);
+        ((answered, queues) == (Some(2), Some(Kind::ALL.len()))).then_some(())
+    })
+    .await;
 }
 
 /// The rest of a queue is behind what was replayed and dropped; letters are found all the same.
