@@ -25,9 +25,10 @@ MAY_DEPEND_ON = {
     "broker": {"subjects"},
     "operate": {"subjects", "broker"},
     "mcp": set(),
+    "telemetry": set(),
     "upstream": {"mcp"},
-    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream"},
-    "cynode-pma": {"subjects", "broker", "mcp"},
+    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream", "telemetry"},
+    "cynode-pma": {"subjects", "broker", "mcp", "telemetry"},
     "cynodectl": {"subjects", "broker", "operate", "mcp"},
     "testkit": {"subjects", "mcp"},
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use subjects::{Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::Signed};
 use tokio::{sync::Semaphore, time::timeout};
 
-use tracing::debug;
+use tracing::{Instrument, debug};
 
-use crate::reply;
+use crate::{reply, telemetry::spans};
 
 /// Besides hearing of it, the stored answer is looked for this often: what is heard may be lost, what is stored is not.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -52,13 +52,13 @@ impl Analysts {
     }
 
     /// Hands the verification off and waits for its findings. The same handoff is verified once, however often it is
-    /// handed off.
-    pub(crate) async fn verify(&self, handoff: &Handoff) -> Result<Findings, Error> {
+    /// handed off. It belongs to the trace of whoever wants it.
+    pub(crate) async fn verify(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
         let slots = self.slots.as_ref().ok_or(Error::Disabled)?;
         let waiting = async {
             // P18: no more than so many at once, over all that this instance does.
             let _slot = slots.acquire().await;
-            self.hand_off_and_wait(handoff).await
+            self.hand_off_and_wait(handoff, traceparent).await
         };
         let too_late = || Error::TooLate(humantime::format_duration(self.patience).to_string());
         match timeout(self.patience, waiting).await {
@@ -70,7 +70,7 @@ impl Analysts {
         }
     }
 
-    async fn hand_off_and_wait(&self, handoff: &Handoff) -> Result<Findings, Error> {
+    async fn hand_off_and_wait(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
         let not_handed_off = |error: &dyn std::error::Error| Error::NotHandedOff(Chain(error).to_string());
         let subject = Subject::Findings(handoff.id).to_string();
         // Before it is handed off, so that no answer comes too early to be heard.
@@ -81,9 +81,15 @@ impl Analysts {
         }
         let body = handoff.encode(Encoding::Json).map_err(|error| not_handed_off(&error))?;
         let body = bytes::Bytes::from(body);
-        let headers = || self.headers(handoff, &body);
+        let headers = || {
+            let mut headers = self.headers(handoff, &body);
+            let sending = telemetry::traceparent();
+            headers.insert(headers::TRACEPARENT, sending.as_deref().unwrap_or(traceparent));
+            headers
+        };
         let subject = handoff.subject();
         broker::publish_within(&self.broker.jetstream, &subject, headers, &body, None, HAND_OFF_WITHIN)
+            .instrument(spans::send(&subject, handoff.id))
             .await
             .map_err(|error| not_handed_off(&error))?;
         loop {

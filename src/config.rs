@@ -161,15 +161,9 @@ pub struct Security {
 
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    pub log_format: LogFormat,
+    pub log_format: telemetry::Format,
     pub log_level: String,
-    pub otlp_endpoint: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Json,
-    Text,
+    pub otlp_endpoint: Option<telemetry::Endpoint>,
 }
 
 impl Config {

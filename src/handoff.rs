@@ -8,7 +8,7 @@ use broker::{Broker, Chain};
 use subjects::{ErrorCode, Event, InstanceId, Progress, Refusal, Stop, Subject};
 use time::OffsetDateTime;
 use tokio::time::Instant;
-use tracing::{Instrument, debug, debug_span, warn};
+use tracing::{Instrument, Span, debug, debug_span, warn};
 
 use owned::{Ended, Owned};
 
@@ -21,7 +21,7 @@ use crate::{
     intake::{Delivery, Settlement},
     journal::{self, Claim, Claimant, Journal, Loss},
     reply::{self, Standing},
-    telemetry::{Metrics, OfKind, Outcome},
+    telemetry::{Metrics, OfKind, Outcome, spans},
 };
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -75,6 +75,7 @@ pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
     metrics.in_flight.inc();
     let _leaving = Leaving(metrics);
     let span = debug_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
+    let traced = spans::process(&delivery);
     async {
         let verdict = tokio::select! {
             biased;
@@ -83,14 +84,21 @@ pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
             never = desk.keep(&delivery, started) => match never {},
         };
         reach(Point::BeforeAck).await;
-        if let Err(error) = delivery.settle(&desk.broker.client, verdict.settlement).await {
+        let settling = spans::settle(&delivery, verdict.settlement);
+        let settled = delivery.settle(&desk.broker.client, verdict.settlement).instrument(settling.clone());
+        if let Err(error) = settled.await {
             metrics.ack_failures.inc();
+            telemetry::failed(&settling, "not_confirmed");
             warn!(error = %Chain(&error), "Settlement not confirmed; the handoff comes back and is then settled.");
         }
+        drop(settling);
         reach(Point::Acknowledged).await;
+        traced.record("cynode.outcome", verdict.outcome.as_str());
         metrics.settled(verdict.outcome);
         metrics.seconds.observe(started.elapsed().as_secs_f64());
     }
+    // The inner one is what messages and calls carry on.
+    .instrument(traced.clone())
     .instrument(span)
     .await;
 }
@@ -111,6 +119,7 @@ impl Desk {
             let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
             let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
             warn!(attempt, error = %Chain(&error), "Handoff could not be finished; handing back.");
+            telemetry::failed(&Span::current(), "handed_back");
             Verdict { settlement: Settlement::Again(delay), outcome: Outcome::Retried }
         })
     }
@@ -129,7 +138,10 @@ impl Desk {
             .await;
         }
         match self.policy.admit(&arrived, OffsetDateTime::now_utc()) {
-            Ok(admitted) => self.answer(delivery, &admitted).await,
+            Ok(admitted) => {
+                spans::admitted(&admitted);
+                self.answer(delivery, &admitted).await
+            }
             Err(refused) => Box::pin(self.refuse(delivery, &refused)).await,
         }
     }
@@ -145,6 +157,7 @@ impl Desk {
             return Ok(Verdict::done(Outcome::AlreadyAnswered));
         }
         self.metrics.refused(delivery.kind, refusal.code);
+        telemetry::failed(&Span::current(), refusal.code.as_str());
         Ok(Verdict::done(Outcome::Refused))
     }
 
@@ -222,6 +235,7 @@ impl Desk {
             }
         };
         delivery.is_taken_up(&journal);
+        spans::taken_up(journal.attempt());
         let owned = Owned { desk: self, delivery, admitted, journal };
         match running {
             Some(running) => owned.work(running).await,

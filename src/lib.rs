@@ -21,11 +21,10 @@ pub mod measure; // for the benchmarks
 mod presence; // who is here
 mod recording; // effects written down, and given back
 mod reply; // the one answer, committed
-mod telemetry; // logs, metrics, health
+mod telemetry; // metrics, health, traces
 mod tools; // what may be called, and the way to it
 mod worker; // all of it, started and stopped in order
 
-pub use telemetry::logs;
 pub use worker::{Error, check, run};
 
 /// What every answer and every connection names as its origin.

@@ -10,9 +10,12 @@ use subjects::{
     FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, ScopeId, Status, Stop, Subject,
     Trace, headers,
 };
-use tracing::warn;
+use tracing::{Instrument, warn};
 
-use crate::agent::{Account, Outcome, Said};
+use crate::{
+    agent::{Account, Outcome, Said},
+    telemetry::spans,
+};
 
 /// How long an answer is tried to be stored before the handoff is left to come back.
 const COMMIT_WITHIN: Duration = Duration::from_secs(60);
@@ -137,9 +140,15 @@ pub(crate) async fn commit(
     let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: after };
     let subject = answer.subject();
     let headers = || headers_of(answer, encoding);
-    match broker::publish_within(&broker.jetstream, &subject, headers, &body, Some(&expect), COMMIT_WITHIN)
-        .await
-    {
+    let sending = spans::send(&subject, answer.handoff_id());
+    let published =
+        broker::publish_within(&broker.jetstream, &subject, headers, &body, Some(&expect), COMMIT_WITHIN);
+    let published = published.instrument(sending.clone()).await;
+    if published.is_err() {
+        telemetry::failed(&sending, "not_stored");
+    }
+    drop(sending);
+    match published {
         Ok(_) => Ok(Committed::Ours),
         // An earlier try of ours may have been stored though its confirmation was lost.
         Err(PublishError::Conflict { unheard_before: true }) => {
@@ -237,9 +246,12 @@ fn headers_of(answer: &Answer, encoding: Encoding) -> HeaderMap {
     };
     let mut out = HeaderMap::new();
     out.insert(headers::CONTENT_TYPE, encoding.content_type());
-    // Only a trace that the producer began is carried on; one made from the id is in the answer for whoever wants it.
-    if *trace_id != answer.handoff_id().trace_id() {
-        out.insert(headers::TRACEPARENT, format!("00-{trace_id}-{}-01", answer.handoff_id().span_id()));
+    let id = answer.handoff_id();
+    // Without spans only a trace that the producer began is carried on; one made from the id is in the answer for whoever
+    // wants it.
+    let given = || (*trace_id != id.trace_id()).then(|| spans::of_handoff(trace_id, id));
+    if let Some(traceparent) = telemetry::traceparent().or_else(given) {
+        out.insert(headers::TRACEPARENT, traceparent);
     }
     out
 }

@@ -1,9 +1,9 @@
-//! What the operator sees: logs, metrics, health. Nothing here decides anything.
+//! What the operator sees: metrics, health, traces. Nothing here decides anything.
 
 mod health;
 mod http;
-pub mod logs;
 mod metrics;
+pub(crate) mod spans; // what of a handoff goes into its trace
 
 pub(crate) use health::{Blocker, Health};
 pub(crate) use http::{Error as HttpError, Server};

@@ -103,6 +103,7 @@ fn wrong_values_are_named() {
     check("http.listen=everywhere", &["http.listen", "127.0.0.1:9180"]);
     check("inference.backend=magic", &["inference.backend", "offline"]);
     check("telemetry.log_format=xml", &["json or text"]);
+    check("telemetry.otlp_endpoint=collector:4317", &["http://127.0.0.1:4318"]);
     check("security.trusted_producers=[\"SUAFAKESEED\"]", &["security.trusted_producers", "public nkey"]);
     check("security.reply_prefixes=[\"pma.handoff.\"]", &["security.reply_prefixes", "outside"]);
     check("gateway.url=ftp://x", &["gateway.url", "http://"]);
@@ -157,15 +158,16 @@ fn steps_and_temperature_are_put_right_with_a_warning() {
     check("MODEL_TEMPERATURE", "hot", "agent.temperature", "0.2", true);
 }
 
-/// A setting that this build does not use is accepted, and said to be without effect.
+/// The address of a collector may carry a password, which does not show.
 #[test]
-fn settings_without_effect_are_said_to_be() {
-    let folder =
-        folder(Some("role = \"project_manager\"\n[telemetry]\notlp_endpoint = \"http://127.0.0.1:4317\"\n"));
+fn the_collector_is_shown_without_its_password() {
+    let folder = folder(Some(
+        "role = \"project_manager\"\n[telemetry]\notlp_endpoint = \"http://me:s3cret@127.0.0.1:4318\"\n",
+    ));
     let finished = pma(folder.path(), &["config"], &[]);
     assert_eq!(finished.code, 0, "{}", finished.stderr);
     assert!(
-        finished.stdout.contains("# warning: telemetry.otlp_endpoint (from file pma.toml) has no effect"),
+        finished.stdout.contains("telemetry.otlp_endpoint = \"http://***@127.0.0.1:4318\""),
         "{}",
         finished.stdout
     );

@@ -6,6 +6,7 @@ use subjects::{
     Act, Progress, StepOutcome, TaskChangeKind,
     journal::{Returned, ToolOutcome},
 };
+use tracing::Instrument;
 
 use super::{
     Broken,
@@ -16,6 +17,7 @@ use crate::{
     crash_points::{Point, reach},
     journal::{self, Remembered},
     recording::Timed,
+    telemetry::spans,
     tools::{CallError, Permitted},
 };
 
@@ -67,6 +69,7 @@ impl Session<'_> {
         if has_effect {
             self.journal.secure().await;
         }
+        let calling = spans::tool(call.name(), has_effect);
         // Boxed: few handoffs are in a call, and none should hold room for one.
         let live = Box::pin(async {
             reach(Point::BeforeTool).await;
@@ -75,11 +78,15 @@ impl Session<'_> {
                     self.journal.secure().await;
                 }
             };
-            let called = self.bench.tools.call(&call, &journalled.key, &self.traceparent, before_again).await;
+            let called =
+                self.bench.tools.call(&call, &journalled.key, &self.traceparent(), before_again).await;
             reach(Point::ToolAnswered).await;
             called
-        });
+        })
+        .instrument(calling.clone());
         let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
+        spans::called(&calling, &value);
+        drop(calling);
         self.live.tell(Progress::Called, Some(call.name()));
         let number = journalled.id.number;
         let known = match &value {

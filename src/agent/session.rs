@@ -19,6 +19,7 @@ use crate::{
     inference::{self, AnswerShape, Hint, Listener, Purpose, Reply, Request},
     journal::{Journal, Remembered},
     recording::Timed,
+    telemetry::spans,
     tools::{Catalogue, Offer},
 };
 
@@ -47,7 +48,7 @@ pub(crate) struct Session<'a> {
     pub(super) layers: Layers,
     /// Layers 1 to 5: the same in every request of this handoff.
     system: System,
-    pub(super) traceparent: String,
+    trace_id: &'a str,
     pub(super) verifications: AtomicU32,
     pub(super) temperature: f64,
     pub(super) max_tokens: Option<u32>,
@@ -70,7 +71,7 @@ impl<'a> Session<'a> {
             preferences: Preferences::default(),
             layers: Layers::default(),
             system: Layers::default().compose(&bench.preamble),
-            traceparent: format!("00-{trace_id}-{}-01", handoff.id.span_id()),
+            trace_id,
             verifications: AtomicU32::new(0),
             temperature: bench.settings.temperature,
             max_tokens: None,
@@ -206,6 +207,11 @@ impl<'a> Session<'a> {
             }
         }
         Ok(value?)
+    }
+
+    /// Where the work stands in its trace, for whoever goes on with it.
+    pub(super) fn traceparent(&self) -> String {
+        telemetry::traceparent().unwrap_or_else(|| spans::of_handoff(self.trace_id, self.handoff.id))
     }
 
     /// What of a request must be left to the answer.

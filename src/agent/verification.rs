@@ -64,7 +64,7 @@ impl Session<'_> {
         let asked = || json!(handoff.work.verify());
         let live = Box::pin(async {
             self.ledger.hands_off(handoff.id);
-            let found = self.bench.analysts.verify(handoff).await;
+            let found = self.bench.analysts.verify(handoff, &self.traceparent()).await;
             self.ledger.heard_of(handoff.id);
             found
         });

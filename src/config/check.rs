@@ -16,7 +16,7 @@ use figment::Figment;
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
-    Agent, Analysts, Config, Error, Gateway, Instructions, LogFormat, Nats, Security, Telemetry, Worker,
+    Agent, Analysts, Config, Error, Gateway, Instructions, Nats, Security, Telemetry, Worker,
     raw::{self, Raw, Text},
 };
 
@@ -27,7 +27,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
     let raw: Raw = figment.extract().map_err(|error| Error::from_figment(figment, error))?;
     let mut check = Check { figment, warnings: Vec::new() };
-    check.without_effect();
     let role = check.role(raw.role.as_ref())?;
     let instance = check.instance(role, raw.instance.as_ref())?;
     Ok(Config {
@@ -62,17 +61,6 @@ struct Check<'f> {
 }
 
 impl Check<'_> {
-    /// A setting that does nothing must not look as if it did.
-    fn without_effect(&mut self) {
-        const NOT_YET: [&str; 1] = ["telemetry.otlp_endpoint"];
-        for key in NOT_YET {
-            let source = super::error::source_of(self.figment, key);
-            if source != "default" {
-                self.warnings.push(format!("{key} (from {source}) has no effect in this build"));
-            }
-        }
-    }
-
     fn wrong(&self, key: &str, found: &str, right: &str) -> Error {
         Error::value(self.figment, key, format!("`{found}` is not {right}"))
     }
@@ -348,15 +336,22 @@ impl Check<'_> {
 
     fn telemetry(&self, raw: &raw::Telemetry) -> Result<Telemetry, Error> {
         let log_format = match raw.log_format.0.as_str() {
-            "json" => LogFormat::Json,
-            "text" => LogFormat::Text,
+            "json" => telemetry::Format::Json,
+            "text" => telemetry::Format::Text,
             other => return Err(self.wrong("telemetry.log_format", other, "json or text")),
         };
-        if raw.log_level.0.parse::<tracing_subscriber::filter::EnvFilter>().is_err() {
+        if !telemetry::is_level(&raw.log_level.0) {
             let right = "a level (error, warn, info, debug, trace) or a filter such as info,async_nats=warn";
             return Err(self.wrong("telemetry.log_level", &raw.log_level.0, right));
         }
-        let otlp_endpoint = raw.otlp_endpoint.as_ref().map(|text| text.0.clone());
+        let otlp_endpoint = match raw.otlp_endpoint.as_ref().map_or("", |text| &text.0) {
+            "" => None,
+            text => {
+                let right = "the HTTP address of a collector, as in http://127.0.0.1:4318 (empty: none)";
+                let endpoint = text.parse();
+                Some(endpoint.map_err(|_| self.wrong("telemetry.otlp_endpoint", text, right))?)
+            }
+        };
         Ok(Telemetry { log_format, log_level: raw.log_level.0.clone(), otlp_endpoint })
     }
 }

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use mcp::Token;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{
     Hint, Reply, Request, Tokens,
     assembly::{Assembly, Pushed},
-    request::Fault,
+    request::{Fault, Nature},
     service::Listener,
     transport::{Transport, stumble},
     wire::{body_of, plain_body_of},
 };
-use crate::context::tokens_in;
+use crate::{context::tokens_in, telemetry::spans};
 
 /// The frame of a streamed token is many times its size.
 const FRAME_BYTES_PER_BYTE: usize = 256;
@@ -66,6 +67,18 @@ impl Endpoint {
 
     /// One try. What was told to `listener` before a fault is void.
     pub(super) async fn ask(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
+        let asking = spans::chat(&self.name, self.models.for_hint(request.hint), "client", request);
+        let asked = self.ask_in_form(request, listener).instrument(asking.clone()).await;
+        match &asked {
+            Ok(reply) => spans::replied(&asking, reply),
+            Err(Fault::Passing { nature: Nature::Outage, .. }) => telemetry::failed(&asking, "outage"),
+            Err(Fault::Passing { nature: Nature::Stumble, .. }) => telemetry::failed(&asking, "stumble"),
+            Err(Fault::Final(_)) => telemetry::failed(&asking, "refused"),
+        }
+        asked
+    }
+
+    async fn ask_in_form(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
         let model = self.models.for_hint(request.hint);
         match self.put(body_of(request, model), request, listener).await {
             // Perhaps a server that knows no forms. The form stands in the question too.

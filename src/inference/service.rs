@@ -2,13 +2,16 @@ use std::{sync::Arc, time::Duration};
 
 use broker::retry::Waits;
 use tokio::time::{Instant, timeout_at};
-use tracing::{debug, warn};
+use tracing::{Instrument, debug, warn};
 
 use super::{
-    Backend, Breaker, Error, Hint, LOCAL, Reply, Request, Route,
+    Backend, Breaker, Error, Hint, LOCAL, Offline, Reply, Request, Route,
     request::{Fault, Nature},
 };
-use crate::{context::Routing, telemetry::Metrics};
+use crate::{
+    context::Routing,
+    telemetry::{Metrics, spans},
+};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
@@ -58,7 +61,10 @@ impl Inference {
         let mut reply = match &self.backend {
             Backend::Offline(offline) => {
                 self.metrics.model_calls.inc();
-                offline.answer(request, listener).await
+                let asking = spans::chat(Offline::NAME, Offline::NAME, "internal", request);
+                let reply = offline.answer(request, listener).instrument(asking.clone()).await;
+                spans::replied(&asking, &reply);
+                reply
             }
             Backend::Routes(routes) => {
                 // Boxed, since what it needs is far more than what anyone needs who asks nobody.

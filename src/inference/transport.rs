@@ -19,6 +19,7 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// Of an error page no more is read than can be shown.
 const MOST_ERROR_BYTES: usize = 4 * 1_024;
 const MOST_ERROR_CHARS: usize = 300;
+const TRACEPARENT: &str = "traceparent";
 /// What a stream says when it is over.
 const DONE: &str = "[DONE]";
 
@@ -53,10 +54,14 @@ impl Transport {
     /// Asks, and gives what comes back as it comes.
     pub(super) async fn ask(&self, body: Vec<u8>) -> Result<Events, Fault> {
         let request = self.http.post(format!("{}/chat/completions", self.base_url));
-        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
+        let mut request =
+            request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
+        if let Some(traceparent) = telemetry::traceparent() {
+            request = request.header(TRACEPARENT, traceparent);
+        }
         let response = self.send(request).await?;
         if !response.status().is_success() {
-            return Err(turned_down(response).await);
+            return Err(turned_down(response, self.token.as_deref()).await);
         }
         let streams = response
             .headers()
@@ -144,7 +149,7 @@ async fn whole(pieces: impl Stream<Item = std::io::Result<Bytes>>) -> Result<Val
 }
 
 /// What the server said instead of an answer.
-async fn turned_down(response: Response) -> Fault {
+async fn turned_down(response: Response, token: Option<&Token>) -> Fault {
     let status = response.status();
     let after = response.headers().get(RETRY_AFTER).and_then(wanted_wait);
     let mut body = Vec::new();
@@ -160,6 +165,11 @@ async fn turned_down(response: Response) -> Fault {
         .as_ref()
         .and_then(|said| said.pointer("/error/message").or_else(|| said.get("error")).and_then(Value::as_str))
         .map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+    // Some quote what they were sent.
+    let message = match token {
+        Some(token) => token.mask(message),
+        None => message,
+    };
     let why = format!("HTTP {status}: {}", short(&message));
     match status {
         status if status.is_server_error() => Fault::Passing { why, after, nature: Nature::Outage },

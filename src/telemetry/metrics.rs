@@ -62,7 +62,7 @@ impl Outcome {
     const ALL: [Self; 6] =
         [Self::Answered, Self::AlreadyAnswered, Self::Refused, Self::GivenUp, Self::Retried, Self::Fenced];
 
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
             Self::AlreadyAnswered => "already_answered",

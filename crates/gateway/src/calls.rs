@@ -12,7 +12,7 @@ use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info};
+use tracing::{Instrument, Span, error, info};
 use upstream::Progress;
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     catalogue::{Runs, Served, Shelf},
     clock,
     policy::{self, Denial, Named, Permitted, Standing},
+    spans,
     store::{Store, entity::idempotency},
     upstreams::Upstreams,
 };
@@ -71,7 +72,7 @@ pub struct Calls {
 /// How a tool ended, for the audit and for the caller.
 struct Ended {
     status: Status,
-    error_type: Option<String>,
+    error_type: Option<&'static str>,
     result: CallToolResult,
 }
 
@@ -85,10 +86,10 @@ impl Ended {
     }
 
     /// An error that the agent reads: a code that programs know, and words.
-    fn badly(code: &str, message: &str) -> Self {
+    fn badly(code: &'static str, message: &str) -> Self {
         let mut result = CallToolResult::error(vec![ContentBlock::text(message)]);
         result.structured_content = Some(json!({ "code": code, "message": message }));
-        Self { status: Status::Failure, error_type: Some(code.to_owned()), result }
+        Self { status: Status::Failure, error_type: Some(code), result }
     }
 }
 
@@ -127,7 +128,13 @@ impl Calls {
         let calls = self.clone();
         let record = begin(&request);
         let mut lost = record.clone();
-        let task = self.running.spawn(async move { Box::pin(calls.run(record, request)).await });
+        let span = spans::call(&request);
+        let work = async move {
+            let outcome = Box::pin(calls.run(record, request)).await;
+            spans::answered(&Span::current(), &outcome);
+            outcome
+        };
+        let task = self.running.spawn(work.instrument(span));
         match task.await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -159,10 +166,17 @@ impl Calls {
         if let Ok(named) = &named {
             record.name(named);
         }
-        let (permitted, tool) = match self.decide(&request, named.as_ref().ok()).await {
+        let deciding = spans::decide();
+        let decided = self.decide(&request, named.as_ref().ok()).instrument(deciding.clone()).await;
+        deciding.record("cynode.decision", if decided.is_ok() { "allow" } else { "deny" });
+        drop(deciding);
+        let (permitted, tool) = match decided {
             Ok(decided) => decided,
             Err(stop) => return self.stopped(record, stop).await,
         };
+        if telemetry::is_on() {
+            spans::is_about(&Span::current(), &request.tool);
+        }
         let ran = match &tool.runs {
             Runs::Own(entry) => self.run_own(entry, &permitted, &mut record, request).await,
             Runs::Behind(behind) => self.run_behind(behind, &permitted, &mut record, request).await,

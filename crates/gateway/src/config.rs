@@ -43,6 +43,8 @@ pub struct Config {
     /// How long calls may go on after we were told to stop.
     pub grace: Duration,
     pub log: Log,
+    /// Where traces go; `None`: nowhere.
+    pub collector: Option<telemetry::Endpoint>,
     /// Read again when it changes.
     pub file: Option<PathBuf>,
 }
@@ -105,7 +107,7 @@ pub struct Nats {
 #[derive(Clone, Debug)]
 pub struct Log {
     pub level: String,
-    pub json: bool,
+    pub format: telemetry::Format,
 }
 
 /// A checked configuration, and where its values came from.
@@ -136,7 +138,9 @@ impl Loaded {
         let mut lines = Vec::new();
         for key in raw::keys() {
             let value = match self.figment.find_value(&key) {
-                Ok(figment::value::Value::String(_, text)) if key.ends_with("url") => {
+                Ok(figment::value::Value::String(_, text))
+                    if key.ends_with("url") || key.ends_with("endpoint") =>
+                {
                     format!("{:?}", broker::without_secrets(&text))
                 }
                 Ok(value) => raw::shown(&value),
@@ -170,6 +174,13 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
         }
     };
     let nats = check.nats(raw.nats)?;
+    let collector = match raw.telemetry.otlp_endpoint.as_str() {
+        "" => None,
+        text => {
+            let wrong = |error| check.wrong("telemetry.otlp_endpoint", &format!("`{text}` is {error}"));
+            Some(text.parse().map_err(|error: telemetry::NoEndpoint| wrong(error))?)
+        }
+    };
     Ok(Config {
         mcp: Mcp {
             listen: check.address("mcp.listen", &raw.mcp.listen)?,
@@ -227,15 +238,22 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
         nats,
         grace: check.duration("grace", &raw.grace)?,
         log: Log {
-            json: match raw.log.format.as_str() {
-                "json" => true,
-                "text" => false,
+            format: match raw.log.format.as_str() {
+                "json" => telemetry::Format::Json,
+                "text" => telemetry::Format::Text,
                 other => {
                     return Err(check.wrong("log.format", &format!("`{other}` is neither json nor text")));
                 }
             },
-            level: raw.log.level,
+            level: match raw.log.level {
+                level if telemetry::is_level(&level) => level,
+                other => {
+                    let right = "write one as debug or as info,sqlx=warn";
+                    return Err(check.wrong("log.level", &format!("`{other}` is no level; {right}")));
+                }
+            },
         },
+        collector,
         data,
         file,
     })

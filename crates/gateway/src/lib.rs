@@ -8,7 +8,6 @@ pub mod catalogue; // the tools as they are served
 pub mod clock; // times as the store keeps them
 pub mod config; // flags, file, environment
 pub mod front; // where agents come in
-pub mod logs;
 pub mod metrics; // what can be counted
 pub mod nats; // where there is one
 pub mod policy; // who may call what; pure
@@ -16,6 +15,7 @@ mod reload; // the configuration file, again
 pub mod run; // everything together
 pub mod sanitize; // text by strangers
 pub mod secret_file;
+mod spans; // what of a call goes into its trace
 pub mod store; // SQLite or PostgreSQL
 pub mod tokens; // issued, presented, revoked
 pub mod tools; // the gateway's own tools

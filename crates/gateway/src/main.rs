@@ -6,7 +6,7 @@ use broker::Chain;
 use clap::Parser;
 use cynode_gateway::{
     config::{Cli, Command, Config},
-    logs, run,
+    run,
 };
 
 /// Messages are allocated on one thread and freed on another all the time; the system's allocator is slow at that.
@@ -34,19 +34,34 @@ fn main() -> ExitCode {
     if cli.command() == Command::Config {
         return say(&loaded.describe());
     }
-    logs::start(&loaded.config.log);
     let runtime =
         match tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return fail(EX_UNAVAILABLE, &error),
         };
+    let Config { log, collector, .. } = &loaded.config;
+    let options = telemetry::Options {
+        service: "cynode-gateway",
+        version: env!("CARGO_PKG_VERSION"),
+        instance: None,
+        level: &log.level,
+        format: log.format,
+        collector: collector.as_ref(),
+    };
+    let telemetry = match telemetry::start(&options, runtime.handle()) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return fail(EX_USAGE, &error),
+    };
     let work = async {
         match cli.command() {
             Command::Check => run::check(&loaded.config).await,
             Command::Run | Command::Config => run::run(cli, loaded.config).await.map(|()| String::new()),
         }
     };
-    match runtime.block_on(work) {
+    let worked = runtime.block_on(work);
+    // Last, so that all that was done is seen.
+    telemetry.stop();
+    match worked {
         Ok(text) if text.is_empty() => ExitCode::SUCCESS,
         Ok(text) => say(&text),
         Err(error) => fail(EX_UNAVAILABLE, &error),
@@ -67,6 +82,6 @@ fn say(text: &str) -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the last word of a process that cannot go on")]
 fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("cynode-gateway: {}", Chain(error));
+    eprintln!("cynode-gateway: {}", telemetry::redact(&Chain(error).to_string()));
     ExitCode::from(code)
 }

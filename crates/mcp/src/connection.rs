@@ -11,7 +11,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tracing::debug;
+use tracing::{debug, instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use crate::{exchange::Http, failure::Failure, list};
 
@@ -82,7 +82,10 @@ impl<H: ClientHandler> Connection<H> {
             },
             Era::Older => ClientLifecycleMode::Initialize,
         };
-        let service = handler.serve_with_lifecycle(transport, mode).await?;
+        let opening = handler.serve_with_lifecycle(transport, mode);
+        // rmcp keeps the span in which a connection is opened for as long as it lives, and with it whatever was done there
+        // would never end.
+        let service = opening.with_subscriber(NoSubscriber::default()).await?;
         // A list that is old, or of another token, is worse than one more request.
         service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
         let is_newer =

@@ -69,7 +69,7 @@ impl Token {
     }
 
     /// Takes the token out of a text in which a server may have quoted it.
-    pub(crate) fn mask(&self, text: String) -> String {
+    pub fn mask(&self, text: String) -> String {
         match self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_deref() {
             Some(token) => text.replace(token, "[token]"),
             None => text,

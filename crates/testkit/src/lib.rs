@@ -13,6 +13,7 @@
 mod binaries; // where the programs are
 mod browser; // a Chromium of one's own
 mod cluster; // three nats-servers that are one
+mod collector; // takes traces
 mod errand; // handoffs whose turns and effects can be counted
 mod gateway; // an MCP server in place of the orchestrator's gateway
 mod gateway_process; // cynode-gateway as a process
@@ -36,6 +37,7 @@ pub use binaries::{
 };
 pub use browser::{Browser, Message, browser_available};
 pub use cluster::Cluster;
+pub use collector::{Collector, Span};
 pub use errand::{Errands, QuickErrands};
 pub use gateway::{Answer, Called, Gateway, Tool};
 pub use gateway_process::{Answered, GatewayProcess};

@@ -30,6 +30,8 @@ pub enum Script {
     Cut(String),
     /// An HTTP status instead of an answer, perhaps with `Retry-After`.
     Status(u16, Option<String>),
+    /// An HTTP status with these words.
+    Refuse(u16, String),
     /// Accepts the request and never says a word.
     Hang,
     /// Says this much, then never another word.
@@ -59,6 +61,7 @@ impl Script {
 pub struct Asked {
     pub body: Value,
     pub authorization: Option<String>,
+    pub traceparent: Option<String>,
     pub at: Instant,
 }
 
@@ -217,8 +220,9 @@ async fn models(State(state): State<Arc<Inner>>) -> Response<Body> {
 
 async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
     let body: Value = serde_json::from_slice(&body).expect("the worker sends JSON");
-    let authorization = headers.get("authorization").map(|value| value.to_str().expect("text").to_owned());
-    let asked = Asked { body, authorization, at: Instant::now() };
+    let header = |name| headers.get(name).map(|value| value.to_str().expect("text").to_owned());
+    let (authorization, traceparent) = (header("authorization"), header("traceparent"));
+    let asked = Asked { body, authorization, traceparent, at: Instant::now() };
     state.asked.lock().expect("no panic while asking").push(asked.clone());
     if let Err(why) = well_formed(asked.messages()) {
         let body = json!({ "error": { "message": why } });
@@ -281,6 +285,11 @@ async fn play(script: Script) -> Response<Body> {
                 response = response.header("retry-after", after);
             }
             response.body(Body::from(r#"{"error":{"message":"as scripted"}}"#)).expect("a response")
+        }
+        Script::Refuse(status, words) => {
+            let said = json!({ "error": { "message": words } }).to_string();
+            let status = StatusCode::from_u16(status).expect("a status");
+            Response::builder().status(status).body(Body::from(said)).expect("a response")
         }
         Script::Hang => std::future::pending().await,
         Script::Whole(text) => {

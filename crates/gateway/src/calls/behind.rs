@@ -7,6 +7,7 @@ use rmcp::model::{CallToolResult, MetaObject, ResultType};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use serde_json::{Map, Value};
 use tokio::time::sleep;
+use tracing::Instrument;
 use upstream::Failure;
 
 use super::{Calls, Ended, Request, Stop, once};
@@ -15,7 +16,7 @@ use crate::{
     catalogue::Behind,
     clock,
     policy::Permitted,
-    sanitize,
+    sanitize, spans,
     store::entity::{idempotency, in_flight},
 };
 
@@ -49,13 +50,19 @@ impl Calls {
         let (ended, begun) = match before {
             Before::Ended(ended) => (ended, WasBegun::Not),
             Before::Go => {
-                let meta = meta(&request);
+                let calling = spans::behind(behind);
+                let meta = calling.in_scope(|| meta(&request));
                 let arguments = std::mem::take(&mut request.arguments);
                 let called = self
                     .upstreams
                     .call(&behind.server, &behind.remote, arguments, meta, request.progress.take())
+                    .instrument(calling.clone())
                     .await;
                 let (ended, effect) = self.after(behind, called);
+                if let Some(error_type) = ended.error_type {
+                    telemetry::failed(&calling, error_type);
+                }
+                drop(calling);
                 let begun = match request.key.take() {
                     None => WasBegun::Yes,
                     Some(key) => {
@@ -74,7 +81,7 @@ impl Calls {
                 (ended, begun)
             }
         };
-        record.end(Decision::Allow, ended.status, ended.error_type.as_deref(), clock::now());
+        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
         self.ledger.end(record.clone(), begun).await?;
         Ok(ended.result)
     }
@@ -189,11 +196,7 @@ fn answered(result: CallToolResult) -> Ended {
     result.meta.get_or_insert_with(MetaObject::default).0.insert(UNTRUSTED.to_owned(), true.into());
     if result.is_error == Some(true) {
         let failed = Ended::well(result);
-        return Ended {
-            status: crate::audit::Status::Failure,
-            error_type: Some("tool_error".to_owned()),
-            ..failed
-        };
+        return Ended { status: crate::audit::Status::Failure, error_type: Some("tool_error"), ..failed };
     }
     Ended::well(result)
 }
@@ -201,8 +204,8 @@ fn answered(result: CallToolResult) -> Ended {
 /// Nothing of the caller goes to a server behind us but the trace that the call belongs to (M102).
 fn meta(request: &Request) -> Map<String, Value> {
     let mut meta = Map::new();
-    if let Some(traceparent) = &request.traceparent {
-        meta.insert("traceparent".to_owned(), traceparent.as_str().into());
+    if let Some(traceparent) = telemetry::traceparent().or_else(|| request.traceparent.clone()) {
+        meta.insert("traceparent".to_owned(), traceparent.into());
     }
     meta
 }

@@ -28,7 +28,7 @@ impl Calls {
             Does::Write => self.write(entry, permitted, record, request).await?,
         };
         let ended = self.within_limits(ended);
-        record.end(Decision::Allow, ended.status, ended.error_type.as_deref(), clock::now());
+        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
         self.ledger.end(record.clone(), begun).await?;
         Ok(ended.result)
     }

@@ -27,6 +27,7 @@ section!(Raw {
     nats: Nats = Nats::default(),
     grace: String = "20s",
     log: Log = Log::default(),
+    telemetry: Telemetry = Telemetry::default(),
 });
 
 section!(Mcp {
@@ -82,6 +83,8 @@ section!(Nats {
 });
 
 section!(Log { level: String = "info", format: String = "json" });
+
+section!(Telemetry { otlp_endpoint: String = "" });
 
 fn local() -> Vec<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()
