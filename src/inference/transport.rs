@@ -191,8 +191,10 @@ pub(super) fn stumble(why: &str) -> Fault {
     Fault::Passing { why: short(why), after: None, nature: Nature::Stumble }
 }
 
-/// One line, without control characters, of a length that people read.
+/// One line, without control characters and secrets, of a length that people read.
 fn short(text: &str) -> String {
+    // Cut in the middle, a secret may not look like one any more.
+    let text = telemetry::redact(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ").chars().take(MOST_ERROR_CHARS).collect()
 }

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
+    filter::{FilterExt, LevelFilter, Targets},
     fmt::{self, MakeWriter},
     prelude::*,
 };
@@ -18,8 +19,16 @@ pub enum Format {
     Text,
 }
 
-/// These print whole messages when they are asked to tell more.
-const QUIET: &str = "rmcp=warn,sqlx=warn,sea_orm=warn,hyper=warn,h2=warn";
+/// Beyond these levels libraries print whole messages, and nobody can set them to that.
+const MOST: [(&str, LevelFilter); 7] = [
+    ("async_nats", LevelFilter::DEBUG),
+    ("rmcp", LevelFilter::WARN),
+    ("sqlx", LevelFilter::WARN),
+    ("sea_orm", LevelFilter::WARN),
+    ("hyper", LevelFilter::WARN),
+    ("h2", LevelFilter::WARN),
+    (TRACES, LevelFilter::OFF),
+];
 
 /// Whether a level can be set to this, as in `debug` or `info,async_nats=warn`.
 pub fn is_level(text: &str) -> bool {
@@ -28,7 +37,8 @@ pub fn is_level(text: &str) -> bool {
 
 /// Whether this call opened it.
 pub(crate) fn open(options: &Options<'_>, provider: Option<&SdkTracerProvider>) -> bool {
-    let filter = EnvFilter::new(format!("{},{QUIET},{TRACES}=off", options.level));
+    let most = Targets::new().with_default(LevelFilter::TRACE).with_targets(MOST);
+    let filter = EnvFilter::new(options.level).and(most);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         Format::Json => {
             let lines = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);

@@ -12,10 +12,12 @@ use reqwest::{Method, header::CONTENT_TYPE, redirect};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::{Process, binary};
+use crate::{
+    Process, binary,
+    logs::{field, lines_with},
+};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
-const READY: &str = "\"Ready.\"";
 
 /// A gateway with a folder and ports of its own, gone when it goes out of scope.
 #[derive(Debug)]
@@ -169,7 +171,7 @@ impl GatewayProcess {
     /// Starts again with the same folder and ports.
     pub async fn start_again(&mut self) {
         self.process.kill();
-        let before = self.log().matches(READY).count();
+        let before = ready_lines(&self.log()).len();
         self.process = spawn(self.folder.path(), &self.settings, &self.address, &self.admin_address);
         self.ready(before + 1).await;
     }
@@ -178,10 +180,8 @@ impl GatewayProcess {
         let until = tokio::time::Instant::now() + READY_WITHIN;
         loop {
             let log = self.log();
-            let ready = log.lines().filter(|line| line.contains(READY)).nth(times - 1);
-            if let Some(Ok(line)) = ready.map(serde_json::from_str::<Value>) {
-                self.address = line["address"].as_str().expect("an address").to_owned();
-                self.admin_address = line["admin_address"].as_str().expect("an address").to_owned();
+            if let Some((address, admin_address)) = ready_lines(&log).into_iter().nth(times - 1) {
+                (self.address, self.admin_address) = (address, admin_address);
                 return;
             }
             assert!(self.process.is_running(), "the gateway ended:\n{log}");
@@ -189,6 +189,12 @@ impl GatewayProcess {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// The two addresses in each line that says that it is ready.
+fn ready_lines(log: &str) -> Vec<(String, String)> {
+    let ready = lines_with(log, "Ready.");
+    ready.filter_map(|line| Some((field(line, "address")?, field(line, "admin_address")?))).collect()
 }
 
 fn spawn(folder: &Path, settings: &[String], listen: &str, admin_listen: &str) -> Process {

@@ -17,6 +17,7 @@ mod collector; // takes traces
 mod errand; // handoffs whose turns and effects can be counted
 mod gateway; // an MCP server in place of the orchestrator's gateway
 mod gateway_process; // cynode-gateway as a process
+mod logs; // lines of either format
 mod model; // a model server that does as it is told
 mod nats; // a nats-server of one's own
 mod orchestrator; // publishes handoffs, collects answers

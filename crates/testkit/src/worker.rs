@@ -3,7 +3,11 @@ use std::{fs, path::PathBuf, time::Duration};
 use subjects::{Role, streams::Layout};
 use tempfile::TempDir;
 
-use crate::{Gateway, Model, Nats, Process, binary, eventually_within, workspace};
+use crate::{
+    Gateway, Model, Nats, Process, binary, eventually_within,
+    logs::{field, lines_with},
+    workspace,
+};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -48,9 +52,7 @@ impl Worker {
 
     /// Where `/readyz` and its like are served, once they are.
     pub fn http(&self) -> Option<String> {
-        let line = self.log().lines().find(|line| line.contains("Serving /healthz"))?.to_owned();
-        let line: serde_json::Value = serde_json::from_str(&line).ok()?;
-        Some(line["address"].as_str()?.to_owned())
+        field(lines_with(&self.log(), "Serving /healthz, /readyz and /metrics.").next()?, "address")
     }
 
     /// One HTTP GET: status and body.
@@ -78,7 +80,7 @@ impl Worker {
     pub async fn ready(&mut self) {
         let until = tokio::time::Instant::now() + READY_WITHIN;
         loop {
-            if self.log().contains("\"Ready.\"") {
+            if lines_with(&self.log(), "Ready.").next().is_some() {
                 return;
             }
             assert!(self.process.is_running(), "the worker ended:\n{}", self.log());

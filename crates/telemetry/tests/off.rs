@@ -1,0 +1,27 @@
+//! Without a collector there are no spans, whatever the log is set to.
+
+use telemetry::{Format, Options, TRACES};
+use tracing::level_filters::LevelFilter;
+
+#[tokio::test]
+async fn without_a_collector_no_span_is_made() {
+    let options = Options {
+        service: "test",
+        version: "0",
+        instance: None,
+        level: "info",
+        format: Format::Text,
+        collector: None,
+    };
+    let telemetry = telemetry::start(&options, &tokio::runtime::Handle::current()).unwrap();
+    assert_eq!(LevelFilter::current(), LevelFilter::INFO, "what is below it is not even asked for");
+    let mut evaluated = false;
+    let span = tracing::info_span!(target: TRACES, "never", value = { evaluated = true; 1 });
+    assert!(span.is_disabled() && !evaluated);
+    assert!(tracing::debug_span!("below the level").is_disabled());
+    assert!(!tracing::info_span!("of the log").is_disabled());
+    let _entered = span.enter();
+    assert!(!telemetry::is_on());
+    assert_eq!(telemetry::traceparent(), None);
+    telemetry.stop();
+}
