@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs what the tests need of the system and pip cannot bring: a PostgreSQL server, Chromium with chromedriver,
-promtool, systemd-analyze.
+promtool, systemd-analyze, Go with a NATS client.
 
 Takes Debian's packages, as root or through a sudo that asks for no password. What is there already, on PATH or where
 POSTGRES_BIN, CHROMIUM, CHROMEDRIVER, PROMTOOL and SYSTEMD_ANALYZE say, is left as it is. crates/testkit looks in the same places.
@@ -41,6 +41,11 @@ def has_systemd_analyze():
     return found("SYSTEMD_ANALYZE", ("systemd-analyze",))
 
 
+def has_go_with_client():
+    """Whether there is Go, and NATS' client for it where Debian puts it."""
+    return pathlib.Path("/usr/bin/go").is_file() and pathlib.Path("/usr/share/gocode/src/github.com/nats-io/nats.go").is_dir()
+
+
 def has_browser():
     """Whether there is a browser and what drives it."""
     return found("CHROMIUM", CHROMIUM_NAMES) and found("CHROMEDRIVER", ("chromedriver",))
@@ -51,6 +56,7 @@ PARTS = [
     ("PostgreSQL", has_postgres, ["postgresql"]),
     ("promtool", has_promtool, ["prometheus"]),
     ("systemd-analyze", has_systemd_analyze, ["systemd"]),
+    ("Go with NATS' client", has_go_with_client, ["golang-go", "golang-github-nats-io-go-nats-dev"]),
     ("Chromium with chromedriver", has_browser, ["chromium", "chromium-driver", "fonts-dejavu-core"]),
 ]
 

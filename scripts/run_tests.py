@@ -26,6 +26,7 @@ NEEDED = [
     ("promtool", get_system_packages.has_promtool, "promtool: `make system-packages` installs it"),
     ("systemd", get_system_packages.has_systemd_analyze, "systemd-analyze: `make system-packages` installs it"),
     ("linter", get_deploy_linters.has, "hadolint and Kubernetes' schemas: `make tools` gets them"),
+    ("go_producer", get_system_packages.has_go_with_client, "Go with NATS' client: `make system-packages` installs them"),
     ("real_model", get_model.has, "a small language model: `make tools` gets it"),
     ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),

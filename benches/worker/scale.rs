@@ -21,7 +21,12 @@ pub(crate) async fn measure(report: &mut Report) {
         let alone = *alone.get_or_insert(rate);
         let of_slots = (workers * SLOTS) as f64 / THINKS.as_secs_f64();
         report.add(&format!("{workers} workers of {SLOTS} slots"), "/s", vec![rate], None);
-        report.add(&format!("{workers} workers, share of what their slots allow"), "x", vec![rate / of_slots], None);
+        report.add(
+            &format!("{workers} workers, share of what their slots allow"),
+            "x",
+            vec![rate / of_slots],
+            None,
+        );
         if workers > 1 {
             let share = rate / (alone * workers as f64);
             let goal = Some(Goal::AtLeast(0.9));
