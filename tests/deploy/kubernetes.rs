@@ -233,3 +233,33 @@ fn policies_cover_every_pod() {
         }
     }
 }
+
+/// A collector is told to every program and reachable for them; without one nothing is opened for it.
+#[test]
+fn traces_reach_the_collector_and_only_if_there_is_one() {
+    let address = "http://otel-collector.monitoring:4318";
+    let with = manifests(|values| values["monitoring"]["collector"] = address.into());
+    let with: Vec<Value> = with.into_iter().map(|(_, manifest)| manifest).collect();
+    let opened = |manifests: &[Value]| {
+        let policy =
+            manifests.iter().find(|manifest| manifest["metadata"]["name"] == "cynode-default").unwrap();
+        let rules = items(policy, "/spec/egress").into_iter();
+        rules.flat_map(|rule| items(rule, "/ports")).filter(|port| port["port"] == 4318).count()
+    };
+    assert_eq!((opened(&with), opened(&all())), (1, 0));
+    let mut told = 0;
+    for container in with.iter().flat_map(|manifest| items(manifest, "/spec/template/spec/containers")) {
+        let (program, arguments, key) = match container["name"].as_str().unwrap() {
+            "worker" => {
+                ("cynode-pma", vec![container["args"][0].as_str().unwrap()], "PMA_TELEMETRY__OTLP_ENDPOINT")
+            }
+            "gateway" => ("cynode-gateway", vec![], "GATEWAY_TELEMETRY__OTLP_ENDPOINT"),
+            _ => continue,
+        };
+        let variables = variables(container);
+        assert_eq!(variables.get(key).map(String::as_str), Some(address));
+        settings::accepts(program, &arguments, &variables);
+        told += 1;
+    }
+    assert_eq!(told, 3);
+}
