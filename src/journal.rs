@@ -246,7 +246,11 @@ impl Journal {
     pub(crate) async fn end(&self) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
         self.take();
-        Box::pin(tail.settle(&self.broker, self.role, self.id)).await?;
+        if !tail.is_certain() {
+            // What was cut off in the middle may come after a look; it cannot come after this.
+            let still = Entry::new(vec![Record::Still]);
+            Box::pin(tail.append(&self.broker, self.role, self.id, &still)).await?;
+        }
         Ok(tail.sequence())
     }
 

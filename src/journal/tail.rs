@@ -31,22 +31,27 @@ pub(crate) enum Loss {
 #[derive(Debug)]
 pub(super) struct Tail {
     sequence: u64,
-    /// Sent, and not known whether it was stored.
-    unheard: Option<Bytes>,
+    /// Sent since, and not known whether one of them was stored, or still will be.
+    unheard: Vec<Bytes>,
 }
 
 impl Tail {
     pub(super) fn at(sequence: u64) -> Self {
-        Self { sequence, unheard: None }
+        Self { sequence, unheard: Vec::new() }
     }
 
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
+    /// Whether nothing is under way that could still come after it.
+    pub(super) fn is_certain(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
     /// Whether the journal can end there and be ours.
     pub(super) fn may_be_at(&self, sequence: u64) -> bool {
-        self.sequence == sequence || self.unheard.is_some()
+        self.sequence == sequence || !self.is_certain()
     }
 
     pub(super) async fn append(
@@ -57,23 +62,43 @@ impl Tail {
         entry: &Entry,
     ) -> Result<(), Loss> {
         // What happens seldom is boxed: every handoff in work would hold room for it.
-        if self.unheard.is_some() {
+        if !self.is_certain() {
             Box::pin(self.settle(broker, role, id)).await?;
         }
+        let was_certain = self.is_certain();
         let mut body = entry.encode();
         if body.len() > SPILL_OVER {
             body = Box::pin(spill(broker, role, id, entry, &body)).await?;
         }
         let body = Bytes::from(body);
+        match self.store(broker, role, id, &body).await {
+            // What was sent before may have been stored just after we looked for it.
+            Err(Loss::Fenced) if !was_certain => {
+                Box::pin(async {
+                    let before = self.sequence;
+                    self.settle(broker, role, id).await?;
+                    if self.sequence == before {
+                        Err(Loss::Fenced)
+                    } else {
+                        self.store(broker, role, id, &body).await
+                    }
+                })
+                .await
+            }
+            stored => stored,
+        }
+    }
+
+    async fn store(&mut self, broker: &Broker, role: Role, id: HandoffId, body: &Bytes) -> Result<(), Loss> {
         let expect = Expect { over: Pattern::Run(role, id), sequence: self.sequence };
         // Dropped while it is under way, or never answered, nobody knows: the next one finds out first.
-        self.unheard = Some(body.clone());
+        self.unheard.push(body.clone());
         let subject = Subject::Journal(role, id);
         let stored = broker::publish_within(
             &broker.jetstream,
             &subject,
             HeaderMap::new,
-            &body,
+            body,
             Some(&expect),
             APPEND_WITHIN,
         );
@@ -93,15 +118,15 @@ impl Tail {
         }
     }
 
-    /// Finds out whether what was sent last was stored.
-    pub(super) async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
-        let Some(sent) = &self.unheard else { return Ok(()) };
+    /// Looks whether something that was sent is stored by now, and goes on behind it.
+    async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
         let over = Pattern::Run(role, id);
         let last = broker::last_under(&broker.jetstream, broker.layout.runs(role), &over).await?;
         match last {
-            Some(last) if last.payload == *sent => *self = Self::at(last.sequence),
-            Some(last) if last.sequence == self.sequence => self.unheard = None,
-            None if self.sequence == 0 => self.unheard = None,
+            Some(last) if self.unheard.contains(&last.payload) => *self = Self::at(last.sequence),
+            // Not yet, or never: whatever is appended next decides.
+            Some(last) if last.sequence == self.sequence => {}
+            None if self.sequence == 0 => {}
             _ => return Err(Loss::Fenced),
         }
         Ok(())
