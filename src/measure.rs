@@ -8,7 +8,7 @@ use subjects::{ChatMessage, ChatRole};
 
 use crate::{
     context::{Budget, Layers, Preamble, request_messages},
-    inference::{Hint, Purpose, Request, body_of},
+    inference::{Form, Hint, Purpose, Request, body_of},
     instructions::Bundle,
 };
 
@@ -47,6 +47,6 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
             max_tokens: None,
             hint: Hint::Usual,
         };
-        body_of(&request, "model").len()
+        body_of(&request, "model", Form::Bounded).len()
     }
 }

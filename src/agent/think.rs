@@ -17,14 +17,15 @@ use super::{
 };
 use crate::inference::{AnswerShape, Finish, Hint};
 
-/// Small models like lists without end.
-const MOST_ITEMS: usize = 12;
+/// Small models like lists and sentences without end.
+const MOST_ITEMS: usize = 6;
+const MOST_CHARS: usize = 600;
 
 /// A form that an answer can have.
 pub(crate) trait Thought: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
     /// An answer that is longer has lost its way.
-    const MOST_TOKENS: u32 = 1_024;
+    const MOST_TOKENS: u32 = 2_048;
 
     /// Where the schema is kept once it is made: making it costs more than using it.
     fn kept() -> &'static OnceLock<Arc<Value>>;
@@ -107,6 +108,9 @@ fn strict(schema: &mut Value) {
             if object.get("type").is_some_and(|kind| kind == "array") {
                 object.entry("maxItems").or_insert_with(|| MOST_ITEMS.into());
             }
+            if object.get("type").is_some_and(may_be_text) && !object.contains_key("enum") {
+                object.entry("maxLength").or_insert_with(|| MOST_CHARS.into());
+            }
             if let Some(Value::Object(properties)) = object.get("properties") {
                 let all: Vec<Value> = properties.keys().map(|name| Value::from(name.as_str())).collect();
                 object.insert("required".to_owned(), all.into());
@@ -122,6 +126,10 @@ fn strict(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(strict),
         _ => {}
     }
+}
+
+fn may_be_text(kind: &Value) -> bool {
+    kind == "string" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "string"))
 }
 
 /// The names of properties are not keywords, even if they look like them.
@@ -162,5 +170,7 @@ mod tests {
             schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert_eq!(required.len(), schema["properties"].as_object().unwrap().len());
         assert!(!schema.to_string().contains("$ref"), "{schema}");
+        let reasons = &schema["properties"]["reasons"];
+        assert_eq!((&reasons["maxItems"], &reasons["items"]["maxLength"]), (&json!(6), &json!(600)));
     }
 }

@@ -7,12 +7,12 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::{
-    Hint, Reply, Request, Tokens,
+    Hint, LOCAL, Reply, Request, Tokens,
     assembly::{Assembly, Pushed},
     request::{Fault, Nature},
     service::Listener,
     transport::{Transport, stumble},
-    wire::{body_of, plain_body_of},
+    wire::{Form, body_of},
 };
 use crate::{context::tokens_in, telemetry::spans};
 
@@ -80,10 +80,12 @@ impl Endpoint {
 
     async fn ask_in_form(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
         let model = self.models.for_hint(request.hint);
-        match self.put(body_of(request, model), request, listener).await {
+        // Our own servers take bounds of texts; of a provider nobody knows.
+        let form = if self.name == LOCAL { Form::Bounded } else { Form::Unbounded };
+        match self.put(body_of(request, model, form), request, listener).await {
             // Perhaps a server that knows no forms. The form stands in the question too.
             Err(Fault::Final(_)) if request.shape.is_some() => {
-                self.put(plain_body_of(request, model), request, listener).await
+                self.put(body_of(request, model, Form::Untold), request, listener).await
             }
             answered => answered,
         }

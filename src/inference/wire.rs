@@ -4,20 +4,26 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::json;
+use serde_json::{Value, json};
 use subjects::{Message, ToolCall};
 
 use super::{Request, request::Function};
 use crate::context::System;
 
 /// What goes over the wire.
-pub(crate) fn body_of(request: &Request<'_>, model: &str) -> Vec<u8> {
-    written(&Body { request, model, with_form: true })
+pub(crate) fn body_of(request: &Request<'_>, model: &str, form: Form) -> Vec<u8> {
+    written(&Body { request, model, form })
 }
 
-/// The same for a server that knows no forms.
-pub(super) fn plain_body_of(request: &Request<'_>, model: &str) -> Vec<u8> {
-    written(&Body { request, model, with_form: false })
+/// How the form of an answer is told beside the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// With bounds of texts, which keep small models from going on for ever.
+    Bounded,
+    /// Without: some providers turn down a schema that has them.
+    Unbounded,
+    /// Not at all, for a server that knows no forms.
+    Untold,
 }
 
 fn written(body: &Body<'_>) -> Vec<u8> {
@@ -28,7 +34,7 @@ fn written(body: &Body<'_>) -> Vec<u8> {
 struct Body<'a> {
     request: &'a Request<'a>,
     model: &'a str,
-    with_form: bool,
+    form: Form,
 }
 
 impl Serialize for Body<'_> {
@@ -51,11 +57,26 @@ impl Serialize for Body<'_> {
                 body.serialize_entry("tool_choice", "none")?;
             }
         }
-        if let Some(shape) = request.shape.as_ref().filter(|_| self.with_form) {
-            let form = json!({ "name": shape.name, "strict": true, "schema": &*shape.schema });
+        if let Some(shape) = request.shape.as_ref().filter(|_| self.form != Form::Untold) {
+            let mut schema = (*shape.schema).clone();
+            if self.form == Form::Unbounded {
+                unbind(&mut schema);
+            }
+            let form = json!({ "name": shape.name, "strict": true, "schema": schema });
             body.serialize_entry("response_format", &json!({ "type": "json_schema", "json_schema": form }))?;
         }
         body.end()
+    }
+}
+
+fn unbind(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.remove("maxLength");
+            object.values_mut().for_each(unbind);
+        }
+        Value::Array(items) => items.iter_mut().for_each(unbind),
+        _ => {}
     }
 }
 
@@ -159,8 +180,6 @@ fn call(call: &ToolCall) -> Call<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::Value;
-
     use super::*;
     use crate::{
         context::{Layers, Preamble},
@@ -198,7 +217,7 @@ mod tests {
             assistant("", Vec::new()),
         ];
         let request = request(&messages);
-        let body = read(&body_of(&request, "m"));
+        let body = read(&body_of(&request, "m", Form::Bounded));
         let expected = json!([
             { "role": "system", "content": request.system.to_string() },
             { "role": "user", "content": "(The conversation so far.)" },
@@ -221,7 +240,7 @@ mod tests {
             Function { name: "db__get".into(), description: "Gets.".into(), parameters: json!({}) };
         request.tools = Arc::from([Arc::new(function)]);
         request.may_call = false;
-        let body = read(&body_of(&request, "m"));
+        let body = read(&body_of(&request, "m", Form::Bounded));
         let call =
             json!({ "id": "c1", "type": "function", "function": { "name": "db__get", "arguments": "{}" } });
         let told = json!({ "role": "tool", "tool_call_id": "c1", "content": "found" });
@@ -238,17 +257,20 @@ mod tests {
     #[test]
     fn a_form_stands_in_the_question_too_and_may_be_left_out_beside_it() {
         let messages = [Message::user("How many?")];
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "string", "maxLength": 9 } } });
         let mut request = request(&messages);
-        request.shape = Some(AnswerShape { name: "count", schema: Arc::new(json!({ "type": "object" })) });
-        let (body, plain) = (read(&body_of(&request, "m")), read(&plain_body_of(&request, "m")));
+        request.shape = Some(AnswerShape { name: "count", schema: Arc::new(schema) });
+        let [body, unbound, plain] =
+            [Form::Bounded, Form::Unbounded, Form::Untold].map(|form| read(&body_of(&request, "m", form)));
         assert_eq!(body["response_format"]["json_schema"]["name"], "count");
         assert_eq!(plain.get("response_format"), None);
-        for body in [body, plain] {
+        let bound = |body: &Value| {
+            body.pointer("/response_format/json_schema/schema/properties/a/maxLength").cloned()
+        };
+        assert_eq!((bound(&body), bound(&unbound)), (Some(json!(9)), None));
+        for body in [body, unbound, plain] {
             let question = body["messages"][1]["content"].as_str().expect("a text");
-            assert!(
-                question.starts_with("How many?") && question.ends_with(r#"{"type":"object"}"#),
-                "{question}"
-            );
+            assert!(question.starts_with("How many?") && question.contains(r#""maxLength":9"#), "{question}");
         }
     }
 }

@@ -178,6 +178,11 @@ impl Inner {
         let direct = Direct { http: &self.http, us: &self.us, id, tasks: &self.tasks };
         match direct.call(request).await? {
             ServerResult::CallToolResult(result) => Ok(result),
+            // It has not run yet, and wants to be asked in rounds: rmcp knows how that is done, from the beginning.
+            ServerResult::InputRequiredResult(_) => {
+                self.headers.also(&request.name);
+                Box::pin(connection.call(request.clone())).await
+            }
             _ => Err(Failure::protocol(Told("what came is no result of a tool".to_owned()))),
         }
     }

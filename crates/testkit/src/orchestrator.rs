@@ -124,14 +124,16 @@ impl Orchestrator {
         patience: Duration,
     ) -> HashMap<HandoffId, usize> {
         let until = Instant::now() + patience;
-        let stream = self.jetstream.get_stream(self.layout.runs(role)).await.expect("the stream is there");
-        let consumer = stream
-            .create_consumer(jetstream::consumer::pull::OrderedConfig {
+        // A cluster that has just lost a node may take a while to make one.
+        let consumer = eventually_within(patience, "a consumer for the answers", async || {
+            let stream = self.jetstream.get_stream(self.layout.runs(role)).await.ok()?;
+            let config = jetstream::consumer::pull::OrderedConfig {
                 filter_subject: Pattern::Answers(role).to_string(),
                 ..Default::default()
-            })
-            .await
-            .expect("a consumer");
+            };
+            stream.create_consumer(config).await.ok()
+        })
+        .await;
         let mut messages = consumer.messages().await.expect("messages");
         let mut seen: HashMap<HandoffId, usize> = HashMap::new();
         // A little longer than needed, so that an answer too many would be seen.

@@ -47,8 +47,15 @@ pub(crate) struct Transport {
     ending: Ending,
     /// A write failed: whatever still runs cannot be spoken to.
     deaf: CancellationToken,
-    /// Reads what the process complains about; ends with us.
-    _complaints: JoinSet<()>,
+    /// Reads what the process complains about.
+    complaints: JoinSet<()>,
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // The last words of a process that dies say why. It is read to their end, which comes with the process.
+        self.complaints.detach_all();
+    }
 }
 
 impl Transport {
@@ -64,7 +71,7 @@ impl Transport {
         let lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(max_line));
         let stdin = Arc::new(Mutex::new(Some(stdin)));
         let (asked, deaf) = (HashMap::new(), CancellationToken::new());
-        Self { child, lines, stdin, asked, tap, ending, deaf, _complaints: complaints }
+        Self { child, lines, stdin, asked, tap, ending, deaf, complaints }
     }
 
     /// What rmcp has to know of a line. Progress goes to the tap, logs go nowhere.
