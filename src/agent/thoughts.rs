@@ -9,6 +9,8 @@ use super::think::Thought;
 
 /// More steps than this are no plan that anyone follows.
 const MOST_STEPS: usize = 40;
+/// A longer one is a sentence.
+const MOST_NAME: usize = 60;
 
 impl Thought for Assessment {
     const NAME: &'static str = "assessment";
@@ -41,6 +43,7 @@ pub(crate) struct DraftPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DraftStep {
     /// Short, lowercase, with hyphens, as people would say it: `deploy-docs`.
+    #[schemars(length(max = MOST_NAME))]
     pub(crate) name: String,
     pub(crate) description: String,
     /// Each can be answered with yes or no.
@@ -93,6 +96,7 @@ pub(super) const PLAN: &str = "Make a plan for the goal above: steps in their or
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ScheduledTask {
     /// Short, lowercase, with hyphens: `weekly-report`.
+    #[schemars(length(max = MOST_NAME))]
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) acceptance_criteria: Vec<String>,
