@@ -11,8 +11,8 @@ pub(crate) use tasks::Tasks;
 
 use broker::Broker;
 use subjects::{
-    Answer, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Handoff, HandoffId, MODEL_ID, Plan,
-    Schedule, SchedulePayloadType, Scope, ScopeId, Status, Subject, Timestamp, Verify, Work,
+    Answer, ChatMessage, ChatRole, Continue, Encoding, HandoffId, Plan, Schedule, SchedulePayloadType, Scope,
+    ScopeId, Status, Subject, Timestamp, Verify, Work,
 };
 
 use crate::{
@@ -152,26 +152,12 @@ impl<'a> Conversation<'a> {
         }
         self.messages.push(ChatMessage { role: ChatRole::User, content: text });
         let from = self.messages.len().saturating_sub(MOST_MESSAGES);
-        let chat = Chat {
-            model: MODEL_ID.to_owned(),
-            messages: self.messages[from..].to_vec(),
-            stream: true,
-            temperature: None,
-            max_tokens: None,
-        };
-        self.hand_off(Work::Chat(chat)).await
+        self.hand_off(handoff::chat(self.messages[from..].to_vec(), true)).await
     }
 
     async fn hand_off(&mut self, work: Work) -> Result<bool, Error> {
-        let handoff = Handoff {
-            id: HandoffId::now(),
-            issued_at: Timestamp::now(),
-            deadline: None,
-            reply_to: None,
-            scope: Scope { project_id: self.project.clone(), ..Scope::default() },
-            context: Context::default(),
-            work,
-        };
+        let scope = Scope { project_id: self.project.clone(), ..Scope::default() };
+        let handoff = handoff::new(work, scope, None);
         let waiting = handoff::submit(self.broker, &handoff, Encoding::Json, None).await?;
         self.last = Some(handoff.id);
         let Some(answer) = self.follow(waiting).await? else { return Ok(false) };

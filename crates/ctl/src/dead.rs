@@ -27,7 +27,7 @@ async fn chosen(broker: &Broker, which: &cli::Which) -> Result<Vec<Letter>, Erro
     if !which.numbers.is_empty() {
         let mut letters = Vec::new();
         for number in &which.numbers {
-            letters.push(Letter::read(broker, *number).await?.ok_or(Error::NoSuchLetter(*number))?);
+            letters.push(Letter::read(broker, *number).await?.ok_or(operate::Error::NoSuchLetter(*number))?);
         }
         return Ok(letters);
     }

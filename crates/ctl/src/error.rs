@@ -1,6 +1,6 @@
 use std::{path::PathBuf, process::ExitCode};
 
-use broker::{ConnectError, PublishError, ReadError, SpillError};
+use broker::{ConnectError, ReadError};
 use subjects::HandoffId;
 
 /// How the command ended, for scripts.
@@ -35,20 +35,10 @@ impl From<Exit> for ExitCode {
 pub(crate) enum Error {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error(
-        "the streams are not there; start a worker with nats.provision = create, or make them with `cynodectl provision`"
-    )]
-    NoStreams,
-    #[error("{0}; say so with --layout or CYNODE_LAYOUT")]
-    Layout(broker::OtherLayout),
-    #[error("the queue is full; the handoff was not accepted")]
-    QueueFull,
-    #[error("publishing the handoff")]
-    Publish(#[source] PublishError),
+    #[error(transparent)]
+    Operate(#[from] operate::Error),
     #[error("reading from NATS")]
     Read(#[from] ReadError),
-    #[error("reading from the object store")]
-    Spill(#[from] SpillError),
     #[error("listening")]
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("sending")]
@@ -66,10 +56,6 @@ pub(crate) enum Error {
     NoJournal(HandoffId),
     #[error("no instance is running to hear it; start one, then cancel again")]
     NobodyListens,
-    #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
-    NoSuchLetter(u64),
-    #[error("dead letter {0} cannot be read")]
-    Letter(u64, #[source] subjects::DeadLetterError),
     #[error("reading {0}")]
     File(PathBuf, #[source] std::io::Error),
     #[error("{0} holds no nkey seed")]
@@ -141,9 +127,8 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoAnswer(..) => Exit::NoAnswer,
-            Self::NoSuchLetter(_)
+            Self::Operate(operate::Error::NoSuchLetter(_) | operate::Error::Letter(..))
             | Self::NoJournal(_)
-            | Self::Letter(..)
             | Self::NotConfirmed
             | Self::NotApproved
             | Self::NotWaiting(_)
@@ -153,6 +138,7 @@ impl Error {
             | Self::Key(..)
             | Self::Input(_)
             | Self::Encode(_)
+            | Self::Operate(operate::Error::Encode(_))
             | Self::GatewayAddress(_)
             | Self::NoAdminToken
             | Self::NotAToken(_)
@@ -170,12 +156,8 @@ impl Error {
                 _ => Exit::Failed,
             },
             Self::Connect(_)
-            | Self::NoStreams
-            | Self::Layout(_)
-            | Self::QueueFull
-            | Self::Publish(_)
+            | Self::Operate(_)
             | Self::Read(_)
-            | Self::Spill(_)
             | Self::Subscribe(_)
             | Self::Send(_)
             | Self::Nats(_)
@@ -197,25 +179,5 @@ impl Error {
 
     pub(crate) fn nats(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Nats(error.into())
-    }
-}
-
-impl From<operate::Error> for Error {
-    fn from(error: operate::Error) -> Self {
-        match error {
-            operate::Error::NoStreams => Self::NoStreams,
-            operate::Error::Layout(source) => Self::Layout(source),
-            operate::Error::QueueFull => Self::QueueFull,
-            operate::Error::Publish(source) => Self::Publish(source),
-            operate::Error::Read(source) => Self::Read(source),
-            operate::Error::Spill(source) => Self::Spill(source),
-            operate::Error::Subscribe(source) => Self::Subscribe(source),
-            operate::Error::Send(source) => Self::Send(source),
-            operate::Error::Nats(source) => Self::Nats(source),
-            operate::Error::NoSuchLetter(number) => Self::NoSuchLetter(number),
-            operate::Error::Letter(number, source) => Self::Letter(number, source),
-            operate::Error::Encode(source) => Self::Encode(source),
-            error @ (operate::Error::NothingToSign | operate::Error::Sign(_)) => Self::nats(error),
-        }
     }
 }

@@ -1,4 +1,4 @@
-use std::{io::Read, path::Path};
+use std::{io::Read, path::Path, time::Duration};
 
 use async_nats::HeaderMap;
 use broker::Broker;
@@ -19,24 +19,16 @@ use crate::{
 
 pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> Result<Exit, Error> {
     let (work, common) = work(command)?;
-    let handoff = Handoff {
-        id: common.id.unwrap_or_else(HandoffId::now),
-        issued_at: Timestamp::now(),
-        deadline: common
-            .deadline
-            .and_then(|time| Timestamp::new(time::OffsetDateTime::now_utc() + time).ok()),
-        reply_to: None,
-        scope: Scope {
-            user_id: common.user_id.clone(),
-            group_ids: common.group_ids.clone(),
-            project_id: common.project_id.clone(),
-            task_id: common.task_scope.clone(),
-            thread_id: common.thread_id.clone(),
-            ..Scope::default()
-        },
-        context: Context::default(),
-        work,
+    let scope = Scope {
+        user_id: common.user_id.clone(),
+        group_ids: common.group_ids.clone(),
+        project_id: common.project_id.clone(),
+        task_id: common.task_scope.clone(),
+        thread_id: common.thread_id.clone(),
+        ..Scope::default()
     };
+    let mut handoff = new(work, scope, common.deadline);
+    handoff.id = common.id.unwrap_or(handoff.id);
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
     let key = common.sign.as_deref().map(key).transpose()?;
     let waiting = submit(broker, &handoff, encoding, key.as_ref()).await?;
@@ -51,6 +43,24 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     let answer = waiting.answer(broker, common.timeout).await?;
     answer::show(&answer, json);
     Ok(answer::exit(&answer))
+}
+
+/// Work as a handoff of its own, issued now.
+pub(crate) fn new(work: Work, scope: Scope, within: Option<Duration>) -> Handoff {
+    Handoff {
+        id: HandoffId::now(),
+        issued_at: Timestamp::now(),
+        deadline: within.and_then(|time| Timestamp::new(time::OffsetDateTime::now_utc() + time).ok()),
+        reply_to: None,
+        scope,
+        context: Context::default(),
+        work,
+    }
+}
+
+/// What is said to a manager; `stream` has its words as it writes them.
+pub(crate) fn chat(messages: Vec<ChatMessage>, stream: bool) -> Work {
+    Work::Chat(Chat { model: MODEL_ID.to_owned(), messages, stream, temperature: None, max_tokens: None })
 }
 
 /// Publishes a handoff. Listening comes first: the answer may be there before the publish returns.
@@ -78,14 +88,8 @@ pub(crate) async fn submit(
 fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
     Ok(match command {
         cli::Handoff::Chat { text, common } => {
-            let chat = Chat {
-                model: MODEL_ID.to_owned(),
-                messages: vec![ChatMessage { role: ChatRole::User, content: text_or_input(text)? }],
-                stream: false,
-                temperature: None,
-                max_tokens: None,
-            };
-            (Work::Chat(chat), common)
+            let said = ChatMessage { role: ChatRole::User, content: text_or_input(text)? };
+            (chat(vec![said], false), common)
         }
         cli::Handoff::Schedule { prompt, schedule_id, run_id, common } => {
             let schedule = Schedule {

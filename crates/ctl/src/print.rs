@@ -17,11 +17,6 @@ pub(crate) fn text(text: &str) {
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// What asks a person for a line.
-pub(crate) fn prompt(text: &str) {
-    self::text(text);
-}
-
 /// Bytes as they are.
 pub(crate) fn bytes(bytes: &[u8]) {
     drop(std::io::stdout().write_all(bytes));

@@ -136,9 +136,9 @@ async fn the_tour_shows_everything_and_leaves_nothing_behind() {
 }
 
 /// `cynodectl up` at a terminal: `script` gives it one.
-fn at_a_terminal(place: &Place) -> (Process, ChildStdin, PathBuf) {
+fn at_a_terminal(place: &Place, more: &[&str]) -> (Process, ChildStdin, PathBuf) {
     let command: Vec<String> =
-        std::iter::once(cynodectl().display().to_string()).chain(place.up(&[])).collect();
+        std::iter::once(cynodectl().display().to_string()).chain(place.up(more)).collect();
     let log = place.folder.path().join("screen.txt");
     let arguments = ["-qec", &command.join(" "), "/dev/null"].map(str::to_owned);
     let (process, input) = Process::start_typing(Path::new("/usr/bin/script"), &arguments, &[], &log);
@@ -155,7 +155,7 @@ async fn shows(log: &Path, text: &str) {
 #[tokio::test]
 async fn a_person_talks_to_the_manager_and_ends_everything_with_ctrl_c() {
     let place = Place::new();
-    let (mut process, mut input, log) = at_a_terminal(&place);
+    let (mut process, mut input, log) = at_a_terminal(&place, &[]);
     shows(&log, "you> ").await;
     let pids = place.processes();
     assert_eq!(pids.len(), 5, "{pids:?}");
@@ -190,11 +190,7 @@ async fn a_person_talks_to_the_manager_and_ends_everything_with_ctrl_c() {
 #[tokio::test]
 async fn ctrl_c_cancels_what_is_being_worked_on() {
     let place = Place::new();
-    let command: Vec<String> =
-        std::iter::once(cynodectl().display().to_string()).chain(place.up(&["--think-time=60s"])).collect();
-    let log = place.folder.path().join("screen.txt");
-    let arguments = ["-qec", &command.join(" "), "/dev/null"].map(str::to_owned);
-    let (mut process, mut input) = Process::start_typing(Path::new("/usr/bin/script"), &arguments, &[], &log);
+    let (mut process, mut input, log) = at_a_terminal(&place, &["--think-time=60s"]);
     shows(&log, "you> ").await;
     input.write_all(b"hello\n").unwrap();
     shows(&log, "is thinking").await;

@@ -3,7 +3,9 @@ use broker::{PublishError, ReadError, SpillError};
 /// Why something could not be looked at or done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the streams are not there; start a worker with nats.provision = create, or make them")]
+    #[error(
+        "the streams are not there; start a worker with nats.provision = create, or make them with `cynodectl provision`"
+    )]
     NoStreams,
     #[error("{0}; set the layout of this connection (--layout, CYNODE_LAYOUT, nats.layout) to that")]
     Layout(#[from] broker::OtherLayout),
@@ -21,7 +23,7 @@ pub enum Error {
     Send(#[from] async_nats::PublishError),
     #[error("NATS did not answer as expected")]
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("there is no dead letter {0}")]
+    #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
     NoSuchLetter(u64),
     #[error("dead letter {0} cannot be read")]
     Letter(u64, #[source] subjects::DeadLetterError),

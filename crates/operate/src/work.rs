@@ -154,27 +154,11 @@ impl SoFar {
 impl Answered {
     fn of(answer: &Answer, at: Timestamp) -> Self {
         let error = answer.error().map(|error| error.code);
-        match answer {
-            Answer::Completion(it) => Self {
-                handoff_id: it.handoff_id,
-                kind: it.kind,
-                status: word(&it.status),
-                error,
-                at,
-                attempts: it.attempts,
-                instance: it.instance.clone(),
-                usage: it.usage,
-            },
-            Answer::Findings(it) => Self {
-                handoff_id: it.handoff_id,
-                kind: it.kind,
-                status: word(&it.status),
-                error,
-                at,
-                attempts: it.attempts,
-                instance: it.instance.clone(),
-                usage: it.usage,
-            },
-        }
+        let (kind, status, attempts, instance, usage) = match answer {
+            Answer::Completion(it) => (it.kind, word(&it.status), it.attempts, &it.instance, it.usage),
+            Answer::Findings(it) => (it.kind, word(&it.status), it.attempts, &it.instance, it.usage),
+        };
+        let (handoff_id, instance) = (answer.handoff_id(), instance.clone());
+        Self { handoff_id, kind, status, error, at, attempts, instance, usage }
     }
 }

@@ -41,7 +41,7 @@ impl Input {
     /// Asks for the next line.
     pub(crate) async fn line(&mut self, prompt: &str) -> Typed {
         if self.is_terminal {
-            print::prompt(prompt);
+            print::text(prompt);
         }
         let lines = self.lines.get_or_insert_with(read);
         tokio::select! {

@@ -44,7 +44,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> Result<Exit, Error> {
-    let letter = Letter::read(broker, number).await?.ok_or(Error::NoSuchLetter(number))?;
+    let letter = Letter::read(broker, number).await?.ok_or(operate::Error::NoSuchLetter(number))?;
     let body = letter.body(broker).await?;
     if raw {
         print::bytes(&body);

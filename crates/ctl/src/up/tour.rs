@@ -7,8 +7,8 @@ use std::time::Duration;
 use broker::Broker;
 use nix::sys::signal::Signal;
 use subjects::{
-    Answer, Chat, ChatMessage, ChatRole, Completion, Context, Encoding, Event, FindingsStatus, Handoff,
-    HandoffId, MODEL_ID, Progress, Schedule, SchedulePayloadType, Scope, Status, Timestamp, Verify, Work,
+    Answer, ChatMessage, ChatRole, Completion, Encoding, Event, FindingsStatus, HandoffId, Progress,
+    Schedule, SchedulePayloadType, Scope, Status, Timestamp, Verify, Work,
 };
 
 use super::{child, seed, stack::Stack};
@@ -160,8 +160,7 @@ impl Tour<'_> {
 
     async fn replay_a_dead_letter(&self) -> Result<(), Error> {
         heading("A handoff misses its deadline, and gets another chance");
-        let deadline = Timestamp::new(time::OffsetDateTime::now_utc() + TOO_SHORT).ok();
-        let waiting = self.hand_off(chat("List tasks"), deadline).await?;
+        let waiting = self.hand_off(chat("List tasks"), Some(TOO_SHORT)).await?;
         let missed = waiting.answer(self.broker, PATIENCE).await?;
         answer::show(&missed, false);
         let letters = operate::dead::list(self.broker, 1, |_| true).await?.letters;
@@ -185,28 +184,14 @@ impl Tour<'_> {
         }
     }
 
-    async fn hand_off(&self, work: Work, deadline: Option<Timestamp>) -> Result<Waiting, Error> {
-        let handoff = Handoff {
-            id: HandoffId::now(),
-            issued_at: Timestamp::now(),
-            deadline,
-            reply_to: None,
-            scope: Scope { project_id: Some(seed::project()?), ..Scope::default() },
-            context: Context::default(),
-            work,
-        };
-        handoff::submit(self.broker, &handoff, Encoding::Json, None).await
+    async fn hand_off(&self, work: Work, within: Option<Duration>) -> Result<Waiting, Error> {
+        let scope = Scope { project_id: Some(seed::project()?), ..Scope::default() };
+        handoff::submit(self.broker, &handoff::new(work, scope, within), Encoding::Json, None).await
     }
 }
 
 fn chat(text: &str) -> Work {
-    Work::Chat(Chat {
-        model: MODEL_ID.to_owned(),
-        messages: vec![ChatMessage { role: ChatRole::User, content: text.to_owned() }],
-        stream: false,
-        temperature: None,
-        max_tokens: None,
-    })
+    handoff::chat(vec![ChatMessage { role: ChatRole::User, content: text.to_owned() }], false)
 }
 
 /// The effect is there, the answer is not.

@@ -61,7 +61,6 @@ if (panel && window.EventSource) watch(panel);
 function watch(panel) {
   const rows = document.getElementById("rows");
   const said = document.getElementById("live-said");
-  const button = panel.querySelector("button");
   let after = panel.dataset.after, source = null, fresh = 0, saying = null;
 
   function say(text) {
@@ -88,22 +87,22 @@ function watch(panel) {
     address.searchParams.set("after", after);
     source = new EventSource(address);
     source.addEventListener("message", add);
-    source.addEventListener("error", () => {
-      // It tries again by itself, unless it was sent away: then whoever watches has to sign in again.
-      if (source.readyState === EventSource.CLOSED) {
-        say("Live updates ended. Reload the page to go on.");
-        button.hidden = true;
-      }
-    });
+    whenItEnds(source, panel, say);
     say(fresh ? `Live: ${fresh} new rows` : "Live: waiting for new rows");
   }
 
+  pausable(panel, () => source, open, say);
+}
+
+// Shows a panel whose button closes a stream of events and opens it again.
+function pausable(panel, source, open, say) {
+  const button = panel.querySelector("button");
   button.addEventListener("click", () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     button.setAttribute("aria-pressed", String(!isOn));
     button.textContent = isOn ? "Go on" : "Pause";
     if (isOn) {
-      source.close();
+      source().close();
       say("Paused");
     } else {
       open();
@@ -111,6 +110,16 @@ function watch(panel) {
   });
   panel.hidden = false;
   open();
+}
+
+// A stream that was sent away does not try again: whoever watches has to sign in again.
+function whenItEnds(source, panel, say) {
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) {
+      say("Live updates ended. Reload the page to go on.");
+      panel.querySelector("button").hidden = true;
+    }
+  });
 }
 
 // Parts of a page that follow what happens: each is put in place of the part with its id.
@@ -134,6 +143,7 @@ function put(html) {
 function follow(panel) {
   const said = document.getElementById("live-said");
   const button = panel.querySelector("button");
+  const say = (text) => { said.textContent = text; };
   let source = null;
 
   function open() {
@@ -142,29 +152,12 @@ function follow(panel) {
     source.addEventListener("last", (event) => {
       source.close();
       put(event.data);
-      said.textContent = "Answered";
+      say("Answered");
       button.hidden = true;
     });
-    source.addEventListener("error", () => {
-      if (source.readyState === EventSource.CLOSED) {
-        said.textContent = "Live updates ended. Reload the page to go on.";
-        button.hidden = true;
-      }
-    });
-    said.textContent = "Live";
+    whenItEnds(source, panel, say);
+    say("Live");
   }
 
-  button.addEventListener("click", () => {
-    const isOn = button.getAttribute("aria-pressed") === "true";
-    button.setAttribute("aria-pressed", String(!isOn));
-    button.textContent = isOn ? "Go on" : "Pause";
-    if (isOn) {
-      source.close();
-      said.textContent = "Paused";
-    } else {
-      open();
-    }
-  });
-  panel.hidden = false;
-  open();
+  pausable(panel, () => source, open, say);
 }
