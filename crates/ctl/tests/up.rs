@@ -135,12 +135,14 @@ async fn the_tour_shows_everything_and_leaves_nothing_behind() {
     assert_eq!(again.stdout.matches(" collect-the-texts ").count(), 1, "{}", again.stdout);
 }
 
-/// `cynodectl up` at a terminal: `script` gives it one.
+/// `cynodectl up` at a terminal: `script` gives it one. `script` runs a shell, and some shells die of a Ctrl-C
+/// that their child lived through: with `exec` none stands between.
 fn at_a_terminal(place: &Place, more: &[&str]) -> (Process, ChildStdin, PathBuf) {
     let command: Vec<String> =
         std::iter::once(cynodectl().display().to_string()).chain(place.up(more)).collect();
     let log = place.folder.path().join("screen.txt");
-    let arguments = ["-qec", &command.join(" "), "/dev/null"].map(str::to_owned);
+    let command = format!("exec {}", command.join(" "));
+    let arguments = ["-qec", &command, "/dev/null"].map(str::to_owned);
     let (process, input) = Process::start_typing(Path::new("/usr/bin/script"), &arguments, &[], &log);
     (process, input, log)
 }
