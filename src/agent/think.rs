@@ -17,8 +17,8 @@ use super::{
 };
 use crate::inference::{AnswerShape, Finish, Hint};
 
-/// Small models like lists and sentences without end.
-const MOST_ITEMS: usize = 6;
+/// Small models like lists and sentences without end. A form may say otherwise.
+const MOST_ITEMS: usize = 12;
 const MOST_CHARS: usize = 280;
 
 /// A form that an answer can have.
@@ -171,6 +171,6 @@ mod tests {
         assert_eq!(required.len(), schema["properties"].as_object().unwrap().len());
         assert!(!schema.to_string().contains("$ref"), "{schema}");
         let reasons = &schema["properties"]["reasons"];
-        assert_eq!((&reasons["maxItems"], &reasons["items"]["maxLength"]), (&json!(6), &json!(280)));
+        assert_eq!((&reasons["maxItems"], &reasons["items"]["maxLength"]), (&json!(12), &json!(280)));
     }
 }

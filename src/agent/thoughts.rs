@@ -11,6 +11,8 @@ use super::think::Thought;
 const MOST_STEPS: usize = 40;
 /// A longer one is a sentence.
 const MOST_NAME: usize = 60;
+/// What has to be done, or the passage that decides, may take a paragraph.
+const MOST_TEXT: usize = 1_000;
 
 impl Thought for Assessment {
     const NAME: &'static str = "assessment";
@@ -45,6 +47,7 @@ pub(crate) struct DraftStep {
     /// Short, lowercase, with hyphens, as people would say it: `deploy-docs`.
     #[schemars(length(max = MOST_NAME))]
     pub(crate) name: String,
+    #[schemars(length(max = MOST_TEXT))]
     pub(crate) description: String,
     /// Each can be answered with yes or no.
     pub(crate) acceptance_criteria: Vec<String>,
@@ -98,6 +101,7 @@ pub(crate) struct ScheduledTask {
     /// Short, lowercase, with hyphens: `weekly-report`.
     #[schemars(length(max = MOST_NAME))]
     pub(crate) name: String,
+    #[schemars(length(max = MOST_TEXT))]
     pub(crate) description: String,
     pub(crate) acceptance_criteria: Vec<String>,
 }
@@ -124,6 +128,7 @@ pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
     pub(crate) severity: Severity,
     /// The passage that decides it, quoted; null when there is none.
+    #[schemars(length(max = MOST_TEXT))]
     pub(crate) evidence: Option<String>,
     /// Where that passage stands.
     pub(crate) location: Option<String>,

@@ -22,7 +22,7 @@ use crate::{
     direct::{Direct, FIRST_DIRECT, can_be_named},
     exchange::Http,
     failure::{Again, Failure, Fate, Told},
-    wanted_headers::WantedHeaders,
+    indirect::Indirect,
 };
 
 const TRACEPARENT: &str = "traceparent";
@@ -73,7 +73,7 @@ struct Inner {
     max_result_bytes: usize,
     /// As what we present ourselves.
     us: ClientConfig,
-    headers: WantedHeaders,
+    indirect: Indirect,
     next_direct: AtomicI64,
     tasks: TaskTracker,
     /// Locked while connecting, so that everyone waits for the one handshake.
@@ -90,7 +90,7 @@ impl Client {
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
             us: Caller.get_info(),
-            headers: WantedHeaders::default(),
+            indirect: Indirect::default(),
             next_direct: AtomicI64::new(FIRST_DIRECT),
             tasks: TaskTracker::new(),
             connection: Mutex::new(None),
@@ -140,7 +140,7 @@ impl Inner {
                 // Listing tells rmcp which arguments go into headers. It forgets with the connection.
                 self.list(&connection).await.map_err(|failure| failure.error)?;
                 if let Some(tool) = tool {
-                    self.headers.also(tool);
+                    self.indirect.also(tool);
                 }
             }
             Again::OnNewConnection => {
@@ -161,7 +161,7 @@ impl Inner {
 
     async fn list(&self, connection: &Connection<Caller>) -> Result<Vec<rmcp::model::Tool>, Failure> {
         let tools = connection.tools().await?;
-        self.headers.learn(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
+        self.indirect.learn(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
         Ok(tools)
     }
 
@@ -171,7 +171,7 @@ impl Inner {
         connection: &Connection<Caller>,
         request: &CallToolRequestParams,
     ) -> Result<CallToolResult, Failure> {
-        if !connection.is_newer() || !can_be_named(&request.name) || self.headers.are_wanted(&request.name) {
+        if !connection.is_newer() || !can_be_named(&request.name) || self.indirect.has(&request.name) {
             return Box::pin(connection.call(request.clone())).await;
         }
         let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Inner {
             ServerResult::CallToolResult(result) => Ok(result),
             // It has not run yet, and wants to be asked in rounds: rmcp knows how that is done, from the beginning.
             ServerResult::InputRequiredResult(_) => {
-                self.headers.also(&request.name);
+                self.indirect.also(&request.name);
                 Box::pin(connection.call(request.clone())).await
             }
             _ => Err(Failure::protocol(Told("what came is no result of a tool".to_owned()))),

@@ -10,11 +10,11 @@ mod direct; // one call of the newer era, without rmcp's client between
 mod error; // what went wrong, and whether it may pass
 mod exchange; // one HTTP exchange: token, limits, errors that can be told apart
 mod failure; // from the errors of rmcp to ours, and what became of the call
+mod indirect; // which tools are not called that way
 mod list; // the list of tools, page by page
 mod raw; // what rmcp's types would lose of a message
 mod reply; // a result as text, no longer than allowed
 mod token; // the bearer token and its file
-mod wanted_headers; // which tools want arguments in headers
 
 pub use client::{Call, Client, Options, Tool};
 pub use connection::{Connection, Era, Hint, NotOpened, introduction};
@@ -22,11 +22,11 @@ pub use direct::{Direct, FIRST_DIRECT, can_be_named};
 pub use error::{Error, told};
 pub use exchange::Http;
 pub use failure::{Again, Failure, Fate};
+pub use indirect::{Indirect, wants_headers};
 pub use list::raw_tools;
 pub use raw::{Tap, read_call, read_list};
 pub use reply::Reply;
 pub use token::Token;
-pub use wanted_headers::{WantedHeaders, wants_headers};
 
 /// The key in `_meta` under which a call names the effect that it must have at most once.
 pub const IDEMPOTENCY_KEY: &str = "dev.cynode/idempotency-key";

@@ -14,6 +14,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, Response, StatusCode},
     routing::{get, post},
+    serve::ListenerExt,
 };
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -149,6 +150,7 @@ impl Model {
             .route("/v1/chat/completions", post(complete))
             .route("/v1/models", get(models))
             .with_state(Arc::clone(&state));
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP socket"));
         let serving = async move { axum::serve(listener, app).await.expect("it serves") };
         #[expect(clippy::disallowed_methods, reason = "it is aborted when the server is dropped")]
         let serving = tokio::spawn(serving);

@@ -9,8 +9,7 @@ use std::{
 };
 
 use mcp::{
-    Again, Connection, Direct, Era, FIRST_DIRECT, Fate, Hint, Http, NotOpened, Tap, WantedHeaders,
-    can_be_named,
+    Again, Connection, Direct, Era, FIRST_DIRECT, Fate, Hint, Http, Indirect, NotOpened, Tap, can_be_named,
 };
 use rmcp::{
     ClientHandler, Peer, RoleClient,
@@ -40,7 +39,7 @@ pub(crate) struct Link {
     us: ClientConfig,
     pub(crate) events: Events,
     pub(crate) tasks: TaskTracker,
-    pub(crate) headers: WantedHeaders,
+    pub(crate) indirect: Indirect,
     next_direct: AtomicI64,
     live: Mutex<Option<Arc<Live>>>,
     /// Locked while connecting, so that everyone waits for the one handshake.
@@ -70,6 +69,7 @@ struct Attempts {
 pub(crate) struct Live {
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) version: Option<String>,
+    is_newer: bool,
     connection: sync::Mutex<Option<Connection<Events>>>,
     ending: Option<Ending>,
 }
@@ -93,7 +93,7 @@ impl Link {
             connect_timeout: options.connect_timeout,
             us: events.get_info(),
             events,
-            headers: WantedHeaders::default(),
+            indirect: Indirect::default(),
             next_direct: AtomicI64::new(FIRST_DIRECT),
             tasks: TaskTracker::new(),
             live: Mutex::default(),
@@ -132,12 +132,11 @@ impl Link {
         done.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
     }
 
-    /// How a tool is called without rmcp between, if it can be: over HTTP, in the newer era, with nothing of its arguments
-    /// in headers.
+    /// How a tool is called without rmcp between, if it can be: over HTTP, in the newer era, and with nothing about it that
+    /// rmcp alone knows.
     pub(crate) fn direct(&self, live: &Live, tool: &str) -> Option<Direct<'_>> {
         let Endpoint::Http(http) = &self.endpoint else { return None };
-        let is_newer = live.version.as_deref() == Some(ProtocolVersion::V_2026_07_28.as_str());
-        (is_newer && can_be_named(tool) && !self.headers.are_wanted(tool)).then(|| {
+        (live.is_newer && can_be_named(tool) && !self.indirect.has(tool)).then(|| {
             let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
             Direct { http, us: &self.us, id, tasks: &self.tasks }
         })
@@ -250,8 +249,8 @@ impl Link {
         };
         let peer = connection.peer().clone();
         self.listen(&peer);
-        let version = connection.version();
-        Ok(Live { peer, version, connection: sync::Mutex::new(Some(connection)), ending })
+        let (version, is_newer) = (connection.version(), connection.is_newer());
+        Ok(Live { peer, version, is_newer, connection: sync::Mutex::new(Some(connection)), ending })
     }
 
     async fn start(

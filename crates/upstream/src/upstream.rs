@@ -178,7 +178,7 @@ impl Inner {
                 Err(_) => return Err(Failure { error: Error::TimedOut, fate: Fate::Unknown }),
             };
             if failure.again == Again::AfterListing {
-                self.link.headers.also(&request.name);
+                self.link.indirect.also(&request.name);
             }
             let mending = timeout_at(deadline.into(), self.mend(&live, &failure)).await;
             if repeated || !mending.unwrap_or(false) || failure.fate != Fate::NotRun {
@@ -195,7 +195,7 @@ impl Inner {
             let live = self.link.connected().await.map_err(Failure::not_run)?;
             let failure = match mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await {
                 Ok(tools) => {
-                    self.link.headers.learn(tools.iter().filter_map(named_schema));
+                    self.link.indirect.learn(tools.iter().filter_map(named_schema));
                     return Ok(tools);
                 }
                 Err(failure) => failure,
@@ -226,6 +226,7 @@ impl Drop for Inner {
         self.link.stop();
     }
 }
+
 /// A tool as its server wrote it: what it is called and what it takes.
 fn named_schema(tool: &Map<String, Value>) -> Option<(&str, &Map<String, Value>)> {
     Some((tool.get("name")?.as_str()?, tool.get("inputSchema")?.as_object()?))

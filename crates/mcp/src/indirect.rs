@@ -1,4 +1,5 @@
-//! Which tools want some of their arguments in headers as well. rmcp knows how that is done, from the list of tools.
+//! Which tools are not called directly: those that want some of their arguments in headers as well, and those that ask
+//! for more before they answer. rmcp knows how both are done, the first from the list of tools.
 
 use std::{
     collections::HashSet,
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 
 const MARK: &str = "x-mcp-header";
 
-/// Whether anything in the schema of a tool says so.
+/// Whether anything in the schema of a tool says that it belongs into a header.
 pub fn wants_headers(schema: &Value) -> bool {
     match schema {
         Value::Object(object) => has_mark(object),
@@ -24,10 +25,10 @@ fn has_mark(object: &Map<String, Value>) -> bool {
 
 /// What is known of a server's tools.
 #[derive(Debug, Default)]
-pub struct WantedHeaders(RwLock<HashSet<String>>);
+pub struct Indirect(RwLock<HashSet<String>>);
 
-impl WantedHeaders {
-    pub fn are_wanted(&self, tool: &str) -> bool {
+impl Indirect {
+    pub fn has(&self, tool: &str) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(tool)
     }
 
@@ -37,7 +38,7 @@ impl WantedHeaders {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = wanting.collect();
     }
 
-    /// Its server said so when it was called.
+    /// So its server had it when it was called.
     pub fn also(&self, tool: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(tool.to_owned());
     }
@@ -63,12 +64,12 @@ mod tests {
             let header = if marked { MARK } else { "title" };
             json!({ "properties": { "a": { header: "A" } } }).as_object().cloned().unwrap_or_default()
         };
-        let headers = WantedHeaders::default();
-        headers.learn([("measure", &schema(true))].into_iter());
-        assert!(headers.are_wanted("measure") && !headers.are_wanted("other"));
-        headers.learn([("measure", &schema(false))].into_iter());
-        assert!(!headers.are_wanted("measure"));
-        headers.also("measure");
-        assert!(headers.are_wanted("measure"));
+        let indirect = Indirect::default();
+        indirect.learn([("measure", &schema(true))].into_iter());
+        assert!(indirect.has("measure") && !indirect.has("other"));
+        indirect.learn([("measure", &schema(false))].into_iter());
+        assert!(!indirect.has("measure"));
+        indirect.also("measure");
+        assert!(indirect.has("measure"));
     }
 }
