@@ -5,6 +5,7 @@ mod begun_log; // calls that began, where a file is enough
 mod chain; // where rows are added
 mod keys; // calls that have their effect once
 mod ledger; // the way in
+mod not_written; // why the audit did not take something
 mod prune; // retention
 mod query; // looking things up
 mod record; // one call, before it has its place in the chain

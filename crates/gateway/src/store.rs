@@ -16,17 +16,14 @@ use std::{
 use sea_orm::{
     ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
     SqliteTransactionMode, TransactionOptions, TransactionTrait,
-    sqlx::{
-        ConnectOptions as _,
-        sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
-    },
+    sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 /// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
 const SQLITE_CONNECTIONS: u32 = 4;
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -46,6 +43,16 @@ pub enum Durability {
     Process,
     /// Also a loss of power, at the price of waiting for the disk with every commit.
     Power,
+}
+
+impl Durability {
+    /// What SQLite calls it.
+    pub(crate) fn pragma(self) -> &'static str {
+        match self {
+            Self::Process => "NORMAL",
+            Self::Power => "FULL",
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +88,7 @@ pub struct Store {
     writer: Option<Arc<Mutex<()>>>,
     begun_log: Option<Arc<Path>>,
     durability: Durability,
-    appending: Option<Arc<SqliteConnectOptions>>,
+    file: Option<Arc<Path>>,
 }
 
 impl Store {
@@ -117,10 +124,8 @@ impl Store {
         let writer = is_sqlite.then(Arc::default);
         let begun_log = begun_log(&options.url);
         let durability = options.durability;
-        let appending = file(&options.url).and_then(|_| options.url.parse::<SqliteConnectOptions>().ok());
-        let appending =
-            appending.map(|found| sqlite(found, options.durability).disable_statement_logging().into());
-        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, durability, appending })
+        let file = file(&options.url).map(Arc::from);
+        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, durability, file })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -141,9 +146,13 @@ impl Store {
         self.durability == Durability::Process
     }
 
-    /// How whoever adds to the audit of a store that is a file opens it for that alone. To write takes its `turn`.
-    pub(crate) fn appending(&self) -> Option<&SqliteConnectOptions> {
-        self.appending.as_deref()
+    /// The file of a store that is one, for whoever adds to the audit by a connection of its own. To write takes its `turn`.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// A number that changes with everything that is changed, where nobody but this process changes anything: a file has
@@ -222,16 +231,12 @@ impl Deref for Turn<'_> {
 }
 
 fn sqlite(options: SqliteConnectOptions, durability: Durability) -> SqliteConnectOptions {
-    let synchronous = match durability {
-        Durability::Process => SqliteSynchronous::Normal,
-        Durability::Power => SqliteSynchronous::Full,
-    };
     options
         .create_if_missing(true)
         .foreign_keys(false)
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(synchronous)
+        .pragma("synchronous", durability.pragma())
         // Whoever commits moves the log into the file now and then, and waits for the disk: seldom.
         .pragma("wal_autocheckpoint", "4000")
 }

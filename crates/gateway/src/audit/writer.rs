@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::timeout,
@@ -16,9 +16,10 @@ use tracing::{error, warn};
 use super::{
     appender::Appender,
     begun_log::BegunLog,
-    chain::{Last, append, following, last, was_too_late},
+    chain::{Last, append, following, last},
     keys::{Begun, claim, settle},
     ledger::{Note, WasBegun},
+    not_written::NotWritten,
     record::Record,
     recovery::intent,
 };
@@ -86,9 +87,10 @@ impl Writer {
                     if self.ended.len() >= FORGET_AT {
                         self.forget().await;
                     }
+                    self.tidy().await;
                     return;
                 }
-                Err(error) if was_too_late(&error) => self.last = None,
+                Err(NotWritten::TooLate) => self.last = None,
                 Err(error) => {
                     error!(%error, calls = size, "The audit cannot be written; these calls are not answered.");
                     break;
@@ -102,7 +104,7 @@ impl Writer {
     }
 
     /// What each of those that began found.
-    async fn commit(&mut self, group: &[Note]) -> Result<Vec<Begun>, DbErr> {
+    async fn commit(&mut self, group: &[Note]) -> Result<Vec<Begun>, NotWritten> {
         let with_keys = group.iter().any(|note| match note {
             Note::Begin { wish, .. } => wish.is_some(),
             Note::End { begun, .. } => matches!(begun, WasBegun::WithKey(_)),
@@ -111,7 +113,7 @@ impl Writer {
     }
 
     /// Two statements at most. Should we end between them, some calls have begun that nobody was told to make.
-    async fn commit_plain(&mut self, group: &[Note]) -> Result<Vec<Begun>, DbErr> {
+    async fn commit_plain(&mut self, group: &[Note]) -> Result<Vec<Begun>, NotWritten> {
         let mut begin = Vec::new();
         for note in group {
             if let Note::Begin { record, until, .. } = note {
@@ -129,15 +131,14 @@ impl Writer {
                 Some(last) => last,
                 None => last(&*turn).await?,
             };
-            self.last = Some(match self.store.appending() {
-                Some(options) => {
-                    let mut appender = match self.appender.take() {
+            self.last = Some(match self.store.file() {
+                Some(file) => {
+                    let appender = match self.appender.take() {
                         Some(appender) => appender,
-                        None => Appender::open(options).await?,
+                        None => Appender::open(file, self.store.durability())?,
                     };
                     let (rows, last) = following(&after, records);
-                    appender.add(rows).await?;
-                    self.appender = Some(appender);
+                    self.appender = Some(appender.add(rows).await?);
                     last
                 }
                 None => append(&*turn, &after, records).await?,
@@ -151,7 +152,7 @@ impl Writer {
     }
 
     /// A key is taken together with the word that its call begins, and gets its answer together with the call's row.
-    async fn commit_together(&mut self, group: &[Note]) -> Result<Vec<Begun>, DbErr> {
+    async fn commit_together(&mut self, group: &[Note]) -> Result<Vec<Begun>, NotWritten> {
         let write = self.store.write().await?;
         let (mut results, mut begin, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for note in group {
@@ -213,6 +214,15 @@ impl Writer {
     fn forget_logged(&self, group: &[Note]) {
         if let Some(log) = &self.begun {
             group.iter().filter_map(begun).for_each(|call_id| log.end(call_id));
+        }
+    }
+
+    async fn tidy(&mut self) {
+        if let Some(appender) = self.appender.take() {
+            match appender.tidy().await {
+                Ok(appender) => self.appender = Some(appender),
+                Err(error) => warn!(%error, "The log of the store grows; it is tried again."),
+            }
         }
     }
 
