@@ -207,10 +207,20 @@ async fn two_deliveries_only(stage: &Stage, kind: Kind) {
     stream.create_consumer(config).await.unwrap();
 }
 
-/// The gateway publishes the heads of its audit, and an observer can hold them against what the gateway says.
+/// The gateway publishes the heads of its audit, which an observer can hold against what the gateway says, and shows the
+/// work. It hands nothing off: who replays a dead letter there is told why that is not done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_gateway_publishes_the_heads_of_its_audit() {
+async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
     let stage = Stage::start().await;
+    let tools = Gateway::start(tools()).await;
+    let manager = stage.worker(Role::ProjectManager).set("instance", "pm-one");
+    let model = Model::start([Script::say("Done.")]).await;
+    let manager = calling(manager.asking(&model), &tools).start().await;
+    let orchestrator = stage.orchestrator().await;
+    let id = orchestrator.publish(&chat("hello")).await;
+    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), b"{}".to_vec()).await;
+
     let settings = [
         ("nats.url", stage.url()),
         ("nats.nkey_file", stage.path("gateway.nk")),
@@ -230,9 +240,26 @@ async fn the_gateway_publishes_the_heads_of_its_audit() {
         (stream.cached_info().state.messages > 0).then_some(())
     })
     .await;
-    assert!(!gateway.log().contains("ermissions"), "{}", gateway.log());
     let (address, token) = (gateway.admin_url(), gateway.admin_token_file().display().to_string());
     let verified = stage
         .ctl("observer", &["--gateway", &address, "--admin-token-file", &token, "--json", "audit", "verify"]);
     assert_eq!(verified.code, 0, "{verified:?}");
+
+    let work = gateway.must("GET", "/api/v1/work", None).await;
+    assert!(work.to_string().contains("pm-one"), "{work}");
+    let life = gateway.must("GET", &format!("/api/v1/handoffs/{id}"), None).await;
+    assert!(life.to_string().contains("pm-one"), "{life}");
+    let letter = eventually("a dead letter", async || {
+        gateway.must("GET", "/api/v1/dead", None).await[0]["number"].as_u64()
+    })
+    .await;
+    assert!(!gateway.log().contains("ermissions"), "{}", gateway.log());
+    for (method, path) in
+        [("POST", format!("/api/v1/dead/{letter}/replay")), ("DELETE", format!("/api/v1/dead/{letter}"))]
+    {
+        let refused = gateway.ask(method, &path, None).await;
+        let says_why = refused.body.to_string().contains("these credentials may not publish to it");
+        assert!(refused.status == 502 && says_why, "{refused:?}");
+    }
+    no_walls(&manager);
 }

@@ -59,19 +59,25 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     // What stands in the streams: of the other role a worker reads nothing, but a manager the findings that it asked for.
     ("$JS.API.STREAM.MSG.GET.CYNODE_HANDOFFS", &["project_manager", "operator"]),
     ("$JS.API.STREAM.MSG.GET.CYNODE_PA_HANDOFFS", &["project_analyst", "operator"]),
-    ("$JS.API.STREAM.MSG.GET.CYNODE_RUNS", &["project_manager", "orchestrator", "operator", "observer"]),
+    (
+        "$JS.API.STREAM.MSG.GET.CYNODE_RUNS",
+        &["project_manager", "orchestrator", "operator", "observer", "gateway"],
+    ),
     (
         "$JS.API.STREAM.MSG.GET.CYNODE_PA_RUNS",
-        &["project_manager", "project_analyst", "orchestrator", "operator", "observer"],
+        &["project_manager", "project_analyst", "orchestrator", "operator", "observer", "gateway"],
     ),
-    ("$JS.API.DIRECT.GET.CYNODE_RUNS", &["project_manager", "operator", "observer"]),
-    ("$JS.API.DIRECT.GET.CYNODE_PA_RUNS", &["project_analyst", "operator", "observer"]),
+    ("$JS.API.DIRECT.GET.CYNODE_RUNS", &["project_manager", "operator", "observer", "gateway"]),
+    ("$JS.API.DIRECT.GET.CYNODE_PA_RUNS", &["project_analyst", "operator", "observer", "gateway"]),
     ("$JS.API.DIRECT.GET.CYNODE_RUNS.pma.run.x.completion", &["orchestrator", "operator"]),
     ("$JS.API.DIRECT.GET.CYNODE_RUNS.pma.run.x.journal", &["operator"]),
-    ("$JS.API.CONSUMER.CREATE.OBJ_CYNODE_SPILL", &["project_manager", "operator", "observer", "provisioner"]),
+    (
+        "$JS.API.CONSUMER.CREATE.OBJ_CYNODE_SPILL",
+        &["project_manager", "operator", "observer", "gateway", "provisioner"],
+    ),
     (
         "$JS.API.CONSUMER.CREATE.OBJ_CYNODE_PA_SPILL",
-        &["project_analyst", "operator", "observer", "provisioner"],
+        &["project_analyst", "operator", "observer", "gateway", "provisioner"],
     ),
     ("$O.CYNODE_SPILL.C.x", &["project_manager"]),
     ("$O.CYNODE_PA_SPILL.C.x", &["project_analyst"]),
@@ -80,7 +86,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_DEAD", &["operator"]),
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_RUNS", &[]),
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_AUDIT", &[]),
-    ("$JS.API.STREAM.MSG.GET.CYNODE_DEAD", &["operator", "observer"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_DEAD", &["operator", "observer", "gateway"]),
     ("$JS.API.DIRECT.GET.CYNODE_HANDOFFS", &["operator"]),
     // A consumer of one's own on the queue would read what is not one's own, and a work queue's is its end.
     ("$JS.API.CONSUMER.CREATE.CYNODE_HANDOFFS.mine.pma.handoff.chat", &["provisioner"]),

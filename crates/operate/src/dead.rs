@@ -5,6 +5,7 @@ mod replay; // handing it off once more
 
 use std::ops::ControlFlow;
 
+use async_nats::jetstream::stream::DeleteMessageErrorKind;
 use broker::{Broker, ReadError};
 use subjects::{DeadLetterError, HandoffId, Role, streams};
 
@@ -71,6 +72,11 @@ pub async fn delete(broker: &Broker, number: u64) -> Result<(), Error> {
     if broker::message_at(&broker.jetstream, streams::DEAD, number).await?.is_none() {
         return Err(Error::NoSuchLetter(number));
     }
-    stream.delete_message(number).await.map_err(Error::nats)?;
+    stream.delete_message(number).await.map_err(|error| match error.kind() {
+        DeleteMessageErrorKind::TimedOut => {
+            Error::NotTaken(format!("$JS.API.STREAM.MSG.DELETE.{}", streams::DEAD))
+        }
+        _ => Error::nats(error),
+    })?;
     Ok(())
 }

@@ -32,8 +32,7 @@ pub async fn publish(
     match published {
         Ok(acknowledged) => Ok(acknowledged),
         Err(PublishError::Full) => Err(Error::QueueFull),
-        // Nobody answered for a while: there is no stream for this subject.
-        Err(PublishError::Unheard(_)) => Err(Error::NoStreams),
+        Err(PublishError::Unheard(_)) => Err(Error::NotTaken(subject.to_string())),
         Err(error) => Err(Error::Publish(error)),
     }
 }

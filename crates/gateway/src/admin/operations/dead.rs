@@ -11,7 +11,8 @@ use crate::{
     clock,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than it takes to give up a publish that nobody answers, so that one hears why.
+const PATIENCE: Duration = Duration::from_secs(20);
 const AT_A_TIME: usize = 50;
 const MOST: usize = 500;
 

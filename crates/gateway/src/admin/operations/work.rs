@@ -107,6 +107,7 @@ fn told(error: &operate::Error) -> Error {
         | operate::Error::NothingToSign
         | operate::Error::Sign(_) => Error::Conflict(text),
         operate::Error::NoStreams
+        | operate::Error::NotTaken(_)
         | operate::Error::Publish(_)
         | operate::Error::Read(_)
         | operate::Error::Spill(_)
