@@ -138,7 +138,7 @@ impl Inner {
             Again::Never => return Err(error),
             Again::AfterListing => {
                 // Listing tells rmcp which arguments go into headers. It forgets with the connection.
-                self.list(&connection).await.map_err(|failure| failure.error)?;
+                Box::pin(self.list(&connection)).await.map_err(|failure| failure.error)?;
                 if let Some(tool) = tool {
                     self.indirect.also(tool);
                 }
@@ -192,7 +192,8 @@ impl Inner {
         if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = Connection::over_http(Caller, &self.http).await;
+        // Boxed, as all that is rare: or every call would carry the room for it.
+        let opened = Box::pin(Connection::over_http(Caller, &self.http)).await;
         let connection = Arc::new(opened.map_err(|failure| failure.error)?);
         *current = Some(connection.clone());
         Ok(connection)

@@ -204,12 +204,14 @@ impl Stream<'_> {
         loop {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
+                // Boxed, as all that is rare: or every call would carry the room for it.
                 Some(Err(error)) => {
-                    events = self.resumed(broken(&error)?).await?;
+                    events = Box::pin(self.resumed(broken(&error)?)).await?;
                     continue;
                 }
                 None => {
-                    events = self.resumed(Failure::lost("the stream ended before the answer")).await?;
+                    let failure = Failure::lost("the stream ended before the answer");
+                    events = Box::pin(self.resumed(failure)).await?;
                     continue;
                 }
             };
@@ -235,7 +237,7 @@ impl Stream<'_> {
                     self.call.see_off(events).await;
                     return Err(Failure::answered(&error.error));
                 }
-                ServerJsonRpcMessage::Request(request) => self.call.decline(request).await,
+                ServerJsonRpcMessage::Request(request) => Box::pin(self.call.decline(request)).await,
                 ServerJsonRpcMessage::Notification(said) => {
                     if let (ServerNotification::ToolListChangedNotification(_), Some(tap)) =
                         (said.notification, &self.call.http.tap)

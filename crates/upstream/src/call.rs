@@ -1,6 +1,6 @@
 //! One call on one connection.
 
-use std::io;
+use std::{io, pin::pin};
 
 use mcp::{Again, Fate};
 use rmcp::{
@@ -56,9 +56,11 @@ pub(crate) async fn send(
         Some(direct) => {
             let token = ProgressToken(RequestId::Number(direct.id));
             let _watch: Option<Watch> = progress.map(|to| link.events.watch(token, to));
-            link.until_closed(direct.call(request)).await?
+            // Pinned where it is: by value it would be moved, and kept, once for each that waits for it.
+            let calling = pin!(direct.call(request));
+            link.until_closed(calling).await?
         }
-        None => by_rmcp(link, live, request.clone(), progress).await?,
+        None => Box::pin(by_rmcp(link, live, request.clone(), progress)).await?,
     };
     Ok(match result {
         ServerResult::CallToolResult(result) => Answer::Result(result),

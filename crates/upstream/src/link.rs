@@ -122,11 +122,12 @@ impl Link {
             return Ok(live);
         }
         let (link, asked) = (self.clone(), Instant::now());
-        let connecting = async move {
+        // Boxed: whoever calls carries the room for it, and it is rare.
+        let connecting = Box::pin(async move {
             let stop = link.stop.clone();
             // Given up half-way, a connection or a process that was just made is closed by its drop.
             stop.run_until_cancelled(link.connect(asked)).await.unwrap_or(Err(Error::Closed))
-        };
+        });
         // In a task of its own: who waits here may lose patience, and the next one finds it done.
         let done = self.tasks.spawn(connecting).await;
         done.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))

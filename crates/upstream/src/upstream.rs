@@ -1,4 +1,5 @@
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -166,7 +167,7 @@ impl Inner {
         loop {
             let connected = timeout_at(deadline.into(), self.link.connected()).await;
             let live = connected.unwrap_or(Err(Error::TimedOut)).map_err(Failure::not_run)?;
-            let sending = call::send(&self.link, &live, &request, progress.clone());
+            let sending = pin!(call::send(&self.link, &live, &request, progress.clone()));
             let failure = match timeout_at(deadline.into(), sending).await {
                 Ok(Ok(Answer::Result(result))) => return Ok(result),
                 Ok(Ok(Answer::InputRequired)) => return Err(Failure::answered(Error::AsksForInput)),
@@ -180,7 +181,7 @@ impl Inner {
             if failure.again == Again::AfterListing {
                 self.link.indirect.also(&request.name);
             }
-            let mending = timeout_at(deadline.into(), self.mend(&live, &failure)).await;
+            let mending = timeout_at(deadline.into(), Box::pin(self.mend(&live, &failure))).await;
             if repeated || !mending.unwrap_or(false) || failure.fate != Fate::NotRun {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
             }
