@@ -137,7 +137,8 @@ async fn prepare(folder: &TempDir, url: &str) {
     store.close().await;
 }
 
-/// FastMCP's own proxy, as its documentation has it.
+/// FastMCP's own proxy, as its documentation has it, but for connections that it keeps open: so many callers wait longer
+/// for it than it would wait for them.
 async fn proxy(folder: &TempDir, url: &str) -> Option<(Process, String)> {
     if !testkit::workspace().join(".tools/python-newer").is_dir() {
         return None;
@@ -146,7 +147,8 @@ async fn proxy(folder: &TempDir, url: &str) -> Option<(Process, String)> {
     let script = folder.path().join("proxy.py");
     let text = format!(
         "from fastmcp.server.server import create_proxy\n\
-         create_proxy({url:?}).run(transport='http', host='127.0.0.1', port={port}, show_banner=False, log_level='error')\n"
+         create_proxy({url:?}).run(transport='http', host='127.0.0.1', port={port}, show_banner=False, log_level='error',\n\
+         \x20   uvicorn_config={{'timeout_keep_alive': 120}})\n"
     );
     fs::write(&script, text).unwrap();
     let log = folder.path().join("proxy.log");
