@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One core is left to SQLite, whose thread every answer waits for: with a thread for each core, a call that comes alone
+/// One core is left to SQLite, whose thread calls with a key wait for: with a thread for each core, a call that comes alone
 /// is a tenth of a millisecond slower on a machine with two.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
