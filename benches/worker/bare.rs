@@ -1,19 +1,26 @@
-//! What the broker and its client allow: pull, publish a reply, await its PubAck, confirm the ack. Nothing else.
+//! What the broker and its client allow: pull, publish a reply, await its PubAck, confirm the ack. Nothing else, or a claim
+//! before it.
 
 use std::{sync::Arc, time::Instant};
 
-use async_nats::jetstream::{self, AckKind, consumer::PullConsumer};
+use async_nats::{
+    HeaderMap,
+    jetstream::{self, AckKind, consumer::PullConsumer, context::Context},
+};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use subjects::headers::{EXPECTED_SEQUENCE, EXPECTED_SUBJECT};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// How the loop confirms an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Confirm {
-    /// The client's own `double_ack`: a subscription for each.
+/// What the loop does with a message.
+#[derive(Clone, Debug)]
+pub(crate) enum Manner {
+    /// Confirms with the client's own `double_ack`: a subscription for each.
     DoubleAck,
-    /// A plain request to the acknowledgement subject: cheaper, and what the worker does.
+    /// Confirms by a plain request to the acknowledgement subject: cheaper, and what the worker does.
     Request,
+    /// As the last, and first claims it with these bytes; claim and reply are compared and set, as the worker's are.
+    Claim(Bytes),
 }
 
 /// Empties a consumer with `in_flight` messages at once; gives messages per second.
@@ -23,7 +30,7 @@ pub(crate) async fn drain(
     count: usize,
     in_flight: usize,
     reply: Bytes,
-    confirm: Confirm,
+    manner: Manner,
 ) -> f64 {
     let context = jetstream::new(client.clone());
     let slots = Arc::new(Semaphore::new(in_flight));
@@ -34,19 +41,26 @@ pub(crate) async fn drain(
     for taken in 0..count {
         let message = messages.next().await.expect("a message").expect("no error");
         let slot = Arc::clone(&slots).acquire_owned().await.expect("open");
-        let (client, context, reply) = (client.clone(), context.clone(), reply.clone());
+        let (client, context, reply, manner) =
+            (client.clone(), context.clone(), reply.clone(), manner.clone());
         turns.spawn(async move {
-            let subject = format!("bench.reply.{taken}");
-            context.publish(subject, reply).await.expect("sent").await.expect("stored");
-            match confirm {
-                Confirm::DoubleAck => {
+            let subject = format!("bench.run.{taken}.completion");
+            if let Manner::Claim(claim) = &manner {
+                let claimed =
+                    set(&context, format!("bench.run.{taken}.journal"), taken, 0, claim.clone()).await;
+                set(&context, subject, taken, claimed, reply).await;
+            } else {
+                context.publish(subject, reply).await.expect("sent").await.expect("stored");
+            }
+            match manner {
+                Manner::DoubleAck => {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "this is what the worker is compared with"
                     )]
                     message.double_ack().await.expect("acknowledged");
                 }
-                Confirm::Request => {
+                Manner::Request | Manner::Claim(_) => {
                     let ack = message.reply.clone().expect("an acknowledgement subject");
                     client.request(ack, AckKind::Ack.into()).await.expect("acknowledged");
                 }
@@ -57,4 +71,13 @@ pub(crate) async fn drain(
     }
     while turns.join_next().await.is_some() {}
     count as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Publishes if the run's last message is the one with this number; gives the number of the new one.
+async fn set(context: &Context, subject: String, run: usize, last: u64, body: Bytes) -> u64 {
+    let mut headers = HeaderMap::new();
+    headers.insert(EXPECTED_SEQUENCE, last.to_string());
+    headers.insert(EXPECTED_SUBJECT, format!("bench.run.{run}.*"));
+    let sent = context.publish_with_headers(subject, headers, body).await.expect("sent");
+    sent.await.expect("stored").sequence
 }

@@ -8,10 +8,10 @@ use async_nats::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use subjects::{Encoding, Kind, Subject, headers, streams};
+use subjects::{Encoding, Kind, Role, Subject, headers, streams};
 use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat};
 
-use super::bare::{self, Confirm};
+use super::bare::{self, Manner};
 
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;
@@ -20,33 +20,42 @@ pub(crate) async fn measure(report: &mut Report) {
     println!("throughput: {HANDOFFS} handoffs of 1 KiB, {IN_FLIGHT} in flight, {ROUNDS} rounds");
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
-    let (mut plain, mut cheap, mut worker) = (Vec::new(), Vec::new(), Vec::new());
-    let reply = size_of_an_answer(&nats, &orchestrator).await;
-    println!("  the bare loops reply with {reply} bytes, the size of an answer");
+    let (mut plain, mut cheap, mut claiming, mut worker) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (claim, reply) = sizes(&nats, &orchestrator).await;
+    println!("  the bare loops reply with {reply} bytes, the size of an answer; a claim has {claim}");
+    let claim = Bytes::from(vec![b'x'; claim]);
     // One after the other within a round, so that a slow minute of the machine hits all alike.
     for _ in 0..ROUNDS {
-        plain.push(bare_round(&nats, Confirm::DoubleAck, reply).await);
-        cheap.push(bare_round(&nats, Confirm::Request, reply).await);
+        plain.push(bare_round(&nats, Manner::DoubleAck, reply).await);
+        cheap.push(bare_round(&nats, Manner::Request, reply).await);
+        claiming.push(bare_round(&nats, Manner::Claim(claim.clone()), reply).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
     let ratios =
         |base: &[f64]| worker.iter().zip(base).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>();
-    let (to_plain, to_cheap) = (ratios(&plain), ratios(&cheap));
+    let (to_plain, to_cheap, to_claiming) = (ratios(&plain), ratios(&cheap), ratios(&claiming));
     report.add("bare loop, double_ack", "/s", plain, None);
     report.add("bare loop, ack by request", "/s", cheap, None);
+    report.add("bare loop with a claim, compared and set", "/s", claiming, None);
     report.add("worker", "/s", worker, None);
     // Each handoff is three of these: its claim in the journal, its answer, its confirmed acknowledgement.
     report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.55)));
     // For reference: a loop that knows what the worker knows about acknowledgements, and does nothing else.
     report.add("worker to bare loop, ack by request", "x", to_cheap, None);
+    // The same writes as the worker's, and nothing else: what is left is what the worker itself costs.
+    report.add("worker to bare loop with a claim", "x", to_claiming, None);
 }
 
-/// What both sides publish must be of one size.
-async fn size_of_an_answer(nats: &Nats, orchestrator: &Orchestrator) -> usize {
+/// What both sides publish must be of one size: a claim, and an answer.
+async fn sizes(nats: &Nats, orchestrator: &Orchestrator) -> (usize, usize) {
     let _worker = Worker::manager(nats).start().await;
     let id = orchestrator.publish(&chat(&"x".repeat(700))).await;
     let answer = orchestrator.answered(Kind::Chat, id).await;
-    answer.encode(Encoding::Json).expect("a body").len()
+    let runs = orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there");
+    let claim = runs
+        .get_first_raw_message_by_subject(Subject::Journal(Role::ProjectManager, id).to_string(), 1)
+        .await;
+    (claim.expect("a claim").payload.len(), answer.encode(Encoding::Json).expect("a body").len())
 }
 
 /// Fills a queue with `HANDOFFS` messages on `subject`.
@@ -65,7 +74,7 @@ pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usiz
     futures_util::stream::iter(jobs).buffer_unordered(500).collect::<Vec<()>>().await;
 }
 
-async fn bare_round(nats: &Nats, confirm: Confirm, reply: usize) -> f64 {
+async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> f64 {
     let orchestrator = Orchestrator::connect(nats).await;
     let jetstream = &orchestrator.jetstream;
     let queue = stream::Config {
@@ -77,7 +86,7 @@ async fn bare_round(nats: &Nats, confirm: Confirm, reply: usize) -> f64 {
     let queue = jetstream.create_stream(queue).await.expect("a queue");
     let replies = stream::Config {
         name: "BENCH_OUT".into(),
-        subjects: vec!["bench.reply.*".into()],
+        subjects: vec!["bench.run.*.*".into()],
         ..Default::default()
     };
     jetstream.create_stream(replies).await.expect("a stream for replies");
@@ -91,7 +100,7 @@ async fn bare_round(nats: &Nats, confirm: Confirm, reply: usize) -> f64 {
         .expect("a consumer");
     fill(&orchestrator, "bench.in", HANDOFFS).await;
     let reply = Bytes::from(vec![b'y'; reply]);
-    let rate = bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, confirm).await;
+    let rate = bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, manner).await;
     for name in ["BENCH_IN", "BENCH_OUT"] {
         jetstream.delete_stream(name).await.expect("removed");
     }
