@@ -10,8 +10,8 @@ pub enum Error {
     #[error("{0}; set the layout of this connection (--layout, CYNODE_LAYOUT, nats.layout) to that")]
     Layout(#[from] broker::OtherLayout),
     #[error(
-        "nobody answered for {0}: the streams are not there (`cynodectl provision` makes them), or these credentials may not \
-         publish to it"
+        "nobody answered for {0}: the streams are not there (start a worker with nats.provision = create, or make them with \
+         `cynodectl provision`), or these credentials may not publish to it"
     )]
     NotTaken(String),
     #[error("the queue is full; the handoff was not accepted")]
