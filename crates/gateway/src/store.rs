@@ -256,9 +256,33 @@ fn begun_log(url: &str) -> Option<Arc<Path>> {
     Some(PathBuf::from(path).into())
 }
 
-/// The file of a store that is one.
+/// The file of a store that is one, under the name by which the store itself opens it.
 fn file(url: &str) -> Option<PathBuf> {
-    let path = url.strip_prefix("sqlite:")?.trim_start_matches("//");
-    let path = path.split('?').next().filter(|path| !path.is_empty() && !path.starts_with(":memory:"))?;
-    Some(PathBuf::from(path))
+    let (path, settings) = url.strip_prefix("sqlite:")?.split_once('?').unwrap_or((url, ""));
+    let is_memory = path.ends_with(":memory:") || settings.split('&').any(|setting| setting == "mode=memory");
+    let options = url.parse::<SqliteConnectOptions>().ok().filter(|_| !is_memory)?;
+    Some(options.get_filename().to_owned()).filter(|path| !path.as_os_str().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_name_by_which_the_store_opens_it() {
+        for (url, path) in [
+            ("sqlite:///var/lib/gateway.db", Some("/var/lib/gateway.db")),
+            ("sqlite://gateway.db?mode=rwc", Some("gateway.db")),
+            ("sqlite:gateway.db", Some("gateway.db")),
+            ("sqlite:///my data/gateway.db", Some("/my data/gateway.db")),
+            ("sqlite:///my%20data/gateway.db?mode=rw&cache=private", Some("/my data/gateway.db")),
+            ("sqlite::memory:", None),
+            ("sqlite://:memory:", None),
+            ("sqlite://shared?mode=memory", None),
+            ("sqlite://", None),
+            ("postgres://localhost/gateway", None),
+        ] {
+            assert_eq!(file(url).as_deref(), path.map(Path::new), "{url}");
+        }
+    }
 }
