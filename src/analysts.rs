@@ -88,7 +88,7 @@ impl Analysts {
             headers
         };
         let subject = handoff.subject();
-        broker::publish_within(&self.broker.jetstream, &subject, headers, &body, None, HAND_OFF_WITHIN)
+        broker::publish_within(&self.broker.client, &subject, headers, &body, None, HAND_OFF_WITHIN)
             .instrument(spans::send(&subject, handoff.id))
             .await
             .map_err(|error| not_handed_off(&error))?;

@@ -93,8 +93,8 @@ impl Undertaker<'_> {
     }
 
     async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
-        let jetstream = &self.broker.jetstream;
-        broker::publish_within(jetstream, &letter.subject(), || letter.headers(), body, None, STORE_WITHIN)
+        let client = &self.broker.client;
+        broker::publish_within(client, &letter.subject(), || letter.headers(), body, None, STORE_WITHIN)
             .await?;
         Ok(())
     }

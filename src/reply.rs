@@ -142,7 +142,7 @@ pub(crate) async fn commit(
     let headers = || headers_of(answer, encoding);
     let sending = spans::send(&subject, answer.handoff_id());
     let published =
-        broker::publish_within(&broker.jetstream, &subject, headers, &body, Some(&expect), COMMIT_WITHIN);
+        broker::publish_within(&broker.client, &subject, headers, &body, Some(&expect), COMMIT_WITHIN);
     let published = published.instrument(sending.clone()).await;
     if published.is_err() {
         telemetry::failed(&sending, "not_stored");

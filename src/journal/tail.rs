@@ -95,7 +95,7 @@ impl Tail {
         self.unheard.push(body.clone());
         let subject = Subject::Journal(role, id);
         let stored = broker::publish_within(
-            &broker.jetstream,
+            &broker.client,
             &subject,
             HeaderMap::new,
             body,

@@ -1,6 +1,6 @@
 //! Names of the headers that this contract uses. NATS keeps their case and compares with it.
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, HeaderName, header};
 
 pub const CONTENT_TYPE: &str = "Content-Type";
 pub const MSG_ID: &str = "Nats-Msg-Id";
@@ -9,9 +9,10 @@ pub const SIGNATURE: &str = "Cynode-Signature";
 pub const TRACEPARENT: &str = "traceparent";
 
 /// The compare-and-set of the server: the sequence expected …
-pub const EXPECTED_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+pub const EXPECTED_SEQUENCE: HeaderName = header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
 /// … and the subjects over which it is expected.
-pub const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+pub const EXPECTED_SUBJECT: HeaderName =
+    HeaderName::from_static("Nats-Expected-Last-Subject-Sequence-Subject");
 
 /// Finds a header whatever its case.
 pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'h str> {

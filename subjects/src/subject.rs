@@ -1,4 +1,9 @@
-use std::{fmt, str::FromStr};
+use std::{
+    fmt::{self, Write},
+    str::FromStr,
+};
+
+use async_nats::subject::ToSubject;
 
 use crate::{HandoffId, InstanceId, Kind, Role};
 
@@ -53,6 +58,21 @@ impl fmt::Display for Subject {
             Self::Presence => f.write_str("pma.presence"),
         }
     }
+}
+
+impl ToSubject for Subject {
+    fn to_subject(&self) -> async_nats::Subject {
+        written(self).into()
+    }
+}
+
+/// Two of these are written for every message that is stored, so none should grow step by step.
+fn written(text: &impl fmt::Display) -> String {
+    const LONGEST_OF_A_RUN: usize = 64;
+    let mut out = String::with_capacity(LONGEST_OF_A_RUN);
+    // A `String` takes whatever is written to it.
+    let _written: fmt::Result = write!(out, "{text}");
+    out
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,6 +146,12 @@ pub enum Pattern {
 /// What an orchestrator listens to.
 pub const ALL_ANSWERS: [Pattern; 2] =
     [Pattern::Answers(Role::ProjectManager), Pattern::Answers(Role::ProjectAnalyst)];
+
+impl From<&Pattern> for String {
+    fn from(pattern: &Pattern) -> Self {
+        written(pattern)
+    }
+}
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,15 +1,14 @@
 use std::time::Duration;
 
-use async_nats::{Client, Request, RequestError, StatusCode, Subject};
+use async_nats::{Client, Request, StatusCode, Subject};
 use bytes::Bytes;
-use tokio::time::timeout;
+
+use crate::request::{self, Silence};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AckError {
-    #[error("the server did not answer the acknowledgement")]
-    Unheard(#[from] RequestError),
-    #[error("the acknowledgement was not answered in time")]
-    TimedOut,
+    #[error("the acknowledgement was not heard")]
+    Unheard(#[from] Silence),
     #[error("the message is not known to be ours any more")]
     Stale,
     #[error("the acknowledgement was answered with status {0}")]
@@ -20,11 +19,7 @@ pub enum AckError {
 ///
 /// The client's own `double_ack` takes any reply for a yes, a 503 too.
 pub async fn confirm(client: &Client, ack: &Subject, verb: Bytes, within: Duration) -> Result<(), AckError> {
-    // The client bounds only the wait for the reply; while it is disconnected the sending may take for ever, too.
-    let request = Request::new().payload(verb).timeout(None);
-    let reply = timeout(within, client.send_request(ack.clone(), request))
-        .await
-        .map_err(|_| AckError::TimedOut)??;
+    let reply = request::send(client, ack, Request::new().payload(verb), within).await?;
     match reply.status {
         None | Some(StatusCode::OK) => Ok(()),
         Some(status) => Err(AckError::Status(status)),

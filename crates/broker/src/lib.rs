@@ -9,6 +9,7 @@ mod layout; // whether the streams that are there are laid out as wanted
 mod provision; // streams and consumers: make, compare
 mod publish; // publish and know what became of it
 mod read; // single messages out of a stream
+mod request; // ask the server, and do not wait for ever
 pub mod retry; // the one place that knows how to wait before trying again
 mod scan; // many messages out of a stream
 mod spill; // bodies too large for a message
@@ -19,8 +20,9 @@ pub use connect::{
 };
 pub use layout::{Misplaced, OtherLayout, check_layout};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
-pub use publish::{Expect, PublishError, publish, publish_within};
+pub use publish::{Expect, PublishError, Stored, Unheard, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};
+pub use request::Silence;
 pub use scan::{newest_under, some_under};
 pub use spill::{SpillError, fetch, spill};
 

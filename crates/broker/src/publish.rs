@@ -1,15 +1,21 @@
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use async_nats::{
-    HeaderMap,
-    jetstream::{self, ErrorCode, context::PublishErrorKind, message::PublishMessage, publish::PublishAck},
+    Client, HeaderMap, Request, RequestErrorKind,
+    jetstream::{self, ErrorCode},
 };
 use bytes::Bytes;
+use serde::Deserialize;
 use subjects::{Pattern, Subject, headers};
 use tracing::debug;
 
-use crate::{Chain, retry::Waits};
+use crate::{
+    Chain,
+    request::{self, Silence},
+    retry::Waits,
+};
 
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
@@ -18,6 +24,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 pub struct Expect {
     pub over: Pattern,
     pub sequence: u64,
+}
+
+/// The server has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub sequence: u64,
+    /// It had it before, under the same message id.
+    pub duplicate: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +45,23 @@ pub enum PublishError {
     #[error("the stream is full")]
     Full,
     #[error("the outcome of the publish was not heard")]
-    Unheard(#[source] jetstream::context::PublishError),
+    Unheard(#[source] Unheard),
     #[error("the server refused the publish")]
-    Refused(#[source] jetstream::context::PublishError),
+    Refused(#[source] jetstream::Error),
+}
+
+/// Why nobody knows what became of a publish.
+#[derive(Debug, thiserror::Error)]
+pub enum Unheard {
+    #[error(transparent)]
+    Silence(#[from] Silence),
+    /// A missing stream and a server that is just starting look the same: nobody answers.
+    #[error("no stream takes this subject, or JetStream is not there")]
+    NobodyThere,
+    #[error("the server could not say")]
+    Trouble(#[source] jetstream::Error),
+    #[error("the answer says neither where it is stored nor why not")]
+    Unreadable,
 }
 
 impl PublishError {
@@ -47,55 +75,68 @@ impl PublishError {
 
 /// Publishes once and waits for the server's word.
 pub async fn publish(
-    jetstream: &jetstream::Context,
+    client: &Client,
     subject: &Subject,
     mut headers: HeaderMap,
     body: Bytes,
     expect: Option<&Expect>,
-) -> Result<PublishAck, PublishError> {
+) -> Result<Stored, PublishError> {
     if let Some(Expect { over, sequence }) = expect {
         headers.insert(headers::EXPECTED_SEQUENCE, sequence.to_string());
-        headers.insert(headers::EXPECTED_SUBJECT, over.to_string());
+        headers.insert(headers::EXPECTED_SUBJECT, String::from(over));
     }
-    let message = PublishMessage::build().headers(headers).payload(body);
-    // The client bounds both the sending and the wait for the server's word.
-    let acknowledged = jetstream.send_publish(subject.to_string(), message).await.map_err(classify)?;
-    acknowledged.await.map_err(classify)
+    let request = Request::new().headers(headers).payload(body);
+    let reply = request::send(client, subject, request, HEARD_WITHIN).await.map_err(not_sent)?;
+    match serde_json::from_slice(&reply.payload) {
+        Ok(Word { error: Some(error), .. }) => Err(classify(error)),
+        Ok(Word { seq: Some(sequence), duplicate, error: None }) => Ok(Stored { sequence, duplicate }),
+        Ok(Word { seq: None, error: None, .. }) | Err(_) => Err(PublishError::Unheard(Unheard::Unreadable)),
+    }
+}
+
+/// What the server says to a publish. The client's own way to read it tries it as an error first, which costs more than
+/// all the rest of it.
+#[derive(Debug, Deserialize)]
+struct Word {
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+    error: Option<jetstream::Error>,
 }
 
 /// Publishes, and again while the outcome is unknown, for at most `within`. Headers are made for each try, since a try
 /// consumes them and most need only one.
 pub async fn publish_within(
-    jetstream: &jetstream::Context,
+    client: &Client,
     subject: &Subject,
     headers: impl Fn() -> HeaderMap,
     body: &Bytes,
     expect: Option<&Expect>,
     within: Duration,
-) -> Result<PublishAck, PublishError> {
-    match publish(jetstream, subject, headers(), body.clone(), expect).await {
+) -> Result<Stored, PublishError> {
+    match publish(client, subject, headers(), body.clone(), expect).await {
         // Seldom, so it should not make every publish larger.
         Err(error) if error.may_pass() => {
-            Box::pin(publish_again(jetstream, subject, headers, body, expect, within, error)).await
+            Box::pin(publish_again(client, subject, headers, body, expect, within, error)).await
         }
         other => other,
     }
 }
 
 async fn publish_again(
-    jetstream: &jetstream::Context,
+    client: &Client,
     subject: &Subject,
     headers: impl Fn() -> HeaderMap,
     body: &Bytes,
     expect: Option<&Expect>,
     within: Duration,
     mut error: PublishError,
-) -> Result<PublishAck, PublishError> {
+) -> Result<Stored, PublishError> {
     let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, within);
     while let Some(wait) = waits.next_wait() {
         debug!(%subject, error = %Chain(&error), "Publish not confirmed; trying again.");
         tokio::time::sleep(wait).await;
-        error = match publish(jetstream, subject, headers(), body.clone(), expect).await {
+        error = match publish(client, subject, headers(), body.clone(), expect).await {
             Err(PublishError::Conflict { .. }) => {
                 return Err(PublishError::Conflict { unheard_before: true });
             }
@@ -106,29 +147,27 @@ async fn publish_again(
     Err(error)
 }
 
-fn classify(error: jetstream::context::PublishError) -> PublishError {
-    match error.kind() {
-        PublishErrorKind::WrongLastSequence => PublishError::Conflict { unheard_before: false },
-        PublishErrorKind::MaxPayloadExceeded => PublishError::TooLarge,
-        // A missing stream and a server that is just starting look the same: nobody answers.
-        PublishErrorKind::StreamNotFound
-        | PublishErrorKind::TimedOut
-        | PublishErrorKind::BrokenPipe
-        | PublishErrorKind::MaxAckPending => PublishError::Unheard(error),
-        PublishErrorKind::WrongLastMessageId => PublishError::Refused(error),
-        PublishErrorKind::Other => {
-            let answer = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
-            match answer.map(|answer| (answer.error_code(), answer.code())) {
-                // In a cluster a contended compare-and-set has a code of its own.
-                Some((ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, _)) => {
-                    PublishError::Conflict { unheard_before: false }
-                }
-                Some((ErrorCode::STREAM_STORE_FAILED, _)) => PublishError::Full,
-                Some((ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => PublishError::TooLarge,
-                Some((_, 400..=499)) => PublishError::Refused(error),
-                // 5xx, or no answer of the server's at all.
-                Some(_) | None => PublishError::Unheard(error),
-            }
+fn not_sent(silence: Silence) -> PublishError {
+    match silence {
+        Silence::Broken(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+            PublishError::TooLarge
         }
+        Silence::Broken(error) if error.kind() == RequestErrorKind::NoResponders => {
+            PublishError::Unheard(Unheard::NobodyThere)
+        }
+        silence => PublishError::Unheard(silence.into()),
+    }
+}
+
+fn classify(error: jetstream::Error) -> PublishError {
+    match (error.error_code(), error.code()) {
+        // In a cluster a contended compare-and-set has a code of its own.
+        (ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, _) => {
+            PublishError::Conflict { unheard_before: false }
+        }
+        (ErrorCode::STREAM_STORE_FAILED, _) => PublishError::Full,
+        (ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _) => PublishError::TooLarge,
+        (_, 400..=499) => PublishError::Refused(error),
+        _ => PublishError::Unheard(Unheard::Trouble(error)),
     }
 }

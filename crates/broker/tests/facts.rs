@@ -7,7 +7,7 @@ use async_nats::{
     HeaderMap,
     jetstream::{self, AckKind, consumer::pull, stream},
 };
-use broker::{AckError, Expect, PublishError};
+use broker::{AckError, Expect, PublishError, Unheard};
 use futures_util::StreamExt;
 use subjects::{HandoffId, Pattern, Role, Subject};
 use testkit::{Nats, eventually};
@@ -93,12 +93,13 @@ async fn a_confirmation_must_come_from_the_server() {
 #[tokio::test]
 async fn one_write_wins_under_a_wildcard() {
     let nats = Nats::start();
-    let jetstream = jetstream::new(nats.client().await);
+    let client = nats.client().await;
+    let jetstream = jetstream::new(client.clone());
     let id = HandoffId::now();
     let subject = Subject::Completion(id);
     let expect = |sequence| Expect { over: Pattern::Run(Role::ProjectManager, id), sequence };
     let publish = async |subject: &Subject, expect: &Expect| {
-        broker::publish(&jetstream, subject, HeaderMap::new(), "x".into(), Some(expect)).await
+        broker::publish(&client, subject, HeaderMap::new(), "x".into(), Some(expect)).await
     };
     let silence = publish(&subject, &expect(0)).await.unwrap_err();
     assert!(matches!(silence, PublishError::Unheard(_)) && silence.may_pass(), "{silence:?}");
@@ -115,11 +116,32 @@ async fn one_write_wins_under_a_wildcard() {
     assert!(matches!(conflict, PublishError::Conflict { .. }), "{conflict:?}");
 }
 
+/// Someone else who answers on a subject has not stored anything, whatever he says.
+#[tokio::test]
+async fn only_a_sequence_means_stored() {
+    let nats = Nats::start();
+    let client = nats.client().await;
+    let subject = Subject::Completion(HandoffId::now());
+    // Over the same connection, so that the server knows of it before the first message comes.
+    let mut heard = client.subscribe(subject.to_string()).await.unwrap();
+    for said in ["", "{}", "+OK", r#"{"stream":"RUNS"}"#] {
+        let answering = async {
+            let message = heard.next().await.unwrap();
+            client.publish(message.reply.unwrap(), said.into()).await.unwrap();
+        };
+        let publishing = broker::publish(&client, &subject, HeaderMap::new(), "x".into(), None);
+        let (published, ()) = tokio::join!(publishing, answering);
+        let error = published.unwrap_err();
+        assert!(matches!(error, PublishError::Unheard(Unheard::Unreadable)), "{said}: {error:?}");
+    }
+}
+
 /// Eight at once for one answer, many times: one winner each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_contenders_one_wins() {
     let nats = Nats::start();
-    let jetstream = jetstream::new(nats.client().await);
+    let client = nats.client().await;
+    let jetstream = jetstream::new(client.clone());
     let sizing = subjects::streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
     for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
@@ -128,7 +150,7 @@ async fn of_many_contenders_one_wins() {
         let id = HandoffId::now();
         let tries = (0..8).map(|_| async {
             let expect = Expect { over: Pattern::Run(Role::ProjectManager, id), sequence: 0 };
-            broker::publish(&jetstream, &Subject::Completion(id), HeaderMap::new(), "x".into(), Some(&expect))
+            broker::publish(&client, &Subject::Completion(id), HeaderMap::new(), "x".into(), Some(&expect))
                 .await
                 .is_ok()
         });

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use async_nats::{HeaderMap, jetstream::publish::PublishAck};
-use broker::{Broker, PublishError};
+use async_nats::HeaderMap;
+use broker::{Broker, PublishError, Stored};
 use bytes::Bytes;
 use nkeys::KeyPair;
 use subjects::{Body, Encoding, Subject, signature::Signed};
@@ -25,10 +25,9 @@ pub async fn publish(
     subject: &Subject,
     headers: &HeaderMap,
     body: &Bytes,
-) -> Result<PublishAck, Error> {
+) -> Result<Stored, Error> {
     let published =
-        broker::publish_within(&broker.jetstream, subject, || headers.clone(), body, None, PUBLISH_WITHIN)
-            .await;
+        broker::publish_within(&broker.client, subject, || headers.clone(), body, None, PUBLISH_WITHIN).await;
     match published {
         Ok(acknowledged) => Ok(acknowledged),
         Err(PublishError::Full) => Err(Error::QueueFull),
