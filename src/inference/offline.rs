@@ -77,7 +77,7 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
 fn excerpt(text: &str, longest: usize) -> String {
     let cut = text.floor_char_boundary(longest);
     let mut out = String::with_capacity(cut + '…'.len_utf8());
-    for word in text[..cut].split_whitespace() {
+    for word in text[..cut].split_ascii_whitespace() {
         if !out.is_empty() {
             out.push(' ');
         }

@@ -4,7 +4,7 @@
 //! called with which arguments, verifications by the id of their handoff: a later build may ask or call more than the one
 //! that began, and still finds what was done.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use subjects::{
     Findings, HandoffId,
@@ -20,13 +20,14 @@ pub(crate) struct Remembered<T> {
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    replies: HashMap<Question, Remembered<Reply>>,
+    // Mostly empty, and asked for every question: an empty tree costs nothing to ask.
+    replies: BTreeMap<Question, Remembered<Reply>>,
     /// In the order of their numbers.
     calls: Vec<KnownCall>,
-    verifications: HashMap<HandoffId, Remembered<Findings>>,
+    verifications: BTreeMap<HandoffId, Remembered<Findings>>,
     offered: Option<Vec<String>>,
     next_call: u32,
-    thoughts: HashMap<(String, u32), u32>,
+    thoughts: BTreeMap<(String, u32), u32>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -65,7 +65,7 @@ impl CodecError {
 
 pub fn encode<T: Serialize>(encoding: Encoding, value: &T) -> Result<Vec<u8>, CodecError> {
     // About the size of a message, so that it need not grow step by step.
-    const USUAL: usize = 1024;
+    const USUAL: usize = 2048;
     Ok(match encoding {
         Encoding::Json => {
             let mut out = Vec::with_capacity(USUAL);

@@ -1,13 +1,13 @@
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// Names one handoff for ever. Written as a lowercase hyphenated UUID, so that it is one subject token.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
 #[schemars(with = "Uuid")]
 pub struct HandoffId(Uuid);
 
@@ -84,16 +84,16 @@ impl TryFrom<String> for HandoffId {
     }
 }
 
-impl From<HandoffId> for String {
-    fn from(id: HandoffId) -> Self {
-        id.to_string()
+impl Serialize for HandoffId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))
     }
 }
 
 /// An id of the orchestrator's: a user, a group, a project, a task, a run. Opaque, but never empty, never
 /// nil, and made only of characters that are safe in a log line, a file name or a prompt.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
 pub struct ScopeId(#[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_.:@-]+$"))] Box<str>);
 
 impl ScopeId {
@@ -146,9 +146,15 @@ impl From<ScopeId> for String {
     }
 }
 
+impl Serialize for ScopeId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
 /// Names a running process. One token, so that it can be part of a subject.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
 pub struct InstanceId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))] Box<str>);
 
 impl InstanceId {
@@ -197,9 +203,9 @@ impl TryFrom<String> for InstanceId {
     }
 }
 
-impl From<InstanceId> for String {
-    fn from(id: InstanceId) -> Self {
-        id.0.into()
+impl Serialize for InstanceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

@@ -216,8 +216,14 @@ impl Entry {
     }
 
     pub fn encode(&self) -> Vec<u8> {
+        // About the size of a claim, which every handoff writes.
+        const USUAL: usize = 256;
+        let mut out = Vec::with_capacity(USUAL);
         // Every part of it can be written as JSON.
-        serde_json::to_vec(self).unwrap_or_default()
+        if serde_json::to_writer(&mut out, self).is_err() {
+            out.clear();
+        }
+        out
     }
 
     pub fn decode(body: &[u8]) -> Result<Self, Unreadable> {

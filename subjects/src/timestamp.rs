@@ -1,15 +1,15 @@
 use std::{fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// An RFC 3339 instant that remembers how it was written.
 ///
 /// A signature covers `issued_at` as text; parsing and printing again could change that text (`+00:00`
 /// becomes `Z`) and so break a good signature.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Timestamp {
     written: Box<str>,
     at: OffsetDateTime,
@@ -79,9 +79,9 @@ impl TryFrom<String> for Timestamp {
     }
 }
 
-impl From<Timestamp> for String {
-    fn from(timestamp: Timestamp) -> Self {
-        timestamp.written.into()
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.written)
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn of(name: &str, messages: &[Message]) -> String {
 
 /// By its words and its length. Written by hand: every chat asks for one.
 fn assessment(text: &str) -> String {
-    let plain = text[..text.floor_char_boundary(400)].to_lowercase();
+    let plain = text[..text.floor_char_boundary(200)].to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| plain.contains(word));
     let input = if has(&["new project", "from scratch", "start a project", "greenfield"]) {
         "new_project"
@@ -33,7 +33,8 @@ fn assessment(text: &str) -> String {
     } else {
         "quick_fix"
     };
-    let scope = match text.split_whitespace().take(151).count() {
+    // Bytes, not characters: this is asked of every chat, however long.
+    let scope = match text.split_ascii_whitespace().take(151).count() {
         0..=6 => "trivial",
         7..=40 => "small",
         41..=150 => "medium",
