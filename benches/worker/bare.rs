@@ -1,7 +1,7 @@
 //! What the broker and its client allow: pull, publish a reply, await its PubAck, confirm the ack. Nothing else, or a claim
 //! before it.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use async_nats::{
     HeaderMap,
@@ -23,7 +23,7 @@ pub(crate) enum Manner {
     Claim(Bytes),
 }
 
-/// Empties a consumer with `in_flight` messages at once; gives messages per second.
+/// Empties a consumer with `in_flight` messages at once.
 pub(crate) async fn drain(
     client: async_nats::Client,
     consumer: PullConsumer,
@@ -31,13 +31,12 @@ pub(crate) async fn drain(
     in_flight: usize,
     reply: Bytes,
     manner: Manner,
-) -> f64 {
+) {
     let context = jetstream::new(client.clone());
     let slots = Arc::new(Semaphore::new(in_flight));
     let mut messages =
         consumer.stream().max_messages_per_batch(in_flight).messages().await.expect("a stream of messages");
     let mut turns = JoinSet::new();
-    let started = Instant::now();
     for taken in 0..count {
         let message = messages.next().await.expect("a message").expect("no error");
         let slot = Arc::clone(&slots).acquire_owned().await.expect("open");
@@ -70,7 +69,6 @@ pub(crate) async fn drain(
         while turns.try_join_next().is_some() {}
     }
     while turns.join_next().await.is_some() {}
-    count as f64 / started.elapsed().as_secs_f64()
 }
 
 /// Publishes if the run's last message is the one with this number; gives the number of the new one.

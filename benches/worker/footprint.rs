@@ -36,16 +36,9 @@ pub(crate) async fn idle_cpu(report: &mut Report) {
     println!("idle CPU over {IDLE:?}");
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
-    let used = || {
-        let stat = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap())
-            .unwrap()
-            .stat()
-            .unwrap();
-        (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
-    };
-    let before = used();
+    let before = worker.process.cpu();
     tokio::time::sleep(IDLE).await;
-    let share = (used() - before) / IDLE.as_secs_f64() * 100.0;
+    let share = (worker.process.cpu() - before) / IDLE.as_secs_f64() * 100.0;
     report.add("idle CPU", "% of a core", vec![share], Some(Goal::AtMost(1.0)));
 }
 

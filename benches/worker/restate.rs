@@ -63,12 +63,7 @@ pub(crate) async fn measure(report: &mut Report) {
 
 /// Seconds that processes had of any core.
 fn used(processes: &[&Process]) -> f64 {
-    let ticks = processes.iter().map(|process| {
-        let process = procfs::process::Process::new(i32::try_from(process.id()).unwrap()).unwrap();
-        let stat = process.stat().unwrap();
-        stat.utime + stat.stime
-    });
-    ticks.sum::<u64>() as f64 / procfs::ticks_per_second() as f64
+    processes.iter().map(|process| process.cpu()).sum()
 }
 
 fn names(prefix: &str) -> Vec<String> {

@@ -9,13 +9,47 @@ use async_nats::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use subjects::{Encoding, Kind, Role, Subject, headers, streams};
-use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat};
+use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat, cpu_of};
 
 use super::bare::{self, Manner};
 
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;
 const ROUNDS: usize = 5;
+
+/// One queue, emptied.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Handoffs per second.
+    rate: f64,
+    /// What one of them took of any core, in microseconds: of whoever worked on it, and of the server.
+    own: f64,
+    server: f64,
+}
+
+/// The time and the processors, from here on.
+struct Stopwatch<'n> {
+    worked_on_by: u32,
+    nats: &'n Nats,
+    started: Instant,
+    own: f64,
+    server: f64,
+}
+
+impl<'n> Stopwatch<'n> {
+    fn start(worked_on_by: u32, nats: &'n Nats) -> Self {
+        let (own, server) = (cpu_of(worked_on_by), nats.process().cpu());
+        Self { worked_on_by, nats, started: Instant::now(), own, server }
+    }
+
+    fn stop(&self, count: usize) -> Round {
+        let rate = count as f64 / self.started.elapsed().as_secs_f64();
+        let each = 1_000_000.0 / count as f64;
+        let own = (cpu_of(self.worked_on_by) - self.own) * each;
+        Round { rate, own, server: (self.nats.process().cpu() - self.server) * each }
+    }
+}
+
 pub(crate) async fn measure(report: &mut Report) {
     println!("throughput: {HANDOFFS} handoffs of 1 KiB, {IN_FLIGHT} in flight, {ROUNDS} rounds");
     let nats = Nats::start();
@@ -31,13 +65,26 @@ pub(crate) async fn measure(report: &mut Report) {
         claiming.push(bare_round(&nats, Manner::Claim(claim.clone()), reply).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
-    let ratios =
-        |base: &[f64]| worker.iter().zip(base).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>();
+    let ratios = |base: &[Round]| {
+        worker.iter().zip(base).map(|(ours, theirs)| ours.rate / theirs.rate).collect::<Vec<_>>()
+    };
     let (to_plain, to_cheap, to_claiming) = (ratios(&plain), ratios(&cheap), ratios(&claiming));
-    report.add("bare loop, double_ack", "/s", plain, None);
-    report.add("bare loop, ack by request", "/s", cheap, None);
-    report.add("bare loop with a claim, compared and set", "/s", claiming, None);
-    report.add("worker", "/s", worker, None);
+    for (name, rounds) in [
+        ("bare loop, double_ack", &plain),
+        ("bare loop, ack by request", &cheap),
+        ("bare loop with a claim, compared and set", &claiming),
+        ("worker", &worker),
+    ] {
+        let of_each = |what: fn(&Round) -> f64| rounds.iter().map(what).collect::<Vec<_>>();
+        report.add(name, "/s", of_each(|round| round.rate), None);
+        report.add(&format!("CPU of a handoff, {name}"), "us", of_each(|round| round.own), None);
+        report.add(
+            &format!("CPU of a handoff, its server, {name}"),
+            "us",
+            of_each(|round| round.server),
+            None,
+        );
+    }
     // Each handoff is three of these: its claim in the journal, its answer, its confirmed acknowledgement.
     report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.55)));
     // For reference: a loop that knows what the worker knows about acknowledgements, and does nothing else.
@@ -74,7 +121,7 @@ pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usiz
     futures_util::stream::iter(jobs).buffer_unordered(500).collect::<Vec<()>>().await;
 }
 
-async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> f64 {
+async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> Round {
     let orchestrator = Orchestrator::connect(nats).await;
     let jetstream = &orchestrator.jetstream;
     let queue = stream::Config {
@@ -100,15 +147,17 @@ async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> f64 {
         .expect("a consumer");
     fill(&orchestrator, "bench.in", HANDOFFS).await;
     let reply = Bytes::from(vec![b'y'; reply]);
-    let rate = bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, manner).await;
+    let watch = Stopwatch::start(std::process::id(), nats);
+    bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, manner).await;
+    let round = watch.stop(HANDOFFS);
     for name in ["BENCH_IN", "BENCH_OUT"] {
         jetstream.delete_stream(name).await.expect("removed");
     }
-    rate
+    round
 }
 
 /// From the first answer to the last acknowledgement, with the queue full before the worker starts.
-async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
+async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> Round {
     // A first start makes the streams.
     drop(Worker::manager(nats).start().await);
     orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there").purge().await.expect("emptied");
@@ -118,13 +167,14 @@ async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> f64 {
     loop {
         let left = usize::try_from(orchestrator.queued().await).expect("a count");
         let done = HANDOFFS - left;
-        match first {
-            None if done > 0 => first = Some((Instant::now(), done)),
-            Some((started, before)) if left == 0 => {
+        match &first {
+            None if done > 0 => first = Some((Stopwatch::start(worker.process.id(), nats), done)),
+            Some((watch, before)) if left == 0 => {
+                let round = watch.stop(HANDOFFS - before);
                 let pulls = worker.metric("pma_pulls_total{kind=\"chat\"}").await.unwrap_or(0.0);
                 println!("  {:.0} handoffs to a pull request", HANDOFFS as f64 / pulls);
                 drop(worker);
-                return (HANDOFFS - before) as f64 / Instant::elapsed(&started).as_secs_f64();
+                return round;
             }
             _ => {}
         }

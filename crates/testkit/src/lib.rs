@@ -47,7 +47,7 @@ pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use port::free_port;
 pub use postgres::Postgres;
-pub use process::{Finished, Process, run};
+pub use process::{Finished, Process, cpu_of, run};
 pub use report::{Goal, Report};
 pub use restate::{Restate, RestatePrograms};
 pub use scripted::Scripted;

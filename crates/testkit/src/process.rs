@@ -77,6 +77,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Seconds that it had of any core.
+    pub fn cpu(&self) -> f64 {
+        cpu_of(self.id())
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).expect("the process is there");
     }
@@ -136,6 +141,13 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Seconds that a process had of any core.
+pub fn cpu_of(id: u32) -> f64 {
+    let process = procfs::process::Process::new(i32::try_from(id).unwrap()).expect("the process is there");
+    let stat = process.stat().expect("the process is there");
+    (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
 }
 
 /// Everything that a process started, and what those started.
