@@ -126,6 +126,7 @@ pub struct Prices {
 pub struct Worker {
     /// How many handoffs of a kind run at once; only the kinds of this role.
     pub slots: BTreeMap<Kind, NonZeroUsize>,
+    pub threads: NonZeroUsize,
     pub ack_wait: Duration,
     pub grace: Duration,
     pub max_attempts: NonZeroU32,

@@ -255,6 +255,11 @@ impl Check<'_> {
         }
         Ok(Worker {
             slots,
+            threads: self.number(
+                "worker.threads",
+                &raw.threads,
+                NonZeroUsize::MIN..=NonZeroUsize::MIN.saturating_add(255),
+            )?,
             ack_wait: self.duration("worker.ack_wait", &raw.ack_wait, SECOND..=HOUR)?,
             grace: self.duration("worker.grace", &raw.grace, Duration::ZERO..=HOUR)?,
             // Far below the server's own limit, so that the worker is the one to give up.

@@ -198,6 +198,7 @@ impl Default for Inference {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Worker {
     pub(super) concurrency: Concurrency,
+    pub(super) threads: Text,
     pub(super) ack_wait: Text,
     pub(super) grace: Text,
     pub(super) max_attempts: Text,
@@ -208,6 +209,7 @@ impl Default for Worker {
     fn default() -> Self {
         Self {
             concurrency: Concurrency::default(),
+            threads: "1".into(),
             ack_wait: "30s".into(),
             grace: "20s".into(),
             max_attempts: "5".into(),
