@@ -67,16 +67,16 @@ enum Error {
     Journal(#[from] Loss),
 }
 
-/// Runs one delivery to its end.
-pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
-    let kind = delivery.kind;
-    let metrics = desk.metrics.of(kind);
-    let started = Instant::now();
-    metrics.in_flight.inc();
-    let _leaving = Leaving(metrics);
-    let span = debug_span!("handoff", handoff.kind = %kind, sequence = delivery.sequence, delivery = delivery.deliveries);
+/// Runs one delivery to its end. Not an `async fn`: that would hold the delivery once for itself and once for what is in it.
+pub(crate) fn live(desk: Arc<Desk>, delivery: Delivery) -> impl Future<Output = ()> + Send {
+    let span = debug_span!("handoff", handoff.kind = %delivery.kind, sequence = delivery.sequence, delivery = delivery.deliveries);
     let traced = spans::process(&delivery);
-    async {
+    let outer = traced.clone();
+    let living = async move {
+        let started = Instant::now();
+        let metrics = desk.metrics.of(delivery.kind);
+        metrics.in_flight.inc();
+        let _leaving = Leaving(metrics);
         let verdict = tokio::select! {
             biased;
             verdict = desk.decide(&delivery) => verdict,
@@ -96,11 +96,9 @@ pub(crate) async fn live(desk: Arc<Desk>, delivery: Delivery) {
         traced.record("cynode.outcome", verdict.outcome.as_str());
         metrics.settled(verdict.outcome);
         metrics.seconds.observe(started.elapsed().as_secs_f64());
-    }
+    };
     // The inner one is what messages and calls carry on.
-    .instrument(traced.clone())
-    .instrument(span)
-    .await;
+    living.instrument(outer).instrument(span)
 }
 
 /// Counts a handoff out, also when its task is aborted.

@@ -11,8 +11,8 @@ use cynode_pma::{
 use tokio::runtime::{self, Runtime};
 use tracing::warn;
 
-/// Messages are allocated on one thread and freed on another all the time. In the profile that led here a fifth of the
-/// worker's time went to the system's allocator; this one gains up to a tenth in throughput and costs 15 MiB when idle.
+/// A handoff allocates some hundred and fifty times. With the system's allocator the worker takes a sixth more CPU; this one
+/// costs 9 MiB when idle.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
