@@ -27,6 +27,33 @@ async fn a_chat_is_answered_and_leaves_the_queue() {
     eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
 }
 
+/// A worker has one thread to work on unless it is told to have more; either way all is answered.
+#[tokio::test]
+async fn as_many_threads_work_as_are_set() {
+    for (set, there) in [(None, 0), (Some("3"), 3)] {
+        let nats = Nats::start();
+        let settings = Worker::manager(&nats);
+        let worker =
+            set.map_or(settings.clone(), |count| settings.set("worker.threads", count)).start().await;
+        let orchestrator = Orchestrator::connect(&nats).await;
+        let mut asked = Vec::new();
+        for number in 0..20 {
+            asked.push(orchestrator.publish(&chat(&format!("question {number}"))).await);
+        }
+        for id in asked {
+            orchestrator.answered(Kind::Chat, id).await;
+        }
+        let process = procfs::process::Process::new(worker.process.id().try_into().unwrap()).unwrap();
+        // What reads files and looks up names has threads for a few seconds, too, and they are called the same.
+        eventually("as many threads as were set", async || {
+            // One that ended since has no name any more.
+            let names = process.tasks().unwrap().filter_map(|thread| Some(thread.ok()?.stat().ok()?.comm));
+            (names.filter(|name| name == "tokio-rt-worker").count() == there).then_some(())
+        })
+        .await;
+    }
+}
+
 /// P3: the other kinds of a manager are taken up as well, each from its own queue.
 #[tokio::test]
 async fn schedule_and_plan_are_answered() {

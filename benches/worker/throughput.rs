@@ -15,7 +15,7 @@ use super::bare::{self, Manner};
 
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 11;
 
 /// One queue, emptied.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,12 @@ pub(crate) async fn measure(report: &mut Report) {
     let (claim, reply) = sizes(&nats, &orchestrator).await;
     println!("  the bare loops reply with {reply} bytes, the size of an answer; a claim has {claim}");
     let claim = Bytes::from(vec![b'x'; claim]);
-    // One after the other within a round, so that a slow minute of the machine hits all alike.
+    // One after the other within a round, so that a slow minute of the machine hits all alike; those with a goal side by
+    // side, and many rounds, since the machine's speed changes within seconds.
     for _ in 0..ROUNDS {
-        plain.push(bare_round(&nats, Manner::DoubleAck, reply).await);
         cheap.push(bare_round(&nats, Manner::Request, reply).await);
         claiming.push(bare_round(&nats, Manner::Claim(claim.clone()), reply).await);
+        plain.push(bare_round(&nats, Manner::DoubleAck, reply).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
     let ratios = |base: &[Round]| {
