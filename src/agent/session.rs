@@ -1,6 +1,5 @@
 use std::{
     sync::{Arc, atomic::AtomicU32},
-    task::Poll,
     time::Duration,
 };
 
@@ -108,10 +107,6 @@ impl<'a> Session<'a> {
         let deltas = self.live.turn(turn);
         let note = left_out(fitted.left_out, fitted.shortened);
         let mut asked = std::pin::pin!(self.put(index, Question::Turn(turn), &request, &deltas, note));
-        // An answer that is there at once needs no clock.
-        if let Poll::Ready(reply) = futures_util::poll!(&mut asked) {
-            return reply;
-        }
         tokio::select! {
             biased;
             reply = &mut asked => return reply,

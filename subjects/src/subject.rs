@@ -60,7 +60,7 @@ impl fmt::Display for Subject {
     }
 }
 
-impl ToSubject for Subject {
+impl ToSubject for &Subject {
     fn to_subject(&self) -> async_nats::Subject {
         written(self).into()
     }

@@ -19,7 +19,7 @@ pub enum AckError {
 ///
 /// The client's own `double_ack` takes any reply for a yes, a 503 too.
 pub async fn confirm(client: &Client, ack: &Subject, verb: Bytes, within: Duration) -> Result<(), AckError> {
-    let reply = request::send(client, ack, Request::new().payload(verb), within).await?;
+    let reply = request::send(client, ack.clone(), Request::new().payload(verb), within).await?;
     match reply.status {
         None | Some(StatusCode::OK) => Ok(()),
         Some(status) => Err(AckError::Status(status)),

@@ -15,11 +15,11 @@ pub enum Silence {
 /// Sends a request and waits for the answer, `within` this time for both.
 pub(crate) async fn send(
     client: &Client,
-    subject: &impl ToSubject,
+    subject: impl ToSubject,
     request: Request,
     within: Duration,
 ) -> Result<Message, Silence> {
     // The client bounds only the wait for the reply; while it is disconnected the sending may take for ever, too.
-    let sent = client.send_request(subject.to_subject(), request.timeout(None));
+    let sent = client.send_request(subject, request.timeout(None));
     Ok(timeout(within, sent).await.map_err(|_| Silence::TimedOut)??)
 }
