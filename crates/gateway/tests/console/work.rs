@@ -29,8 +29,12 @@ async fn distrustful_in(layout: Layout, nats: &Nats) -> Worker {
 }
 
 pub(crate) async fn letters(orchestrator: &Orchestrator, count: u64) {
-    eventually("the letters", async || (orchestrator.stored(streams::DEAD).await == count).then_some(()))
-        .await;
+    eventually("the letters", async || {
+        // Kept first and taken off the queue then: another worker would take up what is still there.
+        let is_done = orchestrator.stored(streams::DEAD).await == count && orchestrator.queued().await == 0;
+        is_done.then_some(())
+    })
+    .await;
 }
 
 /// An entry with something of everything, in which whatever can be written by others is hostile.
