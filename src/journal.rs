@@ -160,7 +160,11 @@ impl Journal {
         reach(Point::BeforeAppend).await;
         let sent = Instant::now();
         // Boxed: few are writing, and none should hold room for it while doing something else.
-        match Box::pin(tail.append(&self.broker, self.role, self.id, &taken.entry)).await {
+        let appended = Box::pin(async {
+            self.is_not_overtaken(&tail).await?;
+            tail.append(&self.broker, self.role, self.id, &taken.entry).await
+        });
+        match appended.await {
             Ok(()) => {
                 taken.entry.records.clear();
                 self.is_sure_since(sent);
@@ -203,20 +207,33 @@ impl Journal {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Looks whether somebody else has taken the handoff up, without writing.
+    /// Looks whether somebody else has taken the handoff up, if that can be.
     pub(crate) async fn look(&self) {
         // Being written to, it is being found out.
         let Ok(tail) = self.tail.try_lock() else { return };
-        let over = Pattern::Run(self.role, self.id);
-        let last =
-            broker::last_under(&self.broker.jetstream, self.broker.layout.runs(self.role), &over).await;
-        // A look that fails tells nothing.
-        if let Ok(last) = last
-            && !tail.may_be_at(last.map_or(0, |last| last.sequence))
-        {
+        if let Err(loss) = self.is_not_overtaken(&tail).await {
             drop(tail);
-            self.lose(Loss::Fenced);
+            self.lose(loss);
         }
+    }
+
+    /// Whether it is still ours, as far as can be found out.
+    pub(crate) async fn is_ours(&self) -> Result<(), Loss> {
+        self.is_not_overtaken(&*self.tail.lock().await).await
+    }
+
+    /// To be asked before anything is published. The server refuses what one publishes who was overtaken, but whoever
+    /// listens on the subject itself would hear it. Nothing is asked of the server while nobody can have taken over.
+    async fn is_not_overtaken(&self, tail: &Tail) -> Result<(), Loss> {
+        if self.is_sure() {
+            return Ok(());
+        }
+        let (over, runs) = (Pattern::Run(self.role, self.id), self.broker.layout.runs(self.role));
+        // Boxed, like all that happens seldom. A look that fails tells nothing.
+        let Ok(last) = Box::pin(broker::last_under(&self.broker.jetstream, runs, &over)).await else {
+            return Ok(());
+        };
+        if tail.may_be_at(last.map_or(0, |last| last.sequence)) { Ok(()) } else { Err(Loss::Fenced) }
     }
 
     /// Ends when the handoff is lost, and tells why.
@@ -237,7 +254,11 @@ impl Journal {
         let mut records = self.take();
         records.push(Record::Released);
         let entry = Entry::new(records);
-        if let Err(loss) = tail.append(&self.broker, self.role, self.id, &entry).await {
+        let appended = async {
+            self.is_not_overtaken(&tail).await?;
+            tail.append(&self.broker, self.role, self.id, &entry).await
+        };
+        if let Err(loss) = appended.await {
             debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
         }
     }
@@ -246,6 +267,7 @@ impl Journal {
     pub(crate) async fn end(&self) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
         self.take();
+        self.is_not_overtaken(&tail).await?;
         if !tail.is_certain() {
             // What was cut off in the middle may come after a look; it cannot come after this.
             let still = Entry::new(vec![Record::Still]);

@@ -71,6 +71,11 @@ impl Owned<'_> {
                 outcome = work => Ok(outcome),
             }
         };
+        // Another may have it by now if this was held up for long. Then nothing is said of it any more, also not that nobody
+        // waits for it.
+        if let Err(loss) = self.journal.is_ours().await {
+            return self.lost(loss).await;
+        }
         let account = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
         match ended {
             Err(ended) => {
@@ -84,12 +89,11 @@ impl Owned<'_> {
             Ok(outcome) => {
                 let counted = if outcome.keep { Outcome::GivenUp } else { Outcome::Answered };
                 if let Some(failure) = outcome.failure.as_ref().filter(|_| outcome.keep) {
-                    if Box::pin(self.was_answered()).await? {
-                        return Ok(Verdict::done(Outcome::AlreadyAnswered));
-                    }
                     // Handed off anew it could succeed, so it is kept.
                     let why = Refusal::new(failure.code, &*failure.message);
-                    Box::pin(self.desk.undertaker().bury(&casualty(self.delivery), &why)).await?;
+                    if let Some(otherwise) = Box::pin(self.bury(&why)).await? {
+                        return Ok(otherwise);
+                    }
                 }
                 let stop = outcome.stop;
                 let answer = self.run().answer(outcome, account(stop));
@@ -128,12 +132,10 @@ impl Owned<'_> {
             Ended::Deadline => {
                 let why =
                     Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
-                // Someone else may have finished it while we were held up.
-                if self.was_answered().await? {
-                    return Ok(Verdict::done(Outcome::AlreadyAnswered));
-                }
                 // With another deadline it could succeed, so it is kept.
-                self.desk.undertaker().bury(&casualty(self.delivery), &why).await?;
+                if let Some(otherwise) = self.bury(&why).await? {
+                    return Ok(otherwise);
+                }
                 (why, Outcome::GivenUp)
             }
         };
@@ -141,13 +143,14 @@ impl Owned<'_> {
         self.commit(&answer, outcome).await
     }
 
-    async fn was_answered(&self) -> Result<bool, Error> {
-        let answered =
-            reply::is_answered(&self.desk.broker, self.delivery.kind, self.admitted.handoff.id).await?;
-        if answered {
+    /// Keeps it as a dead letter. Should it have its answer, this is what becomes of it instead.
+    async fn bury(&self, why: &Refusal) -> Result<Option<Verdict>, Error> {
+        if reply::is_answered(&self.desk.broker, self.delivery.kind, self.admitted.handoff.id).await? {
             self.desk.send_copy_again(self.admitted).await?;
+            return Ok(Some(Verdict::done(Outcome::AlreadyAnswered)));
         }
-        Ok(answered)
+        self.desk.undertaker().bury(&casualty(self.delivery), why).await?;
+        Ok(None)
     }
 
     async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
