@@ -1,7 +1,27 @@
+use broker::Broker;
 use operate::word;
-use subjects::{Answer, Completion, Findings, FindingsStatus, Status, Verdict};
+use subjects::{Answer, Completion, Findings, FindingsStatus, HandoffId, Kind, Status, Subject, Verdict};
 
-use crate::{error::Exit, print};
+use crate::{
+    error::{Error, Exit},
+    print,
+};
+
+/// One of each role, for a handoff that is known by its id alone.
+pub(crate) const ANY_KIND: [Kind; 2] = [Kind::Chat, Kind::Verify];
+
+/// The answer that is stored, if there is one. That is the one that counts: a subscription also hears what the stream
+/// refuses, and what anyone may publish.
+pub(crate) async fn stored(broker: &Broker, kinds: &[Kind], id: HandoffId) -> Result<Option<Answer>, Error> {
+    for kind in kinds {
+        let (subject, runs) = (Subject::answer(*kind, id), broker.layout.runs(kind.role()));
+        if let Some(message) = broker::last_on(&broker.jetstream, runs, &subject).await? {
+            let read = operate::answer::read(&message.subject, Some(&message.headers), &message.payload);
+            return read.transpose().map_err(Error::nats);
+        }
+    }
+    Ok(None)
+}
 
 /// What a script should make of an answer.
 pub(crate) fn exit(answer: &Answer) -> Exit {

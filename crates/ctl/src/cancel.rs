@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use broker::Broker;
-use subjects::{Answer, CancelReply, CancelState, Kind, Subject};
+use subjects::{CancelReply, CancelState, Subject};
 
 use crate::{
     answer, cli,
@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Asks, then looks whether the handoff ended.
 pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> Result<Exit, Error> {
     let id = command.handoff;
-    if let Some(answer) = stored(broker, id).await? {
+    if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
         print::note("it has its answer already; nothing to cancel:");
         answer::show(&answer, json);
         return Ok(Exit::Failed);
@@ -29,7 +29,7 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
     let heard: CancelReply = serde_json::from_slice(&reply.payload).map_err(Error::nats)?;
     let until = tokio::time::Instant::now() + command.timeout;
     loop {
-        if let Some(answer) = stored(broker, id).await? {
+        if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
             let cancelled = answer.error().is_some_and(|error| error.code == subjects::ErrorCode::Cancelled);
             if json {
                 answer::show(&answer, true);
@@ -55,15 +55,4 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
         });
     }
     Ok(Exit::Done)
-}
-
-async fn stored(broker: &Broker, id: subjects::HandoffId) -> Result<Option<Answer>, Error> {
-    for kind in [Kind::Chat, Kind::Verify] {
-        let (subject, runs) = (Subject::answer(kind, id), broker.layout.runs(kind.role()));
-        if let Some(message) = broker::last_on(&broker.jetstream, runs, &subject).await? {
-            let read = operate::answer::read(&message.subject, Some(&message.headers), &message.payload);
-            return read.transpose().map_err(Error::nats);
-        }
-    }
-    Ok(None)
 }

@@ -77,7 +77,7 @@ pub(crate) async fn submit(
     if let Some(key) = key {
         sent.insert(headers::SIGNATURE, sign(key, &handoff.subject(), encoding, &body)?);
     }
-    let waiting = Waiting::start(broker, handoff.kind(), handoff.id).await?;
+    let waiting = Waiting::start(broker, &[handoff.kind()], handoff.id).await?;
     let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;
     if acknowledged.duplicate {
         print::note(&format!("{} was handed off before; waiting for its answer.", handoff.id));

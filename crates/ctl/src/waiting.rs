@@ -1,6 +1,6 @@
 //! Listening for what comes of a handoff, from before it is published until its answer is there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::Subscriber;
 use broker::Broker;
@@ -9,12 +9,14 @@ use futures_util::{
     stream::{SelectAll, select_all},
 };
 use subjects::{Answer, Delta, Event, HandoffId, Kind, Subject};
-use tokio::time::Interval;
+use tokio::time::Instant;
 
-use crate::{error::Error, print};
+use crate::{answer, error::Error, print};
 
 /// A look into the stream now and then, should the answer have passed while the connection was away.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// An answer is heard a moment before it is stored.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) enum Heard {
@@ -26,19 +28,43 @@ pub(crate) enum Heard {
 }
 
 pub(crate) struct Waiting {
-    kind: Kind,
+    kinds: Vec<Kind>,
     id: HandoffId,
     heard: SelectAll<Subscriber>,
-    look: Interval,
+    look: Looks,
+}
+
+/// When to look into the stream next.
+struct Looks {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Looks {
+    fn from_now_on() -> Self {
+        Self { at: Instant::now(), pause: LOOK_EVERY }
+    }
+
+    /// There may be something: look at once, and again soon.
+    fn hasten(&mut self) {
+        *self = Self { at: Instant::now(), pause: LOOK_AGAIN };
+    }
+
+    async fn next(&mut self) {
+        tokio::time::sleep_until(self.at).await;
+        self.at = Instant::now() + self.pause;
+        self.pause = LOOK_EVERY.min(self.pause * 2);
+    }
 }
 
 impl Waiting {
-    pub(crate) async fn start(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Self, Error> {
+    pub(crate) async fn start(broker: &Broker, kinds: &[Kind], id: HandoffId) -> Result<Self, Error> {
+        let answers = kinds.iter().map(|kind| Subject::answer(*kind, id));
         let mut heard = Vec::new();
-        for subject in [Subject::answer(kind, id), Subject::Event(id), Subject::Delta(id)] {
+        for subject in answers.chain([Subject::Event(id), Subject::Delta(id)]) {
             heard.push(broker.client.subscribe(subject.to_string()).await?);
         }
-        Ok(Self { kind, id, heard: select_all(heard), look: tokio::time::interval(LOOK_EVERY) })
+        Ok(Self { kinds: kinds.to_vec(), id, heard: select_all(heard), look: Looks::from_now_on() })
     }
 
     pub(crate) fn id(&self) -> HandoffId {
@@ -47,27 +73,22 @@ impl Waiting {
 
     /// What is heard next, at the latest after a while. Dropped before it ends, nothing that was heard is lost.
     pub(crate) async fn next(&mut self, broker: &Broker) -> Result<Heard, Error> {
-        let subject = Subject::answer(self.kind, self.id);
         tokio::select! {
             Some(message) = self.heard.next() => {
-                if let Some(found) = operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload) {
-                    return found.map(|answer| Heard::Answer(Box::new(answer))).map_err(Error::nats);
+                if let Ok(Subject::Completion(_) | Subject::Findings(_)) = message.subject.parse() {
+                    self.look.hasten();
+                    return Ok(Heard::Nothing);
                 }
                 if let Ok(event) = serde_json::from_slice(&message.payload) {
                     return Ok(Heard::Event(event));
                 }
                 Ok(serde_json::from_slice(&message.payload).map_or(Heard::Nothing, Heard::Delta))
             }
-            _ = self.look.tick() => {
-                let runs = broker.layout.runs(self.kind.role());
-                let stored = broker::last_on(&broker.jetstream, runs, &subject).await.ok().flatten();
-                let found = stored.and_then(|message| {
-                    operate::answer::read(&message.subject, Some(&message.headers), &message.payload)
-                });
-                match found {
-                    Some(found) => found.map(|answer| Heard::Answer(Box::new(answer))).map_err(Error::nats),
-                    None => Ok(Heard::Nothing),
-                }
+            () = self.look.next() => match answer::stored(broker, &self.kinds, self.id).await {
+                Ok(Some(answer)) => Ok(Heard::Answer(Box::new(answer))),
+                // A look that fails is a look too early.
+                Ok(None) | Err(Error::Read(_)) => Ok(Heard::Nothing),
+                Err(error) => Err(error),
             }
         }
     }

@@ -1,75 +1,72 @@
 use broker::Broker;
 use futures_util::{StreamExt, stream::select_all};
 use operate::word;
-use subjects::{Answer, Event, InstanceStatus, Kind, Pattern, Progress, Role, Subject};
+use subjects::{Answer, Event, HandoffId, InstanceStatus, Pattern, Progress, Role, Subject};
 
 use crate::{
     answer, cli,
     error::{Error, Exit},
     print,
+    waiting::{Heard, Waiting},
 };
 
 pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Result<Exit, Error> {
-    let patterns = match command.handoff {
-        Some(id) => vec![
-            Subject::Completion(id).to_string(),
-            Subject::Findings(id).to_string(),
-            Subject::Event(id).to_string(),
-        ],
-        None => vec![
-            Pattern::Answers(Role::ProjectManager).to_string(),
-            Pattern::Answers(Role::ProjectAnalyst).to_string(),
-            Pattern::Events.to_string(),
-            Subject::Presence.to_string(),
-        ],
+    let watched = async {
+        match command.handoff {
+            Some(id) => one(broker, id, json).await,
+            None => everything(broker, json).await,
+        }
     };
+    match command.duration {
+        Some(time) => tokio::time::timeout(time, watched).await.unwrap_or(Ok(Exit::Done)),
+        None => watched.await,
+    }
+}
+
+/// Until its answer is there.
+async fn one(broker: &Broker, id: HandoffId, json: bool) -> Result<Exit, Error> {
+    let mut waiting = Waiting::start(broker, &answer::ANY_KIND, id).await?;
+    // What cannot be looked at now is told now; later looks are patient.
+    let mut found = answer::stored(broker, &answer::ANY_KIND, id).await?;
+    loop {
+        if let Some(found) = found {
+            answer::show(&found, json);
+            return Ok(answer::exit(&found));
+        }
+        found = match waiting.next(broker).await? {
+            Heard::Answer(answer) => Some(*answer),
+            Heard::Event(event) => {
+                show_event(&event, json);
+                None
+            }
+            Heard::Delta(_) | Heard::Nothing => None,
+        };
+    }
+}
+
+/// As it passes by, for ever.
+async fn everything(broker: &Broker, json: bool) -> Result<Exit, Error> {
+    let patterns = [
+        Pattern::Answers(Role::ProjectManager).to_string(),
+        Pattern::Answers(Role::ProjectAnalyst).to_string(),
+        Pattern::Events.to_string(),
+        Subject::Presence.to_string(),
+    ];
     let mut subscriptions = Vec::new();
     for pattern in patterns {
         subscriptions.push(broker.client.subscribe(pattern).await?);
     }
-    if let Some(id) = command.handoff {
-        for kind in [Kind::Chat, Kind::Verify] {
-            let (subject, runs) = (Subject::answer(kind, id), broker.layout.runs(kind.role()));
-            if let Some(message) = broker::last_on(&broker.jetstream, runs, &subject).await?
-                && let Some(found) =
-                    operate::answer::read(&message.subject, Some(&message.headers), &message.payload)
-            {
-                let found = found.map_err(Error::nats)?;
-                answer::show(&found, json);
-                return Ok(answer::exit(&found));
-            }
-        }
-    } else if !json {
+    if !json {
         print::note("watching answers, progress and instances; Ctrl-C ends it");
     }
     let mut heard = select_all(subscriptions);
-    let until = async {
-        match command.duration {
-            Some(time) => tokio::time::sleep(time).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(until);
-    loop {
-        let message = tokio::select! {
-            () = &mut until => return Ok(Exit::Done),
-            message = heard.next() => message,
-        };
-        let Some(message) = message else { return Ok(Exit::Done) };
+    while let Some(message) = heard.next().await {
         if let Some(Ok(found)) =
             operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload)
         {
-            if command.handoff.is_some() {
-                answer::show(&found, json);
-                return Ok(answer::exit(&found));
-            }
             show_in_a_line(&found, json);
         } else if let Ok(event) = serde_json::from_slice::<Event>(&message.payload) {
-            if json {
-                print::json(&event);
-            } else {
-                print::line(&progress_in_a_line(&event));
-            }
+            show_event(&event, json);
         } else if let Ok(status) = serde_json::from_slice::<InstanceStatus>(&message.payload) {
             if json {
                 print::json(&status);
@@ -77,6 +74,15 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
                 print::line(&format!("{}  {}  {}", status.instance, status.role, word(&status.state)));
             }
         }
+    }
+    Ok(Exit::Done)
+}
+
+fn show_event(event: &Event, json: bool) {
+    if json {
+        print::json(event);
+    } else {
+        print::line(&progress_in_a_line(event));
     }
 }
 

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 use subjects::{
-    Handoff, Kind, Role,
+    Answer, Encoding, Handoff, Kind, Role, headers,
     streams::{self, Layout},
 };
 use testkit::{Errands, Finished, Nats, Orchestrator, Worker, chat, cynodectl, eventually, run, verify};
@@ -179,6 +179,40 @@ async fn a_handoff_is_cancelled_and_watched_to_its_end() {
     let said = ctl(&nats, &["cancel", &id]).await;
     assert_eq!(said.code, FAILED, "{said:?}");
     assert!(said.stderr.contains("has its answer already"), "{said:?}");
+}
+
+/// An answer that the stream refuses, as that of a worker that was overtaken, is heard by whoever listens; it is none.
+#[tokio::test]
+async fn an_answer_that_is_not_stored_is_none() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).thinking(Duration::from_secs(2)).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let before = orchestrator.publish(&chat("before")).await;
+    let Answer::Completion(mut refused) = orchestrator.answered(Kind::Chat, before).await else { panic!() };
+    let id = orchestrator.publish(&chat("what is asked")).await;
+    worker.holds(Kind::Chat, 1).await;
+    refused.handoff_id = id;
+    let refused = Answer::Completion(refused);
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert(headers::EXPECTED_SEQUENCE, "999");
+    headers.insert(headers::EXPECTED_SUBJECT, refused.subject().to_string());
+    let watching = tokio::spawn({
+        let url = nats.url();
+        async move {
+            let line = ["--server", &url, "--json", "watch", &id.to_string()].map(str::to_owned);
+            tokio::task::spawn_blocking(move || run(&cynodectl(), Path::new("."), &line, &[])).await.unwrap()
+        }
+    });
+    let body = bytes::Bytes::from(refused.encode(Encoding::Json).unwrap());
+    while !watching.is_finished() {
+        let subject = refused.subject().to_string();
+        orchestrator.client.publish_with_headers(subject, headers.clone(), body.clone()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let watched = watching.await.unwrap();
+    let last = watched.stdout.lines().last().unwrap();
+    assert!(last.contains("what is asked") && !watched.stdout.contains("before"), "{watched:?}");
+    assert_eq!(watched.code, 0);
 }
 
 /// The whole life of a dead letter: listed, shown, replayed under a new id because it has been answered, dropped.

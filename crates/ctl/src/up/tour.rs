@@ -169,7 +169,7 @@ impl Tour<'_> {
         let replayed = operate::dead::replay(self.broker, letter, None).await?;
         let id = replayed.id.ok_or_else(|| Error::Tour("the replay has no id".to_owned()))?;
         print::line(&format!("replayed {} as {id}", letter.number));
-        let waiting = Waiting::start(self.broker, letter.about.kind, id).await?;
+        let waiting = Waiting::start(self.broker, &[letter.about.kind], id).await?;
         let answered = waiting.answer(self.broker, PATIENCE).await?;
         answer::show(&answered, false);
         expect(answer::exit(&answered) == Exit::Done, "it is answered now")
