@@ -196,13 +196,8 @@ async fn an_answer_that_is_not_stored_is_none() {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(headers::EXPECTED_SEQUENCE, "999");
     headers.insert(headers::EXPECTED_SUBJECT, refused.subject().to_string());
-    let watching = tokio::spawn({
-        let url = nats.url();
-        async move {
-            let line = ["--server", &url, "--json", "watch", &id.to_string()].map(str::to_owned);
-            tokio::task::spawn_blocking(move || run(&cynodectl(), Path::new("."), &line, &[])).await.unwrap()
-        }
-    });
+    let line = ["--server", &nats.url(), "--json", "watch", &id.to_string()].map(str::to_owned);
+    let watching = tokio::task::spawn_blocking(move || run(&cynodectl(), Path::new("."), &line, &[]));
     let body = bytes::Bytes::from(refused.encode(Encoding::Json).unwrap());
     while !watching.is_finished() {
         let subject = refused.subject().to_string();
