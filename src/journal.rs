@@ -23,7 +23,7 @@ use std::{
 
 use broker::Broker;
 use subjects::{
-    HandoffId, Pattern, Role,
+    HandoffId, Role,
     journal::{
         CallId, Context, Entry, ModelTurn, Question, Record, ToolIntent, ToolOutcome, ToolResult, Verified,
     },
@@ -161,7 +161,7 @@ impl Journal {
         let sent = Instant::now();
         // Boxed: few are writing, and none should hold room for it while doing something else.
         let appended = Box::pin(async {
-            self.is_not_overtaken(&tail).await?;
+            self.is_not_overtaken(&mut tail).await?;
             tail.append(&self.broker, self.role, self.id, &taken.entry).await
         });
         match appended.await {
@@ -210,8 +210,8 @@ impl Journal {
     /// Looks whether somebody else has taken the handoff up, if that can be.
     pub(crate) async fn look(&self) {
         // Being written to, it is being found out.
-        let Ok(tail) = self.tail.try_lock() else { return };
-        if let Err(loss) = self.is_not_overtaken(&tail).await {
+        let Ok(mut tail) = self.tail.try_lock() else { return };
+        if let Err(loss) = self.is_not_overtaken(&mut tail).await {
             drop(tail);
             self.lose(loss);
         }
@@ -219,21 +219,20 @@ impl Journal {
 
     /// Whether it is still ours, as far as can be found out.
     pub(crate) async fn is_ours(&self) -> Result<(), Loss> {
-        self.is_not_overtaken(&*self.tail.lock().await).await
+        self.is_not_overtaken(&mut *self.tail.lock().await).await
     }
 
     /// To be asked before anything is published. The server refuses what one publishes who was overtaken, but whoever
     /// listens on the subject itself would hear it. Nothing is asked of the server while nobody can have taken over.
-    async fn is_not_overtaken(&self, tail: &Tail) -> Result<(), Loss> {
+    async fn is_not_overtaken(&self, tail: &mut Tail) -> Result<(), Loss> {
         if self.is_sure() {
             return Ok(());
         }
-        let (over, runs) = (Pattern::Run(self.role, self.id), self.broker.layout.runs(self.role));
         // Boxed, like all that happens seldom. A look that fails tells nothing.
-        let Ok(last) = Box::pin(broker::last_under(&self.broker.jetstream, runs, &over)).await else {
-            return Ok(());
-        };
-        if tail.may_be_at(last.map_or(0, |last| last.sequence)) { Ok(()) } else { Err(Loss::Fenced) }
+        match Box::pin(tail.settle(&self.broker, self.role, self.id)).await {
+            Err(Loss::Fenced) => Err(Loss::Fenced),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Ends when the handoff is lost, and tells why.
@@ -255,7 +254,7 @@ impl Journal {
         records.push(Record::Released);
         let entry = Entry::new(records);
         let appended = async {
-            self.is_not_overtaken(&tail).await?;
+            self.is_not_overtaken(&mut tail).await?;
             tail.append(&self.broker, self.role, self.id, &entry).await
         };
         if let Err(loss) = appended.await {
@@ -267,7 +266,7 @@ impl Journal {
     pub(crate) async fn end(&self) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
         self.take();
-        self.is_not_overtaken(&tail).await?;
+        self.is_not_overtaken(&mut tail).await?;
         if !tail.is_certain() {
             // What was cut off in the middle may come after a look; it cannot come after this.
             let still = Entry::new(vec![Record::Still]);

@@ -49,11 +49,6 @@ impl Tail {
         self.unheard.is_empty()
     }
 
-    /// Whether the journal can end there and be ours.
-    pub(super) fn may_be_at(&self, sequence: u64) -> bool {
-        self.sequence == sequence || !self.is_certain()
-    }
-
     pub(super) async fn append(
         &mut self,
         broker: &Broker,
@@ -118,8 +113,9 @@ impl Tail {
         }
     }
 
-    /// Looks whether something that was sent is stored by now, and goes on behind it.
-    async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
+    /// Looks where the journal ends: whether something that was sent is stored by now, to go on behind it, and whether
+    /// it is still ours.
+    pub(super) async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
         let over = Pattern::Run(role, id);
         let last = broker::last_under(&broker.jetstream, broker.layout.runs(role), &over).await?;
         match last {
