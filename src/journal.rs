@@ -160,11 +160,7 @@ impl Journal {
         reach(Point::BeforeAppend).await;
         let sent = Instant::now();
         // Boxed: few are writing, and none should hold room for it while doing something else.
-        let appended = Box::pin(async {
-            self.is_not_overtaken(&mut tail).await?;
-            tail.append(&self.broker, self.role, self.id, &taken.entry).await
-        });
-        match appended.await {
+        match Box::pin(self.append(&mut tail, &taken.entry)).await {
             Ok(()) => {
                 taken.entry.records.clear();
                 self.is_sure_since(sent);
@@ -176,6 +172,11 @@ impl Journal {
                 std::future::pending().await
             }
         }
+    }
+
+    async fn append(&self, tail: &mut Tail, entry: &Entry) -> Result<(), Loss> {
+        self.is_not_overtaken(tail).await?;
+        tail.append(&self.broker, self.role, self.id, entry).await
     }
 
     /// Returns when everything is stored and nobody can have taken over since: an effect may follow. A process that was
@@ -253,11 +254,7 @@ impl Journal {
         let mut records = self.take();
         records.push(Record::Released);
         let entry = Entry::new(records);
-        let appended = async {
-            self.is_not_overtaken(&mut tail).await?;
-            tail.append(&self.broker, self.role, self.id, &entry).await
-        };
-        if let Err(loss) = appended.await {
+        if let Err(loss) = self.append(&mut tail, &entry).await {
             debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
         }
     }
