@@ -17,18 +17,19 @@ SECTIONS = [
 ]
 
 # What the checked rules of AGENTS.md say, so that none is changed without a look at what checks it.
-CHECKED_RULES = "c28a034d701f5f84"
+CHECKED_RULES = "cb3addb8d0bbbd5d"
 
 # Which of our crates may depend on which. Tests may use the kit on top.
 MAY_DEPEND_ON = {
     "subjects": set(),
     "broker": {"subjects"},
+    "protocol": set(),
     "operate": {"subjects", "broker"},
     "mcp": set(),
     "telemetry": set(),
     "upstream": {"mcp"},
     "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream", "telemetry"},
-    "cynode-pma": {"subjects", "broker", "mcp", "telemetry"},
+    "cynode-pma": {"subjects", "protocol", "broker", "mcp", "telemetry"},
     "cynodectl": {"subjects", "broker", "operate", "mcp"},
     "testkit": {"subjects", "mcp"},
 }

@@ -3,6 +3,8 @@
 //! Whatever passes is a [`Handoff`]; nothing behind this point sees raw bytes, and nothing that is refused here
 //! ever reaches a model.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use subjects::{
     Body, Encoding, ErrorCode, Handoff, HandoffId, Kind, Refusal, headers,
@@ -10,11 +12,16 @@ use subjects::{
 };
 use time::OffsetDateTime;
 
+/// How far ahead of ours a producer's clock may be.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(24 * 3_600);
+
 /// What an instance accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) trusted_producers: Vec<TrustedProducer>,
     pub(crate) reply_prefixes: Vec<String>,
+    /// How long answers are kept. What was issued longer ago may have been answered and forgotten.
+    pub(crate) answers_kept: Duration,
 }
 
 /// A message as it arrived.
@@ -121,6 +128,20 @@ impl Policy {
     }
 
     fn check(&self, handoff: &Handoff, now: OffsetDateTime) -> Result<(), Refusal> {
+        let age = now - handoff.issued_at.at();
+        if age >= self.answers_kept {
+            let kept = humantime::format_duration(self.answers_kept);
+            let message = format!(
+                "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; hand off anew",
+                handoff.issued_at
+            );
+            return Err(Refusal::new(ErrorCode::StaleHandoff, message));
+        }
+        if -age > MAX_CLOCK_SKEW {
+            let message =
+                format!("issued_at {} is in the future; check the producer's clock", handoff.issued_at);
+            return Err(Refusal::invalid(message));
+        }
         if let Some(deadline) = &handoff.deadline
             && deadline.at() <= now
         {

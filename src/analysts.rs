@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::HeaderMap;
-use broker::{Broker, Chain};
+use broker::Chain;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use subjects::{Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::Signed};
@@ -11,16 +11,15 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use tracing::{Instrument, debug};
 
-use crate::{reply, telemetry::spans};
+use crate::{reply, storage::Storage, telemetry::spans};
 
 /// Besides hearing of it, the stored answer is looked for this often: what is heard may be lost, what is stored is not.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-const HAND_OFF_WITHIN: Duration = Duration::from_secs(30);
 
 /// How this instance has work verified.
 #[derive(Debug)]
 pub(crate) struct Analysts {
-    broker: Broker,
+    storage: Storage,
     /// `None`: this instance asks no analysts.
     slots: Option<Arc<Semaphore>>,
     signing_key: Option<nkeys::KeyPair>,
@@ -42,13 +41,13 @@ pub(crate) enum Error {
 
 impl Analysts {
     pub(crate) fn new(
-        broker: Broker,
+        storage: Storage,
         at_once: Option<usize>,
         signing_key: Option<nkeys::KeyPair>,
         patience: Duration,
     ) -> Self {
         let slots = at_once.map(|count| Arc::new(Semaphore::new(count)));
-        Self { broker, slots, signing_key, patience }
+        Self { storage, slots, signing_key, patience }
     }
 
     /// Hands the verification off and waits for its findings. The same handoff is verified once, however often it is
@@ -75,7 +74,7 @@ impl Analysts {
         let subject = Subject::Findings(handoff.id).to_string();
         // Before it is handed off, so that no answer comes too early to be heard.
         let mut heard =
-            self.broker.client.subscribe(subject).await.map_err(|error| not_handed_off(&error))?;
+            self.storage.broker.client.subscribe(subject).await.map_err(|error| not_handed_off(&error))?;
         if let Some(findings) = self.stored(handoff).await {
             return Ok(findings);
         }
@@ -88,7 +87,7 @@ impl Analysts {
             headers
         };
         let subject = handoff.subject();
-        broker::publish_within(&self.broker.client, &subject, headers, &body, None, HAND_OFF_WITHIN)
+        broker::publish_within(&self.storage.broker.client, &subject, headers, &body, None, self.patience)
             .instrument(spans::send(&subject, handoff.id))
             .await
             .map_err(|error| not_handed_off(&error))?;
@@ -103,7 +102,7 @@ impl Analysts {
 
     /// When nobody waits any more, nobody should work on it either. Best effort.
     async fn cancel(&self, id: HandoffId) {
-        let cancel = self.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
+        let cancel = self.storage.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
         if let Err(error) = cancel.await {
             debug!(handoff.id = %id, error = %Chain(&error), "A verification could not be cancelled.");
         }
@@ -111,7 +110,7 @@ impl Analysts {
 
     /// The findings of just this task, if they are there. A look that fails is a look too early.
     async fn stored(&self, handoff: &Handoff) -> Option<Findings> {
-        match reply::stored(&self.broker, Role::ProjectAnalyst, handoff.id).await {
+        match reply::stored(&self.storage, Role::ProjectAnalyst, handoff.id).await {
             Ok(Some(Answer::Findings(findings)))
                 if findings.task_id == handoff.scope.task_id || findings.error.is_some() =>
             {

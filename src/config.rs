@@ -50,6 +50,8 @@ pub struct Nats {
     pub options: broker::Options,
     pub provision: broker::Provision,
     pub replicas: usize,
+    /// How long the queue remembers message ids.
+    pub dedupe_window: Duration,
 }
 
 /// Where the bundles are. The other role's is known only so that it is never loaded by mistake.
@@ -65,6 +67,8 @@ pub struct Gateway {
     pub url: String,
     pub token_file: Option<PathBuf>,
     pub timeout: Duration,
+    /// How long a gateway that is away is waited for, from the first call that failed.
+    pub patience: Duration,
     pub max_result_bytes: usize,
 }
 
@@ -74,7 +78,7 @@ pub struct Inference {
     /// The longest silence of a model.
     pub timeout: Duration,
     pub tries: u32,
-    /// How long the end of an outage is waited for.
+    /// How long a model that is away is waited for, from the first try that failed.
     pub patience: Duration,
     pub skills: bool,
     pub prices: Option<Prices>,
@@ -142,6 +146,8 @@ pub struct Agent {
     pub offered_tools: usize,
     pub max_reply_bytes: usize,
     pub think_timeout: Duration,
+    /// The longest that one handoff may be worked on.
+    pub max_turn: Duration,
     pub assess_input: bool,
 }
 

@@ -4,6 +4,8 @@
 /// Before and after everything that can be seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
+    /// Read as a handoff, not claimed yet.
+    Admitted,
     BeforeClaim,
     Claimed,
     BeforeAppend,

@@ -6,11 +6,12 @@
 mod mover;
 mod sweeper;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_nats::{HeaderMap, jetstream};
-use broker::{Broker, PublishError, SpillError};
+use broker::{Broker, PublishError};
 use bytes::Bytes;
+use protocol::Holder;
 use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp};
 use time::OffsetDateTime;
 use tracing::warn;
@@ -18,21 +19,19 @@ use tracing::warn;
 use crate::{
     admission::{Arrived, Identity, Policy},
     agent::Account,
-    reply::{self, Committed, Run, Standing},
+    journal::{self, Standing},
+    reply::{self, Committed, Run},
+    storage::Storage,
     telemetry::Metrics,
 };
 
 pub(crate) use mover::run as run_mover;
 pub(crate) use sweeper::{Schedule, run as run_sweeper};
 
-const STORE_WITHIN: Duration = Duration::from_secs(30);
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("storing a dead letter")]
     Publish(#[from] PublishError),
-    #[error("storing the body of a dead letter")]
-    Spill(#[from] SpillError),
     #[error("answering a handoff that is given up")]
     Answer(#[from] reply::Error),
 }
@@ -48,10 +47,28 @@ pub(crate) struct Casualty<'a> {
     pub(crate) body: &'a Bytes,
 }
 
+impl Casualty<'_> {
+    fn holder(&self) -> Holder {
+        Holder { message: self.sequence, delivery: self.deliveries }
+    }
+}
+
+/// What became of a message that was to be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    Yes,
+    /// Its handoff has an answer.
+    AlreadyAnswered,
+    /// Another message of the queue holds its handoff.
+    Held,
+    /// A later delivery of the same message holds its handoff.
+    Superseded,
+}
+
 /// Whoever gives up: who, with what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undertaker<'a> {
-    pub(crate) broker: &'a Broker,
+    pub(crate) storage: &'a Storage,
     pub(crate) instance: &'a InstanceId,
     pub(crate) metrics: &'a Metrics,
 }
@@ -74,14 +91,14 @@ impl Undertaker<'_> {
         if let Some(taken) = letter.lighten() {
             let name = format!("{}-headers", letter.name());
             let text = serde_json::to_vec(&taken).unwrap_or_default();
-            broker::spill(self.broker, casualty.kind.role(), &name, &text).await?;
+            self.storage.spill(casualty.kind.role(), &name, &text).await;
             letter.spilled_headers = Some(name);
         }
         let stored = match self.store(&letter, casualty.body).await {
             // With the reason added it no longer fits into one message: the body goes beside it.
             Err(Error::Publish(PublishError::TooLarge)) => {
                 let name = letter.name();
-                broker::spill(self.broker, casualty.kind.role(), &name, casualty.body).await?;
+                self.storage.spill(casualty.kind.role(), &name, casualty.body).await;
                 letter.spilled = Some(name);
                 self.store(&letter, &Bytes::new()).await
             }
@@ -93,29 +110,28 @@ impl Undertaker<'_> {
     }
 
     async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
-        let client = &self.broker.client;
-        broker::publish_within(client, &letter.subject(), || letter.headers(), body, None, STORE_WITHIN)
-            .await?;
+        self.storage.publish(&letter.subject(), || letter.headers(), body, None).await?;
         Ok(())
     }
 
-    /// Stores the message, then answers whoever waits, if he can be known and may be answered. `false` when there was
-    /// nothing to give up: an earlier delivery of it has been answered.
+    /// Stores the message, then answers its handoff, if that is known and may be answered. Does neither when another
+    /// message of the queue, or a later delivery, holds the handoff.
     pub(crate) async fn give_up(
         &self,
         casualty: &Casualty<'_>,
         why: &Refusal,
         identity: &Identity,
         stop: Stop,
-    ) -> Result<bool, Error> {
+    ) -> Result<GivenUp, Error> {
         let standing = match identity.answer_to {
-            Some(id) => reply::standing(self.broker, casualty.kind, id).await?,
-            None => Standing::Untouched,
+            Some(id) => journal::standing(self.storage, casualty.kind, id, casualty.holder()).await,
+            None => Standing::Open(0),
         };
         let after = match standing {
-            Standing::Untouched => 0,
-            Standing::Begun(sequence) => sequence,
-            Standing::Answered => return Ok(false),
+            Standing::Open(sequence) => sequence,
+            Standing::Answered => return Ok(GivenUp::AlreadyAnswered),
+            Standing::Held => return Ok(GivenUp::Held),
+            Standing::Superseded => return Ok(GivenUp::Superseded),
         };
         self.bury(casualty, why).await?;
         // The words may quote the handoff, so they are in the letter and not in the log.
@@ -128,7 +144,7 @@ impl Undertaker<'_> {
                 warn!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, "Handoff given up without an answer.");
             }
         }
-        Ok(true)
+        Ok(GivenUp::Yes)
     }
 
     async fn answer(
@@ -150,9 +166,9 @@ impl Undertaker<'_> {
         };
         let answer = run.failure(Failure::new(why.code, &why.message), stop, Account::default());
         // Fenced means that it had its answer already, which stands, or that somebody goes on with it, which is better.
-        let committed = reply::commit(self.broker, casualty.kind, &answer, identity.encoding, after).await?;
-        if let (Committed::Ours, Some(reply_to)) = (committed, &identity.reply_to) {
-            reply::copy(self.broker, &answer, identity.encoding, reply_to).await;
+        let committed = reply::commit(self.storage, casualty.kind, &answer, identity.encoding, after).await?;
+        if let (Committed::Ours(stored), Some(reply_to)) = (committed, &identity.reply_to) {
+            reply::copy(&self.storage.broker, &answer, identity.encoding, stored, reply_to).await;
         }
         Ok(())
     }
@@ -161,7 +177,7 @@ impl Undertaker<'_> {
 /// What the mover and the sweeper work with.
 #[derive(Clone, Debug)]
 pub(crate) struct Net {
-    pub(crate) broker: Broker,
+    pub(crate) storage: Storage,
     pub(crate) role: Role,
     pub(crate) policy: Arc<Policy>,
     pub(crate) instance: InstanceId,
@@ -170,7 +186,7 @@ pub(crate) struct Net {
 
 impl Net {
     fn undertaker(&self) -> Undertaker<'_> {
-        Undertaker { broker: &self.broker, instance: &self.instance, metrics: &self.metrics }
+        Undertaker { storage: &self.storage, instance: &self.instance, metrics: &self.metrics }
     }
 }
 

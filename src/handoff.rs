@@ -4,8 +4,9 @@ mod owned; // from the claim to the answer
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use broker::{Broker, Chain};
-use subjects::{ErrorCode, Event, InstanceId, Progress, Refusal, Stop, Subject};
+use broker::Chain;
+use protocol::Holder;
+use subjects::{ErrorCode, Event, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, journal::Origin};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, debug, debug_span, warn};
@@ -17,10 +18,11 @@ use crate::{
     agent::{Account, Bench},
     cancels::{Cancels, MayNotRun, Running},
     crash_points::{Point, reach},
-    dead::{self, Casualty, Undertaker},
+    dead::{self, Casualty, GivenUp, Undertaker},
     intake::{Delivery, Settlement},
     journal::{self, Claim, Claimant, Journal, Loss},
-    reply::{self, Standing},
+    reply,
+    storage::Storage,
     telemetry::{Metrics, OfKind, Outcome, spans},
 };
 
@@ -34,13 +36,15 @@ const LEAVE_TO_NEWER: Duration = Duration::from_secs(5);
 /// What every handoff of this instance needs.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    pub(crate) broker: Arc<Broker>,
+    pub(crate) storage: Storage,
     pub(crate) instance: InstanceId,
     pub(crate) policy: Arc<Policy>,
     pub(crate) bench: Arc<Bench>,
     pub(crate) cancels: Cancels,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_attempts: u32,
+    /// The longest that one handoff may be worked on.
+    pub(crate) max_turn: Duration,
 }
 
 /// How a delivery ends, and what is counted for it.
@@ -54,9 +58,19 @@ impl Verdict {
     const fn done(outcome: Outcome) -> Self {
         Self { settlement: Settlement::Done, outcome }
     }
+
+    /// To be delivered again after that time.
+    const fn again(after: Duration) -> Self {
+        Self { settlement: Settlement::Again(after), outcome: Outcome::Retried }
+    }
+
+    /// Another delivery of the message holds the handoff.
+    const fn superseded() -> Self {
+        Self { settlement: Settlement::LeaveAlone, outcome: Outcome::Fenced }
+    }
 }
 
-/// What went wrong around a handoff, not with it. All of it may pass, so all of it means: again, later.
+/// What went wrong around a handoff and does not pass by waiting. It is delivered again, which counts as an attempt.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -85,7 +99,8 @@ pub(crate) fn live(desk: Arc<Desk>, delivery: Delivery) -> impl Future<Output = 
         };
         reach(Point::BeforeAck).await;
         let settling = spans::settle(&delivery, verdict.settlement);
-        let settled = delivery.settle(&desk.broker.client, verdict.settlement).instrument(settling.clone());
+        let settled =
+            delivery.settle(&desk.storage.broker.client, verdict.settlement).instrument(settling.clone());
         if let Err(error) = settled.await {
             metrics.ack_failures.inc();
             telemetry::failed(&settling, "not_confirmed");
@@ -118,24 +133,21 @@ impl Desk {
             let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
             warn!(attempt, error = %Chain(&error), "Handoff could not be finished; handing back.");
             telemetry::failed(&Span::current(), "handed_back");
-            Verdict { settlement: Settlement::Again(delay), outcome: Outcome::Retried }
+            Verdict::again(delay)
         })
     }
 
     /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
     async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
-        let arrived = arrived(delivery);
-        // Before the body is decoded: that may be what ended the others. One that was taken up is counted by that.
+        // Before the body is decoded: that may be what ended other workers.
         if delivery.deliveries > u64::from(self.max_attempts)
-            && !Box::pin(self.was_taken_up(delivery, &arrived)).await?
+            && let Some(verdict) = Box::pin(self.begin_probation(delivery)).await?
         {
-            let tried = delivery.deliveries - 1;
-            return Box::pin(
-                self.give_up_poisoned(delivery, format!("delivered {tried} times and never taken up")),
-            )
-            .await;
+            return Ok(verdict);
         }
-        match self.policy.admit(&arrived, OffsetDateTime::now_utc()) {
+        let admitted = self.policy.admit(&arrived(delivery), OffsetDateTime::now_utc());
+        reach(Point::Admitted).await;
+        match admitted {
             Ok(admitted) => {
                 spans::admitted(&admitted);
                 self.answer(delivery, &admitted).await
@@ -144,19 +156,72 @@ impl Desk {
         }
     }
 
-    async fn was_taken_up(&self, delivery: &Delivery, arrived: &Arrived<'_>) -> Result<bool, Error> {
-        let Some(id) = self.policy.identity(arrived).answer_to else { return Ok(false) };
-        Ok(reply::standing(&self.broker, delivery.kind, id).await? != Standing::Untouched)
+    /// Counts the deliveries of a message that is delivered often, in a journal of its own, from before its body is
+    /// decoded until its handoff is claimed. The server counts deliveries too, but not why they ended: an instance that was
+    /// stopped, or that waited for a stream, did not die of the handoff.
+    async fn begin_probation(&self, delivery: &Delivery) -> Result<Option<Verdict>, Error> {
+        let queue = self.storage.broker.layout.handoffs(delivery.kind.role());
+        let published = delivery.published_at.unix_timestamp_nanos();
+        let id = HandoffId::of_queue_message(queue, delivery.sequence, published);
+        let claimant = self.claimant(delivery, id, None, &[]);
+        match journal::claim(&self.storage, claimant, true).await? {
+            Claim::Ours(journal) => {
+                delivery.set_probation(Some(journal));
+                Ok(None)
+            }
+            Claim::Superseded => Ok(Some(Verdict::superseded())),
+            Claim::Poisoned { .. } => {
+                let (tried, max) = (delivery.deliveries - 1, self.max_attempts);
+                let why = format!(
+                    "delivered {tried} times, and the last {max} instances died before they claimed it"
+                );
+                self.give_up_poisoned(delivery, why).await.map(Some)
+            }
+            // A journal that counts has no answer, no copy, nothing to be torn.
+            Claim::Answered
+            | Claim::Held
+            | Claim::Newer { .. }
+            | Claim::Torn { .. }
+            | Claim::Foreign { .. } => Ok(None),
+        }
+    }
+
+    /// The dangerous part is over: this delivery does not count.
+    async fn end_probation(&self, delivery: &Delivery) {
+        if let Some(journal) = delivery.probation() {
+            Box::pin(journal.release()).await;
+            delivery.set_probation(None);
+        }
+    }
+
+    fn claimant<'a>(
+        &'a self,
+        delivery: &Delivery,
+        id: HandoffId,
+        origin: Option<&'a Origin>,
+        replays: &'a [HandoffId],
+    ) -> Claimant<'a> {
+        Claimant {
+            kind: delivery.kind,
+            id,
+            instance: &self.instance,
+            holder: Holder { message: delivery.sequence, delivery: delivery.deliveries },
+            origin,
+            replays,
+            ack_wait: delivery.ack_wait(),
+            max_attempts: self.max_attempts,
+        }
     }
 
     async fn refuse(&self, delivery: &Delivery, refused: &Refused) -> Result<Verdict, Error> {
         let Refused { refusal, identity } = refused;
-        if !self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await? {
-            return Ok(Verdict::done(Outcome::AlreadyAnswered));
+        let given_up =
+            self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await?;
+        if given_up == GivenUp::Yes {
+            self.metrics.refused(delivery.kind, refusal.code);
+            telemetry::failed(&Span::current(), refusal.code.as_str());
         }
-        self.metrics.refused(delivery.kind, refusal.code);
-        telemetry::failed(&Span::current(), refusal.code.as_str());
-        Ok(Verdict::done(Outcome::Refused))
+        self.after_giving_up(delivery, given_up, Outcome::Refused).await
     }
 
     async fn give_up_poisoned(&self, delivery: &Delivery, why: String) -> Result<Verdict, Error> {
@@ -171,7 +236,23 @@ impl Desk {
     async fn give_up(&self, delivery: &Delivery, why: &Refusal) -> Result<Verdict, Error> {
         let identity = self.policy.identity(&arrived(delivery));
         let given_up = self.undertaker().give_up(&casualty(delivery), why, &identity, Stop::GivenUp).await?;
-        Ok(Verdict::done(if given_up { Outcome::GivenUp } else { Outcome::AlreadyAnswered }))
+        self.after_giving_up(delivery, given_up, Outcome::GivenUp).await
+    }
+
+    async fn after_giving_up(
+        &self,
+        delivery: &Delivery,
+        given_up: GivenUp,
+        outcome: Outcome,
+    ) -> Result<Verdict, Error> {
+        self.end_probation(delivery).await;
+        Ok(match given_up {
+            GivenUp::Yes => Verdict::done(outcome),
+            GivenUp::AlreadyAnswered => Verdict::done(Outcome::AlreadyAnswered),
+            // A copy of a handoff that is being worked on says nothing about it.
+            GivenUp::Held => Verdict::again(delivery.beat_every()),
+            GivenUp::Superseded => Verdict::superseded(),
+        })
     }
 
     async fn answer(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
@@ -184,7 +265,10 @@ impl Desk {
                 }
                 // A redelivery to ourselves, or a copy: held, not handed back. When the first has ended, its answer is
                 // looked for.
-                Err(MayNotRun::RunsAlready(ended)) => ended.cancelled().await,
+                Err(MayNotRun::RunsAlready(ended)) => {
+                    Box::pin(self.end_probation(delivery)).await;
+                    ended.cancelled().await;
+                }
             }
             look = true;
         }
@@ -198,28 +282,37 @@ impl Desk {
         running: Option<Running>,
         look: bool,
     ) -> Result<Verdict, Error> {
-        let claimant = Claimant {
-            kind: delivery.kind,
-            id: admitted.handoff.id,
-            instance: &self.instance,
-            queued: delivery.sequence,
-            ack_wait: delivery.ack_wait(),
-            max_attempts: self.max_attempts,
-        };
-        let again = |after| Ok(Verdict { settlement: Settlement::Again(after), outcome: Outcome::Retried });
-        let journal = match journal::claim(&self.broker, claimant, look).await? {
+        let handoff = &admitted.handoff;
+        let origin = Origin::from(&handoff.scope);
+        let claimant = self.claimant(delivery, handoff.id, Some(&origin), &handoff.replays);
+        let claim = journal::claim(&self.storage, claimant, look).await?;
+        if let Claim::Ours(journal) = &claim {
+            delivery.set_journal(journal);
+        }
+        self.end_probation(delivery).await;
+        let journal = match claim {
             Claim::Ours(journal) => journal,
             Claim::Answered => {
-                Box::pin(self.send_copy_again(admitted)).await?;
+                Box::pin(self.send_copy_again(admitted)).await;
                 return Ok(Verdict::done(Outcome::AlreadyAnswered));
             }
             Claim::Held => {
-                debug!(handoff.id = %admitted.handoff.id, "Another copy of this handoff is being worked on.");
-                return again(delivery.beat_every());
+                debug!(handoff.id = %handoff.id, "A copy of this handoff is being worked on; waiting for it.");
+                return Ok(Verdict::again(delivery.beat_every()));
+            }
+            Claim::Superseded => {
+                debug!(handoff.id = %handoff.id, "A later delivery of this message is being worked on.");
+                return Ok(Verdict::superseded());
             }
             Claim::Newer { version } => {
-                warn!(handoff.id = %admitted.handoff.id, version, "Begun by a newer build; left to one of those.");
-                return again(LEAVE_TO_NEWER);
+                warn!(handoff.id = %handoff.id, version, "Journal was written by a newer build; handing back.");
+                return Ok(Verdict::again(LEAVE_TO_NEWER));
+            }
+            Claim::Foreign { of } => {
+                let why = format!(
+                    "it replays handoff {of}, which belongs to another user or project; hand off anew"
+                );
+                return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::ScopeMismatch, why))).await;
             }
             Claim::Poisoned { attempts } => {
                 drop(running);
@@ -232,7 +325,6 @@ impl Desk {
                 return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::Internal, why))).await;
             }
         };
-        delivery.is_taken_up(&journal);
         spans::taken_up(journal.attempt());
         let owned = Owned { desk: self, delivery, admitted, journal };
         match running {
@@ -242,16 +334,15 @@ impl Desk {
     }
 
     /// Whoever asked for a copy of the answer gets one more: nobody knows whether the first was sent.
-    async fn send_copy_again(&self, admitted: &Admitted) -> Result<(), Error> {
+    async fn send_copy_again(&self, admitted: &Admitted) {
         let (kind, id) = (admitted.handoff.kind(), admitted.handoff.id);
         if let Some(reply_to) = &admitted.handoff.reply_to {
-            reply::copy_stored(&self.broker, kind, id, reply_to).await?;
+            reply::copy_stored(&self.storage, kind, id, reply_to).await;
         }
-        Ok(())
     }
 
     fn undertaker(&self) -> Undertaker<'_> {
-        Undertaker { broker: &self.broker, instance: &self.instance, metrics: &self.metrics }
+        Undertaker { storage: &self.storage, instance: &self.instance, metrics: &self.metrics }
     }
 
     /// Keeps the delivery ours for as long as it is polled, and lets whoever watches know that work goes on.
@@ -268,7 +359,7 @@ impl Desk {
 
     async fn beat(&self, delivery: &Delivery, started: Instant) {
         let sent = Instant::now();
-        let extended = delivery.extend(&self.broker.client).await;
+        let extended = delivery.extend(&self.storage.broker.client).await;
         if let Err(error) = &extended {
             self.metrics.of(delivery.kind).heartbeat_failures.inc();
             debug!(sequence = delivery.sequence, error = %Chain(error), "Heartbeat not confirmed.");
@@ -297,7 +388,9 @@ impl Desk {
             elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         let body = serde_json::to_vec(&event).unwrap_or_default();
-        if let Err(error) = self.broker.client.publish(Subject::Event(id).to_string(), body.into()).await {
+        if let Err(error) =
+            self.storage.broker.client.publish(Subject::Event(id).to_string(), body.into()).await
+        {
             debug!(error = %Chain(&error), "An event could not be sent.");
         }
     }

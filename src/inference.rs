@@ -2,7 +2,6 @@
 //! what follows from it. Nothing here knows what a handoff is.
 
 mod assembly; // fragments of a stream -> one reply
-mod breaker; // stop asking who does not answer
 mod endpoint; // an OpenAI-compatible server
 mod offline; // a deterministic model that needs nothing
 mod request; // what is asked and what comes back
@@ -11,7 +10,6 @@ mod service; // routes, tries, back-off
 mod transport; // the HTTP beneath
 mod wire; // what goes over the wire
 
-pub(crate) use breaker::{Breaker, Gate};
 pub(crate) use endpoint::{Endpoint, Models};
 pub(crate) use offline::Offline;
 pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};

@@ -6,24 +6,24 @@
 //! has **lost** it: its work is dropped where it stands.
 
 mod claim; // taking a handoff up
+mod history; // who has had it
 mod known; // pure: what earlier attempts have left
 mod tail; // the last place we know of, and appending after it
 
-pub(crate) use claim::{Claim, Claimant, claim};
+pub(crate) use claim::{Claim, Claimant, Standing, claim, origin, standing};
 pub(crate) use known::Remembered;
 pub(crate) use tail::Loss;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use broker::Broker;
 use subjects::{
-    HandoffId, Role,
+    HandoffId,
     journal::{
         CallId, Context, Entry, ModelTurn, Question, Record, ToolIntent, ToolOutcome, ToolResult, Verified,
     },
@@ -32,15 +32,21 @@ use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::crash_points::{Point, reach};
+use crate::{
+    crash_points::{Point, reach},
+    storage::Storage,
+};
 use known::Known;
 use tail::Tail;
+
+/// A model is asked without another look if the stream confirmed us this short a time ago. Another instance would have to
+/// claim the handoff, ask and store a turn within it.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The journal of a handoff that is ours.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    broker: Arc<Broker>,
-    role: Role,
+    storage: Storage,
     id: HandoffId,
     attempt: u32,
     notes: Mutex<Notes>,
@@ -50,6 +56,8 @@ pub(crate) struct Journal {
     loss: Mutex<Option<Loss>>,
     /// When we last knew that it was ours, in milliseconds since `since`.
     sure_at: AtomicU64,
+    /// When the stream last confirmed that its end is ours, in milliseconds since `since`.
+    confirmed_at: AtomicU64,
     since: Instant,
     sure_for: Duration,
 }
@@ -110,7 +118,7 @@ impl Journal {
     /// A call that is to be made, or was made before. The same call made again is the next of its kind.
     pub(crate) fn call(&self, tool: &str, arguments_hash: String, has_effect: bool) -> Call {
         let mut notes = self.notes();
-        let call = notes.known.call(self.id, tool, arguments_hash);
+        let call = notes.known.call(self.id, self.attempt, tool, arguments_hash);
         if has_effect && call.outcome.is_none() && !call.is_written {
             let intent = ToolIntent { call: call.id.clone(), key: call.key.clone() };
             notes.pending.push(Record::ToolIntent(intent));
@@ -123,8 +131,9 @@ impl Journal {
         if has_effect { self.note_cost(result) } else { self.note(result) }
     }
 
-    pub(crate) fn verification(&self, id: HandoffId) -> Option<Remembered<subjects::Findings>> {
-        self.notes().known.verification(id)
+    /// The findings of the `number`th verification, of just this, if an earlier attempt has them.
+    pub(crate) fn verification(&self, number: u64, of: &str) -> Option<Remembered<subjects::Findings>> {
+        self.notes().known.verification(self.id, number, of)
     }
 
     pub(crate) fn verified(&self, verified: Verified) {
@@ -164,6 +173,7 @@ impl Journal {
             Ok(()) => {
                 taken.entry.records.clear();
                 self.is_sure_since(sent);
+                self.set_confirmed(sent);
                 reach(Point::Appended).await;
             }
             Err(loss) => {
@@ -176,7 +186,7 @@ impl Journal {
 
     async fn append(&self, tail: &mut Tail, entry: &Entry) -> Result<(), Loss> {
         self.is_not_overtaken(tail).await?;
-        tail.append(&self.broker, self.role, self.id, entry).await
+        tail.append(&self.storage, entry).await
     }
 
     /// Returns when everything is stored and nobody can have taken over since: an effect may follow. A process that was
@@ -189,6 +199,36 @@ impl Journal {
             }
             self.note(Record::Still);
         }
+    }
+
+    /// Returns when the journal ends with our own entry, as of a moment ago: what costs may follow. When another instance has
+    /// taken over, this never ends. A heartbeat is no proof: the server confirms one to whoever sends it.
+    pub(crate) async fn confirm(&self) {
+        if self.since.elapsed().saturating_sub(self.at(&self.confirmed_at)) < CONFIRMED_WITHIN {
+            return;
+        }
+        // Being written to, it is being found out.
+        let Ok(mut tail) = self.tail.try_lock() else { return };
+        let looked_at = Instant::now();
+        match Box::pin(tail.look(&self.storage)).await {
+            Ok(true) => self.set_confirmed(looked_at),
+            // A look that fails tells nothing.
+            Err(_) => {}
+            Ok(false) => {
+                drop(tail);
+                self.lose(Loss::Fenced);
+                std::future::pending().await
+            }
+        }
+    }
+
+    fn at(&self, moment: &AtomicU64) -> Duration {
+        Duration::from_millis(moment.load(Ordering::Relaxed))
+    }
+
+    fn set_confirmed(&self, at: Instant) {
+        let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
+        self.confirmed_at.fetch_max(at, Ordering::Relaxed);
     }
 
     /// Whether nobody can have taken over, by what we heard last. Two thirds of the time that the server gives us leave
@@ -230,9 +270,9 @@ impl Journal {
             return Ok(());
         }
         // Boxed, like all that happens seldom. A look that fails tells nothing.
-        match Box::pin(tail.settle(&self.broker, self.role, self.id)).await {
-            Err(Loss::Fenced) => Err(Loss::Fenced),
-            Ok(()) | Err(_) => Ok(()),
+        match Box::pin(tail.look(&self.storage)).await {
+            Ok(false) => Err(Loss::Fenced),
+            Ok(true) | Err(_) => Ok(()),
         }
     }
 
@@ -242,20 +282,30 @@ impl Journal {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Loss::Fenced)
     }
 
+    /// Gives the handoff to another instance, because this one cannot work on any. Never ends: the work is dropped.
+    pub(crate) async fn hand_back<T>(&self, why: String) -> T {
+        self.lose(Loss::HandedBack(why));
+        std::future::pending().await
+    }
+
     fn lose(&self, loss: Loss) {
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
         self.lost.cancel();
     }
 
-    /// Gives the handoff back to whoever takes it up next, with all that was done. Best effort: without it the next one
-    /// finds a little less.
-    pub(crate) async fn release(&self) {
+    /// Gives the handoff back to the next owner, with all that was done. Best effort: without it the next one finds a little
+    /// less. Returns whether the message may be handed back too: not when another instance has the handoff.
+    pub(crate) async fn release(&self) -> bool {
         let mut tail = self.tail.lock().await;
         let mut records = self.take();
         records.push(Record::Released);
         let entry = Entry::new(records);
-        if let Err(loss) = self.append(&mut tail, &entry).await {
-            debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
+        match self.append(&mut tail, &entry).await {
+            Ok(()) => true,
+            Err(loss) => {
+                debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
+                !matches!(loss, Loss::Fenced)
+            }
         }
     }
 
@@ -267,7 +317,7 @@ impl Journal {
         if !tail.is_certain() {
             // What was cut off in the middle may come after a look; it cannot come after this.
             let still = Entry::new(vec![Record::Still]);
-            Box::pin(tail.append(&self.broker, self.role, self.id, &still)).await?;
+            Box::pin(tail.append(&self.storage, &still)).await?;
         }
         Ok(tail.sequence())
     }

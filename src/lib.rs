@@ -6,6 +6,7 @@
 mod admission; // pure: may this be worked on?
 mod agent; // from a handoff to what is answered
 mod analysts; // work verified by others
+mod breaker; // no work is pulled during an outage
 mod cancels; // what nobody wants any more
 pub mod config; // flags, file, environment: one checked value
 mod context; // pure: the six layers, preferences, what fits
@@ -21,6 +22,7 @@ pub mod measure; // for the benchmarks
 mod presence; // who is here
 mod recording; // effects written down, and given back
 mod reply; // the one answer, committed
+mod storage; // the streams, waited for
 mod telemetry; // metrics, health, traces
 mod tools; // what may be called, and the way to it
 mod worker; // all of it, started and stopped in order

@@ -1,9 +1,7 @@
 //! The one answer of a handoff: how it is put, and how it is committed.
 
-use std::time::Duration;
-
-use async_nats::HeaderMap;
-use broker::{Broker, Chain, Expect, PublishError, ReadError};
+use async_nats::{HeaderMap, jetstream::message::StreamMessage};
+use broker::{Broker, Chain, Expect, PublishError};
 use bytes::Bytes;
 use subjects::{
     Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus,
@@ -14,11 +12,9 @@ use tracing::{Instrument, warn};
 
 use crate::{
     agent::{Account, Outcome, Said},
+    storage::Storage,
     telemetry::spans,
 };
-
-/// How long an answer is tried to be stored before the handoff is left to come back.
-const COMMIT_WITHIN: Duration = Duration::from_secs(60);
 
 /// What every answer says about the run it ends.
 #[derive(Clone, Debug)]
@@ -109,10 +105,10 @@ impl Run<'_> {
 }
 
 /// What became of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// It is the one answer, now and for ever.
-    Ours,
+    /// It is the one answer, and these are its bytes.
+    Ours(Bytes),
     /// The handoff has another answer, or another owner. Stop silently.
     Fenced,
 }
@@ -123,14 +119,12 @@ pub(crate) enum Error {
     Encode(#[from] CodecError),
     #[error("storing the answer")]
     Publish(#[from] PublishError),
-    #[error("looking for an answer")]
-    Read(#[from] ReadError),
 }
 
 /// Stores the answer if, and only if, the handoff's run still ends where we know it to end: with our own journal. From
 /// then on nothing is stored there any more.
 pub(crate) async fn commit(
-    broker: &Broker,
+    storage: &Storage,
     kind: Kind,
     answer: &Answer,
     encoding: Encoding,
@@ -141,102 +135,77 @@ pub(crate) async fn commit(
     let subject = answer.subject();
     let headers = || headers_of(answer, encoding);
     let sending = spans::send(&subject, answer.handoff_id());
-    let published =
-        broker::publish_within(&broker.client, &subject, headers, &body, Some(&expect), COMMIT_WITHIN);
+    let published = storage.publish(&subject, headers, &body, Some(&expect));
     let published = published.instrument(sending.clone()).await;
     if published.is_err() {
         telemetry::failed(&sending, "not_stored");
     }
     drop(sending);
     match published {
-        Ok(_) => Ok(Committed::Ours),
+        Ok(_) => Ok(Committed::Ours(body)),
         // An earlier try of ours may have been stored though its confirmation was lost.
         Err(PublishError::Conflict { unheard_before: true }) => {
-            let runs = broker.layout.runs(kind.role());
-            let stored = Box::pin(broker::last_on(&broker.jetstream, runs, &subject)).await?;
+            let stored = Box::pin(last_on(storage, kind.role(), &subject)).await;
             let ours = stored.is_some_and(|message| message.payload == body);
-            Ok(if ours { Committed::Ours } else { Committed::Fenced })
+            Ok(if ours { Committed::Ours(body) } else { Committed::Fenced })
         }
         Err(PublishError::Conflict { unheard_before: false }) => Ok(Committed::Fenced),
         Err(error) => Err(error.into()),
     }
 }
 
-/// How far a handoff has come, as is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nobody has taken it up.
-    Untouched,
-    /// It was taken up; its journal ends here.
-    Begun(u64),
-    Answered,
-}
-
-pub(crate) async fn standing(broker: &Broker, kind: Kind, id: HandoffId) -> Result<Standing, Error> {
-    let over = Pattern::Run(kind.role(), id);
-    let runs = broker.layout.runs(kind.role());
-    let last = broker::last_under(&broker.jetstream, runs, &over).await?;
-    Ok(match last {
-        None => Standing::Untouched,
-        Some(last) if last.subject.as_str() == Subject::answer(kind, id).to_string() => Standing::Answered,
-        Some(last) => Standing::Begun(last.sequence),
-    })
+async fn last_on(storage: &Storage, role: Role, subject: &Subject) -> Option<StreamMessage> {
+    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    storage.read(runs, || broker::last_on(jetstream, runs, subject)).await
 }
 
 /// Whether the handoff has its answer already.
-pub(crate) async fn is_answered(broker: &Broker, kind: Kind, id: HandoffId) -> Result<bool, Error> {
-    let subject = Subject::answer(kind, id);
-    let runs = broker.layout.runs(kind.role());
-    Ok(broker::last_on(&broker.jetstream, runs, &subject).await?.is_some())
+pub(crate) async fn is_answered(storage: &Storage, kind: Kind, id: HandoffId) -> bool {
+    last_on(storage, kind.role(), &Subject::answer(kind, id)).await.is_some()
 }
 
 /// The answer that is stored, if there is one.
-pub(crate) async fn stored(broker: &Broker, role: Role, id: HandoffId) -> Result<Option<Answer>, Error> {
+pub(crate) async fn stored(
+    storage: &Storage,
+    role: Role,
+    id: HandoffId,
+) -> Result<Option<Answer>, CodecError> {
     let subject = match role {
         Role::ProjectManager => Subject::Completion(id),
         Role::ProjectAnalyst => Subject::Findings(id),
     };
-    let Some(message) = broker::last_on(&broker.jetstream, broker.layout.runs(role), &subject).await? else {
-        return Ok(None);
-    };
+    let Some(message) = last_on(storage, role, &subject).await else { return Ok(None) };
     let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
     let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
     Ok(Some(Answer::decode(role, encoding, &message.payload)?))
 }
 
-/// Sends the copy that a handoff asked for. Best effort: the durable answer is already stored.
-pub(crate) async fn copy(broker: &Broker, answer: &Answer, encoding: Encoding, reply_to: &str) {
-    let Ok(body) = answer.encode(encoding) else { return };
-    let sent = broker
-        .client
-        .publish_with_headers(reply_to.to_owned(), headers_of(answer, encoding), body.into())
-        .await;
+/// Sends the copy that a handoff asked for, of the bytes that are stored. Best effort: the answer is durable already.
+pub(crate) async fn copy(
+    broker: &Broker,
+    answer: &Answer,
+    encoding: Encoding,
+    stored: Bytes,
+    reply_to: &str,
+) {
+    let sent =
+        broker.client.publish_with_headers(reply_to.to_owned(), headers_of(answer, encoding), stored).await;
     if let Err(error) = sent {
         warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "The copy of an answer could not be sent.");
     }
 }
 
 /// Sends the copy again from what is stored, when it is not known whether it was sent before.
-pub(crate) async fn copy_stored(
-    broker: &Broker,
-    kind: Kind,
-    id: HandoffId,
-    reply_to: &str,
-) -> Result<(), Error> {
-    let subject = Subject::answer(kind, id);
-    let runs = broker.layout.runs(kind.role());
-    let Some(stored) = broker::last_on(&broker.jetstream, runs, &subject).await? else {
-        return Ok(());
-    };
+pub(crate) async fn copy_stored(storage: &Storage, kind: Kind, id: HandoffId, reply_to: &str) {
+    let Some(stored) = last_on(storage, kind.role(), &Subject::answer(kind, id)).await else { return };
     let mut kept = HeaderMap::new();
     if let Some(content_type) = stored.headers.get(headers::CONTENT_TYPE) {
         kept.insert(headers::CONTENT_TYPE, content_type.clone());
     }
-    let sent = broker.client.publish_with_headers(reply_to.to_owned(), kept, stored.payload).await;
-    if let Err(error) = sent {
+    let client = &storage.broker.client;
+    if let Err(error) = client.publish_with_headers(reply_to.to_owned(), kept, stored.payload).await {
         warn!(handoff.id = %id, error = %Chain(&error), "The copy of an answer could not be sent.");
     }
-    Ok(())
 }
 
 fn headers_of(answer: &Answer, encoding: Encoding) -> HeaderMap {

@@ -10,21 +10,26 @@ use bench::Surroundings;
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
 use parts::Parts;
 use signals::Signals;
-use subjects::{Pattern, Timestamp, streams::Sizing};
+use subjects::{
+    Pattern, Timestamp,
+    streams::{self, Sizing},
+};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
     admission::Policy,
+    breaker::{Breaker, Gate},
     cancels::Cancels,
     config::{Backend, Config},
     dead,
     handoff::{self, Desk},
-    inference::{Gate, Offline},
+    inference::Offline,
     instructions::{self, Bundle},
     intake::{Around, Pool, Returner},
     presence::{self, Card, Presence},
+    storage::Storage,
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
     tools::Allowlist,
 };
@@ -99,8 +104,12 @@ pub async fn check(config: Config) -> Result<String, Error> {
     };
     let (closed_gates, _) = Gate::new();
     let (health, metrics) = (Arc::new(Health::starting()), Arc::new(Metrics::new()));
+    let storage = Storage::new(
+        Arc::new(broker),
+        Breaker::new(Blocker::Storage, closed_gates.clone(), Arc::clone(&health)),
+    );
     let around =
-        Surroundings { bundle: &bundle, broker: &broker, health: &health, metrics: &metrics, closed_gates };
+        Surroundings { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, closed_gates };
     let bench = bench::build(&config, &around)?;
     if !bench.inference.is_there().await {
         return Err(Error::Away(format!("no model answers: {}", route(&config))));
@@ -157,7 +166,7 @@ pub async fn run(config: Config) -> Result<String, Error> {
         return Ok(String::new());
     };
 
-    let worker = Worker { config, broker, health, metrics, ack_wait: provisioned.ack_wait };
+    let worker = Worker { config, broker: Arc::new(broker), health, metrics, provisioned };
     worker.serve(parts, &bundle, http, signals).await
 }
 
@@ -189,7 +198,11 @@ async fn connect(config: &Config, health: &Health) -> Result<Broker, ConnectErro
 }
 
 fn sizing(config: &Config) -> Sizing {
-    Sizing { replicas: config.nats.replicas, ack_wait: config.worker.ack_wait }
+    Sizing {
+        replicas: config.nats.replicas,
+        ack_wait: config.worker.ack_wait,
+        dedupe_window: config.nats.dedupe_window,
+    }
 }
 
 /// What answers, for people.
@@ -219,11 +232,10 @@ fn tell_drift(provisioned: &Provisioned, metrics: &Metrics) {
 
 struct Worker {
     config: Config,
-    broker: Broker,
+    broker: Arc<Broker>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    /// What the server really waits, when it is known.
-    ack_wait: Option<Duration>,
+    provisioned: Provisioned,
 }
 
 impl Worker {
@@ -289,31 +301,37 @@ impl Worker {
     }
 
     fn desk(&self, bundle: &Bundle, closed_gates: watch::Sender<u32>) -> Result<Desk, Error> {
+        let storage = Storage::new(
+            Arc::clone(&self.broker),
+            Breaker::new(Blocker::Storage, closed_gates.clone(), Arc::clone(&self.health)),
+        );
         let around = Surroundings {
             bundle,
-            broker: &self.broker,
+            storage: &storage,
             health: &self.health,
             metrics: &self.metrics,
             closed_gates,
         };
         Ok(Desk {
             bench: Arc::new(bench::build(&self.config, &around)?),
-            broker: Arc::new(self.broker.clone()),
+            storage: storage.clone(),
             instance: self.config.instance.clone(),
             policy: Arc::new(Policy {
                 trusted_producers: self.config.security.trusted_producers.clone(),
                 reply_prefixes: self.config.security.reply_prefixes.clone(),
+                answers_kept: self.provisioned.answers_kept.unwrap_or(streams::ANSWERS_KEPT),
             }),
             cancels: Cancels::default(),
             metrics: Arc::clone(&self.metrics),
             max_attempts: self.config.worker.max_attempts.get(),
+            max_turn: self.config.agent.max_turn,
         })
     }
 
     /// Starts the helpers. Whoever sees this instance as ready can find it, ask it and cancel what it does, so the
     /// subscriptions for that are made, and known to the server, before this returns.
     async fn start_parts(&self, parts: &mut Parts, desk: &Desk, card: &Card) -> Result<(), Error> {
-        let (broker, instance) = (self.broker.clone(), self.config.instance.clone());
+        let (broker, instance) = (Broker::clone(&self.broker), self.config.instance.clone());
         let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
         let presence = Presence::register(card.clone(), &broker).await?;
         parts.spawn_endless(presence.serve(stop.clone()));
@@ -328,7 +346,7 @@ impl Worker {
         );
         parts.spawn_endless(listening);
         let net = dead::Net {
-            broker: broker.clone(),
+            storage: desk.storage.clone(),
             role: self.config.role,
             policy: Arc::clone(&desk.policy),
             instance,
@@ -342,6 +360,10 @@ impl Worker {
         let (bench, ended) = (Arc::clone(&desk.bench), stop.clone());
         parts.spawn_endless(async move {
             bench.inference.breaker.clone().watch(|| bench.inference.is_there(), ended).await;
+        });
+        let (storage, role, ended) = (desk.storage.clone(), self.config.role, stop.clone());
+        parts.spawn_endless(async move {
+            storage.breaker().clone().watch(|| storage.is_back(role), ended).await;
         });
         let bench = Arc::clone(&desk.bench);
         parts.spawn_endless(async move {
@@ -372,7 +394,7 @@ impl Worker {
     }
 
     fn ack_wait(&self) -> Duration {
-        self.ack_wait.unwrap_or(self.config.worker.ack_wait)
+        self.provisioned.ack_wait.unwrap_or(self.config.worker.ack_wait)
     }
 
     fn card(&self, bundle: &Bundle, http: Option<String>) -> Card {

@@ -10,6 +10,7 @@ use subjects::{
 use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server, verify};
 
 const UNAVAILABLE: i32 = 69;
+const WINDOW: Duration = streams::DEDUPE_WINDOW;
 
 /// Starts a worker that should refuse, and gives its last words.
 fn refused(settings: &WorkerBuilder) -> String {
@@ -108,7 +109,8 @@ async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
         }
         let queue = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
         queue.delete_consumer(streams::consumer_name(Kind::Verify)).await.ok();
-        let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+        let sizing =
+            streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30), dedupe_window: WINDOW };
         for config in wanted.all(sizing).into_iter().filter(|config| !config.name.contains("_PA_")) {
             if config.name == streams::HANDOFFS || config.name == streams::RUNS {
                 jetstream.update_stream(config).await.unwrap();
@@ -136,7 +138,7 @@ async fn each_drifted_field_is_named() {
     runs.max_messages = 5;
     jetstream.update_stream(runs).await.unwrap();
     let stream = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
-    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(7) };
+    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(7), dedupe_window: WINDOW };
     stream.update_consumer(streams::consumer(Kind::Chat, sizing)).await.unwrap();
     let words = refused(&Worker::manager(&nats).set("nats.provision", "verify"));
     for part in [
@@ -159,7 +161,7 @@ async fn heartbeats_follow_what_the_server_really_waits() {
     drop(Worker::manager(&nats).start().await);
     let orchestrator = Orchestrator::connect(&nats).await;
     let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
-    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(1) };
+    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(1), dedupe_window: WINDOW };
     stream.update_consumer(streams::consumer(Kind::Chat, sizing)).await.unwrap();
     let worker = Worker::manager(&nats).thinking(Duration::from_secs(3)).start().await;
     let id = orchestrator.publish(&chat("slowly")).await;

@@ -21,7 +21,11 @@ fn chat() -> Value {
 fn policy(trusted: Option<&KeyPair>) -> Policy {
     let trusted_producers =
         trusted.map(|key| TrustedProducer { key: key.public_key(), subjects: None }).into_iter().collect();
-    Policy { trusted_producers, reply_prefixes: vec!["pma.reply.".into(), "_INBOX.".into()] }
+    Policy {
+        trusted_producers,
+        reply_prefixes: vec!["pma.reply.".into(), "_INBOX.".into()],
+        answers_kept: Duration::from_secs(7 * 24 * 3_600),
+    }
 }
 
 fn admit(policy: &Policy, headers: &HeaderMap, body: &[u8]) -> Result<Admitted, Refused> {

@@ -1,8 +1,8 @@
-use broker::Broker;
 use subjects::Role;
 
 use crate::{
-    analysts::Analysts, context::Preamble, inference::Inference, recording::Recording, tools::Tools,
+    analysts::Analysts, context::Preamble, inference::Inference, recording::Recording, storage::Storage,
+    tools::Tools,
 };
 
 /// What every handoff of an instance is worked on with.
@@ -10,7 +10,7 @@ use crate::{
 pub(crate) struct Bench {
     pub(crate) role: Role,
     /// To look up what was answered before.
-    pub(crate) broker: Broker,
+    pub(crate) storage: Storage,
     pub(crate) preamble: Preamble,
     pub(crate) inference: Inference,
     pub(crate) tools: Tools,

@@ -87,13 +87,18 @@ impl Session<'_> {
         let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
         spans::called(&calling, &value);
         drop(calling);
+        if let Err(CallError::TokenRefused { why }) = value {
+            return self.journal.hand_back(why).await;
+        }
         self.live.tell(Progress::Called, Some(call.name()));
         let number = journalled.id.number;
         let known = match &value {
             Ok(returned) => Some(ToolOutcome::Returned(returned.clone())),
             Err(CallError::Rejected { why, .. }) => Some(ToolOutcome::Rejected { why: why.clone() }),
             // Nothing came of it, so it may be tried again.
-            Err(CallError::Unavailable { .. } | CallError::NotRecorded(_)) => None,
+            Err(
+                CallError::Unavailable { .. } | CallError::TokenRefused { .. } | CallError::NotRecorded(_),
+            ) => None,
         };
         if let Some(known) = known {
             self.journal.returned(journalled, known, ms, has_effect);
@@ -126,7 +131,7 @@ impl Session<'_> {
             Err(CallError::Unavailable { tries, why, .. }) => {
                 self.ledger.end(index, failed(ms, *tries, why.clone()));
             }
-            Err(error @ CallError::NotRecorded(_)) => {
+            Err(error @ (CallError::TokenRefused { .. } | CallError::NotRecorded(_))) => {
                 self.ledger.end(index, failed(ms, 0, error.to_string()));
             }
         }

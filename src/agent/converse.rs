@@ -59,7 +59,10 @@ impl Session<'_> {
     /// others have ended too.
     async fn act_all(&self, acts: Vec<Act>) -> Result<Vec<Observed>, Broken> {
         let ready: Vec<Ready> = acts.into_iter().map(|act| self.ready(act)).collect();
-        let results = join_all(ready.into_iter().map(|act| self.act(act))).await;
+        let acting = join_all(ready.into_iter().map(|act| self.act(act)));
+        // A call that may change something waits until the turn is stored. Reads do not, and may take long: the turn is
+        // stored while they run.
+        let (results, ()) = tokio::join!(acting, self.journal.write_what_cost());
         // A rejection first, whatever else happened.
         if let Some(Err(rejected)) =
             results.iter().find(|result| matches!(result, Err(Broken::Call(CallError::Rejected { .. }))))

@@ -1,6 +1,6 @@
 use subjects::{
-    ErrorCode, Failure, Finding, FindingsStatus, FinishReason, Kind, Message, PreferenceApplied, ScopeId,
-    Status, Stop,
+    ErrorCode, Failure, Finding, FindingsStatus, FinishReason, HandoffId, Kind, Message, PreferenceApplied,
+    ScopeId, Status, Stop,
 };
 
 use crate::{
@@ -86,8 +86,11 @@ pub(crate) enum Broken {
     Tokens { used: u64, allowed: u64 },
     #[error(transparent)]
     Context(#[from] context::TooLarge),
-    #[error("what was answered before could not be looked up: {0}")]
-    Lookup(String),
+    #[error("the earlier answer cannot be read: {0}")]
+    EarlierAnswer(String),
+    /// It goes on from a handoff of another user or project.
+    #[error("handoff {0} belongs to another user or project, so it cannot be continued here; hand off anew")]
+    Foreign(HandoffId),
     /// The handoff asks for what makes no sense.
     #[error("{0}")]
     Senseless(String),
@@ -101,21 +104,23 @@ impl Broken {
                 (ErrorCode::InferenceUnavailable, Stop::InferenceFailure, true)
             }
             Self::Inference(
-                inference::Error::Refused { .. }
+                inference::Error::TokenRefused(_)
+                | inference::Error::Refused { .. }
                 | inference::Error::NoRoute(_)
                 | inference::Error::NotRecorded(_),
             )
             | Self::WrongForm { .. } => (ErrorCode::InferenceFailed, Stop::InferenceFailure, true),
             Self::Call(CallError::Rejected { .. }) => (ErrorCode::ToolRejected, Stop::ToolFailure, false),
-            Self::Call(CallError::Unavailable { .. } | CallError::NotRecorded(_)) => {
-                (ErrorCode::ToolFailed, Stop::ToolFailure, true)
-            }
+            Self::Call(
+                CallError::Unavailable { .. } | CallError::TokenRefused { .. } | CallError::NotRecorded(_),
+            ) => (ErrorCode::ToolFailed, Stop::ToolFailure, true),
             Self::Tool { .. } | Self::KeepsFailing { .. } => {
                 (ErrorCode::ToolFailed, Stop::ToolFailure, false)
             }
             Self::MaxSteps { .. } => (ErrorCode::BudgetExceeded, Stop::MaxSteps, false),
             Self::Tokens { .. } | Self::Context(_) => (ErrorCode::BudgetExceeded, Stop::Budget, false),
-            Self::Lookup(_) => (ErrorCode::Internal, Stop::GivenUp, true),
+            Self::EarlierAnswer(_) => (ErrorCode::Internal, Stop::GivenUp, true),
+            Self::Foreign(_) => (ErrorCode::ScopeMismatch, Stop::Refused, false),
             Self::Senseless(_) => (ErrorCode::InvalidHandoff, Stop::Refused, false),
         }
     }

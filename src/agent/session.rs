@@ -20,7 +20,7 @@ use crate::{
     journal::{Journal, Remembered},
     recording::Timed,
     telemetry::spans,
-    tools::{Catalogue, Offer},
+    tools::{CallError, Catalogue, Offer},
 };
 
 /// A question that takes longer than this is told of.
@@ -60,7 +60,10 @@ impl<'a> Session<'a> {
     /// Knows what may be called and what the handoff is about.
     pub(super) async fn open(around: Around<'a>) -> Result<Self, Broken> {
         let Around { bench, handoff, trace_id, ledger, live, journal } = around;
-        let catalogue = bench.recording.catalogue(&bench.tools).await?;
+        let catalogue = match bench.recording.catalogue(&bench.tools).await {
+            Err(CallError::TokenRefused { why }) => return journal.hand_back(why).await,
+            listed => listed?,
+        };
         let mut session = Self {
             bench,
             handoff,
@@ -174,6 +177,10 @@ impl<'a> Session<'a> {
         let routing = self.preferences.routing();
         let live = Box::pin(async {
             reach(Point::BeforeModel).await;
+            // A turn that another instance has finished must not be paid again.
+            if self.bench.inference.has_a_price() {
+                self.journal.confirm().await;
+            }
             let replied = self.bench.inference.ask(request, &routing, listener).await;
             reach(Point::ModelAnswered).await;
             replied
@@ -198,6 +205,7 @@ impl<'a> Session<'a> {
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
                 self.ledger.end(index, end);
             }
+            Err(inference::Error::TokenRefused(why)) => return self.journal.hand_back(why.clone()).await,
             Err(error) => {
                 let tries = match error {
                     inference::Error::Unavailable { tries, .. } => *tries,

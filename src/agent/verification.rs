@@ -2,8 +2,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use subjects::{
-    Act, Context, ErrorCode, Failure, Findings, Handoff, Progress, Scope, ScopeId, StepOutcome, Verification,
-    Verify, Work, journal::Verified,
+    Act, Context, ErrorCode, Failure, Findings, Handoff, HandoffId, Progress, Scope, ScopeId, StepOutcome,
+    Verification, Verify, Work, journal::Verified,
 };
 
 use super::{
@@ -25,8 +25,10 @@ impl Session<'_> {
         };
         self.live.tell(Progress::Verifying, Some(&wanted.task_id));
         let number = self.verifications.fetch_add(1, Ordering::Relaxed);
-        let handoff = self.verify_handoff(u64::from(number), task_id.clone(), wanted.acceptance_criteria);
-        let Timed { value, ms } = self.findings_of(&handoff).await;
+        let of = json!([task_id, wanted.acceptance_criteria]).to_string();
+        let id = self.handoff.id.verification(u64::from(number), &of);
+        let handoff = self.verify_handoff(id, task_id.clone(), wanted.acceptance_criteria);
+        let Timed { value, ms } = self.findings_of(&handoff, u64::from(number), &of).await;
         let verification = |status, findings, error| Verification {
             handoff_id: handoff.id,
             task_id,
@@ -56,8 +58,13 @@ impl Session<'_> {
     }
 
     /// Hands a verification off and waits, unless an earlier attempt has its findings.
-    async fn findings_of(&self, handoff: &Handoff) -> Timed<Result<Findings, analysts::Error>> {
-        if let Some(Remembered { value, ms }) = self.journal.verification(handoff.id) {
+    async fn findings_of(
+        &self,
+        handoff: &Handoff,
+        number: u64,
+        of: &str,
+    ) -> Timed<Result<Findings, analysts::Error>> {
+        if let Some(Remembered { value, ms }) = self.journal.verification(number, of) {
             return Timed { value: Ok(value), ms };
         }
         self.journal.secure().await;
@@ -85,11 +92,11 @@ impl Session<'_> {
         content
     }
 
-    fn verify_handoff(&self, number: u64, task_id: ScopeId, acceptance_criteria: Vec<String>) -> Handoff {
+    fn verify_handoff(&self, id: HandoffId, task_id: ScopeId, acceptance_criteria: Vec<String>) -> Handoff {
         let own = self.handoff;
         let is_own_task = own.context.task.as_ref().is_some_and(|task| task.id == task_id);
         Handoff {
-            id: own.id.verification(number, &json!([task_id, acceptance_criteria]).to_string()),
+            id,
             // The same for every attempt, so that the same verification has the same bytes.
             issued_at: own.issued_at.clone(),
             deadline: own.deadline.clone(),
@@ -100,6 +107,7 @@ impl Session<'_> {
                 task: own.context.task.clone().filter(|_| is_own_task),
                 preferences: own.context.preferences.clone(),
             },
+            replays: Vec::new(),
             work: Work::Verify(Verify {
                 task_id,
                 acceptance_criteria,

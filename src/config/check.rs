@@ -163,7 +163,16 @@ impl Check<'_> {
             inbox_prefix: Some(raw.inbox_prefix.0.clone()),
             layout: layout.map_err(|_| self.wrong("nats.layout", &raw.layout.0, "shared or by_role"))?,
         };
-        Ok(Nats { options, provision, replicas: self.number("nats.replicas", &raw.replicas, 1..=5)? })
+        Ok(Nats {
+            options,
+            provision,
+            replicas: self.number("nats.replicas", &raw.replicas, 1..=5)?,
+            dedupe_window: self.duration(
+                "nats.dedupe_window",
+                &raw.dedupe_window,
+                10 * SECOND..=24 * HOUR,
+            )?,
+        })
     }
 
     fn tls(&self, raw: &raw::Tls) -> Result<Tls, Error> {
@@ -227,6 +236,7 @@ impl Check<'_> {
             url,
             token_file,
             timeout: self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?,
+            patience: self.duration("gateway.patience", &raw.patience, Duration::ZERO..=HOUR)?,
             max_result_bytes: self.number(
                 "gateway.max_result_bytes",
                 &raw.max_result_bytes,
@@ -288,6 +298,7 @@ impl Check<'_> {
             max_reply_bytes: self.number("agent.max_reply_bytes", &raw.max_reply_bytes, 256..=1_048_576)?,
             assess_input: self.boolean("agent.assess_input", &raw.assess_input)?,
             think_timeout: self.duration("agent.think_timeout", &raw.think_timeout, SECOND..=HOUR)?,
+            max_turn: self.duration("agent.max_turn", &raw.max_turn, SECOND..=24 * HOUR)?,
         })
     }
 

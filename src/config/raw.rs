@@ -70,6 +70,7 @@ pub(super) struct Nats {
     pub(super) layout: Text,
     pub(super) provision: Text,
     pub(super) replicas: Text,
+    pub(super) dedupe_window: Text,
 }
 
 impl Default for Nats {
@@ -83,6 +84,7 @@ impl Default for Nats {
             layout: "shared".into(),
             provision: "create".into(),
             replicas: "1".into(),
+            dedupe_window: "2m".into(),
         }
     }
 }
@@ -123,12 +125,19 @@ pub(super) struct Gateway {
     pub(super) url: Option<Text>,
     pub(super) token_file: Option<Text>,
     pub(super) timeout: Text,
+    pub(super) patience: Text,
     pub(super) max_result_bytes: Text,
 }
 
 impl Default for Gateway {
     fn default() -> Self {
-        Self { url: None, token_file: None, timeout: "60s".into(), max_result_bytes: "32768".into() }
+        Self {
+            url: None,
+            token_file: None,
+            timeout: "60s".into(),
+            patience: "60s".into(),
+            max_result_bytes: "32768".into(),
+        }
     }
 }
 
@@ -250,6 +259,7 @@ pub(super) struct Agent {
     pub(super) offered_tools: Text,
     pub(super) max_reply_bytes: Text,
     pub(super) think_timeout: Text,
+    pub(super) max_turn: Text,
     pub(super) assess_input: Text,
 }
 
@@ -263,6 +273,7 @@ impl Default for Agent {
             offered_tools: "8".into(),
             max_reply_bytes: "65536".into(),
             think_timeout: "120s".into(),
+            max_turn: "30m".into(),
             assess_input: "true".into(),
         }
     }

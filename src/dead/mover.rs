@@ -68,7 +68,7 @@ pub(crate) async fn run(net: Net, stop: CancellationToken) {
 }
 
 async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy) -> Result<(), Error> {
-    let jetstream = &undertaker.broker.jetstream;
+    let jetstream = &undertaker.storage.broker.jetstream;
     let consumer: PullConsumer =
         jetstream.get_consumer_from_stream(streams::mover_name(role), streams::ADVISORIES).await?;
     let mut batch = consumer
@@ -91,7 +91,7 @@ async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy)
             Err(error) => warn!(%error, "An advisory that cannot be read was passed over."),
         }
         if let Some(ack) = &message.reply {
-            broker::confirm(&undertaker.broker.client, ack, AckKind::Ack.into(), ONE_ACK).await?;
+            broker::confirm(&undertaker.storage.broker.client, ack, AckKind::Ack.into(), ONE_ACK).await?;
         }
     }
     Ok(())
@@ -103,7 +103,7 @@ async fn move_one(
     policy: &Policy,
     advisory: &Advisory,
 ) -> Result<(), Error> {
-    let (broker, sequence) = (undertaker.broker, advisory.stream_seq);
+    let (broker, sequence) = (&*undertaker.storage.broker, advisory.stream_seq);
     let queue = broker.layout.handoffs(role);
     let Some(message) = broker::message_at(&broker.jetstream, queue, sequence).await? else {
         // Acknowledged late, or moved by another.

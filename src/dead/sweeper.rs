@@ -58,7 +58,7 @@ async fn sweep(
     ack_wait: Duration,
     before: &[u64],
 ) -> Result<Vec<u64>, Error> {
-    let broker = undertaker.broker;
+    let broker = &*undertaker.storage.broker;
     let done_to = done_to(broker, kind).await?;
     let queue = broker.layout.handoffs(kind.role());
     let filter = Subject::Handoff(kind).to_string();
@@ -93,7 +93,7 @@ async fn move_away(
 ) -> Result<(), Error> {
     let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
     give_up_stored(undertaker, policy, kind, message, deliveries).await?;
-    remove(undertaker.broker, kind.role(), message.sequence).await.map_err(Error::Remove)
+    remove(&undertaker.storage.broker, kind.role(), message.sequence).await.map_err(Error::Remove)
 }
 
 /// The sequence up to which the consumer will deliver nothing any more.

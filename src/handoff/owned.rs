@@ -6,7 +6,7 @@ use broker::{Chain, PublishError};
 use subjects::{Answer, ErrorCode, Failure, Refusal, Stop, Subject, Work};
 use time::OffsetDateTime;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{Desk, Error, Verdict, casualty};
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
     telemetry::Outcome,
 };
 
+/// How long a handoff that this instance cannot work on is left to others.
+const HAND_BACK_FOR: Duration = Duration::from_secs(2);
+
 pub(super) struct Owned<'a> {
     pub(super) desk: &'a Desk,
     pub(super) delivery: &'a Delivery,
@@ -32,13 +35,15 @@ pub(super) struct Owned<'a> {
 pub(super) enum Ended {
     Cancelled,
     Deadline,
+    /// It took longer than a handoff may take.
+    TooLong,
 }
 
 impl Ended {
     const fn stop(&self) -> Stop {
         match self {
             Self::Cancelled => Stop::Cancelled,
-            Self::Deadline => Stop::Deadline,
+            Self::Deadline | Self::TooLong => Stop::Deadline,
         }
     }
 }
@@ -65,6 +70,8 @@ impl Owned<'_> {
                 () = running.cancelled() => Err(Ended::Cancelled),
                 // Cancel-safe: sleeping only.
                 () = after(deadline) => Err(Ended::Deadline),
+                // Cancel-safe: sleeping only.
+                () = tokio::time::sleep(self.desk.max_turn) => Err(Ended::TooLong),
                 // Before anything else is done: what was begun (a model's answer, a call) is dropped.
                 loss = self.journal.lost() => return self.lost(loss).await,
                 // Losing this race drops the work, which is what was asked for.
@@ -105,7 +112,7 @@ impl Owned<'_> {
     fn live(&self) -> Live<'_> {
         let streams = matches!(&self.admitted.handoff.work, Work::Chat(chat) if chat.stream);
         Live {
-            client: &self.desk.broker.client,
+            client: &self.desk.storage.broker.client,
             instance: &self.desk.instance,
             kind: self.delivery.kind,
             journal: &self.journal,
@@ -117,7 +124,7 @@ impl Owned<'_> {
     /// Best effort: an analyst that does not hear of it works in vain.
     async fn cancel(&self, verification: subjects::HandoffId) {
         let subject = Subject::Cancel(verification).to_string();
-        if let Err(error) = self.desk.broker.client.publish(subject, bytes::Bytes::new()).await {
+        if let Err(error) = self.desk.storage.broker.client.publish(subject, bytes::Bytes::new()).await {
             debug!(error = %Chain(&error), "A verification could not be cancelled.");
         }
     }
@@ -130,23 +137,35 @@ impl Owned<'_> {
                 (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Outcome::Answered)
             }
             Ended::Deadline => {
-                let why =
-                    Refusal::new(ErrorCode::DeadlineExceeded, "the deadline passed while this was worked on");
-                // With another deadline it could succeed, so it is kept.
-                if let Some(otherwise) = self.bury(&why).await? {
-                    return Ok(otherwise);
-                }
-                (why, Outcome::GivenUp)
+                let why = "the deadline passed while this was worked on".to_owned();
+                return self.end_late(why, stop, account).await;
+            }
+            Ended::TooLong => {
+                let max = humantime::format_duration(self.desk.max_turn);
+                let why = format!(
+                    "it took longer than {max}, the longest that a handoff may take (agent.max_turn)"
+                );
+                return self.end_late(why, stop, account).await;
             }
         };
         let answer = self.run().failure(Failure::new(why.code, why.message), stop, account);
         self.commit(&answer, outcome).await
     }
 
+    /// With more time it could succeed, so it is kept as a dead letter.
+    async fn end_late(&self, why: String, stop: Stop, account: Account) -> Result<Verdict, Error> {
+        let why = Refusal::new(ErrorCode::DeadlineExceeded, why);
+        if let Some(otherwise) = self.bury(&why).await? {
+            return Ok(otherwise);
+        }
+        let answer = self.run().failure(Failure::new(why.code, why.message), stop, account);
+        self.commit(&answer, Outcome::GivenUp).await
+    }
+
     /// Keeps it as a dead letter. Should it have its answer, this is what becomes of it instead.
     async fn bury(&self, why: &Refusal) -> Result<Option<Verdict>, Error> {
-        if reply::is_answered(&self.desk.broker, self.delivery.kind, self.admitted.handoff.id).await? {
-            self.desk.send_copy_again(self.admitted).await?;
+        if reply::is_answered(&self.desk.storage, self.delivery.kind, self.admitted.handoff.id).await {
+            self.desk.send_copy_again(self.admitted).await;
             return Ok(Some(Verdict::done(Outcome::AlreadyAnswered)));
         }
         self.desk.undertaker().bury(&casualty(self.delivery), why).await?;
@@ -159,22 +178,23 @@ impl Owned<'_> {
             Err(loss) => return self.lost(loss).await,
         };
         reach(Point::BeforeAnswer).await;
-        let (broker, kind, encoding) = (&self.desk.broker, self.delivery.kind, self.admitted.encoding);
-        let committed = match reply::commit(broker, kind, answer, encoding, after).await {
+        let (storage, kind, encoding) = (&self.desk.storage, self.delivery.kind, self.admitted.encoding);
+        let short;
+        let (answer, committed) = match reply::commit(storage, kind, answer, encoding, after).await {
             Err(reply::Error::Publish(PublishError::TooLarge)) => {
                 // Worked on again it would be as large again, and paid for again.
-                let why = "the answer is larger than the server takes";
+                let why = "the answer is larger than the server takes (max_payload)";
                 let failure = Failure::new(ErrorCode::Internal, why);
-                let short = self.run().failure(failure, Stop::Budget, Account::default());
-                reply::commit(broker, kind, &short, encoding, after).await?
+                short = self.run().failure(failure, Stop::Budget, Account::default());
+                (&short, reply::commit(storage, kind, &short, encoding, after).await?)
             }
-            other => other?,
+            other => (answer, other?),
         };
         reach(Point::Answered).await;
         match committed {
-            Committed::Ours => {
+            Committed::Ours(stored) => {
                 if let Some(reply_to) = &self.admitted.handoff.reply_to {
-                    reply::copy(broker, answer, encoding, reply_to).await;
+                    reply::copy(&storage.broker, answer, encoding, stored, reply_to).await;
                 }
                 debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Answered.");
                 Ok(Verdict::done(outcome))
@@ -186,10 +206,18 @@ impl Owned<'_> {
     /// Another has it, or nobody can be reached. A handoff that has its answer is settled if it is certainly still ours to
     /// settle; one that another works on is left alone.
     async fn lost(&self, loss: Loss) -> Result<Verdict, Error> {
-        let Loss::Fenced = loss else { return Err(loss.into()) };
+        match loss {
+            Loss::Fenced => {}
+            Loss::HandedBack(why) => {
+                warn!(handoff.id = %self.admitted.handoff.id, why, "Handing the handoff back.");
+                self.journal.release().await;
+                return Ok(Verdict::again(HAND_BACK_FOR));
+            }
+            Loss::Publish(_) => return Err(loss.into()),
+        }
         debug!(handoff.id = %self.admitted.handoff.id, "Fenced: the handoff has another answer or owner.");
         let id = self.admitted.handoff.id;
-        let answered = Box::pin(reply::is_answered(&self.desk.broker, self.delivery.kind, id)).await?;
+        let answered = Box::pin(reply::is_answered(&self.desk.storage, self.delivery.kind, id)).await;
         let settlement = if answered { Settlement::DoneElsewhere } else { Settlement::LeaveAlone };
         Ok(Verdict { settlement, outcome: Outcome::Fenced })
     }

@@ -6,6 +6,9 @@ use subjects::ToolCall;
 
 use super::{Finish, Tokens};
 
+/// Under these names servers stream what a model thinks before it answers.
+const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
+
 /// No reply asks for more calls at once.
 const MOST_CALLS: usize = 64;
 
@@ -26,6 +29,9 @@ pub(super) struct Assembly {
 pub(super) enum Pushed {
     /// So many bytes were added to the end of the content.
     Text(usize),
+    /// Something else of the reply: a piece of a call, a thought, its end.
+    Other,
+    /// The event held nothing.
     Nothing,
     /// The limit is reached; no more should be read.
     Enough,
@@ -73,7 +79,7 @@ impl Assembly {
             return Ok(Pushed::Nothing);
         };
         let part = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
-        let before = self.content.len();
+        let (before, bytes_before) = (self.content.len(), self.bytes);
         let mut full = false;
         if let Some(text) = part.get("content").and_then(Value::as_str) {
             full |= self.push_text(text);
@@ -85,13 +91,20 @@ impl Assembly {
             self.finish = Some(Finish::CutShort);
             return Ok(Pushed::Enough);
         }
-        match choice.get("finish_reason").and_then(Value::as_str) {
+        let finish = choice.get("finish_reason").and_then(Value::as_str);
+        match finish {
             Some("length") => self.finish = Some(Finish::Length),
             Some(_) => self.finish = Some(Finish::Stop),
             None => {}
         }
         let added = self.content.len() - before;
-        Ok(if added > 0 { Pushed::Text(added) } else { Pushed::Nothing })
+        let has_more =
+            self.bytes > bytes_before || finish.is_some() || THOUGHTS.iter().any(|name| says(part, name));
+        Ok(match (added, has_more) {
+            (0, true) => Pushed::Other,
+            (0, false) => Pushed::Nothing,
+            (added, _) => Pushed::Text(added),
+        })
     }
 
     fn push_text(&mut self, text: &str) -> bool {
@@ -155,6 +168,10 @@ impl Assembly {
         let calls = if finish == Finish::Stop { self.calls } else { Vec::new() };
         Some(Assembled { content: self.content, calls, finish, tokens: self.tokens })
     }
+}
+
+fn says(part: &Value, name: &str) -> bool {
+    part.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
 }
 
 #[cfg(test)]

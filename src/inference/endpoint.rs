@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcp::Token;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
 use super::{
@@ -73,6 +73,7 @@ impl Endpoint {
             Ok(reply) => spans::replied(&asking, reply),
             Err(Fault::Passing { nature: Nature::Outage, .. }) => telemetry::failed(&asking, "outage"),
             Err(Fault::Passing { nature: Nature::Stumble, .. }) => telemetry::failed(&asking, "stumble"),
+            Err(Fault::Unauthorized(_)) => telemetry::failed(&asking, "unauthorized"),
             Err(Fault::Final(_)) => telemetry::failed(&asking, "refused"),
         }
         asked
@@ -101,14 +102,19 @@ impl Endpoint {
         let mut events =
             timeout(silence, self.transport.ask(body)).await.unwrap_or_else(|_| Err(silent(silence)))?;
         let mut assembly = Assembly::new(self.most_bytes);
+        let mut heard_at = Instant::now();
         loop {
-            let event = timeout(silence, events.next()).await.unwrap_or_else(|_| Some(Err(silent(silence))));
+            let event = timeout_at(heard_at + silence, events.next()).await;
+            let event = event.unwrap_or_else(|_| Some(Err(silent(silence))));
             let Some(event) = event.transpose()? else { break };
             match assembly.push(&event).map_err(|why| stumble(&why))? {
                 Pushed::Text(added) => {
+                    heard_at = Instant::now();
                     let content = assembly.content();
                     listener.said(&content[content.len() - added..]);
                 }
+                Pushed::Other => heard_at = Instant::now(),
+                // An event without content is no sign of life.
                 Pushed::Nothing => {}
                 Pushed::Enough => break,
             }

@@ -96,6 +96,9 @@ pub(crate) enum Error {
     /// Nobody there, overloaded, or broken off again and again. May pass.
     #[error("{model} does not answer after {tries} tries: {why}")]
     Unavailable { model: String, tries: u32, why: String },
+    /// The model server does not accept this worker's token. The handoff is not at fault.
+    #[error("{0}")]
+    TokenRefused(String),
     /// The request itself was turned down. Does not pass.
     #[error("{model} turned the request down: {why}")]
     Refused { model: String, why: String },
@@ -110,9 +113,9 @@ pub(crate) enum Error {
 /// What a passing fault says about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nature {
-    /// Nobody there, or nobody able to answer: all who ask will find so.
+    /// The server is away, or answers nothing at the moment: every request will find so, and waiting may help.
     Outage,
-    /// Busy, silent or stumbling with this one.
+    /// It was silent, or broke off, with this one request.
     Stumble,
 }
 
@@ -125,5 +128,7 @@ pub(super) enum Fault {
         after: Option<Duration>,
         nature: Nature,
     },
+    /// The server does not accept this worker's token.
+    Unauthorized(String),
     Final(String),
 }

@@ -1,14 +1,14 @@
 use std::{sync::Arc, time::Duration};
 
 use broker::retry::Waits;
-use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument, debug, warn};
 
 use super::{
-    Backend, Breaker, Error, Hint, LOCAL, Offline, Reply, Request, Route,
+    Backend, Error, Hint, LOCAL, Offline, Reply, Request, Route,
     request::{Fault, Nature},
 };
 use crate::{
+    breaker::Breaker,
     context::Routing,
     telemetry::{Metrics, spans},
 };
@@ -30,7 +30,7 @@ pub(crate) trait Listener: Send + Sync {
 pub(crate) struct Limits {
     /// Tries at each route.
     pub(crate) tries: u32,
-    /// How long the end of an outage is waited for.
+    /// How long a model that is away is waited for, from the first try that failed.
     pub(crate) patience: Duration,
     pub(crate) prices: Option<Prices>,
 }
@@ -80,23 +80,24 @@ impl Inference {
         Ok(reply)
     }
 
-    /// Asks each route in its order; in an outage waits for its end, as long as that makes sense, and asks anew.
+    /// Asks each route in its order; in an outage waits for its end and asks anew, until the patience is over.
     async fn ask_in_order(
         &self,
         routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
-        let given_up_at = Instant::now() + self.limits.patience;
-        let mut tried = 0;
+        let mut asking = Asking::default();
         loop {
-            let (error, nature) = match self.ask_each(routes, request, listener, &mut tried).await {
-                Ok(reply) => return Ok(Reply { tries: tried, ..reply }),
+            let (error, nature) = match self.ask_each(routes, request, listener, &mut asking).await {
+                Ok(reply) => return Ok(Reply { tries: asking.tried, ..reply }),
                 Err(failed) => failed,
             };
-            let worth_waiting = nature == Some(Nature::Outage) && self.breaker.is_open();
-            if !worth_waiting || timeout_at(given_up_at, self.breaker.closed()).await.is_err() {
-                return Err(error);
+            // Whatever the breaker says: one handoff alone fails too seldom to open it.
+            let wait = asking.waits.as_mut().and_then(Waits::next_wait);
+            match wait.filter(|_| nature == Some(Nature::Outage)) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(error),
             }
         }
     }
@@ -106,18 +107,23 @@ impl Inference {
         routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
-        tried: &mut u32,
+        asking: &mut Asking,
     ) -> Result<Reply, (Error, Option<Nature>)> {
         let nobody = "no local model is configured and no external provider is allowed";
         let mut last = (Error::NoRoute(nobody.to_owned()), None);
         for route in routes {
             let model = route.endpoint.label(request.hint);
-            match self.ask_one(route, request, listener, tried).await {
+            match self.ask_one(route, request, listener, asking).await {
                 Ok(reply) => return Ok(reply),
+                Err(Fault::Unauthorized(why)) if self.is_needed(route) => {
+                    last = (Error::TokenRefused(format!("{model} refused this worker's token: {why}")), None);
+                }
                 // Turned down here, it may be welcome elsewhere.
-                Err(Fault::Final(why)) => last = (Error::Refused { model, why }, None),
+                Err(Fault::Unauthorized(why) | Fault::Final(why)) => {
+                    last = (Error::Refused { model, why }, None)
+                }
                 Err(Fault::Passing { why, nature, .. }) => {
-                    last = (Error::Unavailable { model, tries: *tried, why }, Some(nature));
+                    last = (Error::Unavailable { model, tries: asking.tried, why }, Some(nature));
                 }
             }
         }
@@ -129,15 +135,15 @@ impl Inference {
         route: &Route,
         request: &Request<'_>,
         listener: &dyn Listener,
-        tried: &mut u32,
+        asking: &mut Asking,
     ) -> Result<Reply, Fault> {
         let endpoint = &route.endpoint;
         let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
         let mut left = self.limits.tries;
         loop {
-            *tried += 1;
+            asking.tried += 1;
             left = left.saturating_sub(1);
-            listener.trying(*tried);
+            listener.trying(asking.tried);
             self.metrics.model_calls.inc();
             let fault = match endpoint.ask(request, listener).await {
                 Ok(reply) => {
@@ -147,13 +153,25 @@ impl Inference {
                 Err(fault) => fault,
             };
             self.metrics.model_failures.inc();
+            if let Fault::Unauthorized(why) = &fault
+                && self.is_needed(route)
+            {
+                self.breaker
+                    .trip(&format!("{} refused this worker's token: {why}", endpoint.label(request.hint)));
+            }
             let Fault::Passing { why, after, .. } = &fault else { return Err(fault) };
-            // An external provider that is away is one person's wish that cannot be met, not an outage.
-            if route.provider == LOCAL || self.has_no_local() {
+            let patience = self.limits.patience;
+            asking.waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
+            if self.is_needed(route) {
                 self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
             }
             if left == 0 {
-                warn!(model = endpoint.label(request.hint), why, tries = *tried, "A model was given up.");
+                warn!(
+                    model = endpoint.label(request.hint),
+                    why,
+                    tries = asking.tried,
+                    "Model did not answer."
+                );
                 return Err(fault);
             }
             let usual = waits.next_wait().unwrap_or(LONGEST_WAIT);
@@ -207,9 +225,23 @@ impl Inference {
         }
     }
 
+    /// Whether no handoff can be worked on without this route. An external provider that is away is one person's wish that
+    /// cannot be met, not an outage.
+    fn is_needed(&self, route: &Route) -> bool {
+        route.provider == LOCAL || self.has_no_local()
+    }
+
     fn has_no_local(&self) -> bool {
         matches!(&self.backend, Backend::Routes(routes) if routes.local.is_none())
     }
+}
+
+/// What has come of one question so far.
+#[derive(Debug, Default)]
+struct Asking {
+    tried: u32,
+    /// The patience, which begins with the first try that fails.
+    waits: Option<Waits>,
 }
 
 impl Prices {

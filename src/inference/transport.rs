@@ -78,7 +78,9 @@ impl Transport {
     /// Whether someone is there at all. Any answer but a server's own failure will do.
     pub(super) async fn is_there(&self) -> bool {
         let models = self.http.get(format!("{}/models", self.base_url)).timeout(PROBE_WITHIN);
-        self.send(models).await.is_ok_and(|response| !response.status().is_server_error())
+        self.send(models).await.is_ok_and(|response| {
+            !response.status().is_server_error() && response.status() != StatusCode::UNAUTHORIZED
+        })
     }
 
     async fn send(&self, mut request: RequestBuilder) -> Result<Response, Fault> {
@@ -87,10 +89,10 @@ impl Transport {
             request = request.header(AUTHORIZATION, header);
         }
         request.send().await.map_err(|error| {
-            let nature = if error.is_connect() { Nature::Outage } else { Nature::Stumble };
+            // Nothing of an answer was heard: not a fault of this one request.
             // An address of ours is nothing for a user's eyes.
             let why = short(&broker::Chain(&error.without_url()).to_string());
-            Fault::Passing { why, after: None, nature }
+            Fault::Passing { why, after: None, nature: Nature::Outage }
         })
     }
 }
@@ -174,8 +176,9 @@ async fn turned_down(response: Response, token: Option<&Token>) -> Fault {
     match status {
         status if status.is_server_error() => Fault::Passing { why, after, nature: Nature::Outage },
         StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-            Fault::Passing { why, after, nature: Nature::Stumble }
+            Fault::Passing { why, after, nature: Nature::Outage }
         }
+        StatusCode::UNAUTHORIZED => Fault::Unauthorized(why),
         _ => Fault::Final(why),
     }
 }

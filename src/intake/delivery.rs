@@ -1,6 +1,6 @@
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -22,6 +22,7 @@ use crate::journal::Journal;
 const ONE_ACK: Duration = Duration::from_secs(2);
 const SETTLE_WITHIN: Duration = Duration::from_secs(3);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// One delivered message, ours until it is settled.
@@ -39,6 +40,8 @@ pub(crate) struct Delivery {
     message: Message,
     /// Set once the handoff in it is ours.
     journal: OnceLock<Arc<Journal>>,
+    /// Counts the deliveries of a message that is delivered often, until its handoff is claimed.
+    probation: Mutex<Option<Arc<Journal>>>,
     /// `None` once settled.
     receipt: Option<Receipt>,
     returner: Returner,
@@ -155,6 +158,7 @@ impl Delivery {
             published_at,
             message,
             journal: OnceLock::new(),
+            probation: Mutex::default(),
             receipt: Some(receipt),
             returner: terms.returner.clone(),
             _slot: slot,
@@ -168,13 +172,21 @@ impl Delivery {
         }
     }
 
-    /// The handoff in it is ours: when it is handed back, its journal says so.
-    pub(crate) fn is_taken_up(&self, journal: &Arc<Journal>) {
+    /// Sets the journal of the handoff in it, which is ours: when it is handed back, its journal says so.
+    pub(crate) fn set_journal(&self, journal: &Arc<Journal>) {
         self.journal.get_or_init(|| Arc::clone(journal));
     }
 
     pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
         self.journal.get()
+    }
+
+    pub(crate) fn set_probation(&self, journal: Option<Arc<Journal>>) {
+        *self.probation.lock().unwrap_or_else(PoisonError::into_inner) = journal;
+    }
+
+    pub(crate) fn probation(&self) -> Option<Arc<Journal>> {
+        self.probation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn subject(&self) -> &str {
@@ -244,8 +256,14 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        if let Some(receipt) = self.receipt.take() {
-            self.returner.take_back(Returned { kind: self.kind, receipt, journal: self.journal.take() });
+        let Some(mut receipt) = self.receipt.take() else { return };
+        let mut journals: Vec<Arc<Journal>> =
+            self.journal.take().into_iter().chain(self.probation()).collect();
+        if std::thread::panicking() {
+            // An attempt that panics counts like one that dies, and is not repeated at once.
+            journals.clear();
+            receipt.return_after = Some(AFTER_PANIC);
         }
+        self.returner.take_back(Returned { kind: self.kind, receipt, journals });
     }
 }

@@ -19,7 +19,7 @@ use super::{
     returner::Returner,
 };
 use crate::{
-    inference::Gate,
+    breaker::Gate,
     telemetry::{Blocker, Health, Metrics},
 };
 
@@ -137,12 +137,15 @@ impl Pool {
                 *self.ask_after.get_or_insert_with(|| Instant::now() + linger(&self.slots, self.size))
             });
             let lost_at = puller.lost_at();
+            let mut gate = self.gate.clone();
             tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
                 () = stop.cancelled() => return,
                 // Cancel-safe: the change stays unseen until it is taken. An error means the client is gone.
                 Ok(()) = self.connections.changed() => self.on_reconnect(puller, work).await,
+                // Cancel-safe: it only looks. A request that is open when the gate closes would still bring work.
+                () = gate.closed(), if !asking => self.on_reconnect(puller, work).await,
                 // Cancel-safe: a finished task stays in the set until it is taken.
                 Some(joined) = self.turns.join_next(), if !self.turns.is_empty() => self.on_joined(joined),
                 // Cancel-safe: a message not yet yielded stays in the subscription.

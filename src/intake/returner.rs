@@ -21,8 +21,8 @@ pub(crate) struct Returner(mpsc::UnboundedSender<Returned>);
 pub(super) struct Returned {
     pub(super) kind: Kind,
     pub(super) receipt: Receipt,
-    /// Of the handoff in it, if that was begun.
-    pub(super) journal: Option<Arc<Journal>>,
+    /// What was begun of it, and is to be released.
+    pub(super) journals: Vec<Arc<Journal>>,
 }
 
 impl Returner {
@@ -41,16 +41,18 @@ impl Returner {
 
 async fn hand_back(mut dropped: mpsc::UnboundedReceiver<Returned>, client: Client, metrics: Arc<Metrics>) {
     let mut returning = JoinSet::new();
-    while let Some(Returned { kind, receipt, journal }) = dropped.recv().await {
+    while let Some(Returned { kind, receipt, journals }) = dropped.recv().await {
         while returning.len() >= AT_ONCE {
             returning.join_next().await;
         }
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
             metrics.of(kind).returned.inc();
-            if let Some(journal) = journal.filter(|_| receipt.is_fresh()) {
-                // Late, the next one does without.
-                drop(timeout(LAST_WORD, journal.release()).await);
+            for journal in journals.iter().filter(|_| receipt.is_fresh()) {
+                // Too late, the next one does without.
+                if timeout(LAST_WORD, journal.release()).await == Ok(false) {
+                    return;
+                }
             }
             if let Err(error) = receipt.give_back(&client).await {
                 warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");

@@ -3,35 +3,41 @@ use std::{
     time::Duration,
 };
 
-use broker::Broker;
+use broker::Chain;
+use protocol::{Holder, Turn};
 use subjects::{
-    HandoffId, InstanceId, Kind, Pattern, Role, Subject,
-    journal::{Claimed, Entry, Record, Unreadable},
+    Body, Encoding, HandoffId, InstanceId, Kind, Pattern, Role, Subject, headers,
+    journal::{Claimed, Entry, Origin, Record, Unreadable},
 };
-use time::OffsetDateTime;
 use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Journal, Notes,
+    history::history_of,
     known::Known,
     tail::{Loss, Tail},
 };
-use crate::crash_points::{Point, reach};
+use crate::{
+    crash_points::{Point, reach},
+    storage::Storage,
+};
 
 /// Others may be faster, but not for ever.
-const MOST_TRIES: u32 = 16;
+const MAX_TRIES: u32 = 16;
 
-/// Who takes up what.
+/// What is claimed, by which instance, with which delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
     pub(crate) kind: Kind,
     pub(crate) id: HandoffId,
     pub(crate) instance: &'a InstanceId,
-    /// The sequence of its message in the queue.
-    pub(crate) queued: u64,
+    pub(crate) holder: Holder,
+    pub(crate) origin: Option<&'a Origin>,
+    /// Handoffs whose journals this one goes on from, oldest first.
+    pub(crate) replays: &'a [HandoffId],
     pub(crate) ack_wait: Duration,
-    /// Attempts in a row that may come to nothing.
+    /// Fruitless attempts in a row that are allowed.
     pub(crate) max_attempts: u32,
 }
 
@@ -41,9 +47,11 @@ pub(crate) enum Claim {
     Ours(Arc<Journal>),
     /// It has its answer.
     Answered,
-    /// Another copy of it was taken up a moment ago.
+    /// Another message of the queue holds it and is still there.
     Held,
-    /// So many attempts in a row came to nothing.
+    /// A later delivery of the same message holds it.
+    Superseded,
+    /// This many attempts got nothing done.
     Poisoned {
         attempts: u32,
     },
@@ -51,13 +59,17 @@ pub(crate) enum Claim {
     Newer {
         version: u32,
     },
-    /// The journal cannot be read, so nobody can know what was done.
+    /// The journal cannot be read, so what was done is unknown.
     Torn {
         why: String,
     },
+    /// It is a replay of a handoff of another user or project.
+    Foreign {
+        of: HandoffId,
+    },
 }
 
-/// What is there.
+/// What the stream has of a handoff.
 enum Found {
     Nothing,
     Answer,
@@ -65,33 +77,45 @@ enum Found {
     Unreadable(Unreadable),
 }
 
-/// Takes a handoff up: from here on whoever had it before is refused. A handoff that cannot have been taken up before
-/// is claimed without a look.
+/// Claims a handoff: from here on the appends of whoever had it before are refused. With `may_be_known` false the journal
+/// is not read first; that is right for a handoff that cannot have been claimed before, and safe for any.
 pub(crate) async fn claim(
-    broker: &Arc<Broker>,
+    storage: &Storage,
     claimant: Claimant<'_>,
     may_be_known: bool,
 ) -> Result<Claim, Loss> {
     let mut look = may_be_known;
-    for _ in 0..MOST_TRIES {
-        let found = if look { Box::pin(find(broker, claimant)).await? } else { Found::Nothing };
+    for _ in 0..MAX_TRIES {
+        let found = if look {
+            Box::pin(find(storage, claimant.kind.role(), claimant.id)).await
+        } else {
+            Found::Nothing
+        };
         let (entries, sequence) = match found {
             Found::Nothing => (Vec::new(), 0),
             Found::Answer => return Ok(Claim::Answered),
-            Found::Unreadable(Unreadable::Newer(version)) => {
-                return Ok(Claim::Newer { version });
-            }
-            Found::Unreadable(Unreadable::Torn(why)) => return Ok(Claim::Torn { why }),
+            Found::Unreadable(why) => return Ok(unreadable(why)),
             Found::Entries { entries, sequence } => (entries, sequence),
         };
-        let history = History::of(&entries);
-        if history.in_vain >= claimant.max_attempts {
-            return Ok(Claim::Poisoned { attempts: history.attempts });
+        let history = history_of(&entries);
+        let copy_is_queued = match history.held_by_copy(claimant.holder) {
+            Some(message) => Box::pin(is_queued(storage, claimant.kind, claimant.id, message)).await,
+            None => false,
+        };
+        match history.turn(claimant.holder, copy_is_queued, claimant.max_attempts) {
+            Turn::Take => {}
+            Turn::WaitForCopy => return Ok(Claim::Held),
+            Turn::Superseded => return Ok(Claim::Superseded),
+            Turn::Poisoned => return Ok(Claim::Poisoned { attempts: history.attempts }),
         }
-        if history.is_held_elsewhere(&claimant) {
-            return Ok(Claim::Held);
+        let mut known = Known::default();
+        if !claimant.replays.is_empty()
+            && let Some(instead) = Box::pin(go_on_from(storage, claimant, &mut known)).await
+        {
+            return Ok(instead);
         }
-        match take(broker, claimant, entries, sequence, history.attempts + 1).await {
+        known.add_own(entries);
+        match take(storage, claimant, known, sequence, history.attempts + 1).await {
             Ok(journal) => return Ok(Claim::Ours(Arc::new(journal))),
             Err(Loss::Fenced) => look = true,
             Err(other) => return Err(other),
@@ -101,154 +125,174 @@ pub(crate) async fn claim(
 }
 
 async fn take(
-    broker: &Arc<Broker>,
+    storage: &Storage,
     claimant: Claimant<'_>,
-    entries: Vec<Entry>,
+    known: Known,
     sequence: u64,
     attempt: u32,
 ) -> Result<Journal, Loss> {
     reach(Point::BeforeClaim).await;
-    let (since, role) = (Instant::now(), claimant.kind.role());
-    let mut tail = Tail::at(sequence);
+    let since = Instant::now();
+    let mut tail = Tail::at(claimant.kind.role(), claimant.id, sequence);
     let claimed = Claimed {
         attempt,
         instance: claimant.instance.clone(),
         build: crate::VERSION.to_owned(),
-        queued: claimant.queued,
+        queued: claimant.holder.message,
+        delivery: claimant.holder.delivery,
+        origin: claimant.origin.cloned(),
     };
-    tail.append(broker, role, claimant.id, &Entry::new(vec![Record::Claimed(claimed)])).await?;
+    tail.append(storage, &Entry::new(vec![Record::Claimed(claimed)])).await?;
     reach(Point::Claimed).await;
     Ok(Journal {
-        broker: Arc::clone(broker),
-        role,
+        storage: storage.clone(),
         id: claimant.id,
         attempt,
-        notes: Mutex::new(Notes {
-            known: Known::from_entries(entries),
-            pending: Vec::new(),
-            did_cost: false,
-        }),
+        notes: Mutex::new(Notes { known, pending: Vec::new(), did_cost: false }),
         tail: sync::Mutex::new(tail),
         lost: CancellationToken::new(),
         loss: Mutex::new(None),
         sure_at: AtomicU64::new(0),
+        confirmed_at: AtomicU64::new(0),
         since,
         sure_for: claimant.ack_wait * 2 / 3,
     })
 }
 
-async fn find(broker: &Broker, claimant: Claimant<'_>) -> Result<Found, Loss> {
-    let (role, id, jetstream) = (claimant.kind.role(), claimant.id, &broker.jetstream);
-    let runs = broker.layout.runs(role);
-    let Some(last) = broker::last_under(jetstream, runs, &Pattern::Run(role, id)).await? else {
-        return Ok(Found::Nothing);
+async fn find(storage: &Storage, role: Role, id: HandoffId) -> Found {
+    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let over = Pattern::Run(role, id);
+    let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
+        return Found::Nothing;
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
     if last.subject.as_str() != journal.to_string() {
-        return Ok(Found::Answer);
+        return Found::Answer;
     }
+    match entries_up_to(storage, role, id, sequence).await {
+        Ok(entries) => Found::Entries { entries, sequence },
+        Err(why) => Found::Unreadable(why),
+    }
+}
+
+async fn entries_up_to(
+    storage: &Storage,
+    role: Role,
+    id: HandoffId,
+    sequence: u64,
+) -> Result<Vec<Entry>, Unreadable> {
+    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let journal = Subject::Journal(role, id);
     let mut entries = Vec::new();
-    for (_, body) in broker::all_on(jetstream, runs, &journal, sequence).await? {
-        match read(broker, role, &body).await? {
-            Ok(entry) => entries.push(entry),
-            Err(why) => return Ok(Found::Unreadable(why)),
-        }
+    for (_, body) in storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await {
+        entries.push(read(storage, role, &body).await?);
     }
-    Ok(Found::Entries { entries, sequence })
+    Ok(entries)
 }
 
-/// An entry, wherever it is kept. That it cannot be fetched at the moment is not its fault.
-async fn read(broker: &Broker, role: Role, body: &[u8]) -> Result<Result<Entry, Unreadable>, Loss> {
-    let entry = Entry::decode(body);
-    let Ok(Entry { spilled: Some(spilled), .. }) = &entry else { return Ok(entry) };
-    match broker::fetch(broker, role, &spilled.name).await {
-        Ok(kept) => Ok(Entry::decode(&kept)),
-        Err(error) if error.is_missing() => Ok(Err(Unreadable::Torn(broker::Chain(&error).to_string()))),
-        Err(error) => Err(error.into()),
+/// Reads an entry, wherever it is kept.
+async fn read(storage: &Storage, role: Role, body: &[u8]) -> Result<Entry, Unreadable> {
+    let entry = Entry::decode(body)?;
+    let Some(spilled) = &entry.spilled else { return Ok(entry) };
+    match storage.fetch(role, &spilled.name).await {
+        Ok(kept) => Entry::decode(&kept),
+        Err(error) => Err(Unreadable::Torn(Chain(&error).to_string())),
     }
 }
 
-/// Who has had the handoff, and what came of it.
-#[derive(Debug, Default)]
-struct History {
-    attempts: u32,
-    /// The last attempts, as far as they came to nothing.
-    in_vain: u32,
-    last: Option<(Claimed, OffsetDateTime)>,
-}
-
-impl History {
-    fn of(entries: &[Entry]) -> Self {
-        let mut history = Self::default();
-        for entry in entries {
-            for record in &entry.records {
-                match record {
-                    Record::Claimed(claimed) => {
-                        history.attempts = history.attempts.saturating_add(1);
-                        history.in_vain = history.in_vain.saturating_add(1);
-                        history.last = Some((claimed.clone(), entry.at.at()));
-                    }
-                    Record::Released => {
-                        history.in_vain = history.in_vain.saturating_sub(1);
-                        history.last = None;
-                    }
-                    _ => {}
-                }
-            }
-            if entry.is_progress() {
-                history.in_vain = 0;
-            }
-            if let Some((_, at)) = &mut history.last {
-                *at = entry.at.at();
-            }
-        }
-        history
-    }
-
-    /// By another message of the queue, which somebody may be working on.
-    fn is_held_elsewhere(&self, claimant: &Claimant<'_>) -> bool {
-        self.last.as_ref().is_some_and(|(claimed, at)| {
-            claimed.queued != claimant.queued && OffsetDateTime::now_utc() - *at < claimant.ack_wait
-        })
+fn unreadable(why: Unreadable) -> Claim {
+    match why {
+        Unreadable::Newer(version) => Claim::Newer { version },
+        Unreadable::Torn(why) => Claim::Torn { why },
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use subjects::journal::{CallId, ToolIntent};
-
-    use super::*;
-
-    fn claimed(attempt: u32, queued: u64) -> Entry {
-        let instance = "worker-1".parse().unwrap();
-        Entry::new(vec![Record::Claimed(Claimed { attempt, instance, build: "0".into(), queued })])
-    }
-
-    #[test]
-    fn only_attempts_in_vain_count_against_a_handoff() {
-        let call = CallId { number: 0, tool: "t".into(), arguments_hash: String::new() };
-        let progress = Entry::new(vec![Record::ToolIntent(ToolIntent { call, key: "k".into() })]);
-        let entries = [claimed(1, 7), claimed(2, 7), progress, claimed(3, 7), claimed(4, 7)];
-        let history = History::of(&entries);
-        assert_eq!((history.attempts, history.in_vain), (4, 2));
-        let handed_back = [claimed(1, 7), Entry::new(vec![Record::Released]), claimed(2, 7)];
-        assert_eq!(History::of(&handed_back).in_vain, 1);
-    }
-
-    #[test]
-    fn a_copy_leaves_the_other_alone_for_a_while() {
-        let instance: InstanceId = "worker-2".parse().unwrap();
-        let of = |queued, ack_wait| Claimant {
-            kind: Kind::Chat,
-            id: "0193f2c0-5a00-7000-8000-0000000000aa".parse().unwrap(),
-            instance: &instance,
-            queued,
-            ack_wait,
-            max_attempts: 5,
+/// Reads what the handoffs did that this one replays. Returns what the claim comes to instead, if that cannot be used.
+async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known) -> Option<Claim> {
+    let (role, jetstream) = (claimant.kind.role(), &storage.broker.jetstream);
+    let runs = storage.broker.layout.runs(role);
+    for id in claimant.replays {
+        let journal = Subject::Journal(role, *id);
+        // A handoff that was given up before it was claimed has none.
+        let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &journal)).await else {
+            continue;
         };
-        let history = History::of(&[claimed(1, 7)]);
-        assert!(history.is_held_elsewhere(&of(8, Duration::from_secs(30))));
-        assert!(!history.is_held_elsewhere(&of(7, Duration::from_secs(30))), "its own message");
-        assert!(!history.is_held_elsewhere(&of(8, Duration::ZERO)), "long ago");
+        let entries = match entries_up_to(storage, role, *id, last.sequence).await {
+            Ok(entries) => entries,
+            Err(why) => return Some(unreadable(why)),
+        };
+        if origin_of(&entries) != claimant.origin {
+            return Some(Claim::Foreign { of: *id });
+        }
+        known.add_earlier(*id, entries);
     }
+    None
+}
+
+/// How far a handoff has come, and whether a delivery may end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Not answered, and not held by another; its journal ends at this sequence, 0 for none.
+    Open(u64),
+    Answered,
+    /// Another message of the queue holds it and is still there.
+    Held,
+    /// A later delivery of the same message holds it.
+    Superseded,
+}
+
+/// Finds out whether a delivery may give its handoff up, by the same rule by which it could claim it. Entries that cannot
+/// be read do not count.
+pub(crate) async fn standing(storage: &Storage, kind: Kind, id: HandoffId, holder: Holder) -> Standing {
+    let (role, jetstream) = (kind.role(), &storage.broker.jetstream);
+    let runs = storage.broker.layout.runs(role);
+    let over = Pattern::Run(role, id);
+    let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
+        return Standing::Open(0);
+    };
+    let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
+    if last.subject.as_str() != journal.to_string() {
+        return Standing::Answered;
+    }
+    let bodies = storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await;
+    // Claims are never spilled, so nothing has to be fetched.
+    let entries: Vec<Entry> = bodies.iter().filter_map(|(_, body)| Entry::decode(body).ok()).collect();
+    let history = history_of(&entries);
+    let copy_is_queued = match history.held_by_copy(holder) {
+        Some(message) => is_queued(storage, kind, id, message).await,
+        None => false,
+    };
+    match history.turn(holder, copy_is_queued, u32::MAX) {
+        Turn::Take | Turn::Poisoned => Standing::Open(sequence),
+        Turn::WaitForCopy => Standing::Held,
+        Turn::Superseded => Standing::Superseded,
+    }
+}
+
+/// On whose behalf a journal was begun. `None` when its build did not record it.
+pub(super) fn origin_of(entries: &[Entry]) -> Option<&Origin> {
+    entries.iter().flat_map(|entry| &entry.records).find_map(|record| match record {
+        Record::Claimed(claimed) => claimed.origin.as_ref(),
+        _ => None,
+    })
+}
+
+/// Reads on whose behalf an earlier handoff was claimed. `None` when it never was, or its build did not record it.
+pub(crate) async fn origin(storage: &Storage, role: Role, id: HandoffId) -> Option<Origin> {
+    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let journal = Subject::Journal(role, id).to_string();
+    let first = storage.read(runs, || broker::next_on(jetstream, runs, &journal, 1)).await?;
+    let entry = read(storage, role, &first.payload).await.ok()?;
+    origin_of(std::slice::from_ref(&entry)).cloned()
+}
+
+/// Whether a message of the queue is still there, and is still this handoff: sequences begin anew with a new stream.
+async fn is_queued(storage: &Storage, kind: Kind, id: HandoffId, sequence: u64) -> bool {
+    let (jetstream, queue) = (&storage.broker.jetstream, storage.broker.layout.handoffs(kind.role()));
+    let Some(message) = storage.read(queue, || broker::message_at(jetstream, queue, sequence)).await else {
+        return false;
+    };
+    let content_type = headers::get_any_case(Some(&message.headers), headers::CONTENT_TYPE);
+    let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
+    Body::inspect(encoding, &message.payload).glimpse().handoff_id == Some(id)
 }

@@ -26,6 +26,8 @@ pub(super) struct Known {
     calls: Vec<KnownCall>,
     verifications: BTreeMap<HandoffId, Remembered<Findings>>,
     offered: Option<Vec<String>>,
+    /// The handoffs that this one replays.
+    earlier: Vec<HandoffId>,
     next_call: u32,
     thoughts: BTreeMap<(String, u32), u32>,
 }
@@ -40,13 +42,22 @@ pub(super) struct KnownCall {
 }
 
 impl Known {
-    pub(super) fn from_entries(entries: Vec<Entry>) -> Self {
-        let mut known = Self::default();
+    /// Adds what earlier attempts at this handoff did.
+    pub(super) fn add_own(&mut self, entries: Vec<Entry>) {
         for record in entries.into_iter().flat_map(|entry| entry.records) {
-            known.add(record);
+            self.add(record);
         }
-        known.calls.sort_by_key(|call| call.id.number);
-        known
+        self.calls.sort_by_key(|call| call.id.number);
+    }
+
+    /// Adds what a handoff did that this one replays. What failed there is tried again: that is what a replay is for.
+    pub(super) fn add_earlier(&mut self, id: HandoffId, entries: Vec<Entry>) {
+        self.add_own(entries);
+        self.calls.retain(|call| {
+            !matches!(&call.outcome, Some(Remembered { value: ToolOutcome::Rejected { .. }, .. }))
+        });
+        self.verifications.retain(|_, findings| findings.value.error.is_none());
+        self.earlier.push(id);
     }
 
     fn add(&mut self, record: Record) {
@@ -94,8 +105,15 @@ impl Known {
         self.offered.take()
     }
 
-    /// The first such call that was not asked for yet, or a new one.
-    pub(super) fn call(&mut self, handoff: HandoffId, tool: &str, arguments_hash: String) -> KnownCall {
+    /// Returns the first such call that was not asked for yet, or a new one. The key of a new one names the attempt: the
+    /// model of an earlier attempt may have made another call in its place, of which nothing is stored.
+    pub(super) fn call(
+        &mut self,
+        handoff: HandoffId,
+        attempt: u32,
+        tool: &str,
+        arguments_hash: String,
+    ) -> KnownCall {
         let same = |call: &KnownCall| call.id.tool == tool && call.id.arguments_hash == arguments_hash;
         if let Some(index) = self.calls.iter().position(same) {
             return self.calls.remove(index);
@@ -104,14 +122,22 @@ impl Known {
         self.next_call += 1;
         KnownCall {
             id: CallId { number, tool: tool.to_owned(), arguments_hash },
-            key: format!("{handoff}/{number}"),
+            key: format!("{handoff}/{attempt}/{number}"),
             outcome: None,
             is_written: false,
         }
     }
 
-    pub(super) fn verification(&mut self, id: HandoffId) -> Option<Remembered<Findings>> {
-        self.verifications.remove(&id)
+    /// Returns the findings of a verification that this handoff, or one that it replays, has asked for.
+    pub(super) fn verification(
+        &mut self,
+        handoff: HandoffId,
+        number: u64,
+        of: &str,
+    ) -> Option<Remembered<Findings>> {
+        let asked_by = self.earlier.iter().chain([&handoff]);
+        let mut ids = asked_by.map(|id| id.verification(number, of));
+        ids.find_map(|id| self.verifications.remove(&id))
     }
 }
 
@@ -123,6 +149,12 @@ mod tests {
 
     fn handoff() -> HandoffId {
         "0193f2c0-5a00-7000-8000-0000000000aa".parse().unwrap()
+    }
+
+    fn known(entries: Vec<Entry>) -> Known {
+        let mut known = Known::default();
+        known.add_own(entries);
+        known
     }
 
     fn intent(number: u32, tool: &str, hash: &str) -> Record {
@@ -139,13 +171,14 @@ mod tests {
     #[test]
     fn a_call_is_found_by_what_it_is_and_keeps_its_key() {
         let entries = vec![Entry::new(vec![intent(2, "b", "2"), intent(4, "a", "1")])];
-        let mut known = Known::from_entries(entries);
-        let again = known.call(handoff(), "a", "1".into());
+        let mut known = known(entries);
+        let again = known.call(handoff(), 3, "a", "1".into());
         assert_eq!((again.key.as_str(), again.is_written), (&*format!("{}/4", handoff()), true));
         // Made a second time it is another call, with a number that none has had.
-        let second = known.call(handoff(), "a", "1".into());
-        assert_eq!((second.id.number, second.is_written, second.outcome), (5, false, None));
-        assert_eq!(known.call(handoff(), "b", "2".into()).id.number, 2);
+        let second = known.call(handoff(), 3, "a", "1".into());
+        assert_eq!((second.id.number, second.is_written, &second.outcome), (5, false, &None));
+        assert_eq!(second.key, format!("{}/3/5", handoff()), "of this attempt alone");
+        assert_eq!(known.call(handoff(), 3, "b", "2".into()).id.number, 2);
     }
 
     #[test]
@@ -154,9 +187,9 @@ mod tests {
             Entry::new(vec![intent(0, "a", "1"), intent(1, "a", "1")]),
             Entry::new(vec![rejected(0, "a", "1")]),
         ];
-        let mut known = Known::from_entries(entries);
+        let mut known = known(entries);
         let (first, second) =
-            (known.call(handoff(), "a", "1".into()), known.call(handoff(), "a", "1".into()));
+            (known.call(handoff(), 3, "a", "1".into()), known.call(handoff(), 3, "a", "1".into()));
         assert_eq!((first.id.number, first.outcome.map(|it| it.ms)), (0, Some(5)));
         assert_eq!((second.id.number, second.outcome), (1, None));
     }
@@ -177,12 +210,23 @@ mod tests {
         };
         let second = Question::Think { form: "plan".into(), lane: 1, repeat: 1 };
         let entries = vec![Entry::new(vec![turn(Question::Turn(1), "one"), turn(second.clone(), "again")])];
-        let mut known = Known::from_entries(entries);
+        let mut known = known(entries);
         assert_eq!(known.answer_to(&Question::Turn(0)), None);
         assert_eq!(known.answer_to(&Question::Turn(1)).map(|it| it.value.content), Some("one".into()));
         let first = known.think("plan", 1);
         assert_eq!(known.answer_to(&first), None);
         assert_eq!(known.think("plan", 1), second);
         assert_eq!(known.answer_to(&second).map(|it| it.value.content), Some("again".into()));
+    }
+
+    #[test]
+    fn replay_keeps_keys_and_results_and_tries_what_was_rejected_again() {
+        let entries = vec![Entry::new(vec![intent(0, "a", "1"), intent(1, "b", "2"), rejected(1, "b", "2")])];
+        let mut known = Known::default();
+        known.add_earlier(handoff(), entries);
+        let replay = handoff().replayed();
+        assert_eq!(known.call(replay, 1, "a", "1".into()).key, format!("{}/0", handoff()));
+        let again = known.call(replay, 1, "b", "2".into());
+        assert_eq!((again.key, again.outcome), (format!("{replay}/1/2"), None));
     }
 }

@@ -1,43 +1,49 @@
-use std::time::Duration;
-
 use async_nats::HeaderMap;
-use broker::{Broker, Expect, PublishError, ReadError, SpillError};
+use broker::{Expect, PublishError, ReadError};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use subjects::{
     HandoffId, Pattern, Role, Subject,
-    journal::{Entry, SPILL_OVER, Spilled},
+    journal::{Entry, Spilled},
 };
 
-/// How long an entry is tried to be stored before the handoff is left to come back.
-const APPEND_WITHIN: Duration = Duration::from_secs(60);
+use crate::storage::Storage;
 
 /// Why a handoff is not ours any more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
     /// Another has taken it up, or answered it. Nothing may be done about it any more.
-    #[error("another has taken the handoff up")]
+    #[error("another instance has claimed or answered the handoff")]
     Fenced,
-    #[error("writing the journal")]
+    /// This instance cannot work on it, whatever it is; another may.
+    #[error("handed back: {0}")]
+    HandedBack(String),
+    #[error("cannot write the journal")]
     Publish(#[source] PublishError),
-    #[error("reading the journal")]
-    Read(#[from] ReadError),
-    #[error("storing what is too large for a message")]
-    Spill(#[from] SpillError),
 }
 
 /// The end of the journal, as far as we know.
 #[derive(Debug)]
 pub(super) struct Tail {
+    role: Role,
+    id: HandoffId,
     sequence: u64,
     /// Sent since, and not known whether one of them was stored, or still will be.
     unheard: Vec<Bytes>,
 }
 
+/// Where the journal ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// At our own last entry, as far as we know of it.
+    Ours,
+    Elsewhere,
+}
+
 impl Tail {
-    pub(super) fn at(sequence: u64) -> Self {
-        Self { sequence, unheard: Vec::new() }
+    pub(super) fn at(role: Role, id: HandoffId, sequence: u64) -> Self {
+        Self { role, id, sequence, unheard: Vec::new() }
     }
 
     pub(super) fn sequence(&self) -> u64 {
@@ -49,34 +55,25 @@ impl Tail {
         self.unheard.is_empty()
     }
 
-    pub(super) async fn append(
-        &mut self,
-        broker: &Broker,
-        role: Role,
-        id: HandoffId,
-        entry: &Entry,
-    ) -> Result<(), Loss> {
+    /// Stores an entry behind the last one, however long that takes.
+    pub(super) async fn append(&mut self, storage: &Storage, entry: &Entry) -> Result<(), Loss> {
         // What happens seldom is boxed: every handoff in work would hold room for it.
         if !self.is_certain() {
-            Box::pin(self.settle(broker, role, id)).await?;
+            Box::pin(self.settle(storage)).await?;
         }
         let was_certain = self.is_certain();
         let mut body = entry.encode();
-        if body.len() > SPILL_OVER {
-            body = Box::pin(spill(broker, role, id, entry, &body)).await?;
+        if body.len() > storage.spill_over() {
+            body = Box::pin(self.spill(storage, entry, &body)).await;
         }
         let body = Bytes::from(body);
-        match self.store(broker, role, id, &body).await {
+        match self.store(storage, &body).await {
             // What was sent before may have been stored just after we looked for it.
             Err(Loss::Fenced) if !was_certain => {
                 Box::pin(async {
                     let before = self.sequence;
-                    self.settle(broker, role, id).await?;
-                    if self.sequence == before {
-                        Err(Loss::Fenced)
-                    } else {
-                        self.store(broker, role, id, &body).await
-                    }
+                    self.settle(storage).await?;
+                    if self.sequence == before { Err(Loss::Fenced) } else { self.store(storage, &body).await }
                 })
                 .await
             }
@@ -84,62 +81,67 @@ impl Tail {
         }
     }
 
-    async fn store(&mut self, broker: &Broker, role: Role, id: HandoffId, body: &Bytes) -> Result<(), Loss> {
-        let expect = Expect { over: Pattern::Run(role, id), sequence: self.sequence };
-        // Dropped while it is under way, or never answered, nobody knows: the next one finds out first.
+    async fn store(&mut self, storage: &Storage, body: &Bytes) -> Result<(), Loss> {
+        let expect = Expect { over: Pattern::Run(self.role, self.id), sequence: self.sequence };
+        // Dropped while it is under way, its outcome is unknown: the next append finds out first.
         self.unheard.push(body.clone());
-        let subject = Subject::Journal(role, id);
-        let stored = broker::publish_within(
-            &broker.client,
-            &subject,
-            HeaderMap::new,
-            body,
-            Some(&expect),
-            APPEND_WITHIN,
-        );
-        match stored.await {
+        let subject = Subject::Journal(self.role, self.id);
+        match storage.publish(&subject, HeaderMap::new, body, Some(&expect)).await {
             Ok(stored) => {
-                *self = Self::at(stored.sequence);
+                (self.sequence, self.unheard) = (stored.sequence, Vec::new());
                 Ok(())
             }
             Err(PublishError::Conflict { unheard_before: false }) => Err(Loss::Fenced),
             // An earlier try of ours may have been stored though its confirmation was lost.
             Err(PublishError::Conflict { unheard_before: true }) => {
                 let before = self.sequence;
-                Box::pin(self.settle(broker, role, id)).await?;
+                Box::pin(self.settle(storage)).await?;
                 if self.sequence == before { Err(Loss::Fenced) } else { Ok(()) }
             }
             Err(error) => Err(Loss::Publish(error)),
         }
     }
 
-    /// Looks where the journal ends: whether something that was sent is stored by now, to go on behind it, and whether
-    /// it is still ours.
-    pub(super) async fn settle(&mut self, broker: &Broker, role: Role, id: HandoffId) -> Result<(), Loss> {
-        let over = Pattern::Run(role, id);
-        let last = broker::last_under(&broker.jetstream, broker.layout.runs(role), &over).await?;
-        match last {
-            Some(last) if self.unheard.contains(&last.payload) => *self = Self::at(last.sequence),
-            // Not yet, or never: whatever is appended next decides.
-            Some(last) if last.sequence == self.sequence => {}
-            None if self.sequence == 0 => {}
-            _ => return Err(Loss::Fenced),
+    /// Finds out where the journal ends, however long that takes.
+    async fn settle(&mut self, storage: &Storage) -> Result<(), Loss> {
+        let stream = storage.broker.layout.runs(self.role);
+        let over = Pattern::Run(self.role, self.id);
+        let last =
+            storage.read(stream, || broker::last_under(&storage.broker.jetstream, stream, &over)).await;
+        match self.compare(last) {
+            End::Ours => Ok(()),
+            End::Elsewhere => Err(Loss::Fenced),
         }
-        Ok(())
     }
-}
 
-/// Stores an entry beside the journal, and gives what stands in the journal for it.
-async fn spill(
-    broker: &Broker,
-    role: Role,
-    id: HandoffId,
-    entry: &Entry,
-    body: &[u8],
-) -> Result<Vec<u8>, Loss> {
-    // Named by what is in it, so that two owners never overwrite each other's.
-    let digest = HEXLOWER.encode(&Sha256::digest(body));
-    let name = format!("journal-{id}-{digest}");
-    broker::spill(broker, role, &name, body).await?;
-    Ok(entry.elsewhere(Spilled { name, bytes: body.len() as u64 }).encode())
+    /// Looks once whether the journal still ends with our entry.
+    pub(super) async fn look(&mut self, storage: &Storage) -> Result<bool, ReadError> {
+        let stream = storage.broker.layout.runs(self.role);
+        let over = Pattern::Run(self.role, self.id);
+        let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
+        Ok(self.compare(last) == End::Ours)
+    }
+
+    /// Compares the last message with what we sent. If one of ours is stored by now, we go on behind it.
+    fn compare(&mut self, last: Option<async_nats::jetstream::message::StreamMessage>) -> End {
+        match last {
+            Some(last) if self.unheard.contains(&last.payload) => {
+                (self.sequence, self.unheard) = (last.sequence, Vec::new());
+                End::Ours
+            }
+            // Not yet, or never: whatever is appended next decides.
+            Some(last) if last.sequence == self.sequence => End::Ours,
+            None if self.sequence == 0 => End::Ours,
+            _ => End::Elsewhere,
+        }
+    }
+
+    /// Stores an entry beside the journal, and returns what stands in the journal for it.
+    async fn spill(&self, storage: &Storage, entry: &Entry, body: &[u8]) -> Vec<u8> {
+        // Named by what is in it, so that two owners never overwrite each other's.
+        let digest = HEXLOWER.encode(&Sha256::digest(body));
+        let name = format!("journal-{}-{digest}", self.id);
+        storage.spill(self.role, &name, body).await;
+        entry.elsewhere(Spilled { name, bytes: body.len() as u64 }).encode()
+    }
 }

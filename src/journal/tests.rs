@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use broker::{Auth, Broker, Options, Provision, Tls};
 use futures_util::FutureExt;
+use protocol::Holder;
 use subjects::{
     HandoffId, Kind, Role, Subject,
     journal::{Entry, Record, Returned, ToolOutcome},
@@ -12,8 +13,13 @@ use subjects::{
 use testkit::Nats;
 
 use super::{Claim, Claimant, Journal, claim};
+use crate::{
+    breaker::{Breaker, Gate},
+    storage::Storage,
+    telemetry::{Blocker, Health},
+};
 
-async fn connected(nats: &Nats) -> Arc<Broker> {
+async fn connected(nats: &Nats) -> Storage {
     let options = Options {
         url: nats.url(),
         name: "test".to_owned(),
@@ -23,21 +29,29 @@ async fn connected(nats: &Nats) -> Arc<Broker> {
         layout: Layout::default(),
     };
     let broker = broker::connect(&options).await.unwrap();
-    let sizing = streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+    let sizing = streams::Sizing {
+        replicas: 1,
+        ack_wait: Duration::from_secs(30),
+        dedupe_window: streams::DEDUPE_WINDOW,
+    };
     broker::provision(&broker, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
-    Arc::new(broker)
+    let (closed_gates, _) = Gate::new();
+    let breaker = Breaker::new(Blocker::Storage, closed_gates, Arc::new(Health::starting()));
+    Storage::new(Arc::new(broker), breaker)
 }
 
-async fn taken_up(broker: &Arc<Broker>) -> Arc<Journal> {
+async fn taken_up(storage: &Storage) -> Arc<Journal> {
     let claimant = Claimant {
         kind: Kind::Chat,
         id: HandoffId::now(),
         instance: &"test".parse().unwrap(),
-        queued: 1,
+        holder: Holder { message: 1, delivery: 1 },
+        origin: None,
+        replays: &[],
         ack_wait: Duration::from_secs(30),
         max_attempts: 5,
     };
-    match claim(broker, claimant, false).await.unwrap() {
+    match claim(storage, claimant, false).await.unwrap() {
         Claim::Ours(journal) => journal,
         other => panic!("{other:?}"),
     }
@@ -71,15 +85,15 @@ async fn stored(broker: &Broker, journal: &Journal) -> Vec<String> {
 #[tokio::test]
 async fn a_write_that_is_dropped_is_made_up_for_by_the_next() {
     let nats = Nats::start();
-    let broker = connected(&nats).await;
-    let journal = taken_up(&broker).await;
+    let storage = connected(&nats).await;
+    let journal = taken_up(&storage).await;
     note(&journal, 0);
     // Sent, perhaps even stored; nobody hears of it.
     assert_eq!(journal.write().now_or_never(), None);
     assert_eq!(journal.notes().pending.len(), 1, "to be written still");
     note(&journal, 1);
     journal.write_what_cost().await;
-    let mut stored = stored(&broker, &journal).await;
+    let mut stored = stored(&storage.broker, &journal).await;
     // Whoever waits for its records to be stored has them stored; stored twice they say the same.
     stored.dedup();
     assert_eq!(stored, ["0", "1"]);

@@ -3,14 +3,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Auth, Broker, Options, Tls};
+use broker::{Auth, Options, Tls};
+use protocol::Holder;
 use subjects::{
     HandoffId, InstanceId, Kind,
     journal::{Returned, ToolOutcome},
     streams::Layout,
 };
 
-use crate::journal::{self, Claim, Claimant, Journal};
+use crate::{
+    breaker::{Breaker, Gate},
+    journal::{self, Claim, Claimant, Journal},
+    storage::Storage,
+    telemetry::{Blocker, Health},
+};
 
 /// What a step writes, about.
 const RESULT_BYTES: usize = 1_024;
@@ -18,7 +24,7 @@ const RESULT_BYTES: usize = 1_024;
 /// Journals, written and read as the worker does it.
 #[derive(Debug)]
 pub struct Journals {
-    broker: Arc<Broker>,
+    storage: Storage,
     instance: InstanceId,
 }
 
@@ -34,7 +40,9 @@ impl Journals {
             layout: Layout::default(),
         };
         let broker = broker::connect(&options).await.ok()?;
-        Some(Self { broker: Arc::new(broker), instance: "bench".parse().ok()? })
+        let (closed_gates, _) = Gate::new();
+        let breaker = Breaker::new(Blocker::Storage, closed_gates, Arc::new(Health::starting()));
+        Some(Self { storage: Storage::new(Arc::new(broker), breaker), instance: "bench".parse().ok()? })
     }
 
     /// A new journal of so many records, one at a time; gives how long each took to be stored, in milliseconds.
@@ -71,11 +79,13 @@ impl Journals {
             kind: Kind::Chat,
             id,
             instance: &self.instance,
-            queued: 1,
+            holder: Holder { message: 1, delivery: 1 },
+            origin: None,
+            replays: &[],
             ack_wait: Duration::from_secs(30),
             max_attempts: u32::MAX,
         };
-        match journal::claim(&self.broker, claimant, may_be_known).await {
+        match journal::claim(&self.storage, claimant, may_be_known).await {
             Ok(Claim::Ours(journal)) => Some(journal),
             _ => None,
         }

@@ -10,6 +10,7 @@ use subjects::{InstanceState, Kind};
 pub(crate) enum Blocker {
     Starting,
     Nats,
+    Storage,
     Inference,
     Gateway,
     Pull(Kind),

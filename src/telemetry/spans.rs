@@ -157,6 +157,7 @@ pub(crate) fn called(span: &Span, outcome: &Result<Returned, CallError>) {
             attribute(span, "cynode.tries", i64::from(*tries));
             failed(span, "unavailable");
         }
+        Err(CallError::TokenRefused { .. }) => failed(span, "token_refused"),
         Err(CallError::NotRecorded(_)) => failed(span, "not_recorded"),
     }
 }

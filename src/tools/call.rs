@@ -1,5 +1,6 @@
 use std::{
     future::ready,
+    path::PathBuf,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -15,15 +16,10 @@ use tokio::sync::Mutex;
 use tracing::debug;
 
 use super::{Allowlist, Catalogue, ToolInfo};
-use crate::{inference::Breaker, telemetry::Metrics};
+use crate::{breaker::Breaker, telemetry::Metrics};
 
 /// The gateway's list is asked for again after this time.
 const LIST_IS_GOOD_FOR: Duration = Duration::from_secs(30);
-const FAILURE_IS_GOOD_FOR: Duration = Duration::from_secs(1);
-/// How long a gateway that is away is waited for in one call.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What a gateway says to a token it does not know.
-const UNAUTHORIZED: i64 = 401;
 const LIST: &str = "tools/list";
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
@@ -63,6 +59,9 @@ pub(crate) enum CallError {
     Rejected { tool: String, why: String },
     #[error("{tool} could not be called: {why}")]
     Unavailable { tool: String, tries: u32, why: String },
+    /// The gateway does not accept this worker's token, whatever is called. The handoff is not at fault.
+    #[error("{why}")]
+    TokenRefused { why: String },
     #[error("the recording holds no such call of {0}")]
     NotRecorded(String),
 }
@@ -72,41 +71,47 @@ pub(crate) enum CallError {
 pub(crate) struct Tools {
     /// `None`: a worker without tools.
     client: Option<Client>,
+    token_file: Option<PathBuf>,
     allowed: Allowlist,
     listed: std::sync::Mutex<Option<Listed>>,
     /// Held by the one who asks for the list.
     listing: Mutex<()>,
     breaker: Breaker,
+    /// How long a gateway that is away is waited for, from the first call that failed.
+    patience: Duration,
     metrics: Arc<Metrics>,
 }
 
-/// What came of asking for the list, and when.
+/// The list, and when it was fetched.
 #[derive(Clone, Debug)]
 struct Listed {
     at: Instant,
-    found: Result<Arc<Catalogue>, CallError>,
+    catalogue: Arc<Catalogue>,
 }
 
 impl Listed {
     fn is_good(&self) -> bool {
-        let good_for = if self.found.is_ok() { LIST_IS_GOOD_FOR } else { FAILURE_IS_GOOD_FOR };
-        self.at.elapsed() < good_for
+        self.at.elapsed() < LIST_IS_GOOD_FOR
     }
 }
 
 impl Tools {
     pub(crate) fn new(
         client: Option<Client>,
+        token_file: Option<PathBuf>,
         allowed: Allowlist,
         breaker: Breaker,
+        patience: Duration,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             client,
+            token_file,
             allowed,
             listed: std::sync::Mutex::new(None),
             listing: Mutex::new(()),
             breaker,
+            patience,
             metrics,
         }
     }
@@ -119,29 +124,34 @@ impl Tools {
         &self.breaker
     }
 
-    /// What may be called. One asks for all; who has a list, if an old one, does not wait for the next.
+    /// Returns what may be called. One caller asks the gateway for all; a caller that has an old list does not wait.
     pub(crate) async fn catalogue(&self) -> Result<Arc<Catalogue>, CallError> {
         let known = self.known();
         if let Some(known) = known.as_ref().filter(|known| known.is_good()) {
-            return known.found.clone();
+            return Ok(Arc::clone(&known.catalogue));
         }
+        let asked_at = Instant::now();
         let _listing = match (&known, self.listing.try_lock()) {
             (_, Ok(listing)) => listing,
-            (Some(Listed { found: Ok(old), .. }), Err(_)) => return Ok(Arc::clone(old)),
-            (_, Err(_)) => self.listing.lock().await,
+            (Some(old), Err(_)) => return Ok(Arc::clone(&old.catalogue)),
+            (None, Err(_)) => self.listing.lock().await,
         };
-        // Someone may have come by it while this one waited.
+        // Another caller may have fetched it while this one waited.
         if let Some(known) = self.known().filter(Listed::is_good) {
-            return known.found;
+            return Ok(known.catalogue);
         }
-        let found = match (Box::pin(self.list()).await, known) {
-            (Ok(tools), _) => Ok(Arc::new(Catalogue::new(self.allowed, tools))),
-            // A list that was good half a minute ago is better than none; the gateway decides at each call anyway.
-            (Err(_), Some(Listed { found: Ok(old), .. })) => Ok(old),
-            (Err(error), _) => Err(error),
+        // A list that was good half a minute ago is better than none, and the gateway decides at each call anyway: with one,
+        // a gateway that is away is not waited for here.
+        let patience =
+            if known.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
+        let catalogue = match (Box::pin(self.list(patience)).await, known) {
+            (Ok(tools), _) => Arc::new(Catalogue::new(self.allowed, tools)),
+            (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
+            (Err(_), Some(old)) => old.catalogue,
+            (Err(error), None) => return Err(error),
         };
-        *self.lock() = Some(Listed { at: Instant::now(), found: found.clone() });
-        found
+        *self.lock() = Some(Listed { at: Instant::now(), catalogue: Arc::clone(&catalogue) });
+        Ok(catalogue)
     }
 
     fn known(&self) -> Option<Listed> {
@@ -153,16 +163,12 @@ impl Tools {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn list(&self) -> Result<Vec<ToolInfo>, CallError> {
+    async fn list(&self, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let listed = self.with_tries(LIST, || client.tools(), || ready(())).await;
+        let listed = self.with_tries(LIST, patience, || client.tools(), || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
-            // Whoever may not even look has the wrong token: that is this worker's fault, and nothing for one turn to end
-            // by.
-            CallError::Rejected { tool, why } => {
-                self.breaker.failed(&format!("MCP gateway: {why}"));
-                CallError::Unavailable { tool, tries: 1, why }
-            }
+            // The gateway lets this worker list nothing: that is not the fault of one handoff.
+            CallError::Rejected { why, .. } => self.token_refused(&why),
             other => other,
         })?;
         Ok(tools
@@ -198,7 +204,7 @@ impl Tools {
                 traceparent: Some(traceparent),
             })
         };
-        let (reply, tries) = self.with_tries(&call.name, make, before_again).await?;
+        let (reply, tries) = self.with_tries(&call.name, self.patience, make, before_again).await?;
         Ok(Returned {
             text: reply.text,
             structured: reply.structured,
@@ -211,6 +217,7 @@ impl Tools {
     async fn with_tries<T, F, B>(
         &self,
         tool: &str,
+        patience: Duration,
         make: impl Fn() -> F,
         before_again: impl Fn() -> B,
     ) -> Result<(T, u32), CallError>
@@ -218,7 +225,8 @@ impl Tools {
         F: Future<Output = Result<T, mcp::Error>>,
         B: Future<Output = ()>,
     {
-        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, PATIENCE);
+        // Begins with the first call that fails.
+        let mut waits: Option<Waits> = None;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -230,12 +238,16 @@ impl Tools {
                 Err(error) => error,
             };
             let why = Chain(&error).to_string();
-            if let mcp::Error::Rejected { message, code } = error {
-                if code != Some(UNAUTHORIZED) && tool != LIST {
-                    self.breaker.succeeded();
+            match error {
+                mcp::Error::Unauthorized(_) | mcp::Error::Token(..) => {
+                    break Err(self.token_refused(&why));
                 }
-                self.metrics.tool_rejections.inc();
-                return Err(CallError::Rejected { tool: tool.to_owned(), why: message });
+                mcp::Error::Rejected { message, .. } => {
+                    self.breaker.succeeded();
+                    self.metrics.tool_rejections.inc();
+                    break Err(CallError::Rejected { tool: tool.to_owned(), why: message });
+                }
+                _ => {}
             }
             self.metrics.tool_failures.inc();
             let timed_out = matches!(error, mcp::Error::TimedOut);
@@ -243,15 +255,22 @@ impl Tools {
             if !timed_out || tool == LIST {
                 self.breaker.failed(&format!("MCP gateway: {why}"));
             }
-            // One that took all its time once may take it twice, not again and again.
+            let waits = waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
+            // A call that took all its time once may take it twice, not again and again.
             let wait = waits.next_wait().filter(|_| error.may_pass() && (!timed_out || tries < 2));
-            let Some(wait) = wait else {
-                return Err(CallError::Unavailable { tool: tool.to_owned(), tries, why });
-            };
-            debug!(tool, why, tries, "A call did not come through; calling again with the same key.");
+            let Some(wait) = wait else { break Err(unavailable(tool, tries, why)) };
+            debug!(tool, why, tries, "Call failed; calling again with the same key.");
             tokio::time::sleep(wait).await;
             before_again().await;
         }
+    }
+
+    /// Stops the pulling and says which file to look at. The next probe that is let in starts it again.
+    fn token_refused(&self, why: &str) -> CallError {
+        let file = self.token_file.as_ref().map_or("not set".into(), |file| file.to_string_lossy());
+        let why = format!("the gateway refused this worker's token (gateway.token_file: {file}): {why}");
+        self.breaker.trip(&why);
+        CallError::TokenRefused { why }
     }
 
     /// Whether the gateway answers.
@@ -261,4 +280,8 @@ impl Tools {
             None => true,
         }
     }
+}
+
+fn unavailable(tool: &str, tries: u32, why: String) -> CallError {
+    CallError::Unavailable { tool: tool.to_owned(), tries, why }
 }

@@ -2,20 +2,19 @@
 
 use std::{fs, path::Path, path::PathBuf, sync::Arc, time::Duration};
 
-use broker::Broker;
 use mcp::{Client, Token};
 use tokio::sync::watch;
 
 use crate::{
     agent::{Bench, Settings},
     analysts::Analysts,
+    breaker::Breaker,
     config::{self, Config},
     context::Preamble,
-    inference::{
-        Backend, Breaker, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes,
-    },
+    inference::{Backend, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes},
     instructions::Bundle,
     recording::{self, Recording},
+    storage::Storage,
     telemetry::{Blocker, Health, Metrics},
     tools::{Allowlist, Tools},
 };
@@ -39,7 +38,7 @@ pub enum Error {
 /// What the bench is made of besides the configuration.
 pub(super) struct Surroundings<'a> {
     pub(super) bundle: &'a Bundle,
-    pub(super) broker: &'a Broker,
+    pub(super) storage: &'a Storage,
     pub(super) health: &'a Arc<Health>,
     pub(super) metrics: &'a Arc<Metrics>,
     pub(super) closed_gates: watch::Sender<u32>,
@@ -50,8 +49,10 @@ pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench,
     let breaker = |needed| Breaker::new(needed, around.closed_gates.clone(), Arc::clone(around.health));
     let tools = Tools::new(
         config.gateway.as_ref().map(client).transpose()?,
+        config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
         Allowlist::of(config.role),
         breaker(Blocker::Gateway),
+        config.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.patience),
         Arc::clone(around.metrics),
     );
     let recording = match (&config.inference.backend, &config.inference.record_to) {
@@ -60,14 +61,14 @@ pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench,
         (_, None) => Recording::Off,
     };
     let analysts = Analysts::new(
-        around.broker.clone(),
+        around.storage.clone(),
         config.analysts.enabled.then_some(config.analysts.max_concurrent),
         config.security.signing_key_file.as_deref().map(signing_key).transpose()?,
         config.analysts.timeout,
     );
     Ok(Bench {
         role: config.role,
-        broker: around.broker.clone(),
+        storage: around.storage.clone(),
         preamble: Preamble::new(around.bundle, config.inference.skills),
         inference: Inference {
             backend: backend(config)?,

@@ -11,6 +11,8 @@ pub enum ErrorCode {
     UnsupportedVersion,
     UntrustedProducer,
     NotForPma,
+    StaleHandoff,
+    ScopeMismatch,
     DeadlineExceeded,
     Cancelled,
     ToolRejected,
@@ -23,11 +25,13 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::InvalidHandoff,
         Self::UnsupportedVersion,
         Self::UntrustedProducer,
         Self::NotForPma,
+        Self::StaleHandoff,
+        Self::ScopeMismatch,
         Self::DeadlineExceeded,
         Self::Cancelled,
         Self::ToolRejected,
@@ -45,6 +49,8 @@ impl ErrorCode {
             Self::UnsupportedVersion => "unsupported_version",
             Self::UntrustedProducer => "untrusted_producer",
             Self::NotForPma => "not_for_pma",
+            Self::StaleHandoff => "stale_handoff",
+            Self::ScopeMismatch => "scope_mismatch",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::Cancelled => "cancelled",
             Self::ToolRejected => "tool_rejected",
@@ -70,6 +76,8 @@ impl ErrorCode {
             | Self::UnsupportedVersion
             | Self::UntrustedProducer
             | Self::NotForPma
+            | Self::StaleHandoff
+            | Self::ScopeMismatch
             | Self::Cancelled
             | Self::ToolRejected
             | Self::BudgetExceeded => false,

@@ -10,6 +10,9 @@ use crate::{
 /// The major version of the contract that this build speaks.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// The longest chain of replays of one handoff.
+pub(crate) const MAX_REPLAYS: usize = 64;
+
 /// One piece of work, decoded and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handoff {
@@ -19,6 +22,8 @@ pub struct Handoff {
     pub reply_to: Option<String>,
     pub scope: Scope,
     pub context: Context,
+    /// The handoffs whose work this one goes on with, oldest first. Empty unless it is a replay.
+    pub replays: Vec<HandoffId>,
     pub work: Work,
 }
 
@@ -69,6 +74,11 @@ pub struct Envelope<P> {
     pub scope: Scope,
     #[serde(default)]
     pub context: Context,
+    /// For a replayed dead letter: the handoffs whose journals it goes on from, oldest first. Their model turns are not
+    /// paid again and their tool calls keep their idempotency keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_REPLAYS))]
+    pub replays: Vec<HandoffId>,
     pub payload: P,
 }
 
@@ -208,6 +218,7 @@ impl Handoff {
             reply_to: envelope.reply_to,
             scope: envelope.scope,
             context: envelope.context,
+            replays: envelope.replays,
             work: work(envelope.payload),
         };
         handoff.check()?;
@@ -216,6 +227,14 @@ impl Handoff {
 
     /// What types alone cannot say.
     fn check(&self) -> Result<(), Refusal> {
+        if self.replays.len() > MAX_REPLAYS {
+            return Err(Refusal::invalid(format!(
+                "replays names more than {MAX_REPLAYS} handoffs; hand off anew"
+            )));
+        }
+        if self.replays.contains(&self.id) {
+            return Err(Refusal::invalid("replays names the handoff itself"));
+        }
         match &self.work {
             Work::Chat(chat) => chat.check(),
             Work::Schedule(schedule) => schedule.check(),
@@ -245,6 +264,7 @@ impl Handoff {
             reply_to: self.reply_to.clone(),
             scope: self.scope.clone(),
             context: self.context.clone(),
+            replays: self.replays.clone(),
             payload,
         }
     }

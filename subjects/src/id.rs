@@ -17,10 +17,16 @@ impl HandoffId {
         Self(Uuid::now_v7())
     }
 
-    /// The id under which dead letter `number` of this handoff goes out again. Replaying the same letter twice
-    /// gives the same id, so it is run once.
-    pub fn replayed(self, number: u64) -> Self {
-        self.derived("replay", number)
+    /// Returns the id under which this handoff is replayed. A handoff has one replay, however many dead letters it left
+    /// and however often they are replayed, so its work is not done twice.
+    pub fn replayed(self) -> Self {
+        self.derived("replay", 0)
+    }
+
+    /// Returns the id of the journal that counts the deliveries of one queue message that was delivered often and never
+    /// claimed. `queue` names the stream, `published_ns` tells a message from one in an earlier stream of that name.
+    pub fn of_queue_message(queue: &str, sequence: u64, published_ns: i128) -> Self {
+        Self::hashed(&format!("queued\n{queue}\n{sequence}\n{published_ns}"))
     }
 
     /// The id of the `number`th verification that this handoff asks for, of just this. Asked for again after a crash, it
@@ -30,7 +36,11 @@ impl HandoffId {
     }
 
     fn derived(self, what: &str, number: u64) -> Self {
-        let digest = Sha256::digest(format!("{what}\n{self}\n{number}"));
+        Self::hashed(&format!("{what}\n{self}\n{number}"))
+    }
+
+    fn hashed(text: &str) -> Self {
+        let digest = Sha256::digest(text);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Findings, HandoffId, InstanceId, Timestamp, ToolCall};
+use crate::{Findings, HandoffId, InstanceId, Scope, ScopeId, Timestamp, ToolCall};
 
 /// The newest version of an entry that this build writes. It reads this one and all before it, and it writes each entry
 /// in the oldest version that has words for it, so that an older build can go on with what it understands.
@@ -17,6 +17,13 @@ pub const VERSION: u32 = 2;
 
 /// A larger entry is kept in the object store, and a reference to it in the journal.
 pub const SPILL_OVER: usize = 256 * 1024;
+
+/// Returns the size over which an entry is kept in the object store, for a server that takes `max_payload` bytes at once,
+/// headers included.
+pub fn spill_over(max_payload: usize) -> usize {
+    const HEADERS: usize = 4 * 1024;
+    SPILL_OVER.min(max_payload.saturating_sub(HEADERS).max(max_payload / 2))
+}
 
 /// One message of the journal: what happened since the last one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -67,6 +74,27 @@ pub struct Claimed {
     pub build: String,
     /// Which message of the queue it was: a handoff may have been published more than once.
     pub queued: u64,
+    /// Which delivery of that message it was, as the server counts them. 0 in entries of builds that did not record it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delivery: u64,
+    /// On whose behalf the handoff is worked on. `None` in entries of builds that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// On whose behalf a handoff is worked on. What it left behind is shown to no other user and no other project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Origin {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<ScopeId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ScopeId>,
+}
+
+impl From<&Scope> for Origin {
+    fn from(scope: &Scope) -> Self {
+        Self { user_id: scope.user_id.clone(), project_id: scope.project_id.clone() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -194,6 +222,10 @@ pub struct Verified {
     pub ms: u64,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// Why an entry cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
@@ -269,7 +301,14 @@ mod tests {
 
     fn claimed() -> Record {
         let instance = "worker-1".parse().expect("a name");
-        Record::Claimed(Claimed { attempt: 1, instance, build: "0.1.0".into(), queued: 7 })
+        Record::Claimed(Claimed {
+            attempt: 1,
+            instance,
+            build: "0.1.0".into(),
+            queued: 7,
+            delivery: 1,
+            origin: None,
+        })
     }
 
     #[test]

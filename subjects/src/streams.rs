@@ -23,8 +23,14 @@ pub const AUDIT: &str = "CYNODE_AUDIT";
 pub const SPILL: &str = "CYNODE_SPILL";
 pub const PA_SPILL: &str = "CYNODE_PA_SPILL";
 
-const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// How long answers and journals are kept. A handoff issued longer ago is refused: that it was answered may be forgotten.
+pub const ANSWERS_KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// How long the server remembers message ids by default. It saves work, not correctness: a copy that comes later is found by
+/// the journal of its handoff.
+pub const DEDUPE_WINDOW: Duration = Duration::from_secs(120);
 
 /// Backstop of the server. The worker gives up long before on what comes to nothing; what progresses may be taken up as
 /// often as it takes.
@@ -44,6 +50,8 @@ const MAX_QUEUED: i64 = 1_000_000;
 pub struct Sizing {
     pub replicas: usize,
     pub ack_wait: Duration,
+    /// How long the queue remembers message ids.
+    pub dedupe_window: Duration,
 }
 
 /// Where the gateway keeps the signed heads of its audit. Nothing can be taken out of it, only grow old.
@@ -53,7 +61,7 @@ pub fn audit(replicas: usize) -> stream::Config {
         subjects: vec![crate::audit::HEAD_SUBJECT.to_owned()],
         deny_delete: true,
         deny_purge: true,
-        ..base(AUDIT, Sizing { replicas, ack_wait: HOUR })
+        ..base(AUDIT, replicas)
     }
 }
 
@@ -64,15 +72,15 @@ fn dead(sizing: Sizing) -> stream::Config {
         max_age: 30 * DAY,
         // A worker that dies between copy and settlement makes the same copy again, perhaps a day later.
         duplicate_window: DAY,
-        ..base(DEAD, sizing)
+        ..base(DEAD, sizing.replicas)
     }
 }
 
-fn base(name: &str, sizing: Sizing) -> stream::Config {
+fn base(name: &str, replicas: usize) -> stream::Config {
     stream::Config {
         name: name.to_owned(),
         storage: StorageType::File,
-        num_replicas: sizing.replicas,
+        num_replicas: replicas,
         allow_direct: true,
         max_messages: -1,
         max_bytes: -1,

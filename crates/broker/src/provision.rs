@@ -51,6 +51,8 @@ pub struct Provisioned {
     pub drifts: Vec<Drift>,
     /// How long the server really waits for an acknowledgement: the shortest of this role's consumers.
     pub ack_wait: Option<Duration>,
+    /// How long the server really keeps the answers of this role.
+    pub answers_kept: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +108,12 @@ pub async fn provision(
         Provision::Verify | Provision::None => (layout.used_by(role, sizing), vec![role]),
     };
     for config in wanted {
-        provision_stream(jetstream, how, config, &mut found).await?;
+        let is_runs = config.name == layout.runs(role);
+        let actual = provision_stream(jetstream, how, config, &mut found).await?;
+        if let Some(actual) = actual.filter(|_| is_runs) {
+            // 0 is for ever.
+            found.answers_kept = Some(if actual.max_age.is_zero() { Duration::MAX } else { actual.max_age });
+        }
     }
     for role in roles {
         provision_bucket(jetstream, how, layout.bucket(role, sizing), &mut found).await?;
@@ -131,7 +138,7 @@ async fn provision_stream(
     how: Provision,
     expected: stream::Config,
     found: &mut Provisioned,
-) -> Result<(), ProvisionError> {
+) -> Result<Option<stream::Config>, ProvisionError> {
     let what = format!("stream {}", expected.name);
     let actual = match jetstream.get_stream(&expected.name).await {
         Ok(stream) => Some(stream.cached_info().config.clone()),
@@ -146,15 +153,21 @@ async fn provision_stream(
         },
     };
     match (actual, how) {
-        (Some(actual), _) => found.drifts.extend(stream_drifts(&what, &expected, &actual)),
+        (Some(actual), _) => {
+            found.drifts.extend(stream_drifts(&what, &expected, &actual));
+            Ok(Some(actual))
+        }
         (None, Provision::Create) => {
             // Two instances may start at once: the second finds the stream of the first, which is the same.
-            jetstream.get_or_create_stream(expected).await.map_err(|error| make(&what, error))?;
-            info!(%what, "Made.");
+            let made = jetstream.get_or_create_stream(expected).await.map_err(|error| make(&what, error))?;
+            info!(%what, "Created.");
+            Ok(Some(made.cached_info().config.clone()))
         }
-        (None, _) => found.drifts.push(missing(what)),
+        (None, _) => {
+            found.drifts.push(missing(what));
+            Ok(None)
+        }
     }
-    Ok(())
 }
 
 async fn provision_bucket(

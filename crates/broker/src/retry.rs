@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use backoff::{ExponentialBackoff, ExponentialBackoffBuilder, backoff::Backoff};
+use tokio::time::Instant;
 
 /// Waits that double, with jitter, from `first` up to `longest`.
 #[derive(Debug)]
-pub struct Waits(ExponentialBackoff);
+pub struct Waits {
+    policy: ExponentialBackoff,
+    until: Option<Instant>,
+}
 
 impl Waits {
     /// Waits without end.
@@ -15,29 +19,33 @@ impl Waits {
         Self::build(first, longest, None)
     }
 
-    /// Waits until `within` has passed since now; then there is no next one.
+    /// Waits until `within` has passed since now; then there is no next one. The last wait ends just then, so the whole
+    /// time is used.
     pub fn within(first: Duration, longest: Duration, within: Duration) -> Self {
-        Self::build(first, longest, Some(within))
+        Self::build(first, longest, Instant::now().checked_add(within))
     }
 
-    fn build(first: Duration, longest: Duration, within: Option<Duration>) -> Self {
+    fn build(first: Duration, longest: Duration, until: Option<Instant>) -> Self {
         let policy = ExponentialBackoffBuilder::new()
             .with_initial_interval(first)
             .with_max_interval(longest)
             .with_multiplier(2.0)
             .with_randomization_factor(0.3)
-            .with_max_elapsed_time(within)
+            .with_max_elapsed_time(None)
             .build();
-        Self(policy)
+        Self { policy, until }
     }
 
     pub fn next_wait(&mut self) -> Option<Duration> {
-        self.0.next_backoff()
+        let wait = self.policy.next_backoff()?;
+        let Some(until) = self.until else { return Some(wait) };
+        let left = until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then(|| wait.min(left))
     }
 
     /// Starts over with the first, shortest wait.
     pub fn reset(&mut self) {
-        self.0.reset();
+        self.policy.reset();
     }
 }
 
@@ -65,6 +73,17 @@ mod tests {
         assert!(found[19] > found[0]);
         let mut none_left = Waits::within(first, longest, Duration::ZERO);
         assert_eq!(none_left.next_wait(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_time_is_used() {
+        let (started, within) = (Instant::now(), Duration::from_secs(10));
+        let mut waits = Waits::within(Duration::from_millis(250), Duration::from_secs(4), within);
+        while let Some(wait) = waits.next_wait() {
+            tokio::time::sleep(wait).await;
+        }
+        let took = started.elapsed();
+        assert!(took >= within && took < within + Duration::from_millis(10), "{took:?}");
     }
 
     #[test]

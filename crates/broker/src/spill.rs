@@ -5,6 +5,8 @@ use tokio::io::AsyncReadExt;
 
 use crate::Broker;
 
+const USUAL_CHUNK: usize = 128 * 1024;
+
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     #[error("opening the object store {0}")]
@@ -28,7 +30,10 @@ impl SpillError {
 pub async fn spill(broker: &Broker, role: Role, name: &str, body: &[u8]) -> Result<(), SpillError> {
     let store = open(broker, role).await?;
     let mut body = body;
-    store.put(name, &mut body).await.map_err(|source| SpillError::Put(name.to_owned(), source))?;
+    // The client's usual piece is larger than a server with a small `max_payload` takes.
+    let chunk_size = Some(USUAL_CHUNK.min(broker.client.server_info().max_payload / 2));
+    let object = object_store::ObjectMetadata { name: name.to_owned(), chunk_size, ..Default::default() };
+    store.put(object, &mut body).await.map_err(|source| SpillError::Put(name.to_owned(), source))?;
     Ok(())
 }
 

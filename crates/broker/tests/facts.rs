@@ -104,7 +104,11 @@ async fn one_write_wins_under_a_wildcard() {
     let silence = publish(&subject, &expect(0)).await.unwrap_err();
     assert!(matches!(silence, PublishError::Unheard(_)) && silence.may_pass(), "{silence:?}");
 
-    let sizing = subjects::streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+    let sizing = subjects::streams::Sizing {
+        replicas: 1,
+        ack_wait: Duration::from_secs(30),
+        dedupe_window: subjects::streams::DEDUPE_WINDOW,
+    };
     for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
     }
@@ -142,7 +146,11 @@ async fn of_many_contenders_one_wins() {
     let nats = Nats::start();
     let client = nats.client().await;
     let jetstream = jetstream::new(client.clone());
-    let sizing = subjects::streams::Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+    let sizing = subjects::streams::Sizing {
+        replicas: 1,
+        ack_wait: Duration::from_secs(30),
+        dedupe_window: subjects::streams::DEDUPE_WINDOW,
+    };
     for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
     }

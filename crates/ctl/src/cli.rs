@@ -323,6 +323,9 @@ pub(crate) struct Provision {
     /// How long a dead instance's handoffs wait for another; as in the workers' worker.ack_wait.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     pub(crate) ack_wait: Duration,
+    /// How long the queue remembers message ids; as in the workers' nats.dedupe_window.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2m")]
+    pub(crate) dedupe_window: Duration,
 }
 
 #[derive(Args, Debug)]

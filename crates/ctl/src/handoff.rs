@@ -53,6 +53,7 @@ pub(crate) fn new(work: Work, scope: Scope, within: Option<Duration>) -> Handoff
         deadline: within.and_then(|time| Timestamp::new(time::OffsetDateTime::now_utc() + time).ok()),
         reply_to: None,
         scope,
+        replays: Vec::new(),
         context: Context::default(),
         work,
     }

@@ -14,7 +14,7 @@ use crate::{
 /// Makes what is missing for both roles and for the gateway's audit. What is there is left as it is.
 pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool) -> Result<Exit, Error> {
     let replicas = usize::from(command.replicas);
-    let sizing = Sizing { replicas, ack_wait: command.ack_wait };
+    let sizing = Sizing { replicas, ack_wait: command.ack_wait, dedupe_window: command.dedupe_window };
     let mut drifts: Vec<Drift> = Vec::new();
     for role in Role::ALL {
         let found = broker::provision(broker, Provision::Create, role, sizing).await?;

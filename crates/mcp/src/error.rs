@@ -7,7 +7,10 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server understood and said no: a JSON-RPC error, HTTP 401 or 403, or a result marked as a rejection.
+    /// HTTP 401: the server does not accept our token, whatever the call.
+    #[error("the tool server does not accept the token: {0}")]
+    Unauthorized(String),
+    /// The server understood and said no: a JSON-RPC error, HTTP 403, or a result marked as a rejection.
     #[error("the tool server refused: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.
@@ -33,7 +36,7 @@ impl Error {
             Self::TimedOut | Self::Unavailable(_) => true,
             // Nothing was wrong with the call, and whoever mounts the file can put it back while we run.
             Self::Token(..) => true,
-            Self::Rejected { .. } | Self::Protocol(_) | Self::Options(_) => false,
+            Self::Unauthorized(_) | Self::Rejected { .. } | Self::Protocol(_) | Self::Options(_) => false,
         }
     }
 }

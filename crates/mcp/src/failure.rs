@@ -87,7 +87,11 @@ impl From<exchange::Failure> for Failure {
             exchange::Failure::TooLarge(_) | exchange::Failure::NotJsonRpc(_) => Self::protocol(failure),
             exchange::Failure::Token(error) => Self { error, fate: Fate::NotRun, again: Again::Never },
             exchange::Failure::Status { status, ref told } => match status {
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE => {
+                StatusCode::UNAUTHORIZED => {
+                    let error = Error::Unauthorized(format!("HTTP {status}: {told}"));
+                    Self { error, fate: Fate::Answered, again: Again::Never }
+                }
+                StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE => {
                     let message = format!("HTTP {status}: {told}");
                     let code = Some(status.as_u16().into());
                     let error = Error::Rejected { code, message };

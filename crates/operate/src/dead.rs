@@ -1,5 +1,6 @@
 //! Dead letters: what was given up, and giving it another chance.
 
+mod fate; // what became of its handoff since
 mod letter; // one dead letter, read whole
 mod replay; // handing it off once more
 
@@ -10,6 +11,7 @@ use broker::{Broker, ReadError};
 use subjects::{DeadLetterError, HandoffId, Role, streams};
 
 use crate::Error;
+pub use fate::Fate;
 pub use letter::Letter;
 pub use replay::{Replayed, replay};
 

@@ -30,6 +30,8 @@ pub enum Error {
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
     NoSuchLetter(u64),
+    #[error("dead letter {number} is not replayed: {why}; `cynodectl dead drop {number}` removes it")]
+    NotReplayed { number: u64, why: String },
     #[error("dead letter {0} cannot be read")]
     Letter(u64, #[source] subjects::DeadLetterError),
     #[error("writing a message")]

@@ -45,6 +45,8 @@ pub enum Script {
     After(Duration, Box<Script>),
     /// Exactly these events.
     Raw(Vec<String>),
+    /// A delta without content at this interval, for ever.
+    Drip(Duration),
 }
 
 impl Script {
@@ -308,6 +310,15 @@ async fn play(script: Script) -> Response<Body> {
         Script::TooLong(text) => events(said(&text), ended("length"), End::Clean),
         Script::Cut(text) => events(said(&text), Vec::new(), End::Cut),
         Script::HangAfter(text) => events(said(&text), Vec::new(), End::Never),
+        Script::Drip(every) => {
+            let drops = stream::unfold((), move |()| async move {
+                tokio::time::sleep(every).await;
+                let empty = chunk(&json!({ "content": "" }), None);
+                Some((Ok::<_, std::io::Error>(Bytes::from(format!("data: {empty}\n\n"))), ()))
+            });
+            let response = Response::builder().header("content-type", "text/event-stream");
+            response.body(Body::from_stream(drops)).expect("a response")
+        }
         Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
         Script::Call(calls) => events(called(&calls), ended("tool_calls"), End::Clean),
     }

@@ -3,7 +3,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::{HeaderMap, jetstream};
+use async_nats::{
+    HeaderMap,
+    jetstream::{self, stream::DiscardPolicy},
+};
 use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
@@ -24,6 +27,7 @@ pub fn handoff(work: Work) -> Handoff {
         reply_to: None,
         scope: Scope::default(),
         context: Context::default(),
+        replays: Vec::new(),
         work,
     }
 }
@@ -211,6 +215,18 @@ impl Orchestrator {
             }
         }
         out
+    }
+
+    /// Makes the stream of managers' runs refuse every write, as a full one does, or take writes again.
+    pub async fn refuse_runs(&self, refuse: bool) {
+        let info = self.jetstream.get_stream(streams::RUNS).await.expect("the stream").cached_info().clone();
+        let mut config = info.config;
+        (config.max_messages, config.discard) = if refuse {
+            (i64::try_from(info.state.messages.max(1)).expect("few messages"), DiscardPolicy::New)
+        } else {
+            (-1, DiscardPolicy::Old)
+        };
+        self.jetstream.update_stream(config).await.expect("updated");
     }
 
     pub async fn consumer(&self, kind: Kind) -> jetstream::consumer::Info {

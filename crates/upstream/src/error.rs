@@ -80,6 +80,7 @@ impl Error {
     pub(crate) fn from_mcp(error: mcp::Error, mask: impl Fn(String) -> String) -> Self {
         match error {
             mcp::Error::Rejected { code, message } => Self::Rejected { code, message: mask(message) },
+            mcp::Error::Unauthorized(message) => Self::Rejected { code: Some(401), message: mask(message) },
             mcp::Error::TimedOut => Self::TimedOut,
             mcp::Error::Unavailable(source) => Self::Unavailable(mask(chain(source.as_ref()))),
             mcp::Error::Protocol(source) => Self::Protocol(mask(chain(source.as_ref()))),

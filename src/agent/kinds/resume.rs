@@ -1,10 +1,10 @@
-use subjects::{Answer, Completion, Continue, Kind, Message, Role, Status};
+use subjects::{Answer, Completion, Continue, Kind, Message, Role, Status, journal::Origin};
 
 use super::plan;
 use crate::{
     agent::{Broken, Outcome, session::Session},
     context::message_text,
-    reply,
+    journal, reply,
 };
 
 /// Goes on where an earlier handoff asked a question, or ended.
@@ -31,9 +31,15 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, input: &Continue) 
 }
 
 async fn earlier(session: &Session<'_>, input: &Continue) -> Result<Option<(Kind, Vec<Message>)>, Broken> {
-    let stored = reply::stored(&session.bench.broker, Role::ProjectManager, input.continues).await;
-    let stored = stored.map_err(|error| Broken::Lookup(broker::Chain(&error).to_string()))?;
+    let (storage, role) = (&session.bench.storage, Role::ProjectManager);
+    let stored = reply::stored(storage, role, input.continues).await;
+    let stored = stored.map_err(|error| Broken::EarlierAnswer(error.to_string()))?;
     let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
+    // Whoever names an id must not get what was said to another user.
+    let origin = journal::origin(storage, role, input.continues).await;
+    if origin.as_ref() != Some(&Origin::from(&session.handoff.scope)) {
+        return Err(Broken::Foreign(input.continues));
+    }
     let Completion { resumes_as, status, message, transcript, .. } = completion;
     Ok(match (status, message) {
         (Status::NeedsClarification, _) if !transcript.is_empty() => {

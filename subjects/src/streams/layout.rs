@@ -4,8 +4,8 @@ use async_nats::jetstream::{consumer, object_store, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ADVISORIES, ADVISORY_ROOT, DAY, DEAD, HANDOFFS, HOUR, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS, PA_RUNS,
-    PA_SPILL, RUNS, SPILL, Sizing, base, consumer_name, dead, durable, mover_name,
+    ADVISORIES, ADVISORY_ROOT, ANSWERS_KEPT, DAY, DEAD, HANDOFFS, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS,
+    PA_RUNS, PA_SPILL, RUNS, SPILL, Sizing, base, consumer_name, dead, durable, mover_name,
 };
 use crate::{Pattern, Role, Subject};
 
@@ -149,9 +149,9 @@ impl Layout {
             discard: stream::DiscardPolicy::New,
             max_messages: MAX_QUEUED,
             // Within this time a second publish of the same handoff is dropped by the server.
-            duplicate_window: HOUR,
+            duplicate_window: sizing.dedupe_window,
             allow_message_ttl: true,
-            ..base(self.handoffs(first), sizing)
+            ..base(self.handoffs(first), sizing.replicas)
         })
     }
 
@@ -160,9 +160,9 @@ impl Layout {
         Some(stream::Config {
             description: Some("Journal and the one answer of each handoff.".into()),
             subjects: roles.iter().map(|role| Pattern::Runs(*role).to_string()).collect(),
-            max_age: 7 * DAY,
+            max_age: ANSWERS_KEPT,
             duplicate_window: Duration::from_secs(120),
-            ..base(self.runs(first), sizing)
+            ..base(self.runs(first), sizing.replicas)
         })
     }
 
@@ -176,7 +176,7 @@ impl Layout {
             retention: stream::RetentionPolicy::WorkQueue,
             max_age: 30 * DAY,
             duplicate_window: Duration::from_secs(120),
-            ..base(ADVISORIES, sizing)
+            ..base(ADVISORIES, sizing.replicas)
         }
     }
 }
@@ -208,7 +208,8 @@ mod tests {
 
     use super::*;
 
-    const SIZING: Sizing = Sizing { replicas: 1, ack_wait: Duration::from_secs(30) };
+    const SIZING: Sizing =
+        Sizing { replicas: 1, ack_wait: Duration::from_secs(30), dedupe_window: super::super::DEDUPE_WINDOW };
 
     fn names(streams: &[stream::Config]) -> Vec<&str> {
         streams.iter().map(|stream| stream.name.as_str()).collect()

@@ -37,6 +37,7 @@ fn handoff(work: Work) -> Handoff {
             thread_id: Some(scope_id("thread-9")),
             ..Scope::default()
         },
+        replays: Vec::new(),
         context: Context {
             project: Some(Project {
                 id: scope_id("project-1"),

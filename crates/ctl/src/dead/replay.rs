@@ -21,8 +21,20 @@ pub(super) async fn run(
     if letters.is_empty() {
         print::note("no dead letters to replay");
     }
+    let mut exit = Exit::Done;
     for letter in letters {
-        let replayed = operate::dead::replay(broker, &letter, key.as_ref()).await?;
+        let replayed = match operate::dead::replay(broker, &letter, key.as_ref()).await {
+            Ok(replayed) => replayed,
+            // The others are replayed all the same.
+            Err(error @ operate::Error::NotReplayed { .. }) => {
+                print::note(&error.to_string());
+                if !which.numbers.is_empty() {
+                    exit = Exit::Failed;
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let number = letter.number;
         replayed.notes.iter().for_each(|note| print::note(note));
         if replayed.lost_its_signature {
@@ -35,5 +47,5 @@ pub(super) async fn run(
             print::line(&format!("replayed {number} as {id}"));
         }
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }

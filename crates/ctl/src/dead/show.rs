@@ -1,5 +1,5 @@
 use broker::Broker;
-use operate::dead::Letter;
+use operate::dead::{Fate, Letter};
 use serde_json::{Map, Value, json};
 use subjects::{ErrorCode, Kind};
 
@@ -21,38 +21,41 @@ pub(super) async fn list(
             && reason.is_none_or(|reason| letter.about.reason == reason)
     })
     .await?;
+    let fates = Fate::of_all(broker, &letters).await?;
     if json {
-        letters.iter().for_each(|letter| print::json(&summary(letter)));
+        letters.iter().zip(fates).for_each(|(letter, fate)| print::json(&summary(letter, fate)));
     } else if letters.is_empty() {
         print::line("no dead letters");
     } else {
-        let rows = letters.iter().map(|letter| {
+        let rows = letters.iter().zip(fates).map(|(letter, fate)| {
             let about = &letter.about;
             vec![
                 letter.number.to_string(),
                 about.kind.to_string(),
                 about.reason.to_string(),
+                fate.as_str().to_owned(),
                 about.deliveries.to_string(),
                 letter.died_at.to_string(),
                 letter.handoff_id().map_or_else(|| "?".to_owned(), |id| id.to_string()),
                 print::safe(&about.message).chars().take(60).collect(),
             ]
         });
-        print::table(&["NUMBER", "KIND", "REASON", "DELIVERIES", "DIED", "HANDOFF", "WHY"], rows.collect());
+        let headings = ["NUMBER", "KIND", "REASON", "STATE", "DELIVERIES", "DIED", "HANDOFF", "WHY"];
+        print::table(&headings, rows.collect());
     }
     Ok(Exit::Done)
 }
 
 pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> Result<Exit, Error> {
     let letter = Letter::read(broker, number).await?.ok_or(operate::Error::NoSuchLetter(number))?;
-    let body = letter.body(broker).await?;
+    let (body, fate) = (letter.body(broker).await?, Fate::of(broker, &letter).await?);
     if raw {
         print::bytes(&body);
         return Ok(Exit::Done);
     }
     let readable = letter.readable(&body);
     if json {
-        let mut out = summary(&letter);
+        let mut out = summary(&letter, fate);
         out["headers"] = letter
             .headers()
             .into_iter()
@@ -66,6 +69,10 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     let about = &letter.about;
     print::line(&format!("{} handoff, given up as {}", about.kind, about.reason));
     print::line(&format!("why         {}", print::safe(&about.message)));
+    let state = fate
+        .refusal()
+        .map_or_else(|| "can be replayed".to_owned(), |why| format!("{}: {why}", fate.as_str()));
+    print::line(&format!("state       {state}"));
     print::line(&format!("deliveries  {}", about.deliveries));
     print::line(&format!("published   {}", about.published_at));
     print::line(&format!("given up    {} by {}", letter.died_at, print::safe(&about.instance)));
@@ -85,7 +92,7 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     Ok(Exit::Done)
 }
 
-fn summary(letter: &Letter) -> Value {
+fn summary(letter: &Letter, fate: Fate) -> Value {
     let about = &letter.about;
     json!({
         "number": letter.number,
@@ -98,5 +105,6 @@ fn summary(letter: &Letter) -> Value {
         "died_at": letter.died_at,
         "instance": about.instance,
         "handoff_id": letter.handoff_id(),
+        "state": fate.as_str(),
     })
 }

@@ -38,7 +38,7 @@ impl Story {
             Record::Claimed(claimed) => {
                 self.owner = Some(claimed.clone());
                 self.since = Some(at.clone());
-                let Claimed { attempt, instance, build, queued } = claimed;
+                let Claimed { attempt, instance, build, queued, .. } = claimed;
                 let again = if *attempt > 1 { ", going on from here" } else { "" };
                 format!("attempt {attempt} by {instance} ({build}), message {queued} of the queue{again}")
             }

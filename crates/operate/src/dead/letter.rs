@@ -13,7 +13,7 @@ pub struct Letter {
     pub number: u64,
     pub died_at: Timestamp,
     pub about: DeadLetter,
-    stored: Bytes,
+    pub(super) stored: Bytes,
 }
 
 impl Letter {

@@ -2,10 +2,10 @@ use async_nats::HeaderMap;
 use broker::Broker;
 use bytes::Bytes;
 use nkeys::KeyPair;
-use serde_json::Value;
+use serde_json::{Value, json};
 use subjects::{Encoding, HandoffId, Subject, Timestamp, headers};
 
-use super::{Letter, delete};
+use super::{Fate, Letter, delete};
 use crate::{
     Error,
     publish::{publish, sign},
@@ -24,10 +24,13 @@ pub struct Replayed {
 }
 
 /// Hands a letter off once more and takes it out of the stream. `key` signs it.
+///
+/// A handoff that failed goes out under a new id and names the old one: the worker goes on from the old journal, with the
+/// old idempotency keys. One that has no answer goes out under its own id. Any other is not replayed.
 pub async fn replay(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Replayed, Error> {
     // An answer that is looked for in the wrong stream is not found, and what goes out again under its id comes to nothing.
     broker::check_layout(broker).await?;
-    let ready = Ready::make(broker, letter, key).await?;
+    let ready = Box::pin(Ready::make(broker, letter, key)).await?;
     publish(broker, &Subject::Handoff(letter.about.kind), &ready.headers, &ready.body).await?;
     // Only now: a letter whose replay was not stored must stay.
     delete(broker, letter.number).await?;
@@ -44,6 +47,9 @@ struct Ready {
 impl Ready {
     async fn make(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Self, Error> {
         let body = letter.body(broker).await?;
+        if let Some(why) = Fate::of_body(broker, letter, &body).await?.refusal() {
+            return Err(Error::NotReplayed { number: letter.number, why });
+        }
         let was = letter.handoff_id_in(&body);
         let told = Replayed { id: was, was, notes: Vec::new(), lost_its_signature: false };
         let mut ready = Self { told, headers: kept(letter), body };
@@ -73,7 +79,7 @@ impl Ready {
         self.told.notes.push(format!("{}: {text}", letter.number));
     }
 
-    /// Gives it a new id if it has been answered, and drops a deadline that has passed.
+    /// Gives it a new id if it has been answered, with the old one to go on from, and drops a deadline that has passed.
     async fn change(
         &mut self,
         broker: &Broker,
@@ -85,11 +91,15 @@ impl Ready {
         let answer = Subject::answer(letter.about.kind, was);
         let runs = broker.layout.runs(letter.about.kind.role());
         if broker::last_on(&broker.jetstream, runs, &answer).await?.is_some() {
-            let id = was.replayed(letter.number);
+            let id = was.replayed();
             value["handoff_id"] = id.to_string().into();
-            value["issued_at"] = Timestamp::now().to_string().into();
+            // When it was issued stays: it tells for how long its journal is kept.
+            match value["replays"].as_array_mut() {
+                Some(replays) => replays.push(was.to_string().into()),
+                None => value["replays"] = json!([was]),
+            }
             self.told.id = Some(id);
-            self.note(letter, &format!("{was} has its answer for ever; it goes out as {id}."));
+            self.note(letter, &format!("{was} has been answered; it goes on from there as {id}."));
             changed = true;
         }
         let deadline = value["deadline"].as_str().and_then(|text| text.parse::<Timestamp>().ok());

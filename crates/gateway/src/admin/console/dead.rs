@@ -47,8 +47,8 @@ pub(super) async fn list(
     let rows: Vec<Markup> = letters.iter().map(|letter| row(&session, letter)).collect();
     let body = html! {
         p .lead {
-            "Handoffs that were given up, whole, with the reason. Replaying one hands it off again: under its own id, or under \
-             a new one when it has been answered. They are kept for thirty days."
+            "Handoffs that were given up, whole, with the reason. A replay goes on where the handoff failed, under a new id if it \
+             has been answered. Letters are kept for thirty days; after seven a replay is refused, because the journal is gone."
         }
         (filters(&fields))
         @if rows.is_empty() && is_filtered {
@@ -87,16 +87,24 @@ fn row(session: &Session, letter: &DeadLetter) -> Markup {
             a href=(page_of(letter.number)) { "Letter " (letter.number) }
             @if let Some(id) = &letter.handoff_id { span .sub { (short(id)) } }
         },
-        html! { (badge(Tone::Bad, letter.reason)) span .sub .clamp { bdi { (visible(&letter.message)) } } },
+        html! { (badge(Tone::Bad, letter.reason)) (state(letter)) span .sub .clamp { bdi { (visible(&letter.message)) } } },
         html! { (letter.kind) },
         html! {
             (when::at(letter.died_at))
             span .sub { (deliveries(letter.deliveries)) }
         },
         size(letter.bytes),
-        html! { div .actions { (replay_form(session, letter.number)) (drop_form(session, letter.number)) } },
+        html! { div .actions { (replay_form(session, letter)) (drop_form(session, letter.number)) } },
     ];
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
+}
+
+/// What became of the handoff since, if it is not open.
+fn state(letter: &DeadLetter) -> Markup {
+    match letter.not_replayed {
+        Some(_) => html! { " " (badge(Tone::Plain, letter.state)) },
+        None => html! {},
+    }
 }
 
 pub(super) async fn show(
@@ -112,7 +120,7 @@ pub(super) async fn show(
             None => return Err(error.into()),
         },
     };
-    let actions = html! { (replay_form(&session, number)) (drop_form(&session, number)) };
+    let actions = html! { (replay_form(&session, &found.letter)) (drop_form(&session, number)) };
     let title = format!("Dead letter {number}");
     Ok(with_actions(&session, Some(Section::Dead), &title, &actions, &details(&found)))
 }
@@ -124,6 +132,9 @@ fn details(found: &DeadLetterDetails) -> Markup {
         div .card {
             dl .facts .dense {
                 div .whole { dt { "Why" } dd { (badge(Tone::Bad, letter.reason)) " " bdi { (visible(&letter.message)) } } }
+                @if let Some(why) = &letter.not_replayed {
+                    div .whole { dt { "State" } dd { (state(letter)) " " (visible(why)) } }
+                }
                 div { dt { "Kind" } dd { (letter.kind) } }
                 div { dt { "Handoff" } dd {
                     @match &letter.handoff_id { Some(id) => { a href=(work::address(id)) { (short(id)) } } None => { (dash()) } }
@@ -186,11 +197,16 @@ pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) 
     flash::after(&console, Section::Dead.address(), done, |()| format!("Letter {number} is gone for good."))
 }
 
-fn replay_form(session: &Session, number: u64) -> Markup {
-    let number = number.to_string();
+/// Nothing for a letter that would not be replayed.
+fn replay_form(session: &Session, letter: &DeadLetter) -> Markup {
+    if letter.not_replayed.is_some() {
+        return html! {};
+    }
+    let number = letter.number.to_string();
     let sure = button(session, "/console/dead/replay", &[("number", &number)], "small", "Replay it");
     let question = html! {
-        "It is handed off again and worked on like any other: models are asked, tools are called. The letter is gone then."
+        "It is handed off again and goes on where it failed: finished model turns and tool calls are not repeated. The letter is \
+         removed."
     };
     confirm("Replay", &question, &sure)
 }

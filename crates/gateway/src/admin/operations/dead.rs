@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use operate::dead::{self, Letter};
+use operate::dead::{self, Fate, Letter};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -31,6 +31,11 @@ pub struct DeadLetter {
     pub instance: String,
     /// If it can be read.
     pub handoff_id: Option<String>,
+    /// What became of the handoff since: `open`, `completed`, `cancelled`, `replayed` or `expired`. Only an open one is
+    /// replayed.
+    pub state: &'static str,
+    /// Why it is not replayed.
+    pub not_replayed: Option<String>,
     pub published_at: String,
     /// When it was given up, in microseconds since 1970.
     pub died_at: i64,
@@ -87,8 +92,13 @@ impl Admin {
         let fits = |letter: &Letter| {
             is(&filter.kind, letter.about.kind.as_str()) && is(&filter.reason, letter.about.reason.as_str())
         };
-        let listed = in_time(PATIENCE, dead::list(&broker, limit, fits)).await?;
-        Ok(listed.letters.iter().map(told).collect())
+        let looking = async {
+            let letters = dead::list(&broker, limit, fits).await?.letters;
+            let fates = Fate::of_all(&broker, &letters).await?;
+            Ok((letters, fates))
+        };
+        let (letters, fates) = in_time(PATIENCE, looking).await?;
+        Ok(letters.iter().zip(fates).map(|(letter, fate)| told(letter, fate)).collect())
     }
 
     pub async fn get_dead(&self, actor: &Actor, number: u64) -> Result<DeadLetterDetails, Error> {
@@ -97,15 +107,15 @@ impl Admin {
         let read = async {
             let letter = Letter::read(&broker, number).await?;
             let letter = letter.ok_or(operate::Error::NoSuchLetter(number))?;
-            let body = letter.body(&broker).await?;
-            Ok((letter, body))
+            let (body, fate) = (letter.body(&broker).await?, Fate::of(&broker, &letter).await?);
+            Ok((letter, body, fate))
         };
-        let (letter, body) = in_time(PATIENCE, read).await?;
+        let (letter, body, fate) = in_time(PATIENCE, read).await?;
         Ok(DeadLetterDetails {
             headers: letter.headers().into_iter().collect(),
             body: letter.readable(&body),
             body_bytes: body.len(),
-            letter: told(&letter),
+            letter: told(&letter, fate),
         })
     }
 
@@ -142,7 +152,7 @@ impl Admin {
     }
 }
 
-fn told(letter: &Letter) -> DeadLetter {
+fn told(letter: &Letter, fate: Fate) -> DeadLetter {
     let about = &letter.about;
     DeadLetter {
         number: letter.number,
@@ -152,6 +162,8 @@ fn told(letter: &Letter) -> DeadLetter {
         deliveries: about.deliveries,
         instance: about.instance.clone(),
         handoff_id: letter.handoff_id().map(|id| id.to_string()),
+        state: fate.as_str(),
+        not_replayed: fate.refusal(),
         published_at: about.published_at.to_string(),
         died_at: clock::micros(letter.died_at.at()),
         bytes: letter.bytes(),

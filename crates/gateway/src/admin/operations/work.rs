@@ -102,6 +102,7 @@ fn told(error: &operate::Error) -> Error {
         operate::Error::NoSuchLetter(number) => Error::not_found("dead letter", number.to_string()),
         operate::Error::QueueFull
         | operate::Error::Layout(_)
+        | operate::Error::NotReplayed { .. }
         | operate::Error::Letter(..)
         | operate::Error::Encode(_)
         | operate::Error::NothingToSign

@@ -20,7 +20,14 @@ fn entry(second: i64, records: Vec<Record>) -> Page {
 
 fn claimed(attempt: u32, instance: &str) -> Record {
     let instance = instance.parse().unwrap();
-    Record::Claimed(Claimed { attempt, instance, build: "0.1.0".into(), queued: 7 })
+    Record::Claimed(Claimed {
+        attempt,
+        instance,
+        build: "0.1.0".into(),
+        queued: 7,
+        delivery: 1,
+        origin: None,
+    })
 }
 
 fn turn(number: u32, ms: u64) -> Record {

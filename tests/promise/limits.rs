@@ -1,0 +1,132 @@
+use std::time::{Duration, Instant};
+
+use async_nats::HeaderMap;
+use futures_util::StreamExt;
+use serde_json::json;
+use subjects::{Encoding, ErrorCode, Handoff, Kind, Status, Timestamp, streams};
+use testkit::{
+    Answer as ToolAnswer, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually,
+};
+use time::OffsetDateTime;
+
+use super::answer_to;
+
+/// What is stored as the answer and what is copied to `reply_to` are the same bytes, also when the answer that was meant
+/// is too large for the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_of_an_answer_is_what_is_stored() {
+    let nats = Nats::start_with("max_payload: 32KB");
+    let model = Model::start([Script::Say("x".repeat(60_000))]).await;
+    let _worker = Worker::manager(&nats).asking(&model).set("agent.assess_input", "false").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut copies = orchestrator.client.subscribe("pma.reply.copies").await.unwrap();
+    orchestrator.client.flush().await.unwrap();
+    let asked = Handoff { reply_to: Some("pma.reply.copies".to_owned()), ..chat("say much") };
+    let id = orchestrator.publish(&asked).await;
+    let answer = answer_to(&orchestrator, id).await;
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Internal));
+    let copied = tokio::time::timeout(Duration::from_secs(10), copies.next()).await.expect("a copy").unwrap();
+    let stored = orchestrator.answers().await.remove(0);
+    assert_eq!(copied.payload, stored.payload);
+}
+
+/// A whole errand, with entries that have to be spilled, on a server that takes little at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_with_a_small_max_payload_works() {
+    let nats = Nats::start_with("max_payload: 16KB");
+    let long = "y".repeat(30_000);
+    let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), move |_| {
+        ToolAnswer::text(&long)
+    });
+    let gateway = Gateway::start(vec![create]).await;
+    let model = Model::start([
+        Script::call("db__task__create", &json!({ "title": "z".repeat(20_000) })),
+        Script::After(Duration::from_secs(2), Box::new(Script::say("done"))),
+    ])
+    .await;
+    let settings = Worker::manager(&nats)
+        .asking(&model)
+        .calling(&gateway)
+        .set("inference.timeout", "10s")
+        .set("agent.assess_input", "false")
+        .set("worker.ack_wait", "1s");
+    let mut first = settings.start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("create a task")).await;
+    eventually("the second turn", async || (model.turns().len() == 2).then_some(())).await;
+    // What the call returned is stored while the model thinks.
+    eventually("two spilled entries", async || {
+        let spilled = orchestrator.journal(id).await.iter().filter(|entry| entry.spilled.is_some()).count();
+        (spilled == 2).then_some(())
+    })
+    .await;
+    first.process.kill();
+    let _second = settings.start().await;
+    let answer = answer_to(&orchestrator, id).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    assert_eq!((model.turns().len(), gateway.calls().len()), (3, 1), "what was stored was found");
+}
+
+/// A model that keeps its stream open with empty deltas says nothing, and nothing is what it is taken for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_deltas_are_no_sign_of_life() {
+    let nats = Nats::start();
+    let model = Model::start([Script::Drip(Duration::from_millis(200))]).await;
+    let _worker = Worker::manager(&nats)
+        .asking(&model)
+        .set("inference.timeout", "1s")
+        .set("inference.tries", "1")
+        .set("agent.assess_input", "false")
+        .start()
+        .await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("hello")).await;
+    let answer = answer_to(&orchestrator, id).await;
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::InferenceUnavailable));
+}
+
+/// A handoff without a deadline ends all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turn_without_a_deadline_is_bounded() {
+    let nats = Nats::start();
+    let model = Model::start([Script::Drip(Duration::from_millis(200))]).await;
+    let _worker = Worker::manager(&nats)
+        .asking(&model)
+        .set("inference.timeout", "60s")
+        .set("agent.assess_input", "false")
+        .set("agent.max_turn", "3s")
+        .start()
+        .await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let started = Instant::now();
+    let id = orchestrator.publish(&chat("hello")).await;
+    let answer = answer_to(&orchestrator, id).await;
+    assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    assert!(answer.error.unwrap().message.contains("agent.max_turn"));
+    assert!((2..10).contains(&started.elapsed().as_secs()), "after {:?}", started.elapsed());
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "it can be replayed");
+}
+
+/// A verbatim copy of an old handoff is refused: its answer and its keys may be forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handoff_older_than_answers_are_kept_is_refused() {
+    let nats = Nats::start();
+    let errands = Errands::start(|| Duration::from_millis(10)).await;
+    let _worker = errands.worker(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let issued = |ago: time::Duration| Timestamp::new(OffsetDateTime::now_utc() - ago).unwrap();
+    let old = Handoff { issued_at: issued(time::Duration::days(8)), ..Errands::handoff("old") };
+    orchestrator.publish(&old).await;
+    let refused = answer_to(&orchestrator, old.id).await;
+    assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::StaleHandoff));
+    assert_eq!(errands.asked("old"), [0, 0, 0]);
+    let recent = Handoff { issued_at: issued(time::Duration::days(6)), ..Errands::handoff("recent") };
+    orchestrator.publish(&recent).await;
+    assert_eq!(answer_to(&orchestrator, recent.id).await.status, Status::Completed);
+    // A clock that is far ahead would make a handoff fresh for ever.
+    let ahead = Handoff { issued_at: issued(time::Duration::days(-2)), ..Errands::handoff("ahead") };
+    let body = ahead.encode(Encoding::Json).unwrap();
+    orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body).await;
+    let refused = answer_to(&orchestrator, ahead.id).await;
+    assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::InvalidHandoff));
+}

@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+use subjects::{ErrorCode, Status, streams};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually, eventually_within};
+
+use super::answer_to;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Orderly stops before the claim hand the delivery back. However many there are, they are no deaths.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orderly_stops_before_the_claim_do_not_count() {
+    let nats = Nats::start();
+    let settings = Worker::manager(&nats)
+        .set("worker.ack_wait", "1s")
+        .set("worker.grace", "0s")
+        .set("worker.max_attempts", "3");
+    let orchestrator = Orchestrator::connect(&nats).await;
+    drop(settings.start().await);
+    let id = orchestrator.publish(&chat("hello")).await;
+    for round in 0..8 {
+        let mut worker = settings.clone().stopping_at("BeforeClaim#1").start().await;
+        eventually_within(PATIENCE, "the delivery", async || {
+            worker.log().contains("BeforeClaim#1").then_some(())
+        })
+        .await;
+        worker.process.terminate();
+        assert_eq!(worker.process.wait(Duration::from_secs(10)).code(), Some(0), "round {round}");
+    }
+    let _worker = settings.start().await;
+    let answer = answer_to(&orchestrator, id).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+}
+
+/// Deaths before the claim do count: a handoff that ends each worker before it can be claimed is given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deaths_before_the_claim_count() {
+    let nats = Nats::start();
+    let settings = Worker::manager(&nats).set("worker.ack_wait", "1s").set("worker.max_attempts", "2");
+    let orchestrator = Orchestrator::connect(&nats).await;
+    drop(settings.start().await);
+    let id = orchestrator.publish(&chat("kills")).await;
+    let mut deaths = 0;
+    let answer = loop {
+        // The journal that counts deliveries has a claim of its own; the handoff's is the last one.
+        let mut worker = settings.clone().stopping_at("Admitted#1").start().await;
+        let stopped = eventually_within(PATIENCE, "a death or an answer", async || {
+            if worker.log().contains("Admitted#1") {
+                return Some(true);
+            }
+            orchestrator.answer(subjects::Kind::Chat, id).await.map(|_| false)
+        })
+        .await;
+        worker.process.kill();
+        if !stopped {
+            break answer_to(&orchestrator, id).await;
+        }
+        deaths += 1;
+        assert!(deaths < 10, "it is never given up");
+    };
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Poisoned));
+    assert!(deaths >= 2, "given up after {deaths} deaths");
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
+    let _healthy = settings.start().await;
+    eventually("an empty queue", async || (orchestrator.queued().await == 0).then_some(())).await;
+}
