@@ -51,9 +51,9 @@ bench: tools ## measure everything into one report: target/bench/report.json, .m
 		$(PYTHON) scripts/bench_report.py || status=1; exit $$status
 
 .PHONY: storm
-storm: tools ## three minutes of kills, freezes and restarts under 2,000 handoffs; STORM_SEED=… repeats one
+storm: tools ## ten minutes of kills, freezes, outages and copies under 5,000 handoffs; STORM_SEED=… repeats one
 	$(CARGO) build --workspace --bins
-	STORM_SECONDS=180 STORM_HANDOFFS=2000 $(CARGO) test --workspace --locked --test chaos storm -- --nocapture
+	STORM_SECONDS=600 STORM_HANDOFFS=5000 $(CARGO) test --workspace --locked --test chaos storm -- --nocapture
 
 .PHONY: conformance
 conformance: tools ## the official MCP conformance suite against gateway and client, both eras

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use subjects::streams;
 use testkit::{Cluster, Errands, Orchestrator, Worker, eventually_within};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, plain};
 
 const WORKERS: usize = 3;
 const HANDOFFS: usize = 240;
@@ -28,7 +28,7 @@ async fn the_books_balance_whichever_node_dies() {
     }
     let orchestrator =
         Orchestrator::over(async_nats::connect(cluster.url().split(',').collect::<Vec<_>>()).await.unwrap());
-    let ledger = Ledger::publish(&orchestrator, HANDOFFS).await;
+    let ledger = Ledger::publish(&orchestrator, plain(HANDOFFS)).await;
 
     let mut longest = Duration::ZERO;
     for node in 0..cluster.nodes.len() {

@@ -1,11 +1,17 @@
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
+use async_nats::HeaderMap;
 use futures_util::{StreamExt, stream};
+use rand::{
+    rngs::StdRng,
+    seq::{IteratorRandom, SliceRandom},
+};
 use subjects::{
-    Answer, Encoding, HandoffId, Kind, Role, Subject,
+    Answer, Continue, Encoding, Handoff, HandoffId, Kind, Role, Subject, Work,
     journal::{Entry, Question, Record},
     streams,
 };
@@ -13,7 +19,28 @@ use testkit::{Errands, Orchestrator, eventually_within};
 
 /// What was handed off.
 pub(crate) struct Ledger {
-    published: BTreeMap<HandoffId, String>,
+    /// With the name of the errand that it is.
+    published: BTreeMap<HandoffId, (String, Handoff)>,
+    /// Questions that were answered before, each with an answer of its own.
+    questions: usize,
+    copies: AtomicUsize,
+}
+
+/// Errands of every kind, in any order.
+pub(crate) fn mixed(count: usize, rng: &mut StdRng) -> Vec<String> {
+    let name = |number: usize| match number % 10 {
+        0 | 1 => format!("v{number}"),
+        2 => format!("c{number}"),
+        _ => format!("x{number}"),
+    };
+    let mut names: Vec<String> = (0..count).map(name).collect();
+    names.shuffle(rng);
+    names
+}
+
+/// Errands that need no analyst and no second handoff.
+pub(crate) fn plain(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("x{number}")).collect()
 }
 
 /// What one handoff left behind.
@@ -26,21 +53,43 @@ struct Run {
 }
 
 impl Ledger {
-    pub(crate) async fn publish(orchestrator: &Orchestrator, count: usize) -> Self {
-        let names = stream::iter((0..count).map(|number| format!("x{number}")));
-        let publishing = names.map(|name| async move {
-            let id = orchestrator.publish(&Errands::handoff(&name)).await;
-            (id, name)
+    /// Hands these errands off. The questions of those that are continued are answered first.
+    pub(crate) async fn publish(orchestrator: &Orchestrator, names: Vec<String>) -> Self {
+        let questions = names.iter().filter(|name| name.starts_with('c')).count();
+        let publishing = stream::iter(names).map(|name| async move {
+            let mut handoff = Errands::handoff(&name);
+            if name.starts_with('c') {
+                let question = orchestrator.publish(&handoff).await;
+                orchestrator.answered_within(Duration::from_secs(120), Kind::Chat, question).await;
+                let input = format!("As they come, for {name}");
+                handoff = testkit::handoff(Work::Continue(Continue { continues: question, input }));
+            }
+            let id = orchestrator.publish(&handoff).await;
+            (id, (name, handoff))
         });
-        Self { published: publishing.buffer_unordered(32).collect().await }
+        let published = publishing.buffer_unordered(32).collect().await;
+        Self { published, questions, copies: AtomicUsize::new(0) }
+    }
+
+    /// Publishes some of them again, without a message id, so that the server cannot drop them.
+    pub(crate) async fn publish_copies(&self, orchestrator: &Orchestrator, rng: &mut StdRng) {
+        for (_, handoff) in self.published.values().choose_multiple(rng, 10) {
+            let body = handoff.encode(Encoding::Json).expect("a handoff");
+            orchestrator.publish_raw(handoff.kind(), HeaderMap::new(), body).await;
+            self.copies.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn copies(&self) -> usize {
+        self.copies.load(Ordering::Relaxed)
     }
 
     /// Waits for the last answer, then counts everything.
     pub(crate) async fn balance(&self, errands: &Errands, orchestrator: &Orchestrator, patience: Duration) {
         let count = self.published.len();
         let began = Instant::now();
-        let answers = orchestrator.all_answers(Role::ProjectManager, count, patience).await;
-        assert_eq!(answers.len(), count, "an answer to something that was never asked");
+        let answers = orchestrator.all_answers(Role::ProjectManager, count + self.questions, patience).await;
+        assert_eq!(answers.len(), count + self.questions, "an answer to something that was never asked");
         for id in self.published.keys() {
             assert_eq!(answers.get(id), Some(&1), "answers to {id}");
         }
@@ -51,7 +100,7 @@ impl Ledger {
         assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "given up though nothing was wrong with it");
         let runs = self.runs(orchestrator).await;
         let (mut attempts, mut asked) = (0, 0);
-        for (id, name) in &self.published {
+        for (id, (name, _)) in &self.published {
             let run = runs.get(id).expect("a run");
             let [Answer::Completion(answer)] = run.answers.as_slice() else {
                 panic!("{name}: not one completion")
@@ -76,13 +125,20 @@ impl Ledger {
         let expected: BTreeMap<String, usize> = self
             .published
             .values()
-            .flat_map(|name| Errands::expected_effects(name))
+            .flat_map(|(name, _)| Errands::expected_effects(name))
             .map(|it| (it, 1))
             .collect();
         assert!(errands.effects().await == expected, "not every effect exactly once");
+        let verified = self.published.values().filter(|(name, _)| name.starts_with('v')).count();
+        let findings =
+            orchestrator.all_answers(Role::ProjectAnalyst, verified, Duration::from_secs(10)).await;
+        assert!(
+            findings.len() == verified && findings.values().all(|count| *count == 1),
+            "each verified once"
+        );
         println!(
             "{count} handoffs, {attempts} attempts, {count} answers; {} turns finished, {} model calls cut off by a death; \
-             {} effects, each once; the last answer came {:.0} s after the end",
+             {} effects and {verified} verifications, each once; the last answer came {:.0} s after the end",
             count * Errands::TURNS,
             asked - count * Errands::TURNS,
             expected.len(),
@@ -98,7 +154,8 @@ impl Ledger {
                     let answer = Answer::decode(Kind::Chat.role(), Encoding::Json, &message.payload);
                     runs.entry(id).or_default().answers.push(answer.expect("an answer"));
                 }
-                Ok(Subject::Journal(_, id)) => {
+                Ok(Subject::Findings(_) | Subject::Journal(Role::ProjectAnalyst, _)) => {}
+                Ok(Subject::Journal(Role::ProjectManager, id)) => {
                     let run = runs.entry(id).or_default();
                     for record in Entry::decode(&message.payload).expect("an entry").records {
                         match record {

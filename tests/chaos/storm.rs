@@ -5,48 +5,47 @@ use std::{
 };
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use testkit::{Errands, Nats, Orchestrator, Worker};
+use testkit::{Errands, GatewayProcess, Nats, Orchestrator, Postgres, Worker, WorkerBuilder};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, mixed};
 
-const WORKERS: usize = 6;
+const MANAGERS: usize = 6;
+const ANALYSTS: usize = 2;
+const WORKERS: usize = MANAGERS + ANALYSTS;
 
 /// A number from the environment: `make storm` asks for more than `make test`.
 fn from_env<T: FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// Issue 5, the storm: handoffs of three turns and four effects each, under SIGKILL, SIGSTOP, gateway restarts and NATS
-/// restarts. `STORM_SEED` repeats a run, `STORM_SECONDS` and `STORM_HANDOFFS` make it longer.
+/// Handoffs of three turns and four effects each, some of which have a task verified by an analyst, some of which are
+/// continued after a question, some of which are published twice. Managers and analysts are killed and frozen, NATS and two
+/// gateways on one PostgreSQL are killed and started again, and for some seconds at a time the model, a gateway, or
+/// `CYNODE_RUNS` is away. At the end every answer, every turn and every effect is counted. `STORM_SEED` repeats a run,
+/// `STORM_SECONDS` and `STORM_HANDOFFS` make it longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_books_balance_after_a_storm() {
+async fn the_books_balance_after_a_storm_with_postgres() {
     let seed = from_env("STORM_SEED", rand::rng().random());
-    let lasts = Duration::from_secs(from_env("STORM_SECONDS", 20));
+    let lasts = Duration::from_secs(from_env("STORM_SECONDS", 25));
     let handoffs = from_env("STORM_HANDOFFS", 250);
     println!("STORM_SEED={seed} STORM_SECONDS={} STORM_HANDOFFS={handoffs}", lasts.as_secs());
     let mut rng = StdRng::seed_from_u64(seed);
 
+    let postgres = Postgres::start();
     let thinks = Mutex::new(StdRng::seed_from_u64(rng.random()));
-    let mut errands = Errands::start(move || {
-        Duration::from_millis(thinks.lock().expect("no panic while thinking").random_range(50..700))
-    })
-    .await;
+    let thinks =
+        move || Duration::from_millis(thinks.lock().expect("no panic while thinking").random_range(50..700));
+    let (errands, second) = Errands::start_on(thinks, &postgres.database()).await;
     let mut nats = Nats::start();
-    let settings = errands
-        .worker(&nats)
-        .set("worker.ack_wait", "3s")
-        .set("worker.concurrency.chat", "2")
-        // Far more than one handoff can meet of the deaths.
-        .set("worker.max_attempts", "50")
-        .set("inference.timeout", "20s");
+    let settings = settings(&errands, &second, &nats);
     let mut workers: Vec<Worker> = Vec::new();
-    for _ in 0..WORKERS {
+    for settings in &settings {
         workers.push(settings.start().await);
     }
     let orchestrator = Orchestrator::connect(&nats).await;
-    let ledger = Ledger::publish(&orchestrator, handoffs).await;
+    let ledger = Ledger::publish(&orchestrator, mixed(handoffs, &mut rng)).await;
 
-    let (mut kills, mut freezes, mut gateways, mut servers) = (0, 0, 0, 0);
+    let mut storm = Storm { errands, second, seen: Seen::default(), windows: Windows::default() };
     // Who is frozen, and until when.
     let mut frozen: Vec<(usize, Instant)> = Vec::new();
     let end = Instant::now() + lasts;
@@ -59,38 +58,129 @@ async fn the_books_balance_after_a_storm() {
             }
             !is_over
         });
+        storm.close_windows(&orchestrator, Instant::now()).await;
         let worker = rng.random_range(0..WORKERS);
-        match rng.random_range(0..20) {
+        match rng.random_range(0..24) {
             0..=11 => {
                 frozen.retain(|(known, _)| *known != worker);
                 workers[worker].process.kill();
-                workers[worker] = settings.spawn();
-                kills += 1;
+                workers[worker] = settings[worker].spawn();
+                storm.seen.kills += 1;
             }
             12..=16 if frozen.iter().all(|(known, _)| *known != worker) => {
                 workers[worker].process.freeze();
                 // Some come back in time, some when another has their work.
                 let time = Duration::from_millis(rng.random_range(500..6_000));
                 frozen.push((worker, Instant::now() + time));
-                freezes += 1;
+                storm.seen.freezes += 1;
             }
-            17 | 18 => {
-                errands.gateway.start_again().await;
-                gateways += 1;
+            17 | 18 if storm.windows.gateway.is_none() => {
+                let gateway = if rng.random() { &mut storm.errands.gateway } else { &mut storm.second };
+                gateway.start_again().await;
+                storm.seen.gateways += 1;
             }
-            19 => {
+            19 if storm.windows.runs.is_none() => {
                 nats.kill();
                 nats.start_again();
-                servers += 1;
+                storm.seen.servers += 1;
             }
+            20 => ledger.publish_copies(&orchestrator, &mut rng).await,
+            window @ 21..=23 => storm.open_window(window, &orchestrator, &mut rng).await,
             _ => {}
         }
     }
     for (worker, _) in frozen {
         workers[worker].process.thaw();
     }
-    println!("{kills} kills, {freezes} freezes, {gateways} gateway restarts, {servers} NATS restarts");
+    storm.close_windows(&orchestrator, Instant::now() + Duration::from_secs(3_600)).await;
+    println!("{:?}, {} copies", storm.seen, ledger.copies());
     let queued = orchestrator.queued().await;
     assert!(queued > 0, "the work was done before the storm was; make it slower");
-    ledger.balance(&errands, &orchestrator, Duration::from_secs(240)).await;
+    ledger.balance(&storm.errands, &orchestrator, Duration::from_secs(240) + lasts).await;
+}
+
+/// Managers and analysts; every other manager calls the second gateway.
+fn settings(errands: &Errands, second: &GatewayProcess, nats: &Nats) -> Vec<WorkerBuilder> {
+    let common = |worker: WorkerBuilder| {
+        worker
+            .set("worker.ack_wait", "3s")
+            // Far more than one handoff can meet of the deaths.
+            .set("worker.max_attempts", "50")
+            .set("inference.timeout", "20s")
+            .set("inference.patience", "60s")
+    };
+    let manager = |number: usize| {
+        let manager =
+            common(errands.worker(nats)).set("analysts.enabled", "true").set("analysts.max_concurrent", "4");
+        let manager = manager.set("worker.concurrency.chat", "2").set("worker.concurrency.continue", "1");
+        if number % 2 == 0 { manager } else { manager.set("gateway.url", second.url()) }
+    };
+    let analyst =
+        |_| common(Worker::analyst(nats).asking(&errands.model)).set("worker.concurrency.verify", "2");
+    (0..MANAGERS).map(manager).chain((0..ANALYSTS).map(analyst)).collect()
+}
+
+/// What has happened.
+#[derive(Debug, Default)]
+#[expect(dead_code, reason = "it is printed")]
+struct Seen {
+    kills: usize,
+    freezes: usize,
+    gateways: usize,
+    servers: usize,
+    models_away: usize,
+    gateways_away: usize,
+    runs_away: usize,
+}
+
+/// What is away, and until when.
+#[derive(Debug, Default)]
+struct Windows {
+    model: Option<Instant>,
+    gateway: Option<Instant>,
+    runs: Option<Instant>,
+}
+
+struct Storm {
+    errands: Errands,
+    second: GatewayProcess,
+    seen: Seen,
+    windows: Windows,
+}
+
+impl Storm {
+    async fn open_window(&mut self, which: u32, orchestrator: &Orchestrator, rng: &mut StdRng) {
+        let until = Instant::now() + Duration::from_millis(rng.random_range(1_000..6_000));
+        match which {
+            21 if self.windows.model.is_none() => {
+                self.errands.model.fail_with(Some(503));
+                self.windows.model = Some(until);
+                self.seen.models_away += 1;
+            }
+            22 if self.windows.gateway.is_none() => {
+                self.second.kill();
+                self.windows.gateway = Some(until);
+                self.seen.gateways_away += 1;
+            }
+            23 if self.windows.runs.is_none() => {
+                orchestrator.refuse_runs(true).await;
+                self.windows.runs = Some(until);
+                self.seen.runs_away += 1;
+            }
+            _ => {}
+        }
+    }
+
+    async fn close_windows(&mut self, orchestrator: &Orchestrator, now: Instant) {
+        let is_over = |until: &mut Instant| *until < now;
+        if self.windows.model.take_if(is_over).is_some() {
+            self.errands.model.fail_with(None);
+        }
+        if self.windows.gateway.take_if(is_over).is_some() {
+            self.second.start_again().await;
+        }
+        if self.windows.runs.take_if(is_over).is_some() {
+            orchestrator.refuse_runs(false).await;
+        }
+    }
 }

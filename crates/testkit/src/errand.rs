@@ -1,4 +1,7 @@
 //! Handoffs of three model turns and four tool calls with effects, so that everything they cost and do can be counted.
+//!
+//! What an errand does besides is in its name: `v…` has a task verified in its second turn, `c…` begins with a question and
+//! does the rest when it is continued.
 
 mod quick; // the same where model and tools cost next to nothing
 
@@ -41,20 +44,40 @@ impl Errands {
 
     /// Each turn of the model takes as long as `thinks` says.
     pub async fn start(thinks: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        let (model, counts) = Self::model(thinks).await;
+        Self::over(model, GatewayProcess::start().await, counts).await
+    }
+
+    /// The same over two gateways that share a database. Either can be killed; the other goes on.
+    pub async fn start_on(
+        thinks: impl Fn() -> Duration + Send + Sync + 'static,
+        database: &str,
+    ) -> (Self, GatewayProcess) {
+        let settings = [("store.url", database)];
+        let first = GatewayProcess::start_with(&settings).await;
+        let second = GatewayProcess::start_with(&settings).await;
+        let (model, counts) = Self::model(thinks).await;
+        (Self::over(model, first, counts).await, second)
+    }
+
+    async fn over(model: Model, gateway: GatewayProcess, counts: Counts) -> Self {
+        let token = gateway.folder().join("manager.token");
+        fs::write(&token, gateway.manager().await).expect("the token can be written");
+        Self { model, gateway, token, counts }
+    }
+
+    async fn model(thinks: impl Fn() -> Duration + Send + Sync + 'static) -> (Model, Counts) {
         let counts = Counts::default();
         let counting = Arc::clone(&counts);
         let answer = move |asked: &Asked| {
             let name = errand(asked).expect("an errand").to_owned();
-            counting.lock().expect("no panic while counting").entry(name).or_default()[turn_number(asked)] +=
-                1;
+            if let Some(turn) = turn_number(asked) {
+                counting.lock().expect("no panic while counting").entry(name).or_default()[turn] += 1;
+            }
             Script::After(thinks(), Box::new(turn(asked)))
         };
         let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
-        let model = Model::start_answering(answer, think).await;
-        let gateway = GatewayProcess::start().await;
-        let token = gateway.folder().join("manager.token");
-        fs::write(&token, gateway.manager().await).expect("the token can be written");
-        Self { model, gateway, token, counts }
+        (Model::start_answering(answer, think).await, counts)
     }
 
     /// A worker that can run errands.
@@ -88,7 +111,7 @@ impl Errands {
     pub fn transcript(&self, name: &str) -> Vec<(String, String)> {
         let turns = self.model.turns();
         let last = turns.iter().rev().find(|asked| errand(asked) == Some(name)).expect("it was asked");
-        assert_eq!(turn_number(last), TURNS - 1, "the last turn");
+        assert_eq!(turn_number(last), Some(TURNS - 1), "the last turn");
         let said = |message: &Value| {
             let text = format!("{} {}", message["content"], message["tool_calls"]).replace(name, "<errand>");
             (message["role"].as_str().unwrap_or_default().to_owned(), without_ids(&text))
@@ -134,18 +157,27 @@ fn errand(asked: &Asked) -> Option<&str> {
     name.split_whitespace().next()
 }
 
-/// As many turns were taken as the model has spoken.
-fn turn_number(asked: &Asked) -> usize {
-    asked.messages().iter().filter(|message| message["role"] == "assistant").count()
+/// As many turns were taken as the model has spoken. `None` for the question that some begin with.
+fn turn_number(asked: &Asked) -> Option<usize> {
+    let spoken = asked.messages().iter().filter(|message| message["role"] == "assistant").count();
+    spoken.checked_sub(usize::from(errand(asked)?.starts_with('c')))
 }
 
 fn turn(asked: &Asked) -> Script {
     let name = errand(asked).expect("an errand");
     let create = |number| (CREATE.to_owned(), json!({ "title": effect(name, number) }).to_string());
     match turn_number(asked) {
-        0 => Script::Call(vec![create(0), create(1)]),
-        1 => Script::Call(vec![create(2), create(3)]),
-        _ => Script::Say(Errands::answer(name)),
+        None => Script::call("ask_user", &json!({ "question": "In which order?" })),
+        Some(0) => Script::Call(vec![create(0), create(1)]),
+        Some(1) => {
+            let mut calls = vec![create(2), create(3)];
+            if name.starts_with('v') {
+                let wanted = json!({ "task_id": name, "acceptance_criteria": ["It is done"] });
+                calls.push(("request_verification".to_owned(), wanted.to_string()));
+            }
+            Script::Call(calls)
+        }
+        Some(_) => Script::Say(Errands::answer(name)),
     }
 }
 
