@@ -6,6 +6,7 @@ mod chain; // where rows are added
 mod keys; // calls that have their effect once
 mod ledger; // the way in
 mod not_written; // why the audit did not take something
+mod notes; // what calls tell the audit
 mod prune; // retention
 mod query; // looking things up
 mod record; // one call, before it has its place in the chain
@@ -16,7 +17,8 @@ mod writer; // commits what happened, many calls at a time
 pub use chain::{Ends, ends};
 pub use keys::{Begun, Claim, Finish};
 pub(crate) use keys::{claim, settle};
-pub use ledger::{Ledger, Unavailable, WasBegun};
+pub use ledger::{Ledger, Unavailable, Unrecorded};
+pub use notes::WasBegun;
 pub use prune::prune;
 pub use query::{Filter, rows_after, search};
 pub use record::{Decision, Record, Status};

@@ -4,6 +4,7 @@ mod behind; // tools of servers behind us
 mod facts; // what the store knows about the ids of a call
 mod once; // a key, and the one effect that it stands for
 mod own; // tools that run in here
+mod waiting; // calls that wait for one with their key
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,8 +16,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, error, info};
 use upstream::Progress;
 
+use self::waiting::Waiting;
 use crate::{
-    audit::{Decision, Ledger, Record, Status, Unavailable, WasBegun},
+    audit::{Decision, Ledger, Record, Status, Unavailable, Unrecorded, WasBegun},
     canonical,
     catalogue::{Runs, Served, Shelf},
     clock,
@@ -48,8 +50,10 @@ pub enum Outcome {
     /// The tool ran, well or not.
     Answered(Box<CallToolResult>),
     Denied(Denial),
-    /// Nothing can be decided or recorded at the moment, so nothing is permitted.
+    /// Nothing can be decided or recorded at the moment, so nothing is permitted. No tool had an effect.
     Unavailable,
+    /// The tool was called, and what became of it is not recorded yet.
+    InDoubt,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,7 @@ pub struct Calls {
     upstreams: Arc<Upstreams>,
     limits: Limits,
     running: TaskTracker,
+    waiting: Waiting,
 }
 
 /// How a tool ended, for the audit and for the caller.
@@ -96,19 +101,27 @@ impl Ended {
 /// Why there is nothing to tell the agent.
 enum Stop {
     Denied(Denial),
-    Unavailable(&'static str),
+    /// Before a tool was called. What was announced of the call is taken back.
+    Unavailable {
+        why: &'static str,
+        begun: WasBegun,
+    },
+    /// The store failed while it made the effect of a tool of ours durable.
+    InDoubt,
+}
+
+/// How far a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// It had no effect, and it is known that it had none.
+    Nothing,
+    Tool,
 }
 
 impl From<DbErr> for Stop {
     fn from(error: DbErr) -> Self {
         error!(%error, "The store cannot be used; calls are denied.");
-        Self::Unavailable("store_unavailable")
-    }
-}
-
-impl From<Unavailable> for Stop {
-    fn from(_: Unavailable) -> Self {
-        Self::Unavailable("audit_unavailable")
+        Self::Unavailable { why: "store_unavailable", begun: WasBegun::Not }
     }
 }
 
@@ -120,7 +133,15 @@ impl Calls {
         upstreams: Arc<Upstreams>,
         limits: Limits,
     ) -> Self {
-        Self { store, shelf, ledger, upstreams, limits, running: TaskTracker::new() }
+        Self {
+            store,
+            shelf,
+            ledger,
+            upstreams,
+            limits,
+            running: TaskTracker::new(),
+            waiting: Waiting::default(),
+        }
     }
 
     /// Runs a call to its end, also when the caller does not wait for it: what was begun is ended and recorded.
@@ -144,7 +165,7 @@ impl Calls {
                 if self.ledger.end(lost, WasBegun::Yes).await.is_err() {
                     error!("It could not be recorded either.");
                 }
-                Outcome::Unavailable
+                Outcome::InDoubt
             }
         }
     }
@@ -158,7 +179,7 @@ impl Calls {
     /// A call that never came to a decision: it could not be read, or was too early, too large, too fast.
     pub async fn refuse(&self, mut record: Record, error_type: &str) -> Result<(), Unavailable> {
         record.end(Decision::Deny, Status::Denied, Some(error_type), clock::now());
-        self.ledger.end(record, WasBegun::Not).await
+        self.ledger.end(record, WasBegun::Not).await.map_err(|Unrecorded| Unavailable)
     }
 
     async fn run(&self, mut record: Record, request: Request) -> Outcome {
@@ -182,8 +203,18 @@ impl Calls {
             Runs::Behind(behind) => self.run_behind(behind, &permitted, &mut record, request).await,
         };
         match ran {
-            Ok(result) => Outcome::Answered(Box::new(result)),
+            Ok(outcome) => outcome,
             Err(stop) => self.stopped(record, stop).await,
+        }
+    }
+
+    /// Records how a call ended, and only then answers. Whatever reached its tool is never called denied from here on.
+    async fn finish(&self, record: &mut Record, ended: Ended, begun: WasBegun, reached: Reached) -> Outcome {
+        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
+        match (self.ledger.end(record.clone(), begun).await, reached) {
+            (Ok(()), _) => Outcome::Answered(Box::new(ended.result)),
+            (Err(Unrecorded), Reached::Nothing) => Outcome::Unavailable,
+            (Err(Unrecorded), Reached::Tool) => Outcome::InDoubt,
         }
     }
 
@@ -206,17 +237,23 @@ impl Calls {
     }
 
     async fn stopped(&self, mut record: Record, stop: Stop) -> Outcome {
-        let (decision, status, error_type, outcome) = match stop {
+        let (decision, status, error_type, begun, outcome) = match stop {
             Stop::Denied(denial) => {
                 info!(call_id = record.call_id, tool = record.tool, agent = record.agent, reason = %denial, "Denied.");
-                (Decision::Deny, Status::Denied, denial.error_type(), Outcome::Denied(denial))
+                let error_type = denial.error_type();
+                (Decision::Deny, Status::Denied, error_type, WasBegun::Not, Outcome::Denied(denial))
             }
-            Stop::Unavailable(why) => (Decision::Deny, Status::Failure, why, Outcome::Unavailable),
+            Stop::Unavailable { why, begun } => {
+                (Decision::Deny, Status::Failure, why, begun, Outcome::Unavailable)
+            }
+            Stop::InDoubt => {
+                (Decision::Allow, Status::Unknown, "store_unavailable", WasBegun::Yes, Outcome::InDoubt)
+            }
         };
         record.end(decision, status, Some(error_type), clock::now());
-        match self.ledger.end(record, WasBegun::Not).await {
-            Ok(()) => outcome,
-            Err(Unavailable) => Outcome::Unavailable,
+        match (self.ledger.end(record, begun).await, outcome) {
+            (Ok(()), outcome) | (Err(Unrecorded), outcome @ Outcome::InDoubt) => outcome,
+            (Err(Unrecorded), _) => Outcome::Unavailable,
         }
     }
 

@@ -114,7 +114,7 @@ impl Default for Metrics {
         );
         registry.register(
             "audit_failures",
-            "Notes that the audit could not commit; what they were about was denied",
+            "Notes that the audit could not commit: calls that were not made, or whose callers were told that they are in doubt",
             metrics.not_committed.clone(),
         );
         registry.register("upstreams", "Servers behind the gateway, by state", metrics.upstreams.clone());

@@ -63,5 +63,6 @@ pub(crate) fn answered(span: &Span, outcome: &Outcome) {
             failed(span, denial.error_type());
         }
         Outcome::Unavailable => failed(span, "unavailable"),
+        Outcome::InDoubt => failed(span, "in_doubt"),
     }
 }

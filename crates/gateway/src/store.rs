@@ -14,9 +14,12 @@ use std::{
 };
 
 use sea_orm::{
-    ConnectOptions, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
     SqliteTransactionMode, TransactionOptions, TransactionTrait,
-    sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode},
+    sqlx::{
+        postgres::PgConnectOptions,
+        sqlite::{SqliteConnectOptions, SqliteJournalMode},
+    },
 };
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
@@ -24,6 +27,11 @@ use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 /// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
 const SQLITE_CONNECTIONS: u32 = 4;
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+const SHORTEST_IDLE: Duration = Duration::from_millis(500);
+/// How long a gateway waits at its start for another one that migrates.
+const MIGRATE_WITHIN: Duration = Duration::from_secs(120);
+/// The advisory lock for migrations, within one database. It must never change.
+const MIGRATION_LOCK: i64 = 0x6379_6e6f_6465_0002;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -89,6 +97,7 @@ pub struct Store {
     begun_log: Option<Arc<Path>>,
     durability: Durability,
     file: Option<Arc<Path>>,
+    patience: Duration,
 }
 
 impl Store {
@@ -105,6 +114,8 @@ impl Store {
             connect.map_sqlx_sqlite_opts(move |options| sqlite(options, durability));
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             connect.max_connections(options.max_connections);
+            let patience = options.patience;
+            connect.map_sqlx_postgres_opts(move |options| postgres(options, patience, patience));
         } else {
             return Err(Error::Address(shown));
         }
@@ -112,12 +123,16 @@ impl Store {
         // or remember a schema that was half done.
         let mut alone = connect.clone();
         alone.max_connections(1).min_connections(1);
+        if !is_sqlite {
+            let patience = options.patience;
+            alone.map_sqlx_postgres_opts(move |options| postgres(options, MIGRATE_WITHIN, patience));
+        }
         let opened = async |options| {
             let opened = Database::connect(options).await;
             opened.map_err(|source| Error::Open { url: shown.clone(), source })
         };
         let writing = opened(alone).await?;
-        let migrated = migration::Migrator::up(&writing, None).await;
+        let migrated = migrate(&writing).await;
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
         let connection = opened(connect).await?;
         let writing = if is_sqlite { writing } else { connection.clone() };
@@ -125,7 +140,17 @@ impl Store {
         let begun_log = begun_log(&options.url);
         let durability = options.durability;
         let file = file(&options.url).map(Arc::from);
-        Ok(Self { connection, writing, changes: Arc::default(), writer, begun_log, durability, file })
+        let patience = options.patience;
+        Ok(Self {
+            connection,
+            writing,
+            changes: Arc::default(),
+            writer,
+            begun_log,
+            durability,
+            file,
+            patience,
+        })
     }
 
     pub fn read(&self) -> &DatabaseConnection {
@@ -149,6 +174,11 @@ impl Store {
     /// The file of a store that is one, for whoever adds to the audit by a connection of its own. To write takes its `turn`.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// How long anyone waits for the store.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     pub(crate) fn durability(&self) -> Durability {
@@ -241,6 +271,30 @@ fn sqlite(options: SqliteConnectOptions, durability: Durability) -> SqliteConnec
         .pragma("wal_autocheckpoint", "4000")
 }
 
+/// A gateway that stands still in the middle of a transaction would keep what it has locked from all others. The server
+/// ends such a transaction well before the others lose their patience.
+fn postgres(options: PgConnectOptions, lock: Duration, patience: Duration) -> PgConnectOptions {
+    let idle = (patience / 2).max(SHORTEST_IDLE).as_millis().to_string();
+    options.options([
+        ("lock_timeout", lock.as_millis().to_string()),
+        ("idle_in_transaction_session_timeout", idle),
+    ])
+}
+
+/// Several gateways may start at once on an empty database: one makes the tables, the others wait for it. The lock goes
+/// with the connection, at the latest.
+async fn migrate(alone: &DatabaseConnection) -> Result<(), DbErr> {
+    let is_postgres = alone.get_database_backend() == DbBackend::Postgres;
+    if is_postgres {
+        alone.execute_unprepared(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})")).await?;
+    }
+    migration::Migrator::up(alone, None).await?;
+    if is_postgres {
+        alone.execute_unprepared(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})")).await?;
+    }
+    Ok(())
+}
+
 fn make_folder(url: &str) -> Result<(), Error> {
     match file(url).as_deref().and_then(Path::parent) {
         Some(folder) if !folder.as_os_str().is_empty() => {
@@ -257,7 +311,7 @@ fn begun_log(url: &str) -> Option<Arc<Path>> {
 }
 
 /// The file of a store that is one, under the name by which the store itself opens it.
-fn file(url: &str) -> Option<PathBuf> {
+pub(crate) fn file(url: &str) -> Option<PathBuf> {
     let (path, settings) = url.strip_prefix("sqlite:")?.split_once('?').unwrap_or((url, ""));
     let is_memory = path.ends_with(":memory:") || settings.split('&').any(|setting| setting == "mode=memory");
     let options = url.parse::<SqliteConnectOptions>().ok().filter(|_| !is_memory)?;

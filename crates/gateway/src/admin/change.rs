@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use sea_orm::EntityTrait;
 use serde_json::Value;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::{Actor, Admin, Error};
 use crate::{
-    audit::{Decision, Record, Status, WasBegun, intent},
+    audit::{Decision, Record, Status, Unrecorded, WasBegun, intent},
     canonical, clock,
     store::{Write, entity::in_flight},
 };
@@ -33,6 +33,7 @@ impl Admin {
         about: &Value,
     ) -> Result<Change, Error> {
         let record = record(actor, what, about);
+        self.calls.ledger.accepts()?;
         Ok(Change { write: self.store.write().await?, record })
     }
 
@@ -42,7 +43,10 @@ impl Admin {
         let until = clock::micros(time::OffsetDateTime::now_utc() + LOST_AFTER);
         let row = intent(record.clone(), until)?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
-        write.commit().await?;
+        if let Err(error) = write.commit().await {
+            error!(%error, what = record.tool, "Commit failed; the change may be made.");
+            return Err(Error::Unrecorded);
+        }
         info!(what = record.tool, by = record.subject, user = record.user_id, "Administered.");
         record.end(Decision::Allow, Status::Success, None, clock::now());
         Ok(self.calls.ledger.end(record, WasBegun::Yes).await?)
@@ -55,7 +59,7 @@ impl Admin {
         record.end(Decision::Deny, Status::Denied, Some("forbidden"), clock::now());
         match self.calls.ledger.end(record, WasBegun::Not).await {
             Ok(()) => Error::Forbidden(why.to_owned()),
-            Err(unavailable) => unavailable.into(),
+            Err(Unrecorded) => Error::Unavailable,
         }
     }
 

@@ -2,7 +2,10 @@ use http::StatusCode;
 use sea_orm::{DbErr, SqlErr};
 use tracing::error;
 
-use crate::{audit::Unavailable, tokens, upstreams};
+use crate::{
+    audit::{Unavailable, Unrecorded},
+    tokens, upstreams,
+};
 
 /// Why an operation was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +24,11 @@ pub enum Error {
     Unreachable(String),
     #[error("not available at the moment; try again")]
     Unavailable,
+    /// The store failed when it was being done or recorded. If it was done, its row is written when the store is back.
+    #[error(
+        "the store failed after the change was begun, so it may be done; look at what is there before you try again"
+    )]
+    Unrecorded,
 }
 
 impl Error {
@@ -41,6 +49,7 @@ impl Error {
             Self::Conflict(_) => "conflict",
             Self::Unreachable(_) => "unreachable",
             Self::Unavailable => "unavailable",
+            Self::Unrecorded => "unrecorded",
         }
     }
 
@@ -52,7 +61,8 @@ impl Error {
             | Self::Forbidden(_)
             | Self::Conflict(_)
             | Self::Unreachable(_)
-            | Self::Unavailable => None,
+            | Self::Unavailable
+            | Self::Unrecorded => None,
         }
     }
 
@@ -63,7 +73,7 @@ impl Error {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Unrecorded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -81,6 +91,12 @@ impl From<DbErr> for Error {
 impl From<Unavailable> for Error {
     fn from(_: Unavailable) -> Self {
         Self::Unavailable
+    }
+}
+
+impl From<Unrecorded> for Error {
+    fn from(_: Unrecorded) -> Self {
+        Self::Unrecorded
     }
 }
 

@@ -1,11 +1,18 @@
-//! The end of the chain. Whoever adds to it says which row comes last; if somebody else was faster, the number is taken, the
-//! store says so, and one looks again. So one statement is enough, however many instances write.
+//! The end of the chain. In a file, whoever adds to it says which row comes last; if another part of this process was faster,
+//! the number is taken, the store says so, and one looks again. On a server, gateways take turns by a lock.
 
-use sea_orm::{ConnectionTrait, DbErr, EntityTrait, QueryOrder, SqlErr};
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, EntityTrait, QueryOrder, QuerySelect, SqlErr};
 use subjects::audit::Row;
 
 use super::record::{Record, to_model};
-use crate::store::entity::{audit, audit_pruned};
+use crate::store::{
+    Write,
+    entity::{audit, audit_pruned},
+};
+
+/// The advisory lock of the chain's end, within one database. The number is arbitrary and must never change: gateways of
+/// several builds may share a database.
+const LOCK: i64 = 0x6379_6e6f_6465_0001;
 
 /// The last row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +43,26 @@ pub async fn ends(db: &impl ConnectionTrait) -> Result<Ends, DbErr> {
 }
 
 pub(super) async fn last(db: &impl ConnectionTrait) -> Result<Last, DbErr> {
-    let ends = ends(db).await?;
-    Ok(Last { seq: ends.seq, hash: ends.hash })
+    let last = audit::Entity::find()
+        .select_only()
+        .columns([audit::Column::Seq, audit::Column::Hash])
+        .order_by_desc(audit::Column::Seq)
+        .into_tuple::<(i64, String)>()
+        .one(db)
+        .await?;
+    match last {
+        Some((seq, hash)) => Ok(Last { seq, hash }),
+        None => ends(db).await.map(|ends| Last { seq: ends.seq, hash: ends.hash }),
+    }
+}
+
+/// Keeps every other gateway from adding to the chain until the transaction ends. Taken before anything else that a
+/// transaction locks, so that gateways wait for each other in one order. In a file there is one writer anyway.
+pub(super) async fn lock(write: &Write) -> Result<(), DbErr> {
+    if write.get_database_backend() == DbBackend::Postgres {
+        write.execute_unprepared(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    }
+    Ok(())
 }
 
 /// The rows that come after `last`, and which is the last then.

@@ -1,13 +1,23 @@
 //! The way into the audit. Whoever has something to say waits until it is committed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 use tracing::warn;
 
 use super::{
     begun_log::BegunLog,
-    keys::{Begun, Claim, Finish},
+    keys::{Begun, Claim},
+    notes::{Begin, End, Note, WasBegun},
     record::Record,
     writer::Writer,
 };
@@ -15,26 +25,15 @@ use crate::{clock, metrics::Metrics, store::Store};
 
 const WAITING: usize = 4096;
 
-/// The store did not take it. Nothing may be answered, and nothing may be done, that is not written down.
+/// The store did not take the announcement. Nothing may be done that is not written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the audit cannot be written")]
 pub struct Unavailable;
 
-pub(super) enum Note {
-    Begin { record: Box<Record>, until: i64, wish: Option<Claim>, done: oneshot::Sender<Begun> },
-    End { record: Box<Record>, begun: WasBegun, done: oneshot::Sender<()> },
-}
-
-/// How a call that ends was begun.
-#[derive(Clone, Debug, Default)]
-pub enum WasBegun {
-    /// It had no effect that it would have had to announce.
-    #[default]
-    Not,
-    Yes,
-    /// With a key, of which this became. `None`: nobody knows, and the key stays taken.
-    WithKey(Option<Finish>),
-}
+/// The store did not take the outcome in time. What happened has happened; its row is written when the store is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the outcome is not recorded in the audit yet")]
+pub struct Unrecorded;
 
 /// A handle; clones write into the same chain.
 #[derive(Clone, Debug)]
@@ -42,6 +41,9 @@ pub struct Ledger {
     notes: mpsc::Sender<Note>,
     head: watch::Receiver<(i64, String)>,
     begun: Option<Arc<BegunLog>>,
+    /// So many outcomes wait for the store that no more calls may begin.
+    is_full: Arc<AtomicBool>,
+    patience: Duration,
 }
 
 impl Ledger {
@@ -62,8 +64,9 @@ impl Ledger {
                     None
                 }
             });
-        let writer = Writer::new(store, moved, metrics, begun.clone());
-        (Self { notes, head, begun }, writer.run(received))
+        let (is_full, patience) = (Arc::new(AtomicBool::new(false)), store.patience());
+        let writer = Writer::new(store, moved, metrics, begun.clone(), is_full.clone());
+        (Self { notes, head, begun, is_full, patience }, writer.run(received))
     }
 
     /// Where the chain ends, as of the last commit of this instance.
@@ -71,43 +74,53 @@ impl Ledger {
         self.head.clone()
     }
 
+    /// Refuses when too many outcomes already wait for the store.
+    pub fn accepts(&self) -> Result<(), Unavailable> {
+        if self.is_full.load(Ordering::Relaxed) { Err(Unavailable) } else { Ok(()) }
+    }
+
     /// Says, before it has any effect, that a call begins. If we end before it does, it gets its row all the same.
+    ///
+    /// After an error the announcement may be in the store; the call's end takes it out.
     pub async fn begin(
         &self,
         record: Record,
         within: Duration,
-        wish: Option<Claim>,
+        claim: Option<Claim>,
     ) -> Result<Begun, Unavailable> {
+        self.accepts()?;
         let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
         let record = match &self.begun {
             // What takes a key is one transaction with that.
-            Some(log) if wish.is_none() => match log.begin(record, until) {
+            Some(log) if claim.is_none() => match log.begin(record, until) {
                 Ok(()) => return Ok(Begun::Fresh),
-                Err(record) => record,
+                Err(record) => *record,
             },
-            _ => Box::new(record),
+            _ => record,
         };
         let (done, answered) = oneshot::channel();
-        let note = Note::Begin { record, until, wish, done };
+        let note = Note::Begin(Begin { record, until, claim, done, deadline: self.deadline() });
         self.notes.send(note).await.map_err(|_| Unavailable)?;
         answered.await.map_err(|_| Unavailable)
     }
 
     /// Gives a call its row.
-    pub async fn end(&self, record: Record, begun: WasBegun) -> Result<(), Unavailable> {
+    pub async fn end(&self, record: Record, begun: WasBegun) -> Result<(), Unrecorded> {
         let (done, answered) = oneshot::channel();
-        let note = Note::End { record: Box::new(record), begun, done };
-        self.notes.send(note).await.map_err(|_| Unavailable)?;
-        answered.await.map_err(|_| Unavailable)
+        let (done, deadline) = (Some(done), self.deadline());
+        let note = Note::End(End { record, begun, done, deadline, was_tried: false });
+        self.notes.send(note).await.map_err(|_| Unrecorded)?;
+        answered.await.map_err(|_| Unrecorded)
     }
 
-    /// Gives calls that began here and should have ended by now their rows: the store was away when they did.
-    pub async fn end_overdue(&self) -> Result<usize, Unavailable> {
-        let overdue = self.begun.as_ref().map(|log| log.overdue(clock::now())).unwrap_or_default();
-        let count = overdue.len();
-        for record in overdue {
-            self.end(record, WasBegun::Yes).await?;
-        }
-        Ok(count)
+    /// Gives calls that began here and should have ended by now their rows: what became of them was lost.
+    pub async fn end_overdue(&self) -> Result<usize, Unrecorded> {
+        let (done, answered) = oneshot::channel();
+        self.notes.send(Note::Overdue(done)).await.map_err(|_| Unrecorded)?;
+        answered.await.map_err(|_| Unrecorded)
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
     }
 }

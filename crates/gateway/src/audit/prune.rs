@@ -1,5 +1,6 @@
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
 
+use super::chain::lock;
 use crate::store::{
     Store,
     entity::{audit, audit_pruned},
@@ -8,6 +9,8 @@ use crate::store::{
 /// Takes out rows that are older than `before`, and keeps the hash that the chain now begins with.
 pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
     let write = store.write().await?;
+    // Two gateways that prune at the same time would move the beginning of the chain back.
+    lock(&write).await?;
     // From the beginning, without gaps: a row that is younger than one behind it ends it.
     let first_kept = audit::Entity::find()
         .filter(audit::Column::CreatedAt.gte(before))

@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use sea_orm::{
-    ActiveValue::Set, ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect, sea_query::LockType,
+    ActiveValue::Set, ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QuerySelect,
+    sea_query::LockType,
 };
 use tracing::warn;
 
 use super::{
     begun_log,
-    chain::{append, last, was_too_late},
+    chain::{append, last, lock, was_too_late},
     record::Record,
 };
 use crate::{
@@ -65,6 +66,7 @@ async fn logged(store: &Store, path: &Path) -> Result<usize, DbErr> {
 /// How many were looked at, and how many of them had no row yet.
 async fn some(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
     let write = store.write().await?;
+    lock(&write).await?;
     let mut query = in_flight::Entity::find().limit(AT_ONCE as u64);
     if !all {
         query = query.filter(in_flight::Column::ExpiresAt.lt(clock::now()));
@@ -89,18 +91,27 @@ async fn some(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
 
 /// Rows for those who have none; how many that were. That a call ended is forgotten a little later than its row is written.
 async fn give_rows(write: &Write, mut records: Vec<Record>) -> Result<usize, DbErr> {
-    let ended: Vec<String> = audit::Entity::find()
-        .select_only()
-        .column(audit::Column::CallId)
-        .filter(audit::Column::CallId.is_in(records.iter().map(|record| &record.call_id)))
-        .into_tuple()
-        .all(&**write)
-        .await?;
-    let ended: BTreeSet<String> = ended.into_iter().collect();
+    let ended = with_rows(&**write, &records).await?;
     records.retain(|record| !ended.contains(&record.call_id));
     let count = records.len();
     if count > 0 {
         append(&**write, &last(&**write).await?, records).await?;
     }
     Ok(count)
+}
+
+/// The ids of those calls that have their rows.
+pub(super) async fn with_rows<'r>(
+    db: &impl ConnectionTrait,
+    records: impl IntoIterator<Item = &'r Record>,
+) -> Result<BTreeSet<String>, DbErr> {
+    let ids = records.into_iter().map(|record| record.call_id.as_str());
+    let found: Vec<String> = audit::Entity::find()
+        .select_only()
+        .column(audit::Column::CallId)
+        .filter(audit::Column::CallId.is_in(ids))
+        .into_tuple()
+        .all(db)
+        .await?;
+    Ok(found.into_iter().collect())
 }

@@ -6,30 +6,29 @@ use mcp::Fate;
 use rmcp::model::{CallToolResult, MetaObject, ResultType};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use serde_json::{Map, Value};
-use tokio::time::sleep;
 use tracing::Instrument;
 use upstream::Failure;
 
-use super::{Calls, Ended, Request, Stop, once};
+use super::{Calls, Ended, Outcome, Reached, Request, Stop, once, waiting::Running};
 use crate::{
-    audit::{Begun, Claim, Decision, Finish, Record, WasBegun},
+    audit::{Begun, Claim, Decision, Finish, Record, Unavailable, WasBegun},
     catalogue::Behind,
     clock,
     policy::Permitted,
     sanitize, spans,
-    store::entity::{idempotency, in_flight},
+    store::entity::idempotency,
 };
 
 /// What an answer may take beyond the time of the call itself: the turn before it, and the commit after it.
 const BEYOND: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 const MAX_PROBLEMS: usize = 3;
 /// The mark on what a stranger wrote.
 const UNTRUSTED: &str = "dev.cynode/untrusted";
 
 /// What is known before the call is made.
 enum Before {
-    Go,
+    /// Held until the outcome is recorded: calls with the same key wait for that.
+    Go(Option<Running>),
     Ended(Ended),
 }
 
@@ -40,16 +39,18 @@ impl Calls {
         permitted: &Permitted,
         record: &mut Record,
         mut request: Request,
-    ) -> Result<CallToolResult, Stop> {
+    ) -> Result<Outcome, Stop> {
         record.decision = Decision::Allow;
         let problem = problem(behind, &mut request.arguments);
         let before = match problem {
             Some(problem) => Before::Ended(Ended::badly("invalid_arguments", &problem)),
             None => self.before(behind, permitted, record, &request).await?,
         };
-        let (ended, begun) = match before {
-            Before::Ended(ended) => (ended, WasBegun::Not),
-            Before::Go => {
+        let _running;
+        let (ended, begun, reached) = match before {
+            Before::Ended(ended) => (ended, WasBegun::Not, Reached::Nothing),
+            Before::Go(running) => {
+                _running = running;
                 let calling = spans::behind(behind);
                 let meta = calling.in_scope(|| meta(&request));
                 let arguments = std::mem::take(&mut request.arguments);
@@ -63,6 +64,10 @@ impl Calls {
                     telemetry::failed(&calling, error_type);
                 }
                 drop(calling);
+                let reached = match effect {
+                    Effect::None => Reached::Nothing,
+                    Effect::Had | Effect::InDoubt => Reached::Tool,
+                };
                 let begun = match request.key.take() {
                     None => WasBegun::Yes,
                     Some(key) => {
@@ -78,12 +83,10 @@ impl Calls {
                         })
                     }
                 };
-                (ended, begun)
+                (ended, begun, reached)
             }
         };
-        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
-        self.ledger.end(record.clone(), begun).await?;
-        Ok(ended.result)
+        Ok(self.finish(record, ended, begun, reached).await)
     }
 
     /// Writes down that the call begins, and takes its key.
@@ -99,6 +102,7 @@ impl Calls {
         let time = Duration::from_millis(u64::try_from(behind.server.call_timeout_ms).unwrap_or(60_000));
         // Twice: a call may wait for its turn as long as it may take.
         let within = time * 2 + BEYOND;
+        let mut running = request.key.as_ref().map(|_| self.waiting.register(&record.call_id));
         loop {
             let kept = i64::try_from(self.limits.keep_keys.as_micros()).unwrap_or(i64::MAX);
             let claim = request.key.as_ref().map(|key| Claim {
@@ -108,34 +112,34 @@ impl Calls {
                 arguments_digest: digest.clone(),
                 expires_at: clock::now().saturating_add(kept),
             });
-            let known = match self.ledger.begin(record.clone(), within, claim).await? {
-                Begun::Fresh => return Ok(Before::Go),
-                Begun::Known(known) => known,
+            let known = match self.ledger.begin(record.clone(), within, claim).await {
+                Ok(Begun::Fresh) => return Ok(Before::Go(running.take())),
+                Ok(Begun::Known(known)) => known,
+                Err(Unavailable) => {
+                    // The store may have taken it although it did not say so.
+                    let key = request.key.clone();
+                    let begun = key.map_or(WasBegun::Yes, |key| {
+                        WasBegun::WithKey(Some(Finish { holder, key, result: None }))
+                    });
+                    return Err(Stop::Unavailable { why: "audit_unavailable", begun });
+                }
             };
             if let Some(ended) = once::recorded(&known, request, &digest) {
                 return Ok(Before::Ended(ended));
             }
-            if self.is_at_work(&known).await? {
-                sleep(LOOK_EVERY).await;
-                continue;
+            self.waiting.until_over(&self.store, &known.call_id).await?;
+            // Read, not claimed: all who waited look at the same moment.
+            let Some(now) = self.look_up(&known).await? else { continue };
+            if let Some(ended) = once::recorded(&now, request, &digest) {
+                return Ok(Before::Ended(ended));
             }
-            // Whoever had it may have ended between our two looks.
-            let again = self.look_up(&known).await?;
-            if again
-                .as_ref()
-                .is_some_and(|again| again.state == idempotency::RUNNING && again.call_id == known.call_id)
-            {
+            if now.call_id == known.call_id {
                 if !behind.safe_to_repeat {
                     return Ok(Before::Ended(once::in_doubt()));
                 }
                 self.release(&known).await?;
             }
         }
-    }
-
-    async fn is_at_work(&self, known: &idempotency::Model) -> Result<bool, Stop> {
-        let found = in_flight::Entity::find_by_id(&known.call_id).one(self.store.read()).await?;
-        Ok(found.is_some_and(|call| call.expires_at > clock::now()))
     }
 
     async fn look_up(&self, known: &idempotency::Model) -> Result<Option<idempotency::Model>, Stop> {

@@ -1,10 +1,11 @@
 use rmcp::model::CallToolResult;
 use sea_orm::{DatabaseExecutor, EntityTrait};
 use serde_json::Value;
+use tracing::error;
 
-use super::{Calls, Ended, Request, Stop, once};
+use super::{Calls, Ended, Outcome, Reached, Request, Stop, once};
 use crate::{
-    audit::{Begun, Claim, Decision, Finish, Record, WasBegun, claim, intent, settle},
+    audit::{Begun, Claim, Decision, Finish, Record, Unavailable, WasBegun, claim, intent, settle},
     catalogue::SeenBy,
     clock,
     policy::{Permitted, Standing},
@@ -22,15 +23,17 @@ impl Calls {
         permitted: &Permitted,
         record: &mut Record,
         request: Request,
-    ) -> Result<CallToolResult, Stop> {
+    ) -> Result<Outcome, Stop> {
         let (ended, begun) = match entry.does {
             Does::Read => (self.read(entry, permitted, request).await?, WasBegun::Not),
             Does::Write => self.write(entry, permitted, record, request).await?,
         };
         let ended = self.within_limits(ended);
-        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
-        self.ledger.end(record.clone(), begun).await?;
-        Ok(ended.result)
+        let reached = match &begun {
+            WasBegun::Not => Reached::Nothing,
+            WasBegun::Yes | WasBegun::WithKey(_) => Reached::Tool,
+        };
+        Ok(self.finish(record, ended, begun, reached).await)
     }
 
     fn seen_by(&self, permitted: &Permitted) -> SeenBy {
@@ -54,6 +57,8 @@ impl Calls {
     ) -> Result<(Ended, WasBegun), Stop> {
         let digest = record.arguments_digest.clone().unwrap_or_default();
         let holder = once::holder(permitted.caller());
+        let refused = |Unavailable| Stop::Unavailable { why: "audit_unavailable", begun: WasBegun::Not };
+        self.ledger.accepts().map_err(refused)?;
         let write = self.store.write().await?;
         if let Some(key) = &request.key {
             let kept = i64::try_from(self.limits.keep_keys.as_micros()).unwrap_or(i64::MAX);
@@ -82,13 +87,16 @@ impl Calls {
         }
         if let Some(key) = request.key {
             let result = serde_json::to_string(&ended.result).ok();
-            settle(&*write, &Finish { holder, key, result }).await?;
+            settle(&*write, &Finish { holder, key, result }, &record.call_id).await?;
         }
         let mut begun = record.clone();
         begun.decision = Decision::Allow;
         let row = intent(begun, clock::now().saturating_add(LOST_AFTER_US))?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
-        write.commit().await?;
+        if let Err(error) = write.commit().await {
+            error!(%error, call_id = record.call_id, "Commit failed; the call may have had its effect.");
+            return Err(Stop::InDoubt);
+        }
         Ok((ended, WasBegun::Yes))
     }
 }

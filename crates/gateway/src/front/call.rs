@@ -73,6 +73,7 @@ impl Call {
             Outcome::Answered(result) => Ok(*result),
             Outcome::Denied(denial) => Err(denied(&denial, &self.name)),
             Outcome::Unavailable => Err(unavailable()),
+            Outcome::InDoubt => Err(in_doubt()),
         }
     }
 }
@@ -91,6 +92,13 @@ fn denied(denial: &Denial, name: &str) -> ErrorData {
         return ErrorData::invalid_params(format!("Unknown tool: {name}"), None);
     }
     ErrorData::new(DENIED, denial.to_string(), Some(json!({ "reason": denial.error_type() })))
+}
+
+/// Never a denial: the tool may have had its effect.
+fn in_doubt() -> ErrorData {
+    let message = "The tool was called, but the gateway could not record what became of it. It may have had its effect: \
+                   look before you repeat the call, or repeat it with the same idempotency key.";
+    ErrorData::internal_error(message, Some(json!({ "reason": "in_doubt" })))
 }
 
 pub(super) fn unavailable() -> ErrorData {

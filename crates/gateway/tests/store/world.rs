@@ -151,6 +151,7 @@ impl World {
             Outcome::Answered(result) => Ok(result.content[0].as_text().unwrap().text.clone()),
             Outcome::Denied(denial) => Err(denial.error_type().to_owned()),
             Outcome::Unavailable => Err("unavailable".to_owned()),
+            Outcome::InDoubt => Err("in_doubt".to_owned()),
         }
     }
 }

@@ -122,5 +122,6 @@ fn title(error: &Error) -> &'static str {
         Error::Conflict(_) => "This does not go together",
         Error::Unreachable(_) => "The server does not answer",
         Error::Unavailable => "Not available at the moment",
+        Error::Unrecorded => "Not recorded yet",
     }
 }

@@ -50,7 +50,9 @@ pub(super) fn after<T>(
 ) -> Result<Response, Failure> {
     let flash = match result {
         Ok(done) => Flash { good: true, text: said(done) },
-        Err(error @ (Error::Forbidden(_) | Error::Unavailable)) => return Err(error.into()),
+        Err(error @ (Error::Forbidden(_) | Error::Unavailable | Error::Unrecorded)) => {
+            return Err(error.into());
+        }
         Err(
             error @ (Error::NotFound { .. }
             | Error::Invalid { .. }

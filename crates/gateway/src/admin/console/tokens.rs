@@ -101,7 +101,7 @@ pub(super) async fn issue(State(console): State<Arc<Console>>, posted: Posted) -
     match console.admin.issue_token(&session.actor, new).await {
         // Not after a redirect: what is shown once is kept nowhere in between.
         Ok(issued) => Ok(issued_page(&session, &issued)),
-        Err(error @ (Error::Forbidden(_) | Error::Unavailable)) => Err(error.into()),
+        Err(error @ (Error::Forbidden(_) | Error::Unavailable | Error::Unrecorded)) => Err(error.into()),
         Err(error) => Ok((error.status(), issue_page(&session, &fields, Some(&error))).into_response()),
     }
 }

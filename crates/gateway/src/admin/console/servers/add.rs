@@ -45,7 +45,7 @@ pub(in super::super) async fn add(
             let flash = Flash { good: added.problem.is_none(), text: told(&added) };
             Ok(flash::redirect(&console, &at(&added.upstream.namespace), &flash))
         }
-        Err(Error::Unavailable) => Err(Error::Unavailable.into()),
+        Err(error @ (Error::Unavailable | Error::Unrecorded)) => Err(error.into()),
         Err(error) => {
             Ok((error.status(), form_page(&console, &session, &fields, Some(&error))).into_response())
         }

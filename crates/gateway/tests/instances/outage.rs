@@ -1,0 +1,175 @@
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use serde_json::{Value, json};
+use testkit::{Answer, Gateway, GatewayProcess, Postgres, Tool, eventually};
+use tokio::task::JoinSet;
+
+use crate::support::{assert_audit_is_whole, call, gateways, outcomes, text};
+
+/// An upstream whose tool ends when it is told to.
+struct Held {
+    server: Gateway,
+    open: Arc<AtomicBool>,
+}
+
+impl Held {
+    async fn start() -> Self {
+        let open = Arc::new(AtomicBool::new(false));
+        let seen = open.clone();
+        let tool = Tool::new("pay", "Pays.", json!({ "type": "object" }), move |_| {
+            let until = Instant::now() + Duration::from_secs(30);
+            // On a thread of the upstream's own runtime, one call at a time.
+            while !seen.load(Ordering::SeqCst) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Answer::text("paid")
+        });
+        Self { server: Gateway::start(vec![tool]).await, open }
+    }
+
+    async fn install(&self, gateway: &GatewayProcess) {
+        let new = json!({
+            "namespace": "bank", "transport": { "http": { "url": self.server.url() } }, "trust_first": true,
+            "call_timeout": "30s", "concurrency": 8,
+        });
+        gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
+    }
+
+    /// Sends a call and waits until its tool runs.
+    async fn send(&self, gateway: &GatewayProcess, token: &str, key: Option<&str>) -> JoinSet<Value> {
+        let before = self.server.calls().len();
+        let request = gateway
+            .http()
+            .post(gateway.url())
+            .bearer_auth(token)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(call("bank.pay", &json!({}), key));
+        let mut sent = JoinSet::new();
+        sent.spawn(async move {
+            let text = request.send().await.expect("an answer").text().await.expect("a body");
+            serde_json::from_str(&text).expect("JSON")
+        });
+        eventually("the tool runs", async || (self.server.calls().len() > before).then_some(())).await;
+        sent
+    }
+}
+
+/// The store dies while a tool runs. The caller is told that the call is in doubt, and when the store is back the audit
+/// says what became of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_ends_while_postgres_is_away_is_never_denied() {
+    let mut postgres = Postgres::start();
+    let url = postgres.database();
+    let gateway = gateways(1, &url, &[("store.patience", "1s")]).await.remove(0);
+    let manager = gateway.manager().await;
+    for key in [None, Some("run/1")] {
+        let held = Held::start().await;
+        if key.is_none() {
+            held.install(&gateway).await;
+        } else {
+            gateway.must("DELETE", "/api/v1/upstreams/bank", None).await;
+            held.install(&gateway).await;
+        }
+        let mut sent = held.send(&gateway, &manager, key).await;
+        postgres.kill();
+        held.open.store(true, Ordering::SeqCst);
+        let answer = sent.join_next().await.unwrap().unwrap();
+        assert_eq!(answer["error"]["data"]["reason"], "in_doubt", "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("was called"), "{answer}");
+        postgres.start_again();
+        let expected = usize::from(key.is_some()) + 1;
+        eventually("the call has its row", async || {
+            let rows = gateway.ask("GET", "/api/v1/audit?tool=bank.pay", None).await.body;
+            (rows.as_array()?.len() == expected).then_some(())
+        })
+        .await;
+        let rows = BTreeMap::from([("allow/success/-".to_owned(), expected)]);
+        assert_eq!(outcomes(&gateway, "bank.pay").await, rows);
+        if key.is_some() {
+            let (_, again) = gateway.post(Some(&manager), call("bank.pay", &json!({}), key)).await;
+            assert_eq!(text(&again), Ok("paid".to_owned()), "the recorded answer");
+            assert_eq!(held.server.calls().len(), 1, "one effect");
+        }
+    }
+    assert_audit_is_whole(&gateway).await;
+}
+
+/// A database that restarts in less than `store.patience` costs no call anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_restart_of_postgres_is_not_noticed_by_a_call_that_ends() {
+    let mut postgres = Postgres::start();
+    let url = postgres.database();
+    let gateway = gateways(1, &url, &[("store.patience", "20s")]).await.remove(0);
+    let (manager, held) = (gateway.manager().await, Held::start().await);
+    held.install(&gateway).await;
+    let mut sent = held.send(&gateway, &manager, None).await;
+    postgres.kill();
+    held.open.store(true, Ordering::SeqCst);
+    postgres.start_again();
+    assert_eq!(text(&sent.join_next().await.unwrap().unwrap()), Ok("paid".to_owned()));
+    assert_audit_is_whole(&gateway).await;
+}
+
+/// A store that hangs: callers hear of it within their patience, before a call nothing is done, after it nothing is denied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_that_hangs_keeps_nobody_waiting() {
+    let postgres = Postgres::start();
+    let url = postgres.database();
+    let gateway = gateways(1, &url, &[("store.patience", "1s")]).await.remove(0);
+    let (manager, held) = (gateway.manager().await, Held::start().await);
+    held.install(&gateway).await;
+    let mut sent = held.send(&gateway, &manager, None).await;
+    let locker = Database::connect(&url).await.unwrap();
+    let lock = locker.begin().await.unwrap();
+    lock.execute_unprepared("LOCK TABLE audit, in_flight IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    held.open.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    let answer = sent.join_next().await.unwrap().unwrap();
+    assert_eq!(answer["error"]["data"]["reason"], "in_doubt", "{answer}");
+    let (_, refused) = gateway.post(Some(&manager), call("bank.pay", &json!({}), None)).await;
+    assert_eq!(refused["error"]["message"], "not available at the moment", "{refused}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(held.server.calls().len(), 1, "nothing that is not written down is done");
+    lock.rollback().await.unwrap();
+    eventually("the call that was made has its row", async || {
+        (outcomes(&gateway, "bank.pay").await.get("allow/success/-") == Some(&1)).then_some(())
+    })
+    .await;
+    let allowed = gateway.audit("tool=bank.pay&decision=allow").await;
+    assert_eq!(allowed.len(), 1, "the other one was not made: {allowed:?}");
+    assert_audit_is_whole(&gateway).await;
+    assert_eq!(postgres.sql(&url, "SELECT count(*) FROM in_flight"), "0");
+}
+
+/// The same on SQLite: another process holds the file for longer than we wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_ends_while_the_file_is_locked_is_never_denied() {
+    let gateway = GatewayProcess::start_with(&[("store.patience", "1s")]).await;
+    let (manager, held) = (gateway.manager().await, Held::start().await);
+    held.install(&gateway).await;
+    let mut sent = held.send(&gateway, &manager, None).await;
+    let mut options = ConnectOptions::new(gateway.store_url());
+    options.max_connections(1);
+    let locker = Database::connect(options).await.unwrap();
+    locker.execute_unprepared("BEGIN IMMEDIATE").await.unwrap();
+    held.open.store(true, Ordering::SeqCst);
+    let answer = sent.join_next().await.unwrap().unwrap();
+    assert_eq!(answer["error"]["data"]["reason"], "in_doubt", "{answer}");
+    locker.execute_unprepared("ROLLBACK").await.unwrap();
+    let expected = BTreeMap::from([("allow/success/-".to_owned(), 1)]);
+    eventually("the call has its row", async || {
+        (outcomes(&gateway, "bank.pay").await == expected).then_some(())
+    })
+    .await;
+    assert_audit_is_whole(&gateway).await;
+}
