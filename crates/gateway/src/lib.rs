@@ -7,6 +7,7 @@ pub mod canonical; // one text for one JSON value
 pub mod catalogue; // the tools as they are served
 pub mod clock; // times as the store keeps them
 pub mod config; // flags, file, environment
+pub mod data_lock; // one gateway for each folder
 pub mod front; // where agents come in
 pub mod metrics; // what can be counted
 pub mod nats; // where there is one

@@ -21,6 +21,7 @@ use crate::{
     catalogue::Shelf,
     clock,
     config::{Cli, Config},
+    data_lock::{self, DataLock},
     front::Front,
     metrics::Metrics,
     nats::{self, Nats},
@@ -33,6 +34,8 @@ use crate::{
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error(transparent)]
+    Locked(#[from] data_lock::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error("the store cannot be used")]
@@ -66,6 +69,8 @@ pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
 
 /// Opens the store, brings it to its present shape and follows the audit's chain.
 pub async fn check(config: &Config) -> Result<String, Error> {
+    let file = store::file(&config.store.url);
+    let lock = file.map(|file| DataLock::take(&config.data, Some(&file))).transpose()?;
     let store = Store::open(&config.store).await?;
     let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), None)?;
     let ends = audit::ends(store.read()).await?;
@@ -82,12 +87,15 @@ pub async fn check(config: &Config) -> Result<String, Error> {
     let (rows, heads) = chain.end()?;
     let tools = tools::all().len();
     store.close().await;
+    drop(lock);
     Ok(format!(
         "ok: {rows} audit rows follow each other, {heads} signed heads agree, {tools} tools of our own"
     ))
 }
 
 async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    // Before anything is touched: what follows takes whatever is in flight for left behind.
+    let lock = DataLock::take(&config.data, store::file(&config.store.url).as_deref())?;
     let store = Store::open(&config.store).await?;
     // SQLite has one owner, so whatever is in flight there is from a process that is gone.
     let recovered = audit::recover(&store, !store.is_postgres()).await?;
@@ -160,6 +168,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         warn!(%error, "The last head of the audit was not sealed.");
     }
     store.close().await;
+    drop(lock);
     Ok(())
 }
 
