@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use actor::{Actor, Holder};
 use axum::{Router, middleware};
 pub use error::Error;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::operations::Glance;
@@ -41,6 +42,8 @@ pub struct Admin {
     pub(crate) glance: Glance,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: config::Admin,
+    /// One rotation of the first administrator's token at a time.
+    pub(crate) rotating: Mutex<()>,
     /// Whether servers may be registered that are started as processes of ours.
     pub(crate) stdio: bool,
     /// Answers that have no end of their own end with it.
@@ -62,8 +65,20 @@ impl Admin {
     pub fn new(parts: Parts, config: &Config, stop: CancellationToken) -> Arc<Self> {
         let Parts { store, calls, upstreams, seal, nats, metrics } = parts;
         let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
-        let glance = Glance::default();
-        Arc::new(Self { store, calls, upstreams, seal, nats, glance, metrics, settings, stdio, stop })
+        let (glance, rotating) = (Glance::default(), Mutex::default());
+        Arc::new(Self {
+            store,
+            calls,
+            upstreams,
+            seal,
+            nats,
+            glance,
+            metrics,
+            settings,
+            rotating,
+            stdio,
+            stop,
+        })
     }
 
     pub fn router(self: Arc<Self>) -> Router {

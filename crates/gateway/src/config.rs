@@ -12,11 +12,16 @@ use figment::{
     providers::{Env, Format, Serialized, Toml},
 };
 
-use crate::store::{self, Durability};
+use crate::{
+    admin_token::AdminToken,
+    store::{self, Durability},
+};
 
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "gateway.toml";
 const PREFIX: &str = "GATEWAY_";
+/// As for every token of an administrator.
+const LONGEST_TOKEN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What is wrong, and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +72,17 @@ pub struct Admin {
     pub hosts: Vec<String>,
     /// Holds the first administrator's token; made when it is not there.
     pub token_file: PathBuf,
+    /// How long a token that is made for that file is good.
+    pub token_lives: Duration,
     pub session: Duration,
     /// Behind TLS, so that cookies may say so.
     pub https: bool,
+}
+
+impl Admin {
+    pub fn token(&self) -> AdminToken {
+        AdminToken { file: self.token_file.clone(), lives: self.token_lives }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -193,6 +206,7 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             listen: check.address("admin.listen", &raw.admin.listen)?,
             hosts: check.hosts("admin.hosts", raw.admin.hosts)?,
             token_file: in_data(&raw.admin.token_file, "admin.token"),
+            token_lives: check.at_most("admin.token_lives", &raw.admin.token_lives, LONGEST_TOKEN)?,
             session: check.duration("admin.session", &raw.admin.session)?,
             https: raw.admin.https,
         },
@@ -306,6 +320,15 @@ impl Check<'_> {
         let right =
             || self.wrong(key, &format!("`{text}` is no duration; write one as 500ms, 30s or 90days"));
         duration.ok().filter(|duration| !duration.is_zero()).ok_or_else(right)
+    }
+
+    fn at_most(&self, key: &str, text: &str, longest: Duration) -> Result<Duration, Error> {
+        let duration = self.duration(key, text)?;
+        if duration <= longest {
+            return Ok(duration);
+        }
+        let longest = humantime::format_duration(longest);
+        Err(self.wrong(key, &format!("`{text}` is too long; write at most {longest}")))
     }
 
     fn address(&self, key: &str, text: &str) -> Result<SocketAddr, Error> {

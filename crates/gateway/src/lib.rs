@@ -1,6 +1,7 @@
 //! The MCP gateway: the one place where tool calls are decided, run and recorded.
 
 pub mod admin; // where administrators come in
+pub mod admin_token; // the first administrator's, in a file
 pub mod audit; // one row per call, chained and sealed
 pub mod calls; // the life of a call
 pub mod canonical; // one text for one JSON value
@@ -15,7 +16,7 @@ pub mod policy; // who may call what; pure
 mod reload; // the configuration file, again
 pub mod run; // everything together
 pub mod sanitize; // text by strangers
-pub mod secret_file;
+pub mod secret_file; // whole or not there
 mod spans; // what of a call goes into its trace
 pub mod store; // SQLite or PostgreSQL
 pub mod tokens; // issued, presented, revoked

@@ -1,6 +1,6 @@
 //! Everything together: open the store, serve, watch, stop.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt};
 use sea_orm::DbErr;
@@ -13,10 +13,12 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
+use uuid::Uuid;
 
 use crate::{
     admin::{self, Admin},
-    audit::{self, Ledger, Seal, Sealed},
+    admin_token::{self, Adopted},
+    audit::{self, Ledger, Record, Seal, Sealed, WasBegun},
     calls::{Calls, Limits},
     catalogue::Shelf,
     clock,
@@ -25,9 +27,7 @@ use crate::{
     front::Front,
     metrics::Metrics,
     nats::{self, Nats},
-    secret_file,
     store::{self, Store},
-    tokens::{self, Holder},
     tools,
     upstreams::Upstreams,
 };
@@ -42,10 +42,8 @@ pub enum Error {
     Query(#[from] DbErr),
     #[error("listening on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
-    #[error("the administrator's token {}", .0)]
-    AdminToken(String, #[source] std::io::Error),
     #[error(transparent)]
-    Token(#[from] tokens::Error),
+    AdminToken(#[from] admin_token::Error),
     #[error("the audit is not what was written")]
     Audit(#[from] Broken),
     #[error("the audit's seal")]
@@ -56,8 +54,6 @@ pub enum Error {
     Signals(#[source] std::io::Error),
 }
 
-/// How long the first administrator's token is good: as long as its file is there.
-const ADMIN_LIVES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 const AT_ONCE: u64 = 1000;
 
@@ -103,7 +99,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         warn!(calls = recovered, "Calls were cut off when the gateway ended; each has its row now.");
     }
     tools::seed(&store).await?;
-    adopt_administrator(&store, &config.admin.token_file).await?;
+    let adopted = config.admin.token().adopt(&store).await?;
     let nats = config.nats.as_ref().map(Nats::open).transpose()?;
     if let Some(nats) = &nats {
         nats.begin().await?;
@@ -115,6 +111,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let (ledger, writing) = Ledger::start_counting(store.clone(), metrics.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
+    record_revoked(&ledger, &adopted).await;
     let (upstreams, looking_after) =
         Upstreams::start(store.clone(), config.upstreams, config.calls.max_result_bytes, stop.clone());
     background.spawn(looking_after);
@@ -240,19 +237,17 @@ async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     Ok(())
 }
 
-async fn adopt_administrator(store: &Store, file: &Path) -> Result<(), Error> {
-    let wrong = |error| Error::AdminToken(file.display().to_string(), error);
-    let secret = match std::fs::read_to_string(file) {
-        Ok(secret) => secret.trim().to_owned(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let secret = tokens::new_secret()?;
-            secret_file::create(file, &secret).map_err(wrong)?;
-            info!(file = %file.display(), "The first administrator's token was made.");
-            secret
+/// Writes down which tokens the start revoked. The tokens are refused already; a row that cannot be written is told.
+async fn record_revoked(ledger: &Ledger, adopted: &Adopted) {
+    for id in &adopted.revoked {
+        info!(id, "An earlier token of the first administrator is revoked.");
+        let (call_id, now) = (Uuid::now_v7().to_string(), clock::now());
+        let record =
+            Record::of_administrator(call_id, now, "admin", &adopted.row.id, None, "admin.token.revoke");
+        if ledger.end(record, WasBegun::Not).await.is_err() {
+            error!(id, "The revocation of a token could not be recorded.");
         }
-        Err(error) => return Err(wrong(error)),
-    };
-    Ok(tokens::adopt(store, &secret, "first administrator", &Holder::Admin, ADMIN_LIVES).await?)
+    }
 }
 
 fn stop_on_signal(stop: &CancellationToken) -> Result<(), Error> {

@@ -122,24 +122,8 @@ pub async fn issue_in(
     Ok(Issued { row, secret })
 }
 
-/// Makes a secret that somebody else chose good, unless it is already.
-pub async fn adopt(
-    store: &Store,
-    secret: &str,
-    label: &str,
-    holder: &Holder,
-    lives: Duration,
-) -> Result<(), Error> {
-    let known = token::Entity::find().filter(token::Column::Hash.eq(hash(secret))).one(store.read()).await?;
-    if known.is_none() {
-        let write = store.write().await?;
-        insert(&write, secret, label, holder, lives, "start").await?;
-        write.commit().await?;
-    }
-    Ok(())
-}
-
-async fn insert(
+/// Makes a secret that is known elsewhere good, as part of something larger.
+pub(crate) async fn insert(
     write: &Write,
     secret: &str,
     label: &str,

@@ -86,6 +86,8 @@ pub(crate) enum Tokens {
     },
     /// Make one worthless, at once.
     Revoke { id: String },
+    /// Replace the first administrator's token, in the gateway's file and in --admin-token-file; the old one is refused at once.
+    RotateAdmin,
 }
 
 #[derive(Debug, Subcommand)]

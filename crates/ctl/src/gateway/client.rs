@@ -35,6 +35,7 @@ pub(crate) struct Gateway {
     http: reqwest::Client,
     base: Url,
     token: HeaderValue,
+    token_file: PathBuf,
 }
 
 impl Gateway {
@@ -44,7 +45,7 @@ impl Gateway {
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
             return Err(wrong());
         }
-        let token = token(link.admin_token_file.as_deref())?;
+        let (token_file, token) = token(link.admin_token_file.as_deref())?;
         if CryptoProvider::get_default().is_none() {
             // Lost against another thread is fine: then there is one.
             drop(ring::default_provider().install_default());
@@ -55,7 +56,12 @@ impl Gateway {
             .connect_timeout(CONNECT_WITHIN)
             .build()
             .map_err(|error| Error::GatewayUnreachable(base.to_string(), error))?;
-        Ok(Self { http, base, token })
+        Ok(Self { http, base, token, token_file })
+    }
+
+    /// Where the token is from.
+    pub(super) fn token_file(&self) -> &Path {
+        &self.token_file
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Error> {
@@ -133,7 +139,7 @@ impl Gateway {
     }
 }
 
-fn token(named: Option<&Path>) -> Result<HeaderValue, Error> {
+fn token(named: Option<&Path>) -> Result<(PathBuf, HeaderValue), Error> {
     let path = match named {
         Some(path) => path.to_owned(),
         None if Path::new(DEFAULT_TOKEN).exists() => PathBuf::from(DEFAULT_TOKEN),
@@ -143,8 +149,8 @@ fn token(named: Option<&Path>) -> Result<HeaderValue, Error> {
     if text.trim().is_empty() {
         return Err(Error::NotAToken(path));
     }
-    let mut header =
-        HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|_| Error::NotAToken(path))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+        .map_err(|_| Error::NotAToken(path.clone()))?;
     header.set_sensitive(true);
-    Ok(header)
+    Ok((path, header))
 }

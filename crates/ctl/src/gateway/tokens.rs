@@ -1,4 +1,9 @@
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -38,7 +43,57 @@ pub(super) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Resul
             }
             Ok(Exit::Done)
         }
+        Tokens::RotateAdmin => rotate_admin(gateway, json).await,
     }
+}
+
+/// The gateway keeps the new token in its own file. Ours gets it too, if the token in it is the one that was replaced.
+async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
+    let me: Value = gateway.get(Ask::path(&["me"])).await?;
+    let named = gateway.token_file();
+    // Through a link the file itself is replaced, not the link.
+    let file = named.canonicalize().map_err(|error| Error::File(named.to_owned(), error))?;
+    let next = next_to(&file);
+    // Better found out now than with a secret in hand that nobody can keep. One that was left by a kill is ours.
+    drop(std::fs::remove_file(&next));
+    create(&next, "")?;
+    let rotated = gateway.change(Method::POST, Ask::path(&["tokens", "rotate-admin"]), None).await;
+    let mut rotated = match rotated {
+        Ok(rotated) => rotated,
+        Err(error) => {
+            drop(std::fs::remove_file(&next));
+            return Err(error);
+        }
+    };
+    let secret = rotated["secret"].as_str().unwrap_or_default().to_owned();
+    let revoked = rotated["revoked"].as_array().is_some_and(|ids| ids.contains(&me["token_id"]));
+    let has_it = std::fs::read_to_string(&file).is_ok_and(|text| text.trim() == secret);
+    if revoked && !has_it {
+        write(&next, &format!("{secret}\n"))?;
+        std::fs::rename(&next, &file).map_err(|error| Error::Write(file.clone(), error))?;
+    } else {
+        drop(std::fs::remove_file(&next));
+    }
+    if let Some(rotated) = rotated.as_object_mut() {
+        rotated.remove("secret");
+    }
+    if json {
+        print::json(&rotated);
+        return Ok(Exit::Done);
+    }
+    lines(&rotated, &["id", "label", "expires_at", "file"]);
+    if revoked {
+        print::note(&format!("the new token is in {}; the old one is refused from now on", named.display()));
+    } else {
+        print::note(&format!("the token in {} is another one, and stays as it is", named.display()));
+    }
+    Ok(Exit::Done)
+}
+
+fn next_to(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".rotated");
+    PathBuf::from(name)
 }
 
 async fn issue(gateway: &Gateway, new: &Value, out: Option<&Path>, json: bool) -> Result<Exit, Error> {

@@ -24,7 +24,7 @@ pub use quarantine::{Difference, Waiting, Why};
 pub use refresh::Added;
 pub use rules::{AccessRule, NewRule};
 pub use settings::{PutSetting, Setting};
-pub use tokens::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState};
+pub use tokens::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenFor, TokenState};
 pub use tools::{Tool, ToolChange, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState};
 pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
 pub(crate) use work::Glance;

@@ -45,6 +45,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(tools::approve))
         .routes(routes!(tools::reject))
         .routes(routes!(tokens::list, tokens::issue))
+        .routes(routes!(tokens::rotate_admin))
         .routes(routes!(tokens::revoke))
         .routes(routes!(tokens::who))
         .routes(routes!(upstreams::list, upstreams::add))

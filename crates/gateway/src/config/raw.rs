@@ -43,6 +43,7 @@ section!(Admin {
     listen: String = "127.0.0.1:8791",
     hosts: Vec<String> = local(),
     token_file: String = "",
+    token_lives: String = "90days",
     session: String = "12h",
     https: bool = false,
 });

@@ -1,5 +1,6 @@
 //! The gateway is administered: over REST and with cynodectl, against the real process.
 
+mod admin_token; // the first administrator's
 mod audit; // what happened, and what was done to the record of it
 mod command_line; // cynodectl
 mod quarantine; // tools that wait

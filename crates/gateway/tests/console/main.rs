@@ -3,6 +3,7 @@
 mod browser; // what administrators do, in Chromium
 mod forgery; // requests that nobody meant
 mod pages; // what is shown, to whom
+mod secrets; // what is not shown
 mod sessions; // coming in, going out
 mod support;
 mod work; // handoffs and dead letters, with and without NATS

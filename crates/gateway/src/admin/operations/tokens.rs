@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     admin::{Actor, Admin, Error, check},
-    clock,
+    admin_token, clock,
     policy::{Agent, Bound},
     store::entity::{login, task, token},
     tokens::{self, Holder},
@@ -99,6 +99,24 @@ impl std::fmt::Debug for IssuedToken {
     }
 }
 
+/// The first administrator's new token. The secret is told this once, and is in the gateway's file.
+#[derive(Clone, Serialize, ToSchema)]
+pub struct RotatedToken {
+    #[serde(flatten)]
+    pub token: Token,
+    pub secret: String,
+    /// Ids of the tokens that are refused from now on.
+    pub revoked: Vec<String>,
+    /// The file on the gateway's machine that holds it.
+    pub file: String,
+}
+
+impl std::fmt::Debug for RotatedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RotatedToken").field("id", &self.token.id).finish_non_exhaustive()
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -136,6 +154,35 @@ impl Admin {
         let issued = tokens::issue_in(&open.write, &label, &holder, lives, &actor.author()).await?;
         self.commit(open).await?;
         Ok(IssuedToken { token: told(issued.row, clock::now()), secret: issued.secret })
+    }
+
+    /// Replaces the first administrator's token: the file of the gateway holds another, and the old one is refused.
+    pub async fn rotate_admin_token(&self, actor: &Actor) -> Result<RotatedToken, Error> {
+        const WHAT: &str = "admin.token.rotate";
+        self.admin_only(actor, WHAT).await?;
+        let _one_at_a_time = self.rotating.lock().await;
+        let admin = self.settings.token();
+        // What was cut off before must be in the file before it is read.
+        admin.finish_rotation(&self.store).await.map_err(unwritable)?;
+        let open = self.begin(actor, WHAT, &json!({})).await?;
+        let staged = admin.stage().map_err(unwritable)?;
+        let rotated = match admin.rotate_in(&open.write, &staged, &actor.author()).await {
+            Ok(rotated) => rotated,
+            Err(error) => {
+                admin.unstage();
+                return Err(unwritable(error));
+            }
+        };
+        let committed = self.commit(open).await;
+        if committed.is_err() {
+            // Whether it was committed is told by the store, now or at the next start.
+            admin.finish_rotation(&self.store).await.map_err(unwritable)?;
+            committed?;
+        }
+        admin.promote(&rotated.row.id).map_err(unwritable)?;
+        let token = told(rotated.row, clock::now());
+        let file = admin.file.display().to_string();
+        Ok(RotatedToken { token, secret: staged, revoked: rotated.revoked, file })
     }
 
     /// Newest first.
@@ -185,6 +232,18 @@ impl Admin {
             self.commit(open).await?;
         }
         Ok(told(row, clock::now()))
+    }
+}
+
+/// Nothing is rotated that cannot be kept.
+fn unwritable(error: admin_token::Error) -> Error {
+    match error {
+        admin_token::Error::File(file, error) => Error::Conflict(format!(
+            "the token file {} cannot be written: {error}; put another token there and restart the gateway",
+            file.display()
+        )),
+        error @ admin_token::Error::NoToken(_) => Error::Conflict(error.to_string()),
+        admin_token::Error::Token(error) => error.into(),
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::admin::{
     Admin,
-    operations::{IssuedToken, NewToken, Token, TokenFilter},
+    operations::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter},
 };
 
 /// Whoever asks.
@@ -62,6 +62,18 @@ pub(super) async fn issue(
     Body(new): Body<NewToken>,
 ) -> Result<(StatusCode, Json<IssuedToken>), Refusal> {
     Ok((StatusCode::CREATED, Json(admin.issue_token(&actor, new).await?)))
+}
+
+/// Replace the first administrator's token: the gateway's file holds the new one, and the old one is refused at once
+#[utoipa::path(
+    post, path = "/api/v1/tokens/rotate-admin", tag = "tokens", operation_id = "tokens_rotate_admin",
+    responses((status = 200, description = "Replaced.", body = RotatedToken), Refused),
+)]
+pub(super) async fn rotate_admin(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+) -> Result<Json<RotatedToken>, Refusal> {
+    Ok(Json(admin.rotate_admin_token(&actor).await?))
 }
 
 /// Revoke a token, at once

@@ -98,6 +98,7 @@ pub struct Answered {
     pub holds_a_secret: bool,
     /// An error code, with a page in docs/errors.
     pub error: Option<&'static str>,
+    /// Without what looks like a secret.
     pub error_message: Option<String>,
     /// Of findings: criterion, verdict.
     pub findings: Vec<(String, String)>,
@@ -224,7 +225,8 @@ fn told(answer: &Answer) -> Answered {
             (word(&it.status), &it.instance, it.attempts, word(&it.trace.stop), text, Vec::new())
         }
         Answer::Findings(it) => {
-            let judged = it.findings.iter().map(|it| (it.criterion.clone(), word(&it.verdict)));
+            let shown = |criterion: &str| without_secrets(criterion).unwrap_or_default();
+            let judged = it.findings.iter().map(|it| (shown(&it.criterion), word(&it.verdict)));
             (word(&it.status), &it.instance, it.attempts, word(&it.trace.stop), None, judged.collect())
         }
     };
@@ -238,13 +240,19 @@ fn told(answer: &Answer) -> Answered {
         text: text.map(|text| cut(text, LONGEST_ANSWER)),
         holds_a_secret,
         error: error.map(|error| error.code.as_str()),
-        error_message: error.map(|error| error.message.clone()),
+        error_message: error.and_then(|error| without_secrets(&error.message)),
         findings,
     }
 }
 
 fn torn(sequence: u64, why: &Unreadable) -> Torn {
     Torn { sequence, newer: matches!(why, Unreadable::Newer(_)), why: why.to_string() }
+}
+
+/// A text by others, cut when it is long, with what looks like a secret taken out; nothing when that is not enough.
+fn without_secrets(text: &str) -> Option<String> {
+    let text = cut(&telemetry::redact(text), LONGEST_ANSWER);
+    (!holds_a_secret(&text)).then_some(text)
 }
 
 fn cut(text: &str, longest: usize) -> String {
