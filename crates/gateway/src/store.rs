@@ -8,21 +8,23 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use sea_orm::{
     ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
-    SqliteTransactionMode, TransactionOptions, TransactionTrait,
+    RuntimeErr, SqliteTransactionMode, TransactionOptions, TransactionTrait,
     sqlx::{
+        self, Connection,
         postgres::PgConnectOptions,
         sqlite::{SqliteConnectOptions, SqliteJournalMode},
     },
 };
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
+use tracing::warn;
 
 /// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
 const SQLITE_CONNECTIONS: u32 = 4;
@@ -98,6 +100,8 @@ pub struct Store {
     durability: Durability,
     file: Option<Arc<Path>>,
     patience: Duration,
+    /// A transaction was not committed, and SQLite may have ended it by itself.
+    is_suspect: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -150,6 +154,7 @@ impl Store {
             durability,
             file,
             patience,
+            is_suspect: Arc::default(),
         })
     }
 
@@ -201,8 +206,13 @@ impl Store {
             sqlite_transaction_mode: turn.is_some().then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
+        if turn.is_some() && self.is_suspect.swap(false, Ordering::AcqRel) {
+            self.renew_if_stuck().await?;
+        }
         let transaction = self.writing.begin_with_options(options).await?;
-        Ok(Write { transaction, changes: self.changes.clone(), _turn: turn })
+        let (changes, is_suspect) = (self.changes.clone(), self.is_suspect.clone());
+        let open = Open { changes, is_suspect, is_committed: false, turn };
+        Ok(Write { transaction, store: self.clone(), open })
     }
 
     /// For a single statement that writes: it is committed when it is done.
@@ -212,6 +222,18 @@ impl Store {
             None => None,
         };
         Turn { connection: &self.writing, _turn: turn }
+    }
+
+    /// SQLite may end a transaction by itself, as on a full disk. sqlx then counts it as open for ever, and what is committed
+    /// after it is not. Called with the turn of the one writer, when nothing may be open.
+    async fn renew_if_stuck(&self) -> Result<(), DbErr> {
+        let mut connection = self.writing.get_sqlite_connection_pool().acquire().await.map_err(unusable)?;
+        // What is still to be rolled back is, by then.
+        connection.ping().await.map_err(unusable)?;
+        if connection.is_in_transaction() {
+            connection.close().await.map_err(unusable)?;
+        }
+        Ok(())
     }
 
     pub async fn close(self) {
@@ -225,14 +247,40 @@ impl Store {
 #[derive(Debug)]
 pub struct Write {
     transaction: DatabaseTransaction,
+    store: Store,
+    /// Dropped last: the turn ends when the transaction has.
+    open: Open,
+}
+
+/// A transaction that is not committed yet. Dropped as such, the connection is looked at before it is used again.
+#[derive(Debug)]
+struct Open {
     changes: Arc<AtomicU64>,
-    _turn: Option<OwnedMutexGuard<()>>,
+    is_suspect: Arc<AtomicBool>,
+    is_committed: bool,
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            self.is_suspect.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl Write {
     pub async fn commit(self) -> Result<(), DbErr> {
-        let committed = self.transaction.commit().await;
-        self.changes.fetch_add(1, Ordering::Release);
+        let Self { transaction, store, mut open } = self;
+        let committed = transaction.commit().await;
+        open.changes.fetch_add(1, Ordering::Release);
+        open.is_committed = committed.is_ok();
+        if !open.is_committed
+            && open.turn.is_some()
+            && let Err(error) = store.renew_if_stuck().await
+        {
+            warn!(%error, "The write connection cannot be renewed; it is tried again.");
+        }
         committed
     }
 }
@@ -293,6 +341,10 @@ async fn migrate(alone: &DatabaseConnection) -> Result<(), DbErr> {
         alone.execute_unprepared(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})")).await?;
     }
     Ok(())
+}
+
+fn unusable(error: sqlx::Error) -> DbErr {
+    DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error)))
 }
 
 fn make_folder(url: &str) -> Result<(), Error> {

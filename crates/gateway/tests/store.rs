@@ -14,7 +14,7 @@ use cynode_gateway::{
     store::entity::in_flight,
     tokens::{self, Holder},
 };
-use sea_orm::EntityTrait;
+use sea_orm::{ConnectionTrait, EntityTrait};
 use serde_json::json;
 use store::world::{World, verified};
 use subjects::audit::Broken;
@@ -213,6 +213,59 @@ async fn a_tool_that_may_be_repeated_is_repeated(world: World) {
     );
     assert_eq!(world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await, Ok("paid".into()));
     assert_eq!(times.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+/// A commit that fails, as on a full disk: what comes after it works as before, and the file is not locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_fails_leaves_the_store_usable() {
+    let world = World::on_sqlite().await;
+    let prepare = [
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE child (id INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
+    ];
+    for statement in prepare {
+        world.store.turn().await.execute_unprepared(statement).await.unwrap();
+    }
+    for round in 0..3 {
+        world.store.turn().await.execute_unprepared("PRAGMA foreign_keys = ON").await.unwrap();
+        let write = world.store.write().await.unwrap();
+        // Checked by the commit, which is what fails then.
+        write.execute_unprepared("INSERT INTO child VALUES (7)").await.unwrap();
+        if round == 1 {
+            // On a full disk SQLite ends the transaction by itself, and nothing is left to roll back.
+            write.execute_unprepared("ROLLBACK").await.unwrap();
+        }
+        write.commit().await.expect_err("it cannot be committed");
+        let token =
+            tokens::issue(&world.store, "after", &Holder::Admin, Duration::from_secs(60), "test").await;
+        let token = token.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+        let seen = tokens::present(&world.store, &token.secret).await.unwrap();
+        assert!(seen.row.is_some(), "round {round}: what was written after it is committed");
+        // The audit has a connection of its own, and finds the file free.
+        let begun = std::time::Instant::now();
+        world.ledger.end(record(round), WasBegun::Not).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "round {round}: {:?}", begun.elapsed());
+    }
+    assert_eq!(verified(&world.store).await, Ok(3));
+}
+
+/// The same when a transaction that SQLite ended by itself is given up without a commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_ended_by_itself_leaves_the_store_usable() {
+    let world = World::on_sqlite().await;
+    for round in 0..3 {
+        let write = world.store.write().await.unwrap();
+        write.execute_unprepared("ROLLBACK").await.unwrap();
+        drop(write);
+        let token =
+            tokens::issue(&world.store, "after", &Holder::Admin, Duration::from_secs(60), "test").await;
+        let token = token.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+        assert!(tokens::present(&world.store, &token.secret).await.unwrap().row.is_some(), "round {round}");
+        let begun = std::time::Instant::now();
+        world.ledger.end(record(round), WasBegun::Not).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "round {round}: {:?}", begun.elapsed());
+    }
+    assert_eq!(verified(&world.store).await, Ok(3));
 }
 
 /// M117: what cannot be resolved or recorded is not permitted.
