@@ -4,7 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 pub(crate) use gateway::{
-    Audit, GatewayLink, NewUpstream, Query, Rules, Settings, Tokens, Tools, Upstreams, Verify,
+    Audit, GatewayLink, NewUpstream, PreferenceAt, Preferences, Query, Rules, Settings, Tokens, Tools,
+    Upstreams, Verify,
 };
 use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 
@@ -141,6 +142,9 @@ pub(crate) enum Command {
     /// Gateway: settings of the whole system.
     #[command(subcommand)]
     Settings(Settings),
+    /// Gateway: preferences, also those that configure agents.
+    #[command(subcommand)]
+    Preferences(Preferences),
     /// Gateway: what happened, and whether the record of it is whole.
     #[command(subcommand)]
     Audit(Audit),

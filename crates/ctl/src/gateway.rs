@@ -2,6 +2,7 @@
 
 mod audit; // tail, query, export
 mod client; // the gateway over HTTP
+mod preferences;
 mod rules;
 mod settings;
 mod tokens;
@@ -46,6 +47,14 @@ pub(crate) async fn settings(
     json: bool,
 ) -> Result<Exit, Error> {
     settings::run(&Gateway::open(link)?, command, json).await
+}
+
+pub(crate) async fn preferences(
+    link: &cli::GatewayLink,
+    command: cli::Preferences,
+    json: bool,
+) -> Result<Exit, Error> {
+    preferences::run(&Gateway::open(link)?, command, json).await
 }
 
 pub(crate) async fn audit(

@@ -78,6 +78,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Upstreams(command) => gateway::upstreams(&gateway, command, json).await,
         Command::Rules(command) => gateway::rules(&gateway, command, json).await,
         Command::Settings(command) => gateway::settings(&gateway, command, json).await,
+        Command::Preferences(command) => gateway::preferences(&gateway, command, json).await,
         Command::Audit(command) => gateway::audit(&gateway, &link, command, json).await,
     }
 }

@@ -7,6 +7,7 @@ mod agent; // who calls
 mod allowlist; // what a role may call
 mod decide; // the decision
 mod denial; // why not, and what the caller is told of it
+mod governing; // settings that decide about agents
 mod ids; // the ids that a call names
 mod pattern; // `db.*`
 mod rules; // rules that see arguments
@@ -17,6 +18,7 @@ pub use agent::{Agent, AgentKind, Bound, Caller, Standing};
 pub use allowlist::{FAMILIES, allows};
 pub use decide::{Permitted, decide, may_see};
 pub use denial::Denial;
+pub use governing::{Switch, is_governing};
 pub use ids::{Facts, Named, ScopedId, TaskFacts};
 pub use pattern::Pattern;
 pub use rules::{Condition, Effect, Rule};

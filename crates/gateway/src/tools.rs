@@ -29,6 +29,7 @@ mod tasks;
 
 pub use error::ToolError;
 pub use help::{Shelf, Shown};
+pub(crate) use preferences::{Address, ByAdministrator};
 pub(crate) use skills::holds_a_secret;
 pub use skills::seed;
 pub use spec::{Context, Does, Entry, OwnTool};

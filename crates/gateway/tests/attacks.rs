@@ -5,5 +5,6 @@ mod attacks {
     mod identity; // who is calling
     mod limits; // too much, too deep, too slow, too often
     mod protocol; // what is being asked
+    mod rights; // agents that widen their own
     mod servers; // those behind us
 }

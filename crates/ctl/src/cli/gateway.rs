@@ -211,6 +211,46 @@ pub(crate) enum Settings {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Preferences {
+    /// List them.
+    List {
+        /// Only of this scope: system, group, user, project or task.
+        #[arg(long)]
+        scope: Option<String>,
+        /// Only of this group, user, project or task.
+        #[arg(long, value_name = "ID")]
+        scope_id: Option<String>,
+    },
+    /// Set one.
+    Set {
+        key: String,
+        /// JSON; what is no JSON is taken as text. null hides what wider scopes have.
+        value: String,
+        #[command(flatten)]
+        at: PreferenceAt,
+    },
+    /// Delete one.
+    Delete {
+        key: String,
+        #[command(flatten)]
+        at: PreferenceAt,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PreferenceAt {
+    /// system, group, user, project or task.
+    #[arg(long)]
+    pub(crate) scope: String,
+    /// The group, user, project or task; not for the system's scope.
+    #[arg(long, value_name = "ID")]
+    pub(crate) scope_id: Option<String>,
+    /// Only if this is its version now; 0 means that it is not set.
+    #[arg(long)]
+    pub(crate) version: Option<i64>,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
     /// Show rows as they come.
     Tail {

@@ -6,6 +6,7 @@ mod catalogues; // what agents read about: projects, personas, nodes, models
 mod dead; // handoffs that were given up
 mod handoffs; // what was done on a handoff
 mod namespaces; // names for servers, pure
+mod preferences; // what holds for users, groups, projects, tasks
 mod quarantine; // tools that wait for somebody to look at them
 mod refresh; // asking servers what they offer
 mod rules; // access rules
@@ -20,6 +21,7 @@ pub use audit::{Heads, Pruned, Verified};
 pub use catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
 pub use dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter};
 pub use handoffs::{Answered, Attempt, AttemptEnd, Did, DidWhat, Life, LifeState, Outcome, Torn};
+pub use preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference};
 pub use quarantine::{Difference, Waiting, Why};
 pub use refresh::Added;
 pub use rules::{AccessRule, NewRule};

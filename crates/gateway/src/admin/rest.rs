@@ -5,6 +5,7 @@ mod audit;
 mod catalogues;
 mod document; // what is said about all of it
 mod extract; // tokens and bodies
+mod preferences;
 mod refusal; // errors as JSON
 mod rules;
 mod settings;
@@ -58,6 +59,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(rules::remove))
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::set, settings::delete))
+        .routes(routes!(preferences::list, preferences::set, preferences::delete))
         .routes(routes!(catalogues::list_projects))
         .routes(routes!(catalogues::put_project, catalogues::delete_project))
         .routes(routes!(catalogues::list_personas))

@@ -7,13 +7,16 @@ use tracing::warn;
 
 use super::{Behind, Catalogue, Runs, Served};
 use crate::{
-    policy::{Condition, Effect, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Tool},
+    policy::{Condition, Effect, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool},
     store::{
         Store,
         entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},
     },
     tools::{Does, Entry},
 };
+
+/// How the author of an administrator's change begins; see [`crate::admin::Actor::author`].
+const ADMINISTRATOR: &str = "admin:";
 
 pub(super) async fn catalogue(store: &Store, own: &[Arc<Entry>]) -> Result<Catalogue, DbErr> {
     let db = store.read();
@@ -23,7 +26,7 @@ pub(super) async fn catalogue(store: &Store, own: &[Arc<Entry>]) -> Result<Catal
     let settings = tool_setting::Entity::find().all(db).await?;
     let settings: BTreeMap<String, tool_setting::Model> =
         settings.into_iter().map(|setting| (setting.name.clone(), setting)).collect();
-    let open = open_gates(system_setting::Entity::find().all(db).await?);
+    let open = open_switches(&system_setting::Entity::find().all(db).await?);
     let mut tools = BTreeMap::new();
     for entry in own {
         tools.insert(entry.name.to_owned(), own_tool(entry, settings.get(entry.name), &open));
@@ -45,8 +48,12 @@ pub(super) async fn catalogue(store: &Store, own: &[Arc<Entry>]) -> Result<Catal
     Ok(Catalogue { revision, tools, rules: rules.into_iter().map(rule).collect() })
 }
 
-fn open_gates(settings: Vec<system_setting::Model>) -> BTreeMap<String, bool> {
-    settings.into_iter().map(|setting| (setting.key, setting.value == "true")).collect()
+/// Returns the switches that are on. A row that anyone but an administrator wrote counts for nothing.
+fn open_switches(settings: &[system_setting::Model]) -> Vec<Switch> {
+    let is_open = |setting: &&system_setting::Model| {
+        setting.value == "true" && setting.updated_by.starts_with(ADMINISTRATOR)
+    };
+    settings.iter().filter(is_open).filter_map(|setting| Switch::of(&setting.key)).collect()
 }
 
 /// A scope that cannot be read admits nobody who was not admitted before: the narrower of the two.
@@ -54,12 +61,8 @@ fn scope_of(setting: Option<&tool_setting::Model>, otherwise: Scope) -> Scope {
     setting.and_then(|setting| setting.scope.parse().ok()).unwrap_or(otherwise)
 }
 
-fn own_tool(
-    entry: &Arc<Entry>,
-    setting: Option<&tool_setting::Model>,
-    open: &BTreeMap<String, bool>,
-) -> Served {
-    let gate = entry.gate.map(|setting| Gate { setting, open: open.get(setting).copied().unwrap_or(false) });
+fn own_tool(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, open: &[Switch]) -> Served {
+    let gate = entry.gate.map(|switch| Gate { setting: switch.key(), open: open.contains(&switch) });
     let reads = entry.does == Does::Read;
     let mut shown = Shown::new(entry.name, entry.description, entry.input.clone());
     shown.title = Some(entry.title.to_owned());

@@ -14,6 +14,9 @@ pub enum ToolError {
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
     ReadOnly(String),
+    /// A key that decides about agents.
+    #[error("{0} decides about agents: only an administrator can change it, with cynodectl or over REST")]
+    Governing(String),
     #[error("the content is refused: {0}")]
     Malicious(String),
     #[error("the store cannot be used at the moment")]
@@ -32,7 +35,7 @@ impl ToolError {
             Self::NotFound { .. } => "not_found",
             Self::Conflict(_) => "conflict",
             Self::TooLarge { .. } => "too_large",
-            Self::ReadOnly(_) => "read_only",
+            Self::ReadOnly(_) | Self::Governing(_) => "read_only",
             Self::Malicious(_) => "malicious_content",
             Self::Store(_) => "store_unavailable",
         }

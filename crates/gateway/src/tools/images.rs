@@ -12,7 +12,11 @@ use super::{
     page::{Page, Piece},
     search,
 };
-use crate::{clock, policy::Scope, store::entity::allowed_image};
+use crate::{
+    clock,
+    policy::{Scope, Switch},
+    store::entity::allowed_image,
+};
 
 const NOTE: usize = 1024;
 
@@ -54,9 +58,11 @@ struct ListInput {
 impl OwnTool for List {
     const NAME: &'static str = "sandbox.allowed_images.list";
     const TITLE: &'static str = "List allowed images";
-    const DESCRIPTION: &'static str = "Lists the container images that sandboxes may run.";
+    const DESCRIPTION: &'static str = "Lists the container images that sandboxes may run. Offered only where the system \
+        settings permit agents to add images.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
+    const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
     type Input = ListInput;
     type Output = Piece<Image>;
 
@@ -99,7 +105,7 @@ impl OwnTool for Add {
         permit agents to add images.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    const GATE: Option<&'static str> = Some("sandbox.allowed_images.agents_may_add");
+    const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
     type Input = AddInput;
     type Output = Added;
 

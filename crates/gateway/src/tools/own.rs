@@ -1,7 +1,7 @@
 use sea_orm::EntityTrait;
 
 use super::{Context, ToolError};
-use crate::store::entity::task;
+use crate::{policy::is_governing, store::entity::task};
 
 /// What a confined caller may look at, besides what is everyone's.
 #[derive(Clone, Debug)]
@@ -27,4 +27,12 @@ pub(super) fn managers_only(context: &Context<'_>, what: &str) -> Result<(), Too
         None => Ok(()),
         Some(_) => Err(ToolError::ReadOnly(what.to_owned())),
     }
+}
+
+/// Refuses to change what decides about agents: no agent may widen its own rights.
+pub(super) fn not_governing(key: &str) -> Result<(), ToolError> {
+    if is_governing(key) {
+        return Err(ToolError::Governing(key.to_owned()));
+    }
+    Ok(())
 }

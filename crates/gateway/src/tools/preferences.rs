@@ -1,5 +1,6 @@
 //! `db.preference.*`
 
+mod administer;
 mod effective;
 mod read;
 mod resolve; // what holds, of all that applies; pure
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use subjects::PreferenceScope;
 
+pub(crate) use self::administer::{Address, ByAdministrator};
 use self::scope::Place;
 use super::{Entry, ToolError, check};
 use crate::{clock, store::entity::preference};

@@ -1,4 +1,4 @@
-//! `db.system_setting.*`: what holds for the whole system. Managers see and change it; nobody else does.
+//! `db.system_setting.*`: what holds for the whole system. Managers see it, and change what does not decide about agents.
 
 use schemars::JsonSchema;
 use sea_orm::{
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     Context, Does, Entry, OwnTool, ToolError, check,
-    own::managers_only,
+    own::{managers_only, not_governing},
     page::{Page, Piece},
     value::{Kept, ValueType},
 };
@@ -146,6 +146,7 @@ impl OwnTool for Create {
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Setting, ToolError> {
         managers_only(context, WHAT)?;
         check::key(&input.key)?;
+        not_governing(&input.key)?;
         let kept = Kept::new(&input.value, input.value_type)?;
         let row = system_setting::Model {
             key: input.key,
@@ -248,6 +249,7 @@ async fn hold(
     expected: Option<i64>,
 ) -> Result<system_setting::Model, ToolError> {
     check::key(key)?;
+    not_governing(key)?;
     let row = system_setting::Entity::find_by_id(key).lock_exclusive().one(&context.db).await?;
     let row = row.ok_or_else(|| ToolError::not_found("system setting", key))?;
     check::version("the system setting", expected, row.version)?;

@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{Shelf, ToolError};
-use crate::policy::{Bound, Caller, Scope, ScopedId};
+use crate::policy::{Bound, Caller, Scope, ScopedId, Switch};
 
 /// Whether a tool changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub trait OwnTool: 'static {
     const NEEDS: &'static [ScopedId] = &[];
     const SCOPE: Scope = Scope::Both;
     /// The system setting that has to be `true`.
-    const GATE: Option<&'static str> = None;
+    const GATE: Option<Switch> = None;
     type Input: DeserializeOwned + JsonSchema + Send;
     type Output: Serialize + JsonSchema + Send;
 
@@ -72,7 +72,7 @@ pub struct Entry {
     pub does: Does,
     pub needs: &'static [ScopedId],
     pub scope: Scope,
-    pub gate: Option<&'static str>,
+    pub gate: Option<Switch>,
     pub input: Arc<Map<String, Value>>,
     pub output: Arc<Map<String, Value>>,
     run: Run,

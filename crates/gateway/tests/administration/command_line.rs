@@ -141,6 +141,24 @@ async fn rules_and_settings() {
 }
 
 #[tokio::test]
+async fn preferences_are_set_listed_and_deleted() {
+    let gateway = GatewayProcess::start().await;
+    let key = "agents.project_analyst.model_routing.prefer_local";
+    let at = ["--scope", "project", "--scope-id", "p-1"];
+    let line = |words: &[&'static str]| [words, &at[..]].concat();
+    let set = parsed(&ctl(&gateway, &line(&["--json", "preferences", "set", key, "true"])).await);
+    assert_eq!((&set["value"], &set["version"], &set["scope_id"]), (&json!(true), &json!(1), &json!("p-1")));
+    let stale = line(&["preferences", "set", key, "false", "--version", "7"]);
+    assert_eq!(ctl(&gateway, &stale).await.code, FAILED);
+    let listed = ctl(&gateway, &["preferences", "list", "--scope", "project"]).await;
+    assert!(listed.stdout.contains(key) && listed.stdout.contains("p-1"), "{listed:?}");
+    assert!(!ctl(&gateway, &["preferences", "list", "--scope", "user"]).await.stdout.contains(key));
+    assert_eq!(ctl(&gateway, &line(&["preferences", "delete", key])).await.code, 0);
+    assert_eq!(ctl(&gateway, &line(&["preferences", "delete", key])).await.code, FAILED);
+    assert_eq!(ctl(&gateway, &["preferences", "set", key, "true"]).await.code, USAGE);
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_says_what_to_do() {
     let gateway = GatewayProcess::start().await;
     let with = |url: &str, file: &str, command: &[&str]| {

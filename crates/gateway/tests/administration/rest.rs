@@ -78,7 +78,7 @@ async fn the_document_tells_every_operation_and_each_wants_a_token() {
             "{expected}"
         );
     }
-    assert_eq!(operations.len(), 51, "an operation came or went: is it in the document on purpose?");
+    assert_eq!(operations.len(), 54, "an operation came or went: is it in the document on purpose?");
 }
 
 #[tokio::test]

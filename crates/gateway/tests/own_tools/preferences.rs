@@ -1,3 +1,4 @@
+use cynode_gateway::store::entity::preference;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -15,6 +16,24 @@ on_both![
 async fn set(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
     let arguments = json!({ "scope": scope, "scope_id": id, "key": key, "value": value });
     stage.ok("db.preference.create", arguments).await;
+}
+
+/// Sets what only an administrator may.
+async fn given(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
+    stage
+        .given(preference::Model {
+            id: format!("{scope}-{}-{key}", id.unwrap_or_default()),
+            scope_type: scope.to_owned(),
+            scope_id: id.unwrap_or_default().to_owned(),
+            key: key.to_owned(),
+            value: value.to_string(),
+            value_type: "json".to_owned(),
+            version: 1,
+            deleted: false,
+            updated_at: 1,
+            updated_by: "admin:tok".to_owned(),
+        })
+        .await;
 }
 
 async fn a_preference_has_versions_and_a_history(stage: Stage) {
@@ -131,13 +150,13 @@ async fn what_does_not_fit_is_refused(stage: Stage) {
 
 async fn the_list_is_what_the_worker_reads(stage: Stage) {
     let key = "agents.project_manager.additional_context";
-    set(&stage, "system", None, key, json!("a")).await;
-    set(&stage, "group", Some("g-1"), key, json!("b")).await;
-    set(&stage, "group", Some("g-2"), key, json!("c")).await;
-    set(&stage, "user", Some("u-1"), key, json!("d")).await;
-    set(&stage, "user", Some("u-2"), key, json!("e")).await;
-    set(&stage, "project", Some("p-1"), "other_key", json!({ "x": 1 })).await;
-    set(&stage, "task", Some("t-1"), key, json!(null)).await;
+    given(&stage, "system", None, key, json!("a")).await;
+    given(&stage, "group", Some("g-1"), key, json!("b")).await;
+    given(&stage, "group", Some("g-2"), key, json!("c")).await;
+    given(&stage, "user", Some("u-1"), key, json!("d")).await;
+    given(&stage, "user", Some("u-2"), key, json!("e")).await;
+    given(&stage, "project", Some("p-1"), "other_key", json!({ "x": 1 })).await;
+    given(&stage, "task", Some("t-1"), key, json!(null)).await;
     let asked = json!({ "user_id": "u-1", "group_ids": ["g-2"], "project_id": "p-1", "task_id": "t-1" });
     let listed = stage.ok("db.preference.list", asked).await;
     let read: Vec<subjects::Preference> = serde_json::from_value(listed["preferences"].clone()).unwrap();

@@ -1,6 +1,9 @@
 use std::collections::BTreeSet;
 
-use cynode_gateway::{policy::Scope, tools};
+use cynode_gateway::{
+    policy::{Scope, Switch},
+    tools,
+};
 use serde_json::Value;
 
 /// What models decide by: every tool says what it does, what it takes, and what comes back.
@@ -38,8 +41,7 @@ fn every_tool_is_for_whom_it_should_be() {
             || matches!(tool.name, "skills.list" | "skills.get");
         let expected = if for_all { Scope::Both } else { Scope::Pm };
         assert_eq!(tool.scope, expected, "{}", tool.name);
-        let gate =
-            (tool.name == "sandbox.allowed_images.add").then_some("sandbox.allowed_images.agents_may_add");
+        let gate = tool.name.starts_with("sandbox.allowed_images.").then_some(Switch::AgentsMayAddImages);
         assert_eq!(tool.gate, gate, "{}", tool.name);
     }
 }

@@ -11,7 +11,7 @@ async fn revision(stage: &Stage) -> i64 {
 }
 
 async fn a_setting_has_versions(stage: Stage) {
-    let key = "sandbox.allowed_images.agents_may_add";
+    let key = "limits.tasks";
     let before = revision(&stage).await;
     let made = stage.ok("db.system_setting.create", json!({ "key": key, "value": true })).await;
     assert_eq!((&made["version"], &made["value_type"]), (&json!(1), &json!("boolean")));

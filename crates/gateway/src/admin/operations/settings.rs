@@ -6,16 +6,11 @@ use utoipa::ToSchema;
 use crate::{
     admin::{Actor, Admin, Error, check},
     catalogue, clock,
+    policy::Switch,
     store::entity::system_setting,
 };
 
 const LARGEST: usize = 16 * 1024;
-
-/// Settings that the gateway itself looks at: each is on or off, and off when it is not set.
-const SWITCHES: [(&str, &str); 1] = [(
-    "sandbox.allowed_images.agents_may_add",
-    "Whether project managers may add container images to those that sandboxes may run.",
-)];
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Setting {
@@ -45,7 +40,7 @@ impl Admin {
         actor.sees_everything()?;
         let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
         let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(told).collect();
-        for (key, _) in SWITCHES {
+        for key in Switch::ALL.map(Switch::key) {
             if found.iter().all(|setting| setting.key != key) {
                 found.push(unset(key));
             }
@@ -124,7 +119,7 @@ fn expect(key: &str, wanted: Option<i64>, version: i64) -> Result<(), Error> {
 }
 
 fn description(key: &str) -> Option<&'static str> {
-    SWITCHES.into_iter().find(|(known, _)| *known == key).map(|(_, description)| description)
+    Switch::of(key).map(Switch::description)
 }
 
 fn unset(key: &str) -> Setting {

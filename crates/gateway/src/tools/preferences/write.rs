@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
+use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
@@ -11,7 +11,7 @@ use crate::{
     store::entity::{preference, preference_history},
     tools::{
         Context, Does, OwnTool, ToolError, check,
-        own::managers_only,
+        own::{managers_only, not_governing},
         value::{Kept, ValueType},
     },
 };
@@ -19,7 +19,7 @@ use crate::{
 const REASON: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
+pub(super) enum Change {
     Created,
     Updated,
     Deleted,
@@ -32,6 +32,20 @@ impl Change {
             Self::Updated => "updated",
             Self::Deleted => "deleted",
         }
+    }
+}
+
+/// Who writes a preference, when, and in which transaction.
+pub(super) struct Writer<'w> {
+    pub(super) db: &'w DatabaseExecutor<'w>,
+    /// Microseconds since 1970.
+    pub(super) now: i64,
+    pub(super) author: String,
+}
+
+impl<'w> Writer<'w> {
+    fn of(context: &'w Context<'w>) -> Self {
+        Self { db: &context.db, now: context.now, author: context.author() }
     }
 }
 
@@ -68,37 +82,48 @@ impl OwnTool for Create {
         let place = Place::new(input.scope, input.scope_id)?;
         may_be_changed(context, &place, &input.key, input.reason.as_deref())?;
         let kept = Kept::new(&input.value, input.value_type)?;
-        let row = preference::Model {
-            id: Uuid::now_v7().to_string(),
-            scope_type: place.scope_type().to_owned(),
-            scope_id: place.id().to_owned(),
-            key: input.key,
-            value: kept.value.clone(),
-            value_type: kept.value_type.to_owned(),
-            version: 1,
-            deleted: false,
-            updated_at: context.now,
-            updated_by: context.author(),
-        };
-        let insert =
-            preference::Entity::insert(preference::ActiveModel::from(row.clone())).on_conflict_do_nothing_on(
-                [preference::Column::ScopeType, preference::Column::ScopeId, preference::Column::Key],
-            );
-        if check::is_in(&insert.exec_without_returning(&context.db).await?) {
-            remember(context, &row, Change::Created, input.reason).await?;
-            return row.try_into();
+        create(&Writer::of(context), &place, input.key, kept, input.reason).await?.try_into()
+    }
+}
+
+/// Sets a preference that is not set there. One that was deleted goes on from the version it had.
+pub(super) async fn create(
+    writer: &Writer<'_>,
+    place: &Place,
+    key: String,
+    kept: Kept,
+    reason: Option<String>,
+) -> Result<preference::Model, ToolError> {
+    let row = preference::Model {
+        id: Uuid::now_v7().to_string(),
+        scope_type: place.scope_type().to_owned(),
+        scope_id: place.id().to_owned(),
+        key,
+        value: kept.value.clone(),
+        value_type: kept.value_type.to_owned(),
+        version: 1,
+        deleted: false,
+        updated_at: writer.now,
+        updated_by: writer.author.clone(),
+    };
+    let insert = preference::Entity::insert(preference::ActiveModel::from(row.clone()))
+        .on_conflict_do_nothing_on([
+            preference::Column::ScopeType,
+            preference::Column::ScopeId,
+            preference::Column::Key,
+        ]);
+    if check::is_in(&insert.exec_without_returning(writer.db).await?) {
+        remember(writer, &row, Change::Created, reason).await?;
+        return Ok(row);
+    }
+    let before = at(place, &row.key).lock_exclusive().one(writer.db).await?;
+    match before {
+        Some(before) if before.deleted => {
+            put(writer, before, Next { kept: Some(kept), change: Change::Created, reason }).await
         }
-        // It is there. One that was deleted goes on from the version it had.
-        let before = at(&place, &row.key).lock_exclusive().one(&context.db).await?;
-        match before {
-            Some(before) if before.deleted => {
-                let new = Next { kept: Some(kept), change: Change::Created, reason: input.reason };
-                put(context, before, new).await?.try_into()
-            }
-            before => {
-                let version = before.map_or(0, |before| before.version);
-                Err(ToolError::Conflict(format!("{} is set there already, in version {version}", row.key)))
-            }
+        before => {
+            let version = before.map_or(0, |before| before.version);
+            Err(ToolError::Conflict(format!("{} is set there already, in version {version}", row.key)))
         }
     }
 }
@@ -140,7 +165,7 @@ impl OwnTool for Update {
         let kept = Kept::new(&input.value, input.value_type)?;
         let before = hold(context, &place, &input.key, input.expected_version).await?;
         let new = Next { kept: Some(kept), change: Change::Updated, reason: input.reason };
-        put(context, before, new).await?.try_into()
+        put(&Writer::of(context), before, new).await?.try_into()
     }
 }
 
@@ -184,7 +209,7 @@ impl OwnTool for Delete {
         may_be_changed(context, &place, &input.key, input.reason.as_deref())?;
         let before = hold(context, &place, &input.key, input.expected_version).await?;
         let new = Next { kept: None, change: Change::Deleted, reason: input.reason };
-        let row = put(context, before, new).await?;
+        let row = put(&Writer::of(context), before, new).await?;
         Ok(Deleted { key: row.key, deleted: true, version: row.version })
     }
 }
@@ -199,6 +224,7 @@ fn may_be_changed(
         managers_only(context, "a preference of the system")?;
     }
     check::key(key)?;
+    not_governing(key)?;
     check::text("reason", reason.unwrap_or_default(), REASON)
 }
 
@@ -215,15 +241,15 @@ async fn hold(
 }
 
 /// What becomes of a preference.
-struct Next {
+pub(super) struct Next {
     /// `None`: it is deleted.
-    kept: Option<Kept>,
-    change: Change,
-    reason: Option<String>,
+    pub(super) kept: Option<Kept>,
+    pub(super) change: Change,
+    pub(super) reason: Option<String>,
 }
 
-async fn put(
-    context: &Context<'_>,
+pub(super) async fn put(
+    writer: &Writer<'_>,
     before: preference::Model,
     next: Next,
 ) -> Result<preference::Model, ToolError> {
@@ -235,15 +261,15 @@ async fn put(
         change.value_type = Set(kept.value_type.to_owned());
     }
     change.version = Set(version);
-    change.updated_at = Set(context.now);
-    change.updated_by = Set(context.author());
-    let row = change.update(&context.db).await?;
-    remember(context, &row, next.change, next.reason).await?;
+    change.updated_at = Set(writer.now);
+    change.updated_by = Set(writer.author.clone());
+    let row = change.update(writer.db).await?;
+    remember(writer, &row, next.change, next.reason).await?;
     Ok(row)
 }
 
 async fn remember(
-    context: &Context<'_>,
+    writer: &Writer<'_>,
     row: &preference::Model,
     change: Change,
     reason: Option<String>,
@@ -259,6 +285,6 @@ async fn remember(
         updated_by: row.updated_by.clone(),
     };
     let insert = preference_history::Entity::insert(preference_history::ActiveModel::from(entry));
-    insert.exec_without_returning(&context.db).await?;
+    insert.exec_without_returning(writer.db).await?;
     Ok(())
 }

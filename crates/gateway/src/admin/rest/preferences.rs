@@ -1,0 +1,56 @@
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+
+use super::{
+    extract::{Body, By, Query},
+    refusal::{Refusal, Refused},
+};
+use crate::admin::{
+    Admin,
+    operations::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
+};
+
+/// List preferences
+#[utoipa::path(
+    get, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_list",
+    params(PreferenceFilter),
+    responses((status = 200, description = "As asked for.", body = [Preference]), Refused),
+)]
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Query(filter): Query<PreferenceFilter>,
+) -> Result<Json<Vec<Preference>>, Refusal> {
+    Ok(Json(admin.list_preferences(&actor, filter).await?))
+}
+
+/// Set a preference
+#[utoipa::path(
+    put, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_set",
+    request_body = PutPreference,
+    responses((status = 200, description = "As asked for.", body = Preference), Refused),
+)]
+pub(super) async fn set(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Body(new): Body<PutPreference>,
+) -> Result<Json<Preference>, Refusal> {
+    Ok(Json(admin.set_preference(&actor, new).await?))
+}
+
+/// Delete a preference
+#[utoipa::path(
+    delete, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_delete",
+    params(PreferenceAddress),
+    responses((status = 204, description = "Done."), Refused),
+)]
+pub(super) async fn delete(
+    State(admin): State<Arc<Admin>>,
+    By(actor): By,
+    Query(at): Query<PreferenceAddress>,
+) -> Result<StatusCode, Refusal> {
+    admin.delete_preference(&actor, at).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
