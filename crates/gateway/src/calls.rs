@@ -223,9 +223,9 @@ impl Calls {
         let tool = catalogue.get(&request.tool);
         let known = tool.map(|tool| &tool.policy);
         // What is refused anyway needs no look into the store.
-        let (caller, _) = policy::may_see(&request.standing, known).map_err(Stop::Denied)?;
+        let (caller, seen) = policy::may_see(&request.standing, known).map_err(Stop::Denied)?;
         let facts = match named {
-            Some(named) => facts::about(&self.store, caller, named).await?,
+            Some(named) => facts::about(&self.store, caller, &seen.origin, named).await?,
             None => policy::Facts::default(),
         };
         let decided = policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);

@@ -22,7 +22,7 @@ use upstream::{Breaker, Failure, Options, Progress, Upstream};
 pub use self::{
     names::{folded, served_name},
     pins::{NEW, unservable},
-    transport::{Http, Stdio, Transport},
+    transport::{Http, Reach, Stdio, Transport},
 };
 use crate::{
     config,
@@ -194,7 +194,7 @@ impl Upstreams {
         let transport: Transport = serde_json::from_str(&row.transport).map_err(wrong)?;
         Ok(Options {
             name: row.namespace.clone(),
-            transport: transport.into_upstream(self.settings.stdio)?,
+            transport: transport.into_upstream(self.settings.stdio, row.owner.is_some())?,
             connect_timeout: self.settings.connect_timeout,
             call_timeout: Duration::from_millis(u64::try_from(row.call_timeout_ms).unwrap_or(60_000)),
             concurrency: usize::try_from(row.concurrency).unwrap_or(1).max(1),

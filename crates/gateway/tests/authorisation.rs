@@ -2,7 +2,7 @@
 //!
 //! P16, M103–M106, M114, M116, M117.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cynode_gateway::policy::{
     Agent, Bound, Caller, Facts, Gate, Origin, Scope, ScopedId, Standing, TaskFacts, Tool, decide,
@@ -126,7 +126,7 @@ fn read(line: &str) -> Line {
         Some(("theirs", tool)) => (Origin::Installed { owner: Some("eve".into()) }, tool),
         Some(_) => panic!("{line}"),
         None if FAMILIES.split(' ').any(|family| name.starts_with(family)) => (Origin::Family, name),
-        // Nobody installed it and it is in no family: only a mistake in the store could bring it here.
+        // No server has it and it is in no family: only a mistake in the store could bring it here.
         None => (Origin::Own, name),
     };
     let needs = match needs {
@@ -141,16 +141,27 @@ fn read(line: &str) -> Line {
 
 /// What the store knows: a task of Ada's with a job and a run, another task of hers, and one of Eve's.
 fn facts() -> Facts {
-    let task = |user: &str| TaskFacts { user: Some(user.into()), project: Some("project-1".into()) };
+    let task =
+        |user: &str, project: &str| TaskFacts { user: Some(user.into()), project: Some(project.into()) };
     let of = |id: &str, owner: &str| (id.to_owned(), owner.to_owned());
+    let run = |id: &str, owners: &[&str]| {
+        (id.to_owned(), owners.iter().map(|&owner| owner.to_owned()).collect::<BTreeSet<_>>())
+    };
     Facts {
         tasks: BTreeMap::from([
-            (TASK.into(), task(USER)),
-            ("task-2".into(), task(USER)),
-            ("task-9".into(), task("eve")),
+            (TASK.into(), task(USER, "project-1")),
+            ("task-2".into(), task(USER, "project-1")),
+            ("task-9".into(), task("eve", "project-9")),
+            ("task-0".into(), TaskFacts::default()),
         ]),
-        jobs: BTreeMap::from([of("job-1", TASK), of("job-2", "task-2")]),
-        runs: BTreeMap::from([of("run-1", TASK), of("run-2", "task-2")]),
+        jobs: BTreeMap::from([of("job-1", TASK), of("job-2", "task-2"), of("job-9", "task-9")]),
+        runs: BTreeMap::from([
+            run("run-1", &[TASK]),
+            run("run-2", &["task-2"]),
+            run("run-9", &["task-9"]),
+            run("run-19", &[TASK, "task-9"]),
+        ]),
+        projects: ["project-1", "project-9"].map(str::to_owned).into(),
     }
 }
 
@@ -174,9 +185,8 @@ fn standing(kind: Kind, token: Token) -> Standing {
     }
 }
 
-/// The arguments of a call about Ada's first task. A wrong id is of another task or of none; where a manager may name any
-/// task, it is one that is no id at all.
-fn arguments(needs: Option<ScopedId>, id: Id, kind: Kind) -> Map<String, Value> {
+/// The arguments of a call about Ada's first task. A wrong id is of another task or of none.
+fn arguments(needs: Option<ScopedId>, id: Id) -> Map<String, Value> {
     let mut arguments = Map::new();
     let Some(needs) = needs else { return arguments };
     let (right, wrong) = match needs {
@@ -190,7 +200,6 @@ fn arguments(needs: Option<ScopedId>, id: Id, kind: Kind) -> Map<String, Value> 
     }
     let given: Option<Value> = match id {
         Id::Right => Some(right.into()),
-        Id::Wrong if kind == Kind::Manager && needs == ScopedId::Task => Some(7.into()),
         Id::Wrong => Some(wrong.into()),
         Id::Missing => None,
     };
@@ -273,7 +282,7 @@ fn every_combination_is_decided_as_the_requirements_say() {
                 needs: line.needs.into_iter().collect(),
                 gate: None,
             };
-            let arguments = arguments(line.needs, case.id, case.kind);
+            let arguments = arguments(line.needs, case.id);
             let standing = standing(case.kind, case.token);
             let decided = decide(&standing, Some(&tool), &[], &arguments, &facts);
             let expected = expected(&line, case);
@@ -286,6 +295,109 @@ fn every_combination_is_decided_as_the_requirements_say() {
     }
     println!("{checked} combinations, {permitted} permitted");
     assert!(checked > 30_000 && permitted > 1_000, "{checked} {permitted}");
+}
+
+/// The ids that a call names, each absent, of Ada's first task, of another, or unknown.
+#[derive(Clone, Copy, Debug)]
+struct Ids {
+    task: Option<&'static str>,
+    run: Option<&'static str>,
+    job: Option<&'static str>,
+    user: Option<&'static str>,
+    project: Option<&'static str>,
+}
+
+fn all_ids() -> Vec<Ids> {
+    let mut all = Vec::new();
+    for task in [None, Some(TASK), Some("task-2"), Some("task-9"), Some("task-0"), Some("task-404")] {
+        for run in [None, Some("run-1"), Some("run-9"), Some("run-19"), Some("run-404")] {
+            for job in [None, Some("job-1"), Some("job-9"), Some("job-404")] {
+                for user in [None, Some(USER), Some("eve")] {
+                    for project in [None, Some("project-1"), Some("project-9"), Some("project-404")] {
+                        all.push(Ids { task, run, job, user, project });
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// M106, M117 in their words: everything that is named belongs to one task that the store has. A bound token's is its own.
+fn ids_expected(ids: Ids, is_own: bool, bound: Option<&Bound>, facts: &Facts) -> bool {
+    let Ids { task, run, job, user, project } = ids;
+    let known = (
+        task.is_none_or(|id| facts.tasks.contains_key(id)),
+        run.is_none_or(|id| facts.runs.contains_key(id)),
+        job.is_none_or(|id| facts.jobs.contains_key(id)),
+        project.is_none_or(|id| facts.projects.contains(id)),
+    );
+    // The gateway's own tools look up by themselves what nothing is known about; others get no such id.
+    if !is_own && known != (true, true, true, true) {
+        return false;
+    }
+    let run = run.filter(|_| bound.is_some() || known.1);
+    let job = job.filter(|_| bound.is_some() || known.2);
+    let belongs = |id: &str, owner: &TaskFacts| {
+        task.is_none_or(|task| task == id)
+            && run.is_none_or(|run| facts.runs.get(run).is_some_and(|tasks| tasks.contains(id)))
+            && job.is_none_or(|job| facts.jobs.get(job).is_some_and(|task| task == id))
+            && user.is_none_or(|user| owner.user.as_deref() == Some(user))
+            && project.is_none_or(|project| owner.project.as_deref() == Some(project))
+    };
+    if let Some(bound) = bound {
+        return belongs(&bound.task, &facts.tasks[&bound.task]);
+    }
+    let names_a_task = task.is_some() || run.is_some() || job.is_some();
+    // A task that is not known has no user and no project to be held against, and no run or job is its.
+    let is_loose = !known.0 && run.is_none() && job.is_none();
+    !names_a_task || is_loose || facts.tasks.iter().any(|(id, owner)| belongs(id, owner))
+}
+
+#[test]
+fn ids_that_do_not_belong_together_are_denied_to_every_agent() {
+    let facts = facts();
+    let (mut checked, mut permitted) = (0, 0);
+    let agents =
+        [(Kind::Manager, Token::Valid), (Kind::Sandbox, Token::Valid), (Kind::Sandbox, Token::OtherUsers)];
+    for (kind, token) in agents {
+        let standing = standing(kind, token);
+        for (name, origin) in [
+            ("artifact.put", Origin::Own),
+            ("artifact.copy", Origin::Family),
+            ("pad.note", Origin::Installed { owner: None }),
+        ] {
+            let is_own = origin == Origin::Own;
+            let tool = Tool {
+                name: name.into(),
+                origin,
+                enabled: true,
+                scope: Scope::Both,
+                quarantined: false,
+                needs: Vec::new(),
+                gate: None,
+            };
+            for ids in all_ids() {
+                let named = [
+                    ("task_id", ids.task),
+                    ("run_id", ids.run),
+                    ("job_id", ids.job),
+                    ("user_id", ids.user),
+                    ("project_id", ids.project),
+                ];
+                let arguments: Map<String, Value> =
+                    named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?.into()))).collect();
+                let bound = standing.caller().and_then(|caller| caller.agent.bound());
+                let expected = ids_expected(ids, is_own, bound, &facts);
+                let decided = decide(&standing, Some(&tool), &[], &arguments, &facts);
+                assert_eq!(decided.is_ok(), expected, "{kind:?} {token:?} {name} {ids:?}: {decided:?}");
+                checked += 1;
+                permitted += usize::from(expected);
+            }
+        }
+    }
+    println!("{checked} combinations, {permitted} permitted");
+    assert!(checked > 12_000 && permitted > 100, "{checked} {permitted}");
 }
 
 /// P16: `sandbox.allowed_images.add` only when the system setting permits.

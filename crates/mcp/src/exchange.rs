@@ -28,6 +28,7 @@ use sse_stream::{Sse, SseStream};
 use crate::{
     Error,
     error::told,
+    guard::{self, AddressFilter},
     raw::{self, Tap},
     token::Token,
 };
@@ -94,6 +95,18 @@ impl Http {
         connect_timeout: Duration,
         max_body: usize,
     ) -> Result<Self, Error> {
+        Self::guarded(url, token_file, connect_timeout, max_body, None)
+    }
+
+    /// As [`Http::new`]; with a filter, connects to addresses alone that it lets pass. They are those that the name resolves to
+    /// when the connection is made, so a name that is changed later leads nowhere else.
+    pub fn guarded(
+        url: &str,
+        token_file: Option<PathBuf>,
+        connect_timeout: Duration,
+        max_body: usize,
+        filter: Option<AddressFilter>,
+    ) -> Result<Self, Error> {
         let address = reqwest::Url::parse(url).map_err(|error| Error::Options(error.into()))?;
         if !matches!(address.scheme(), "http" | "https") {
             return Err(Error::Options(format!("{} is not an HTTP address", address.scheme()).into()));
@@ -102,7 +115,12 @@ impl Http {
             // Lost against another thread is fine: then there is one.
             drop(ring::default_provider().install_default());
         }
-        let client = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(filter) = filter {
+            guard::check_literal(&address, filter)?;
+            builder = builder.dns_resolver(guard::Resolver(filter));
+        }
+        let client = builder
             .redirect(redirect::Policy::none())
             .no_proxy()
             .connect_timeout(connect_timeout)

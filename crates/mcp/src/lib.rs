@@ -10,6 +10,7 @@ mod direct; // one call of the newer era, without rmcp's client between
 mod error; // what went wrong, and whether it may pass
 mod exchange; // one HTTP exchange: token, limits, errors that can be told apart
 mod failure; // from the errors of rmcp to ours, and what became of the call
+mod guard; // which addresses a client may connect to
 mod indirect; // which tools are not called that way
 mod list; // the list of tools, page by page
 mod raw; // what rmcp's types would lose of a message
@@ -22,6 +23,7 @@ pub use direct::{Direct, FIRST_DIRECT, can_be_named};
 pub use error::{Error, told};
 pub use exchange::Http;
 pub use failure::{Again, Failure, Fate};
+pub use guard::AddressFilter;
 pub use indirect::{Indirect, wants_headers};
 pub use list::raw_tools;
 pub use raw::{Tap, read_call, read_list};

@@ -47,7 +47,7 @@ async fn main() {
 fn connected(url: &str) -> Upstream {
     Upstream::new(Options {
         name: "bench".to_owned(),
-        transport: Transport::Http { url: url.to_owned(), token_file: None },
+        transport: Transport::Http { url: url.to_owned(), token_file: None, addresses: None },
         connect_timeout: Duration::from_secs(5),
         call_timeout: Duration::from_secs(30),
         concurrency: 64,

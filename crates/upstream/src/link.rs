@@ -78,8 +78,8 @@ impl Link {
     pub(crate) fn new(options: Options) -> Result<Self, Error> {
         let (events, max_message) = (Events::new(), options.max_message());
         let endpoint = match options.transport {
-            Transport::Http { url, token_file } => {
-                let http = Http::new(&url, token_file, options.connect_timeout, max_message)
+            Transport::Http { url, token_file, addresses } => {
+                let http = Http::guarded(&url, token_file, options.connect_timeout, max_message, addresses)
                     .map_err(|error| Error::from_mcp(error, |text| text))?;
                 Endpoint::Http(http.with_tap(Arc::new(events.clone())))
             }

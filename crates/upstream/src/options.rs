@@ -13,6 +13,8 @@ pub enum Transport {
         url: String,
         /// The file that holds the server's bearer token; without one we call without.
         token_file: Option<PathBuf>,
+        /// Where it may be; anywhere when not given.
+        addresses: Option<mcp::AddressFilter>,
     },
     /// A program that speaks MCP on its standard input and output.
     Stdio {

@@ -32,4 +32,4 @@ pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
 pub(crate) use work::Glance;
 pub use work::Work;
 
-pub use crate::upstreams::{Http, Stdio, Transport};
+pub use crate::upstreams::{Http, Reach, Stdio, Transport};

@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde_json::{Map, Value};
 
@@ -92,6 +95,7 @@ pub struct Facts {
     pub tasks: BTreeMap<String, TaskFacts>,
     /// Job to task.
     pub jobs: BTreeMap<String, String>,
-    /// Run to task.
-    pub runs: BTreeMap<String, String>,
+    /// Run to the tasks that have a part in it.
+    pub runs: BTreeMap<String, BTreeSet<String>>,
+    pub projects: BTreeSet<String>,
 }

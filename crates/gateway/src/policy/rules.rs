@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{AgentKind, Caller, Pattern, pattern::glob};
+use super::{AgentKind, Caller, Pattern, pattern::glob, url_glob, urls};
 
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, utoipa::ToSchema,
@@ -40,34 +40,66 @@ impl Rule {
         self.tool.matches(tool)
             && self.agent.is_none_or(|agent| agent == caller.agent.kind())
             && self.user.as_ref().is_none_or(|wanted| user == Some(wanted))
-            && self.condition.as_ref().is_none_or(|condition| condition.holds(self.effect, arguments))
+            && self.condition.as_ref().is_none_or(|condition| condition.holds(self.effect, tool, arguments))
     }
 }
 
 impl Condition {
-    /// One element of a list that looks as described is enough to deny; to allow, all must.
-    fn holds(&self, effect: Effect, arguments: &Map<String, Value>) -> bool {
+    /// One value of a list that looks as described is enough to deny; to allow, all must.
+    fn holds(&self, effect: Effect, tool: &str, arguments: &Map<String, Value>) -> bool {
+        let found = self.find(arguments);
+        // A fetcher may take an address under any name, so a rule about addresses looks at all of them.
+        let everywhere = urls::is_fetcher(tool) && self.is_about_urls();
+        match effect {
+            Effect::Deny => {
+                let named = found.is_some_and(|value| self.denies(value, everywhere));
+                named
+                    || (everywhere
+                        && urls::addresses(arguments).iter().any(|text| self.denies_text(text, true)))
+            }
+            Effect::Allow => {
+                let others =
+                    || urls::addresses(arguments).iter().all(|text| url_glob::allows(&self.glob, text));
+                found.is_some_and(|value| self.allows(value)) && (!everywhere || others())
+            }
+        }
+    }
+
+    fn find<'v>(&self, arguments: &'v Map<String, Value>) -> Option<&'v Value> {
         let (first, rest) = match self.argument.trim_start_matches('/').split_once('/') {
             Some((first, rest)) => (first, Some(rest)),
             None => (self.argument.trim_start_matches('/'), None),
         };
-        let found = arguments.get(first).and_then(|value| match rest {
+        arguments.get(first).and_then(|value| match rest {
             Some(rest) => value.pointer(&format!("/{rest}")),
             None => Some(value),
-        });
-        match (found, effect) {
-            (None, _) => false,
-            (Some(Value::Array(values)), Effect::Deny) => values.iter().any(|value| self.matches(value)),
-            (Some(Value::Array(values)), Effect::Allow) => {
-                !values.is_empty() && values.iter().all(|value| self.matches(value))
+        })
+    }
+
+    fn is_about_urls(&self) -> bool {
+        let name = self.argument.rsplit('/').next().unwrap_or_default();
+        self.glob.contains("://") || urls::names_an_address(name)
+    }
+
+    fn denies(&self, value: &Value, bare: bool) -> bool {
+        match value {
+            Value::String(text) => self.denies_text(text, bare),
+            Value::Array(values) => values.iter().any(|value| self.denies(value, bare)),
+            Value::Object(members) => {
+                glob(&self.glob, &value.to_string()) || members.values().any(|value| self.denies(value, bare))
             }
-            (Some(value), _) => self.matches(value),
+            other => glob(&self.glob, &other.to_string()),
         }
     }
 
-    fn matches(&self, value: &Value) -> bool {
+    fn denies_text(&self, text: &str, bare: bool) -> bool {
+        url_glob::denies(&self.glob, text, bare)
+    }
+
+    fn allows(&self, value: &Value) -> bool {
         match value {
-            Value::String(text) => glob(&self.glob, text),
+            Value::String(text) => url_glob::allows(&self.glob, text),
+            Value::Array(values) => !values.is_empty() && values.iter().all(|value| self.allows(value)),
             other => glob(&self.glob, &other.to_string()),
         }
     }

@@ -1,27 +1,171 @@
 //! The fetching itself is done by a server behind us. What can be seen to be wrong before is not sent there.
+//!
+//! Every string in a fetcher's arguments counts, at any depth and under any name: a fetcher may take addresses where its schema
+//! says so or where it does not. What a name resolves to, and where a redirect leads, only the fetcher can see.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
+use super::{addresses::is_public_address, url_glob};
+
 /// Tools that fetch what they are told to.
 const FETCHERS: [&str; 2] = ["web.", "api.call"];
-const ARGUMENTS: [&str; 3] = ["url", "uri", "base_url"];
+/// JSON inside a string inside JSON is followed this deep.
+const MAX_NESTED: usize = 3;
+const MAX_SHOWN: usize = 64;
 
-/// The first argument with an address that no agent may have fetched.
-pub(super) fn forbidden(tool: &str, arguments: &Map<String, Value>) -> Option<&'static str> {
-    if !FETCHERS.iter().any(|beginning| tool.starts_with(beginning)) {
-        return None;
-    }
-    ARGUMENTS.into_iter().find(|name| match arguments.get(*name) {
-        None | Some(Value::Null) => false,
-        Some(Value::String(text)) => !is_public(text),
-        Some(_) => true,
-    })
+/// What a name of an argument says about its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It must be the address of something public.
+    Address,
+    /// It must be the name of something public.
+    HostName,
+    Other,
 }
 
-/// Whether an address can be seen to be outside. The parser is that of browsers: it reads `0x7f.1`, `2130706433` and `①②⑦.0.0.1` as the addresses they are.
+pub(super) fn is_fetcher(tool: &str) -> bool {
+    FETCHERS.iter().any(|beginning| tool.starts_with(beginning))
+}
+
+/// Returns whether a value under this name is an address, as under `url`, `URLs` or `image-uri`.
+pub(super) fn names_an_address(name: &str) -> bool {
+    role(name) == Role::Address
+}
+
+/// Returns the first argument with an address that no agent may have fetched.
+pub(super) fn forbidden(tool: &str, arguments: &Map<String, Value>) -> Option<String> {
+    if !is_fetcher(tool) {
+        return None;
+    }
+    let wrong = |(name, value): &(&String, &Value)| {
+        is_forbidden_text(name, Role::Other) || is_forbidden(value, role(name), 0)
+    };
+    arguments.iter().find(wrong).map(|(name, _)| shown(name))
+}
+
+/// Returns every string, at any depth, that a fetcher would read as a URL.
+pub(super) fn addresses(arguments: &Map<String, Value>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, value) in arguments {
+        collect(value, role(name), 0, &mut found);
+    }
+    found
+}
+
+fn collect(value: &Value, role: Role, nested: usize, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => {
+            if role != Role::Other || url_glob::read(text).is_some() || is_protocol_relative(text) {
+                found.push(text.clone());
+            }
+            if let Some(inner) = json_inside(text, nested) {
+                collect(&inner, role, nested + 1, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, role, nested, found)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                if url_glob::read(name).is_some() {
+                    found.push(name.clone());
+                }
+                collect(value, role_in(role, name), nested, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn is_forbidden(value: &Value, role: Role, nested: usize) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => false,
+        // 2130706433 is 127.0.0.1.
+        Value::Number(_) => role == Role::Address,
+        Value::String(text) => {
+            is_forbidden_text(text, role)
+                || json_inside(text, nested).is_some_and(|inner| is_forbidden(&inner, role, nested + 1))
+        }
+        Value::Array(values) => values.iter().any(|value| is_forbidden(value, role, nested)),
+        Value::Object(members) => members.iter().any(|(name, value)| {
+            is_forbidden_text(name, Role::Other) || is_forbidden(value, role_in(role, name), nested)
+        }),
+    }
+}
+
+fn is_forbidden_text(text: &str, role: Role) -> bool {
+    match role {
+        Role::Address => !is_public(text),
+        Role::HostName => !is_public(text) && !is_public(&format!("https://{}", text.trim())),
+        Role::Other => leads_inside(text),
+    }
+}
+
+/// Returns whether a text that need not be an address is one that leads inside.
+fn leads_inside(text: &str) -> bool {
+    if let Ok(url) = Url::parse(text)
+        && (url.has_host() || url.scheme() == "file")
+    {
+        return !is_public(text);
+    }
+    let text = text.trim();
+    if is_protocol_relative(text) {
+        return !is_public(&format!("https:{}", text.replace('\\', "/")));
+    }
+    // `10.0.0.8/x` and `localhost:8080` are taken for addresses by many; `10` and `intranet` are words as well.
+    let host = text.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    let Ok(url) = Url::parse(&format!("http://{host}")) else { return false };
+    let is_address = match url.host() {
+        Some(Host::Ipv4(_)) => host.split(':').next().is_some_and(|host| host.parse::<Ipv4Addr>().is_ok()),
+        Some(Host::Ipv6(_)) => true,
+        Some(Host::Domain(name)) => is_inside_name(name),
+        None => false,
+    };
+    is_address && !is_public(url.as_str())
+}
+
+fn is_protocol_relative(text: &str) -> bool {
+    let mut letters = text.trim_start().chars();
+    let is_slash = |letter: Option<char>| matches!(letter, Some('/' | '\\'));
+    is_slash(letters.next()) && is_slash(letters.next())
+}
+
+/// `image_URL`, `base-uri` and `urls` name addresses.
+fn role(name: &str) -> Role {
+    let bare: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect();
+    let is_address = ["url", "urls", "uri", "uris", "href", "hrefs"].iter().any(|end| bare.ends_with(end));
+    match bare.as_str() {
+        _ if is_address => Role::Address,
+        "host" | "hosts" | "hostname" | "domain" | "authority" | "proxy" => Role::HostName,
+        _ => Role::Other,
+    }
+}
+
+/// What is said of a value holds for what is inside it, unless a name there says more.
+fn role_in(outer: Role, name: &str) -> Role {
+    match role(name) {
+        // Parts of an address that is given as an object: `{"url": {"path": "/x"}}`.
+        Role::Other if outer == Role::Address => Role::Other,
+        Role::Other => outer,
+        inner => inner,
+    }
+}
+
+fn json_inside(text: &str, nested: usize) -> Option<Value> {
+    let begins = text.trim_start().starts_with(['{', '[']);
+    (begins && nested < MAX_NESTED).then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// A name of an argument is the caller's text, and ends up in logs.
+fn shown(name: &str) -> String {
+    let is_plain = name.len() <= MAX_SHOWN && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_plain { name.to_owned() } else { "arguments".to_owned() }
+}
+
+/// Returns whether an address can be seen to be outside. The parser is that of browsers: it reads `0x7f.1`, `2130706433` and
+/// `①②⑦.0.0.1` as the addresses they are.
 pub fn is_public(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     matches!(url.scheme(), "http" | "https")
@@ -36,93 +180,15 @@ pub fn is_public(text: &str) -> bool {
 }
 
 fn is_public_name(name: &str) -> bool {
+    // A name without a dot is resolved with the search list of whoever resolves it.
+    name.trim_end_matches('.').contains('.') && !is_inside_name(name)
+}
+
+fn is_inside_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let inside = ["localhost", "local", "internal", "localdomain", "home.arpa"];
-    // A name without a dot is resolved with the search list of whoever resolves it.
-    name.contains('.') && !inside.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")))
-}
-
-fn is_public_address(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => match embedded_v4(address) {
-            Some(inner) => is_public_v4(inner),
-            None => is_public_v6(address),
-        },
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    !(address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_broadcast()
-        || address.is_documentation()
-        || address.is_multicast()
-        || a == 0
-        || a >= 240
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (18..20).contains(&b)))
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Global unicast is 2000::/3; within it, 2001:db8::/32 is for documents.
-    let [first, second, ..] = address.segments();
-    first & 0xe000 == 0x2000 && !(first == 0x2001 && second == 0x0db8)
-}
-
-/// Addresses of the old kind in new clothes: mapped, translated (64:ff9b::/96), 6to4, Teredo.
-fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let s = address.segments();
-    let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    match s {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] => Some(join(high, low)),
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
-        [0x2001, 0, .., high, low] => Some(join(!high, !low)),
-        _ => None,
-    }
+    inside.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_inside_are_not_for_agents() {
-        for text in [
-            "http://169.254.169.254/latest/meta-data",
-            "http://2130706433/",
-            "http://0x7f000001/",
-            "http://0177.0.0.1/",
-            "http://127.1/",
-            "http://①②⑦.0.0.1/",
-            "http://[::ffff:127.0.0.1]/",
-            "http://[::1]/",
-            "http://[fd00::1]/",
-            "http://[fe80::1]/",
-            "http://[64:ff9b::7f00:1]/",
-            "http://[2002:7f00:1::]/",
-            "http://100.64.0.1/",
-            "http://10.0.0.8/",
-            "http://192.168.1.1/",
-            "http://0.0.0.0/",
-            "http://localhost/",
-            "http://LOCALHOST./",
-            "http://metadata.google.internal/",
-            "http://gateway/",
-            "file:///etc/passwd",
-            "gopher://example.com/",
-            "http://user:password@example.com/",
-            "http://example.com@127.0.0.1/",
-            "not an address",
-        ] {
-            assert!(!is_public(text), "{text}");
-        }
-        for text in ["https://example.com/a?b=c", "http://93.184.216.34/", "https://[2606:4700::1111]/"] {
-            assert!(is_public(text), "{text}");
-        }
-    }
-}
+mod tests;

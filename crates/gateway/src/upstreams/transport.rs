@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::policy::is_public_address;
+
 /// How a server is reached. This is what the store keeps, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -19,6 +21,19 @@ pub struct Http {
     /// A file of the gateway's machine with the server's bearer token. For administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
+    /// Where the server may be. `public` when a user installs it, `anywhere` when an administrator does and says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Reach>,
+}
+
+/// Where a server may be. This is decided by address whenever a connection is made, not by the text of the URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// At public addresses alone.
+    Public,
+    /// Also inside. For administrators.
+    Anywhere,
 }
 
 /// A program that speaks MCP on its standard input and output. For administrators.
@@ -38,10 +53,20 @@ pub struct Stdio {
 }
 
 impl Transport {
-    pub(super) fn into_upstream(self, stdio: bool) -> Result<upstream::Transport, upstream::Error> {
+    /// `has_owner`: a user's server whose row does not say where it may be is held to public addresses.
+    pub(super) fn into_upstream(
+        self,
+        stdio: bool,
+        has_owner: bool,
+    ) -> Result<upstream::Transport, upstream::Error> {
         match self {
-            Self::Http(Http { url, token_file }) => {
-                Ok(upstream::Transport::Http { url, token_file: token_file.map(Into::into) })
+            Self::Http(Http { url, token_file, reach }) => {
+                let addresses: Option<mcp::AddressFilter> = match reach {
+                    Some(Reach::Anywhere) => None,
+                    None if !has_owner => None,
+                    Some(Reach::Public) | None => Some(is_public_address),
+                };
+                Ok(upstream::Transport::Http { url, token_file: token_file.map(Into::into), addresses })
             }
             Self::Stdio(_) if !stdio => {
                 Err(upstream::Error::Options("this gateway starts no processes (upstreams.stdio)".to_owned()))

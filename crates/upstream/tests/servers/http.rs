@@ -55,7 +55,8 @@ async fn the_servers_own_credential_is_sent_and_never_shown() {
     gateway.require_token(token);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
-    let with_token = || over(Transport::Http { url: gateway.url(), token_file: Some(path.clone()) });
+    let with_token =
+        || over(Transport::Http { url: gateway.url(), token_file: Some(path.clone()), addresses: None });
 
     let failure = call(&upstream(with_token()), "quote").await.unwrap_err();
     assert!(matches!(failure.error, Error::Secret(..)), "{failure:?}");

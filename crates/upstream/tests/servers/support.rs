@@ -18,7 +18,7 @@ pub(crate) fn over(transport: Transport) -> Options {
 }
 
 pub(crate) fn http(url: String) -> Options {
-    over(Transport::Http { url, token_file: None })
+    over(Transport::Http { url, token_file: None, addresses: None })
 }
 
 /// The server that behaves as it is told.

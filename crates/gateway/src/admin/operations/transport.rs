@@ -1,9 +1,9 @@
 use url::Url;
 
 use crate::{
-    admin::Error,
+    admin::{Actor, Error},
     policy::is_public_url,
-    upstreams::{Http, Stdio, Transport},
+    upstreams::{Http, Reach, Stdio, Transport},
 };
 
 const FIELD: &str = "transport";
@@ -26,6 +26,9 @@ impl Transport {
             Self::Http(Http { token_file: Some(_), .. }) => {
                 Some("only an administrator may name files of the gateway's machine")
             }
+            Self::Http(Http { reach: Some(Reach::Anywhere), .. }) => {
+                Some("only an administrator may let a server be inside")
+            }
             Self::Http(Http { url, .. }) if !is_public_url(url) => {
                 Some("only an administrator may install servers at addresses inside")
             }
@@ -33,9 +36,15 @@ impl Transport {
         }
     }
 
-    pub(super) fn kept(&self) -> String {
+    /// As it is stored: with where the server may be, since that depends on who says so.
+    pub(super) fn kept(&self, actor: &Actor) -> String {
+        let mut kept = self.clone();
+        if let Self::Http(http) = &mut kept {
+            let by_default = if actor.is_admin() { Reach::Anywhere } else { Reach::Public };
+            http.reach.get_or_insert(by_default);
+        }
         // Strings in structs: these always become JSON.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(&kept).unwrap_or_default()
     }
 
     /// As it is shown: what follows the `?` of an address is often a key.

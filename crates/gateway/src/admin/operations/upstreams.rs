@@ -142,7 +142,7 @@ impl Admin {
         let row = upstream::Model {
             namespace: new.namespace.clone(),
             owner,
-            transport: new.transport.kept(),
+            transport: new.transport.kept(actor),
             prefix: new.prefix,
             scope: new.scope.as_str().to_owned(),
             enabled: true,
@@ -173,7 +173,7 @@ impl Admin {
         }
         let about = json!({ "namespace": namespace, "change": change });
         let open = self.begin(actor, WHAT, &about).await?;
-        let transport = change.transport.as_ref().map_or(before.transport, Transport::kept);
+        let transport = change.transport.as_ref().map_or(before.transport, |transport| transport.kept(actor));
         let scope = change.scope.map_or(before.scope, |scope| scope.as_str().to_owned());
         upstream::Entity::update_many()
             .col_expr(upstream::Column::Transport, Expr::value(transport))

@@ -78,6 +78,7 @@ fn read(session: &Session, fields: &Fields) -> Result<NewUpstream, Error> {
         _ => Transport::Http(Http {
             url: fields.text("url").to_owned(),
             token_file: fields.owned("token_file"),
+            reach: None,
         }),
     };
     let concurrency = fields.given("concurrency").map(str::parse).transpose();

@@ -1,0 +1,183 @@
+//! Globs in access rules, held against URLs as fetchers read them.
+//!
+//! A fetcher reads `HTTPS:\\Intranet\x`, `https:/intranet/x` and `https://intranet/x` as the same address, so a rule must too.
+//! To deny, one form that matches is enough and case does not count. To allow, every form must match, and a `*` in the
+//! host does not reach into the path.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use url::{Position, Url};
+
+use super::pattern::glob;
+
+/// Percent-encoding is taken off this often: servers behind servers may each take off one layer.
+const DECODED_LAYERS: usize = 3;
+
+/// Returns the URL that a text is to a fetcher: with a scheme and a host.
+pub(super) fn read(text: &str) -> Option<Url> {
+    Url::parse(text).ok().filter(Url::has_host)
+}
+
+/// Returns whether a text is, in any of its forms, what a rule denies. `bare` texts, without a scheme, count as addresses.
+pub(super) fn denies(pattern: &str, text: &str, bare: bool) -> bool {
+    if glob(pattern, text) {
+        return true;
+    }
+    let mut urls: Vec<Url> = read(text).into_iter().collect();
+    if bare && urls.is_empty() {
+        let rest = text.trim().trim_start_matches(['/', '\\']);
+        urls.extend(["http", "https"].iter().filter_map(|scheme| read(&format!("{scheme}://{rest}"))));
+    }
+    let patterns = patterns(pattern);
+    let forms = urls.iter().flat_map(forms);
+    forms.into_iter().any(|form| patterns.iter().any(|pattern| glob(pattern, &form)))
+}
+
+/// Returns whether a text is what a rule allows, in all of its forms.
+pub(super) fn allows(pattern: &str, text: &str) -> bool {
+    let Some(url) = read(text) else { return glob(pattern, text) };
+    if !url.username().is_empty() || url.password().is_some() {
+        return false;
+    }
+    let authority = &url[..Position::BeforePath];
+    let path = &url[Position::BeforePath..Position::AfterQuery];
+    let (wanted_authority, wanted_path) = split(pattern);
+    let Some(wanted_authority) = wanted_authority else {
+        return glob(pattern, &format!("{authority}{path}"))
+            && glob(pattern, &format!("{authority}{}", decoded(path)));
+    };
+    let path_fits = |path: &str| match wanted_path {
+        Some(wanted) => glob(wanted, path),
+        None => path == "/" || wanted_authority.ends_with('*'),
+    };
+    let decoded = decoded(path);
+    // What is left of `..` once it is decoded is resolved by a server behind the first.
+    let climbs = decoded.split(['/', '\\']).any(|part| part == "..");
+    glob(&wanted_authority, authority) && path_fits(path) && path_fits(&decoded) && !climbs
+}
+
+/// Splits a pattern like `https://*.example.com/docs/*` where its path begins. Scheme and host are lowercase in a URL.
+fn split(pattern: &str) -> (Option<String>, Option<&str>) {
+    let Some(at) = pattern.find("://") else { return (None, None) };
+    let host = at + "://".len();
+    match pattern[host..].find('/') {
+        Some(slash) => {
+            let (authority, path) = pattern.split_at(host + slash);
+            (Some(authority.to_ascii_lowercase()), Some(path))
+        }
+        None => (Some(pattern.to_ascii_lowercase()), None),
+    }
+}
+
+/// The pattern in lowercase: as it is written, and as a URL is written.
+fn patterns(pattern: &str) -> Vec<String> {
+    let mut all = vec![pattern.to_lowercase()];
+    if let Some(url) = read(pattern) {
+        let mut text = url.to_string();
+        if !pattern.ends_with('/') && text.ends_with('/') {
+            text.pop();
+        }
+        all.push(text.to_lowercase());
+    }
+    all
+}
+
+/// Every way in which a URL may be written in a rule, in lowercase: without credentials and the dot at the end of its host,
+/// with and without its port, encoded and decoded.
+fn forms(url: &Url) -> Vec<String> {
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    let scheme = url.scheme();
+    let mut authorities = vec![match url.port() {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    }];
+    if let (None, Some(port)) = (url.port(), url.port_or_known_default()) {
+        authorities.push(format!("{scheme}://{host}:{port}"));
+    }
+    let path = &url[Position::BeforePath..];
+    let mut paths = vec![Cow::Borrowed(path), decoded(path)];
+    if path == "/" {
+        paths.push(Cow::Borrowed(""));
+    }
+    let forms =
+        authorities.iter().flat_map(|authority| paths.iter().map(move |path| format!("{authority}{path}")));
+    std::iter::once(url.to_string()).chain(forms).map(|form| form.to_lowercase()).collect()
+}
+
+fn decoded(path: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(path);
+    for _ in 0..DECODED_LAYERS {
+        let next = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if next == text {
+            break;
+        }
+        text = Cow::Owned(next);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denied_url_is_denied_however_it_is_written() {
+        let pattern = "https://intranet.*";
+        for text in [
+            "https://intranet.example/x",
+            "HTTPS://intranet.example/x",
+            "https://Intranet.example/x",
+            " https://intranet.example/x",
+            "https:/intranet.example/x",
+            "https:intranet.example/x",
+            "https:\\\\intranet.example\\x",
+            "ht\ttps://intra\tnet.example/x",
+            "https://intranet\u{ff0e}example/x",
+            "https://intranet\u{3002}example/x",
+            "https://user:word@intranet.example/x",
+            "https://intranet.example:443/x",
+            "https://%69ntranet.example/x",
+            "https://INTRANET.EXAMPLE./x",
+        ] {
+            assert!(denies(pattern, text, false), "{text:?}");
+        }
+        for text in ["https://extranet.example/x", "https://example.com/?u=intranet", "intranet.example"] {
+            assert!(!denies(pattern, text, false), "{text:?}");
+        }
+        assert!(denies(pattern, "intranet.example/x", true) && denies(pattern, "//intranet.example/x", true));
+        assert!(denies("https://b\u{fc}cher.example/*", "https://xn--bcher-kva.example/x", false));
+        assert!(denies("https://x.example:443/*", "https://x.example/a", false));
+        assert!(denies("https://x.example/secret*", "https://x.example/%73ecret/1", false));
+        assert!(denies("https://x.example/secret*", "https://x.example/a/../secret", false));
+        assert!(denies("HTTPS://X.example", "https://x.example/", false));
+        assert!(denies("*.md", "notes/readme.md", false) && !denies("*.md", "notes/readme.txt", false));
+    }
+
+    #[test]
+    fn an_allowed_url_is_the_one_that_was_meant() {
+        let pattern = "https://*.example.com/docs/*";
+        for (text, expected) in [
+            ("https://www.example.com/docs/a", true),
+            ("HTTPS://WWW.EXAMPLE.COM/docs/a", true),
+            ("https://evil.com\\.example.com/docs/a", false),
+            ("https://evil.com/.example.com/docs/a", false),
+            ("https://evil.com?.example.com/docs/a", false),
+            ("https://evil.com#.example.com/docs/a", false),
+            ("https://www.example.com@evil.com/docs/a", false),
+            ("https://u:p@www.example.com/docs/a", false),
+            ("https://www.example.com/docs/../secret", false),
+            ("https://www.example.com/docs/%2e%2e/secret", false),
+            ("https://www.example.com/docs/%252e%252e/secret", false),
+            ("https://www.example.com/other", false),
+        ] {
+            assert_eq!(allows(pattern, text), expected, "{text}");
+        }
+        assert!(allows("https://docs.example/*", "https://docs.example/a?b=c"));
+        assert!(
+            allows("https://docs.*", "https://docs.example/a")
+                && !allows("https://docs.example", "https://docs.example/a")
+        );
+        assert!(allows("secret-*", "secret-2") && !allows("secret-*", "open"));
+    }
+}

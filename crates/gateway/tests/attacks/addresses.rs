@@ -1,0 +1,141 @@
+use cynode_gateway::store::entity::upstream;
+use sea_orm::{ActiveModelTrait, ActiveValue::Set, Database, EntityTrait};
+use serde_json::{Value, json};
+use testkit::{Answer, Gateway, GatewayProcess, Tool};
+
+use super::behind::{Behind, tool};
+
+async fn fetcher() -> Gateway {
+    let anything = json!({ "type": "object" });
+    Gateway::start(vec![Tool::new("fetch", "Fetches.", anything, |_| Answer::text("page"))]).await
+}
+
+fn reason(answer: &Value) -> &str {
+    answer["error"]["data"]["reason"].as_str().unwrap_or_default()
+}
+
+/// A rule about an address holds for every way in which a fetcher reads that address, and wherever it stands.
+#[tokio::test]
+async fn a_rule_is_not_evaded_by_spelling() {
+    let server = fetcher().await;
+    let gateway = GatewayProcess::start().await;
+    gateway.install("web", &server.url()).await;
+    let manager = gateway.manager().await;
+    let rule =
+        json!({ "effect": "deny", "tool": "web.*", "argument": "/url", "matches": "https://intranet.*" });
+    gateway.must("POST", "/api/v1/rules", Some(rule)).await;
+    for url in [
+        "https://intranet.example/x",
+        "HTTPS://intranet.example/x",
+        "https://Intranet.example/x",
+        " https://intranet.example/x",
+        "https:/intranet.example/x",
+        "https:\\\\intranet.example\\x",
+        "https://intra\tnet.example/x",
+        "https://intranet\u{ff0e}example/x",
+        "https://intranet.example:443/x",
+        "https://%69ntranet.example/x",
+    ] {
+        for arguments in [
+            json!({ "url": url }),
+            json!({ "URL": url }),
+            json!({ "urls": ["https://example.com/", url] }),
+            json!({ "url": "https://example.com/", "options": { "then": [{ "go": url }] } }),
+            json!({ "request": json!({ "target": url }).to_string() }),
+        ] {
+            let (_, answer) = gateway.post_call(&manager, "web.fetch", arguments.clone()).await;
+            assert_eq!(reason(&answer), "rule", "{arguments}: {answer}");
+        }
+    }
+    assert!(server.calls().is_empty(), "nothing got through");
+    let (_, answer) =
+        gateway.post_call(&manager, "web.fetch", json!({ "url": "https://example.com/" })).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "page", "{answer}");
+}
+
+/// A rule that allows some addresses allows no others beside them.
+#[tokio::test]
+async fn an_allowed_address_does_not_carry_another_along() {
+    let server = fetcher().await;
+    let gateway = GatewayProcess::start().await;
+    gateway.install("web", &server.url()).await;
+    let manager = gateway.manager().await;
+    let allow = json!({ "effect": "allow", "tool": "web.*", "argument": "/url", "matches": "https://*.example.com/*" });
+    gateway.must("POST", "/api/v1/rules", Some(allow)).await;
+    gateway.must("POST", "/api/v1/rules", Some(json!({ "effect": "deny", "tool": "web.*" }))).await;
+    for arguments in [
+        json!({ "url": "https://evil.example\\.example.com/x" }),
+        json!({ "url": "https://evil.example/.example.com/x" }),
+        json!({ "url": "https://www.example.com/x", "URL": "https://evil.example/" }),
+        json!({ "url": "https://www.example.com/x", "mirrors": ["https://evil.example/"] }),
+    ] {
+        let (_, answer) = gateway.post_call(&manager, "web.fetch", arguments.clone()).await;
+        assert_eq!(reason(&answer), "rule", "{arguments}: {answer}");
+    }
+    assert!(server.calls().is_empty());
+    for url in ["https://www.example.com/x", "HTTPS://WWW.EXAMPLE.COM/x"] {
+        let (_, answer) = gateway.post_call(&manager, "web.fetch", json!({ "url": url })).await;
+        assert_eq!(answer["result"]["content"][0]["text"], "page", "{url}: {answer}");
+    }
+}
+
+/// No address inside gets to a fetcher, whatever the argument is called and however deep it is.
+#[tokio::test]
+async fn the_address_guard_sees_every_string() {
+    let server = fetcher().await;
+    let gateway = GatewayProcess::start().await;
+    gateway.install("web", &server.url()).await;
+    let manager = gateway.manager().await;
+    for url in
+        ["http://127.0.0.1:8791/api/v1/tokens", "HTTP://LocalHost/", "http:\\\\10.0.0.8\\", "//10.0.0.8/x"]
+    {
+        for arguments in [
+            json!({ "URL": url }),
+            json!({ "urls": ["https://example.com/", url] }),
+            json!({ "a": { "b": [[{ "c": url }]] } }),
+            json!({ "request": json!({ "go": url }).to_string() }),
+        ] {
+            let (_, answer) = gateway.post_call(&manager, "web.fetch", arguments.clone()).await;
+            assert_eq!(reason(&answer), "forbidden_address", "{arguments}: {answer}");
+        }
+    }
+    assert!(server.calls().is_empty());
+}
+
+/// A user's server is looked up when it is connected to. A name that leads inside by then leads nowhere.
+#[tokio::test]
+async fn a_users_server_is_checked_when_it_is_connected_to() {
+    let inside = Behind::start(json!([tool("steal")])).await;
+    let gateway = GatewayProcess::start().await;
+    let ada = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await.1;
+    let new = json!({ "namespace": "mine", "transport": { "http": { "url": "https://tools.invalid/mcp" } } });
+    let added = gateway.ask_as(&ada, "POST", "/api/v1/upstreams", Some(new.clone())).await;
+    assert_eq!(added.status, 201, "{added:?}");
+    // The name now means this machine: as text nothing about a name says so, so the row is given one that does.
+    let port = inside.server.url().rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
+    for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
+        let db = Database::connect(gateway.store_url()).await.unwrap();
+        let row = upstream::Entity::find_by_id("mine").one(&db).await.unwrap().unwrap();
+        let mut transport: Value = serde_json::from_str(&row.transport).unwrap();
+        transport["http"]["url"] = json!(format!("http://{host}:{port}/mcp"));
+        let mut change = upstream::ActiveModel::from(row);
+        change.transport = Set(transport.to_string());
+        change.update(&db).await.unwrap();
+        db.close().await.unwrap();
+        let asked = gateway.ask("POST", "/api/v1/upstreams/mine/refresh", None).await;
+        assert_eq!(asked.status, 502, "{host}: {asked:?}");
+        assert!(inside.server.seen().is_empty(), "{host}: it was reached: {:?}", inside.server.seen());
+    }
+    // A user cannot ask for more.
+    let anywhere = json!({ "http": { "url": "https://tools.invalid/mcp", "reach": "anywhere" } });
+    let asked =
+        gateway.ask_as(&ada, "PATCH", "/api/v1/upstreams/mine", Some(json!({ "transport": anywhere }))).await;
+    assert_eq!(asked.status, 403, "{asked:?}");
+    // An administrator may install a server inside, also for a user.
+    let theirs = json!({
+        "namespace": "theirs", "owner": "ada", "transport": { "http": { "url": format!("http://localhost:{port}/mcp") } },
+    });
+    let added = gateway.must("POST", "/api/v1/upstreams", Some(theirs)).await;
+    assert!(added["problem"].is_null(), "{added}");
+    assert!(!inside.server.seen().is_empty());
+}

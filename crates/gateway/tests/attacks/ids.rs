@@ -1,0 +1,130 @@
+use serde_json::{Value, json};
+use testkit::{Answer, Gateway, GatewayProcess, Tool};
+
+struct World {
+    gateway: GatewayProcess,
+    server: Gateway,
+    manager: String,
+}
+
+impl World {
+    async fn start() -> Self {
+        let anything = json!({ "type": "object" });
+        let server =
+            Gateway::start(vec![Tool::new("note", "Takes notes.", anything, |_| Answer::text("noted"))])
+                .await;
+        let gateway = GatewayProcess::start().await;
+        gateway.install("pad", &server.url()).await;
+        for id in ["apollo", "gemini"] {
+            let project = json!({ "name": id, "title": id });
+            gateway.must("PUT", &format!("/api/v1/projects/{id}"), Some(project)).await;
+        }
+        let manager = gateway.manager().await;
+        Self { gateway, server, manager }
+    }
+
+    async fn own(&self, tool: &str, arguments: Value) -> Value {
+        let (_, answer) = self.gateway.post_call(&self.manager, tool, arguments).await;
+        assert_eq!(answer["result"]["isError"], false, "{tool}: {answer}");
+        answer["result"]["structuredContent"].clone()
+    }
+
+    async fn task(&self, name: &str, more: Value) -> String {
+        let mut arguments = json!({ "name": name });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.own("db.task.create", arguments).await["task_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Why a call of the upstream tool is denied; empty when it is not.
+    async fn denied(&self, token: &str, arguments: &Value) -> String {
+        let (_, answer) = self.gateway.post_call(token, "pad.note", arguments.clone()).await;
+        assert!(answer["error"].is_object() || answer["result"]["content"][0]["text"] == "noted", "{answer}");
+        answer["error"]["data"]["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// M106, M117: on upstream tools an id that the store does not know, or that does not belong to the others, is a denial for
+/// every agent.
+#[tokio::test]
+async fn an_id_that_cannot_be_resolved_is_denied_to_every_agent() {
+    let world = World::start().await;
+    let first =
+        world.task("one", json!({ "project_id": "apollo", "user_id": "ada", "run_id": "run-1" })).await;
+    let second =
+        world.task("two", json!({ "project_id": "gemini", "user_id": "eve", "run_id": "run-2" })).await;
+    let loose = world.task("three", json!({})).await;
+    let job =
+        world.own("db.job.create", json!({ "task_id": first, "kind": "build", "run_id": "run-1" })).await;
+    let job = job["job_id"].as_str().unwrap().to_owned();
+    let sandbox = world.gateway.bound("sandbox", "ada", &first).await;
+    let (task, user, project, run) = ("task_id", "user_id", "project_id", "run_id");
+    let of = |pairs: &[(&str, &str)]| {
+        Value::Object(pairs.iter().map(|(name, id)| ((*name).to_owned(), json!(id))).collect())
+    };
+    for (arguments, manager_may, sandbox_may) in [
+        (of(&[]), true, true),
+        (of(&[(task, &first)]), true, true),
+        (
+            of(&[(task, &first), (user, "ada"), (project, "apollo"), (run, "run-1"), ("job_id", &job)]),
+            true,
+            true,
+        ),
+        (of(&[(task, &second)]), true, false),
+        (of(&[(task, "nowhere")]), false, false),
+        (of(&[(run, "run-1")]), true, true),
+        (of(&[(run, "run-404")]), false, false),
+        (of(&[("job_id", &job)]), true, true),
+        (of(&[("job_id", "job-404")]), false, false),
+        (of(&[(project, "apollo")]), true, true),
+        (of(&[(project, "nowhere")]), false, false),
+        (of(&[(user, "ada")]), true, true),
+        // Ids that do not belong together.
+        (of(&[(task, &first), (project, "gemini")]), false, false),
+        (of(&[(task, &first), (user, "eve")]), false, false),
+        (of(&[(task, &first), (run, "run-2")]), false, false),
+        (of(&[(task, &second), ("job_id", &job)]), false, false),
+        (of(&[("job_id", &job), (run, "run-2")]), false, false),
+        (of(&[("job_id", &job), (project, "gemini")]), false, false),
+        (of(&[("job_id", &job), (user, "eve")]), false, false),
+        (of(&[(run, "run-1"), (user, "eve")]), false, false),
+        (of(&[(run, "run-1"), (project, "gemini")]), false, false),
+        // A task of nobody and no project belongs to none that is named.
+        (of(&[(task, &loose)]), true, false),
+        (of(&[(task, &loose), (user, "ada")]), false, false),
+        (of(&[(task, &loose), (project, "apollo")]), false, false),
+    ] {
+        for (who, token, may) in
+            [("manager", &world.manager, manager_may), ("sandbox", &sandbox, sandbox_may)]
+        {
+            let expected = if may { "" } else { "mismatched_id" };
+            assert_eq!(world.denied(token, &arguments).await, expected, "{who} {arguments}");
+        }
+    }
+    let calls = world.server.calls().len();
+    assert_eq!(calls, 16, "only what was permitted was called");
+}
+
+/// The gateway's own tools say that an unknown id is not found, and refuse ids that do not belong together.
+#[tokio::test]
+async fn own_tools_refuse_ids_that_do_not_belong_together() {
+    let world = World::start().await;
+    let first = world.task("one", json!({ "project_id": "apollo", "user_id": "ada" })).await;
+    let call = async |tool: &str, arguments: Value| {
+        let (_, answer) = world.gateway.post_call(&world.manager, tool, arguments).await;
+        answer
+    };
+    let unknown = call("db.task.get", json!({ "task_id": "nowhere" })).await;
+    assert_eq!(unknown["result"]["structuredContent"]["code"], "not_found", "{unknown}");
+    for wrong in [json!({ "user_id": "eve" }), json!({ "project_id": "gemini" })] {
+        let mut arguments = wrong.clone();
+        arguments["task_id"] = json!(first);
+        let answer = call("db.preference.list", arguments).await;
+        assert_eq!(answer["error"]["data"]["reason"], "mismatched_id", "{wrong}: {answer}");
+    }
+    let right = json!({ "task_id": first, "user_id": "ada", "project_id": "apollo" });
+    let answer = call("db.preference.list", right).await;
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    // A run may be named before anything belongs to it.
+    let made = json!({ "task_id": first, "run_id": "run-new", "path": "a.txt", "content": "x" });
+    assert_eq!(call("artifact.put", made).await["result"]["isError"], false);
+}
