@@ -27,6 +27,7 @@ use crate::{
     metrics::Metrics,
     nats::Nats,
     store::Store,
+    strangers::Strangers,
     upstreams::Upstreams,
 };
 
@@ -41,6 +42,7 @@ pub struct Admin {
     /// What was seen of the work of late, for all who look at it.
     pub(crate) glance: Glance,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) strangers: Arc<Strangers>,
     pub(crate) settings: config::Admin,
     /// One rotation of the first administrator's token at a time.
     pub(crate) rotating: Mutex<()>,
@@ -59,11 +61,12 @@ pub struct Parts {
     pub seal: Arc<Seal>,
     pub nats: Option<Arc<Nats>>,
     pub metrics: Arc<Metrics>,
+    pub(crate) strangers: Arc<Strangers>,
 }
 
 impl Admin {
     pub fn new(parts: Parts, config: &Config, stop: CancellationToken) -> Arc<Self> {
-        let Parts { store, calls, upstreams, seal, nats, metrics } = parts;
+        let Parts { store, calls, upstreams, seal, nats, metrics, strangers } = parts;
         let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
         let (glance, rotating) = (Glance::default(), Mutex::default());
         Arc::new(Self {
@@ -74,6 +77,7 @@ impl Admin {
             nats,
             glance,
             metrics,
+            strangers,
             settings,
             rotating,
             stdio,
@@ -83,7 +87,8 @@ impl Admin {
 
     pub fn router(self: Arc<Self>) -> Router {
         let surfaces = rest::router(self.clone()).merge(console::router(self.clone()));
-        let guarded = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::host));
+        let paced = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::pace));
+        let guarded = paced.layer(middleware::from_fn_with_state(self.clone(), guard::host));
         guarded.merge(health::router(self))
     }
 }

@@ -42,6 +42,8 @@ pub struct Config {
     pub store: store::Options,
     pub audit: Audit,
     pub calls: Calls,
+    pub connections: Connections,
+    pub strangers: Strangers,
     pub upstreams: Upstreams,
     /// `None`: no heads are published, and the console shows no handoffs.
     pub nats: Option<Nats>,
@@ -100,6 +102,25 @@ pub struct Calls {
     /// For each token.
     pub per_second: u32,
     pub keep_keys: Duration,
+}
+
+/// For each listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Connections {
+    pub max: usize,
+    /// How long the head of a request may take, from its first byte.
+    pub header_timeout: Duration,
+    /// How long a connection may be silent between requests.
+    pub idle_timeout: Duration,
+}
+
+/// Callers without a good token.
+#[derive(Clone, Copy, Debug)]
+pub struct Strangers {
+    /// Requests from one address; five times as many at once.
+    pub per_second: u32,
+    /// How often refused requests of one address get a row.
+    pub report_every: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +264,21 @@ fn check(figment: &Figment, raw: raw::Raw, file: Option<PathBuf>) -> Result<Conf
             )?)
             .unwrap_or(u32::MAX),
             keep_keys: check.duration("calls.keep_keys", &raw.calls.keep_keys)?,
+        },
+        connections: Connections {
+            max: check.within("connections.max", raw.connections.max, 8, 1_000_000)?,
+            header_timeout: check.duration("connections.header_timeout", &raw.connections.header_timeout)?,
+            idle_timeout: check.duration("connections.idle_timeout", &raw.connections.idle_timeout)?,
+        },
+        strangers: Strangers {
+            per_second: u32::try_from(check.within(
+                "strangers.per_second",
+                raw.strangers.per_second,
+                1,
+                10_000_000,
+            )?)
+            .unwrap_or(u32::MAX),
+            report_every: check.duration("strangers.report_every", &raw.strangers.report_every)?,
         },
         upstreams: Upstreams {
             connect_timeout: check.duration("upstreams.connect_timeout", &raw.upstreams.connect_timeout)?,

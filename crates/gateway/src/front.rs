@@ -19,6 +19,7 @@ use crate::{
     calls::Calls,
     config::{self, Config},
     store::Store,
+    strangers::Strangers,
     tokens::Remembered,
 };
 
@@ -35,6 +36,7 @@ pub struct Front {
     store: Store,
     calls: Arc<Calls>,
     remembered: Remembered,
+    strangers: Arc<Strangers>,
     present: ArcSwap<Present>,
 }
 
@@ -45,14 +47,20 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    pub fn new(store: Store, calls: Arc<Calls>, config: &Config) -> Arc<Self> {
+    pub(crate) fn new(
+        store: Store,
+        calls: Arc<Calls>,
+        strangers: Arc<Strangers>,
+        config: &Config,
+    ) -> Arc<Self> {
         let present = ArcSwap::from_pointee(Present::new(&calls, config));
-        Arc::new(Self { store, calls, remembered: Remembered::default(), present })
+        Arc::new(Self { store, calls, remembered: Remembered::default(), strangers, present })
     }
 
     /// Requests that came before keep what they came with.
     pub fn reload(&self, config: &Config) {
         self.present.store(Arc::new(Present::new(&self.calls, config)));
+        self.strangers.reload(config.strangers);
     }
 
     /// Callers who were not heard of for a while need no place in the count.

@@ -17,8 +17,10 @@ mod reload; // the configuration file, again
 pub mod run; // everything together
 pub mod sanitize; // text by strangers
 pub mod secret_file; // whole or not there
+mod serve; // connections, and how many
 mod spans; // what of a call goes into its trace
 pub mod store; // SQLite or PostgreSQL
+mod strangers; // callers without a good token
 pub mod tokens; // issued, presented, revoked
 pub mod tools; // the gateway's own tools
 pub mod upstreams; // the servers behind us

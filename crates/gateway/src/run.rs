@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, serve::ListenerExt};
 use sea_orm::DbErr;
 use subjects::audit::{Broken, Chain};
 use tokio::{
@@ -27,7 +26,9 @@ use crate::{
     front::Front,
     metrics::Metrics,
     nats::{self, Nats},
+    serve,
     store::{self, Store},
+    strangers::Strangers,
     tools,
     upstreams::Upstreams,
 };
@@ -55,6 +56,7 @@ pub enum Error {
 }
 
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+const REPORT_LOOK_EVERY: Duration = Duration::from_secs(1);
 const AT_ONCE: u64 = 1000;
 
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
@@ -119,7 +121,8 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
     let calls =
         Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
-    let front = Front::new(store.clone(), calls.clone(), &config);
+    let strangers = Arc::new(Strangers::new(store.clone(), calls.ledger.clone(), config.strangers));
+    let front = Front::new(store.clone(), calls.clone(), strangers.clone(), &config);
     let parts = admin::Parts {
         store: store.clone(),
         calls: calls.clone(),
@@ -127,6 +130,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         seal: seal.clone(),
         nats,
         metrics,
+        strangers: strangers.clone(),
     };
     let admin = Admin::new(parts, &config, stop.clone());
     let administrators = listen(config.admin.listen).await?;
@@ -137,10 +141,10 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     info!(%address, %admin_address, seal = seal.public_key(), store = broker::without_secrets(&config.store.url), "Ready.");
 
     let servers = TaskTracker::new();
-    servers.spawn(serve_until(agents, front.clone().router(), stop.clone()));
-    servers.spawn(serve_until(administrators, admin.router(), stop.clone()));
+    servers.spawn(serve::serve(agents, front.clone().router(), config.connections, stop.clone()));
+    servers.spawn(serve::serve(administrators, admin.router(), config.connections, stop.clone()));
     servers.close();
-    let tidying = tidy(&config, &store, &calls.ledger, &front, &seal, &stop);
+    let tidying = tidy(&config, &store, &calls.ledger, &front, &strangers, &seal, &stop);
     let reloading = crate::reload::watch(cli, &config, &front, &stop);
     select! {
         () = async { tokio::join!(tidying, reloading); } => {}
@@ -155,8 +159,9 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         warn!(grace = ?config.grace, "Calls were still running when the time was up; they get their rows at the next start.");
     }
     upstreams.close_all().await;
+    strangers.report_all().await;
     // The last handles on the ledger go with these, and the writer ends when it has written what it was given.
-    drop((front, calls, upstreams));
+    drop((front, calls, upstreams, strangers));
     background.close();
     if timeout(config.grace, background.wait()).await.is_err() {
         error!("The audit was still being written when the time was up.");
@@ -173,31 +178,19 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| Error::Listen(address, error))
 }
 
-async fn serve_until(listener: TcpListener, router: Router, stop: CancellationToken) {
-    // Without it an answer in two pieces waits for the other side's delayed acknowledgement.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            warn!(%error, "A connection will be slow.");
-        }
-    });
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
-    if let Err(error) = served {
-        error!(%error, "Serving ended.");
-    }
-}
-
 /// What has to be done now and then.
 async fn tidy(
     config: &Config,
     store: &Store,
     ledger: &Ledger,
     front: &Front,
+    strangers: &Strangers,
     seal: &Seal,
     stop: &CancellationToken,
 ) {
     let mut seals = interval(config.audit.seal_every);
     let mut rest = interval(TIDY_EVERY);
+    let mut reports = interval(REPORT_LOOK_EVERY);
     let mut sealed = Sealed::default();
     loop {
         select! {
@@ -206,6 +199,7 @@ async fn tidy(
                 Ok(now) => sealed = now,
                 Err(error) => error!(%error, "The head of the audit was not sealed."),
             },
+            _ = reports.tick() => strangers.report().await,
             _ = rest.tick() => {
                 front.forget_the_quiet();
                 match ledger.end_overdue().await {

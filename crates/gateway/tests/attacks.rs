@@ -9,4 +9,5 @@ mod attacks {
     mod protocol; // what is being asked
     mod rights; // agents that widen their own
     mod servers; // those behind us
+    mod strangers; // callers without a token
 }

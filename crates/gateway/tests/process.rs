@@ -25,7 +25,7 @@ async fn the_configuration_is_read_again_when_it_changes() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    fs::write(&file, "[mcp]\nmax_body_bytes = 2000\n").unwrap();
+    fs::write(&file, "[mcp]\nmax_body_bytes = 2000\n[strangers]\nper_second = 100000\n").unwrap();
     let arguments = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data"].map(str::to_owned);
     let mut arguments = arguments.to_vec();
     let text = |path: &Path| path.display().to_string();
@@ -40,7 +40,7 @@ async fn the_configuration_is_read_again_when_it_changes() {
     .await;
     let client = Client::builder().no_proxy().build().unwrap();
     assert_eq!(call(&client, &url, 3000).await, StatusCode::PAYLOAD_TOO_LARGE);
-    fs::write(&file, "[mcp]\nmax_body_bytes = 9000\n").unwrap();
+    fs::write(&file, "[mcp]\nmax_body_bytes = 9000\n[strangers]\nper_second = 100000\n").unwrap();
     eventually("the new size counts", async || {
         (call(&client, &url, 3000).await == StatusCode::UNAUTHORIZED).then_some(())
     })

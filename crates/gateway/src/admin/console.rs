@@ -26,10 +26,7 @@ mod tools; // on, off, for whom
 mod when; // times and numbers as people read them
 mod work; // queues, instances, handoffs
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use axum::{
     Router,
@@ -38,25 +35,24 @@ use axum::{
     response::Redirect,
     routing::{any, get, post},
 };
-use governor::DefaultKeyedRateLimiter;
 
 use self::failure::Failure;
+pub(super) use self::session::id as session_id;
 use super::Admin;
 
 const HOME: &str = "/console";
+pub(super) const LOGIN: &str = "/console/login";
 /// No form of ours is longer.
 const LARGEST_FORM: usize = 128 << 10;
 
 struct Console {
     admin: Arc<Admin>,
-    /// How often somebody may try to come in.
-    pace: DefaultKeyedRateLimiter<IpAddr>,
     /// What following the audit's chain brought the last time.
     checked: Mutex<Option<audit::Checked>>,
 }
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
-    let console = Arc::new(Console { admin, pace: login::pace(), checked: Mutex::default() });
+    let console = Arc::new(Console { admin, checked: Mutex::default() });
     Router::new()
         .route("/", get(async || Redirect::to(HOME)))
         .route(HOME, get(overview::show))

@@ -1,13 +1,23 @@
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Request, State},
+    body::{Body, to_bytes},
+    extract::{ConnectInfo, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{StatusCode, header::HOST, uri::Authority};
+use http::{
+    Method, StatusCode,
+    header::{HOST, RETRY_AFTER},
+    uri::Authority,
+};
+use tokio::time::timeout;
 
-use super::{Admin, rest::Refusal};
+use super::{
+    Admin, console,
+    rest::{self, Refusal},
+};
+use crate::strangers::TooFast;
 
 /// A page of somebody else can have a browser come to us under their name. We know our names.
 pub(super) async fn host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
@@ -22,6 +32,48 @@ pub(super) async fn host(State(admin): State<Arc<Admin>>, request: Request, next
     }
     let why = "the gateway is not known under this name; admin.hosts has those that it is known under";
     Refusal::new(StatusCode::FORBIDDEN, "forbidden", why).into_response()
+}
+
+/// How long a body may take to arrive, and how large it may be. No form and no request of ours is larger.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+const LARGEST_BODY: usize = 256 << 10;
+
+/// Slows down those without a good token or session, by address and before anything is looked up. A body is read whole here, so
+/// that none trickles in for ever.
+pub(super) async fn pace(
+    State(admin): State<Arc<Admin>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let secrets: Vec<&str> =
+        rest::bearer(request.headers()).into_iter().chain(console::session_id(request.headers())).collect();
+    // Signing in has a pace of its own, which sees the token in the form.
+    let is_login = request.method() == Method::POST && request.uri().path() == console::LOGIN;
+    if !is_login && let Err(wait) = admin.strangers.admit(peer.ip(), &secrets).await {
+        return too_fast(wait);
+    }
+    let (parts, body) = request.into_parts();
+    match timeout(BODY_WITHIN, to_bytes(body, LARGEST_BODY)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(Err(_)) => {
+            let why = format!("a body has at most {LARGEST_BODY} bytes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why).into_response()
+        }
+        Err(_) => {
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not come").into_response()
+        }
+    }
+}
+
+pub(super) fn too_fast(wait: TooFast) -> Response {
+    let why = format!(
+        "too many requests from this address without a good token; try again in {} s",
+        wait.seconds()
+    );
+    let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", why).into_response();
+    response.headers_mut().insert(RETRY_AFTER, wait.seconds().into());
+    response
 }
 
 fn is_ours(host: &str, ours: &[String]) -> bool {

@@ -17,6 +17,7 @@ mod work;
 use std::sync::Arc;
 
 use axum::{Json, Router, middleware, response::Response, routing::any};
+pub(super) use extract::bearer;
 use http::{HeaderValue, StatusCode, header::CACHE_CONTROL};
 pub(super) use refusal::Refusal;
 use utoipa_axum::{router::OpenApiRouter, routes};

@@ -23,6 +23,8 @@ section!(Raw {
     store: Store = Store::default(),
     audit: Audit = Audit::default(),
     calls: Calls = Calls::default(),
+    connections: Connections = Connections::default(),
+    strangers: Strangers = Strangers::default(),
     upstreams: Upstreams = Upstreams::default(),
     nats: Nats = Nats::default(),
     grace: String = "20s",
@@ -67,6 +69,15 @@ section!(Calls {
     per_second: usize = 1000_usize,
     keep_keys: String = "7days",
 });
+
+section!(Connections {
+    max: usize = 1024_usize,
+    header_timeout: String = "10s",
+    // Longer than clients keep connections that they do not use (30 s ours), so that they close first.
+    idle_timeout: String = "75s",
+});
+
+section!(Strangers { per_second: usize = 20_usize, report_every: String = "60s" });
 
 section!(Upstreams { connect_timeout: String = "5s", refresh_every: String = "60s", stdio: bool = true });
 
@@ -115,7 +126,11 @@ pub(super) fn shown(value: &Value) -> String {
         Value::String(_, text) => format!("{text:?}"),
         Value::Array(_, items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Bool(_, value) => value.to_string(),
-        Value::Num(_, number) => number.to_i128().map_or_else(|| "?".to_owned(), |number| number.to_string()),
+        Value::Num(_, number) => {
+            let unsigned = number.to_u128().map(|number| number.to_string());
+            let signed = || number.to_i128().map(|number| number.to_string());
+            unsigned.or_else(signed).unwrap_or_else(|| "?".to_owned())
+        }
         Value::Char(_, letter) => format!("{letter:?}"),
         Value::Dict(..) | Value::Empty(..) => "\"\"".to_owned(),
     }

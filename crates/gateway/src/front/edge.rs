@@ -1,5 +1,5 @@
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -7,6 +7,7 @@ use std::{
 };
 
 use axum::{
+    Extension,
     body::{Body, to_bytes},
     extract::{ConnectInfo, State},
     response::{IntoResponse, Response},
@@ -28,6 +29,7 @@ use crate::{
     audit::{Record, Unavailable},
     clock,
     policy::{Denial, Standing},
+    serve::Trust,
     tokens::Presented,
 };
 
@@ -57,13 +59,29 @@ impl Identity {
     }
 }
 
+/// Where a request came from.
+#[derive(Clone, Debug)]
+struct Sender {
+    address: IpAddr,
+    trust: Trust,
+}
+
 pub(super) async fn enter(
     State(front): State<Arc<Front>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(trust): Extension<Trust>,
     request: Request<Body>,
 ) -> Response {
     let present = front.present.load_full();
     let (parts, body) = request.into_parts();
+    let sender = Sender { address: peer.ip(), trust };
+    // Before anything is read or looked up: whoever has no good token has a pace by address.
+    let secret = bearer(&parts.headers);
+    if let Err(wait) = front.strangers.admit(sender.address, secret.as_slice()).await {
+        let denial = Denial::TooFast(wait.seconds());
+        let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &Standing::Unknown, "");
+        return front.refuse(&sender, &Standing::Unknown, Some(record), &denial, &Value::Null).await;
+    }
     if parts.method != Method::POST {
         // Without sessions there is nothing to get and nothing to delete; this says so.
         return present
@@ -75,22 +93,28 @@ pub(super) async fn enter(
     let within = present.settings.read_timeout;
     let body = match timeout(within, to_bytes(body, present.settings.max_body_bytes)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return front.unreadable(&parts, StatusCode::PAYLOAD_TOO_LARGE, "too large").await,
-        Err(_) => return front.unreadable(&parts, StatusCode::REQUEST_TIMEOUT, "too slow").await,
+        Ok(Err(_)) => {
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return front.unreadable(&present, &sender, &parts, status, "too large").await;
+        }
+        Err(_) => {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            return front.unreadable(&present, &sender, &parts, status, "too slow").await;
+        }
     };
-    front.post(&present, peer, parts, body).await
+    front.post(&present, sender, parts, body).await
 }
 
 impl Front {
-    async fn post(&self, present: &Present, peer: SocketAddr, parts: Parts, body: Bytes) -> Response {
+    async fn post(&self, present: &Present, sender: Sender, parts: Parts, body: Bytes) -> Response {
+        let bad = StatusCode::BAD_REQUEST;
         if let Some(name) = repeated(&parts.headers) {
-            return self
-                .unreadable(&parts, StatusCode::BAD_REQUEST, &format!("the header {name} stands twice"))
-                .await;
+            let why = format!("the header {name} stands twice");
+            return self.unreadable(present, &sender, &parts, bad, &why).await;
         }
         let seen = match glimpse(&body) {
             Ok(seen) => seen,
-            Err(error) => return self.unreadable(&parts, StatusCode::BAD_REQUEST, &error.0).await,
+            Err(error) => return self.unreadable(present, &sender, &parts, bad, &error.0).await,
         };
         let presented = match self.presented(&parts.headers).await {
             Ok(presented) => presented,
@@ -110,19 +134,10 @@ impl Front {
             let tool = seen.call.as_deref()?;
             Some(Record::begin(call_id.clone(), clock::now(), &standing, tool))
         };
-        let denial = match &standing {
-            Standing::Valid(_) => None,
-            Standing::Expired(_) => Some(Denial::ExpiredToken),
-            Standing::Revoked(_) => Some(Denial::RevokedToken),
-            Standing::Unknown => Some(Denial::UnknownToken),
-        };
-        let denial = denial.or_else(|| too_fast(present, &standing, peer));
-        if let Some(denial) = denial {
-            return match self.recorded(record(), denial.error_type()).await {
-                Ok(()) => denied(&denial, &seen.id),
-                Err(Unavailable) => unavailable(&seen.id),
-            };
+        if let Some(denial) = bad_token(&standing).or_else(|| too_fast(present, &standing)) {
+            return self.refuse(&sender, &standing, record(), &denial, &seen.id).await;
         }
+        sender.trust.gain();
         let reached = Arc::new(AtomicBool::new(false));
         let record = record();
         let identity = Identity { standing, revision: presented.revision, call_id, reached: reached.clone() };
@@ -143,25 +158,57 @@ impl Front {
     }
 
     async fn presented(&self, headers: &HeaderMap) -> Result<Presented, sea_orm::DbErr> {
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let secret = header.and_then(|header| {
-            let (scheme, secret) = header.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
-        });
-        match secret {
+        match bearer(headers) {
             Some(secret) => self.remembered.present(&self.store, secret).await,
             None => Ok(Presented::unknown()),
         }
     }
 
     /// A request that cannot be read may have been a call, so it is recorded as one that was denied.
-    async fn unreadable(&self, parts: &Parts, status: StatusCode, why: &str) -> Response {
+    async fn unreadable(
+        &self,
+        present: &Present,
+        sender: &Sender,
+        parts: &Parts,
+        status: StatusCode,
+        why: &str,
+    ) -> Response {
+        const MALFORMED: &str = "malformed";
         let presented = self.presented(&parts.headers).await.unwrap_or_else(|_| Presented::unknown());
         let standing = presented.standing(clock::now());
         let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &standing, "");
-        match self.recorded(Some(record), "malformed").await {
+        let recorded = if bad_token(&standing).is_some() {
+            self.strangers.refused(sender.address, record, MALFORMED).await
+        } else if let Some(denial) = too_fast(present, &standing) {
+            return self.refuse(sender, &standing, Some(record), &denial, &Value::Null).await;
+        } else {
+            self.recorded(Some(record), MALFORMED).await
+        };
+        match recorded {
             Ok(()) => refused(status, &Value::Null, PARSE_ERROR, why),
             Err(Unavailable) => unavailable(&Value::Null),
+        }
+    }
+
+    /// Denies a request before it comes to a decision. What strangers do is counted, not written one by one.
+    async fn refuse(
+        &self,
+        sender: &Sender,
+        standing: &Standing,
+        record: Option<Record>,
+        denial: &Denial,
+        id: &Value,
+    ) -> Response {
+        let recorded = match record {
+            Some(record) if matches!(standing, Standing::Valid(_)) => {
+                self.recorded(Some(record), denial.error_type()).await
+            }
+            Some(record) => self.strangers.refused(sender.address, record, denial.error_type()).await,
+            None => Ok(()),
+        };
+        match recorded {
+            Ok(()) => denied(denial, id),
+            Err(Unavailable) => unavailable(id),
         }
     }
 
@@ -173,10 +220,23 @@ impl Front {
     }
 }
 
-/// One caller cannot use up what is there for all. Callers whom we do not know are counted by where they come from.
-fn too_fast(present: &Present, standing: &Standing, peer: SocketAddr) -> Option<Denial> {
-    let key = standing.caller().map_or_else(|| peer.ip().to_string(), |caller| caller.token.clone());
-    let until = present.pace.check_key(&key).err()?;
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+fn bad_token(standing: &Standing) -> Option<Denial> {
+    match standing {
+        Standing::Valid(_) => None,
+        Standing::Expired(_) => Some(Denial::ExpiredToken),
+        Standing::Revoked(_) => Some(Denial::RevokedToken),
+        Standing::Unknown => Some(Denial::UnknownToken),
+    }
+}
+
+/// One caller cannot use up what is there for all.
+fn too_fast(present: &Present, standing: &Standing) -> Option<Denial> {
+    let until = present.pace.check_key(&standing.caller()?.token).err()?;
     let wait = until.wait_time_from(DefaultClock::default().now());
     Some(Denial::TooFast(wait.as_secs().saturating_add(1)))
 }

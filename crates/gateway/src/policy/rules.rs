@@ -55,11 +55,14 @@ impl Condition {
                 let named = found.is_some_and(|value| self.denies(value, everywhere));
                 named
                     || (everywhere
-                        && urls::addresses(arguments).iter().any(|text| self.denies_text(text, true)))
+                        && urls::addresses(arguments, url_glob::names_a_host(&self.glob))
+                            .iter()
+                            .any(|text| self.denies_text(text, true)))
             }
             Effect::Allow => {
-                let others =
-                    || urls::addresses(arguments).iter().all(|text| url_glob::allows(&self.glob, text));
+                let others = || {
+                    urls::addresses(arguments, false).iter().all(|text| url_glob::allows(&self.glob, text))
+                };
                 found.is_some_and(|value| self.allows(value)) && (!everywhere || others())
             }
         }

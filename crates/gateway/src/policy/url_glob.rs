@@ -57,6 +57,12 @@ pub(super) fn allows(pattern: &str, text: &str) -> bool {
     glob(&wanted_authority, authority) && path_fits(path) && path_fits(&decoded) && !climbs
 }
 
+/// Returns whether a pattern is about certain hosts, not just about a scheme.
+pub(super) fn names_a_host(pattern: &str) -> bool {
+    let host = pattern.split_once("://").map_or(pattern, |(_, rest)| rest);
+    host.split('/').next().is_some_and(|host| host.chars().any(char::is_alphanumeric))
+}
+
 /// Splits a pattern like `https://*.example.com/docs/*` where its path begins. Scheme and host are lowercase in a URL.
 fn split(pattern: &str) -> (Option<String>, Option<&str>) {
     let Some(at) = pattern.find("://") else { return (None, None) };

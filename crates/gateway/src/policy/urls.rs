@@ -46,21 +46,28 @@ pub(super) fn forbidden(tool: &str, arguments: &Map<String, Value>) -> Option<St
     arguments.iter().find(wrong).map(|(name, _)| shown(name))
 }
 
-/// Returns every string, at any depth, that a fetcher would read as a URL.
-pub(super) fn addresses(arguments: &Map<String, Value>) -> Vec<String> {
+/// Returns every string, at any depth, that a fetcher would read as a URL; with `bare`, also those that it may read as one without
+/// its scheme.
+pub(super) fn addresses(arguments: &Map<String, Value>, bare: bool) -> Vec<String> {
     let mut found = Vec::new();
     for (name, value) in arguments {
-        collect(value, role(name), 0, &mut found);
+        collect(value, role(name), 0, &mut |text, role| {
+            let is_one = role != Role::Other
+                || url_glob::read(text).is_some()
+                || is_protocol_relative(text)
+                || (bare && looks_like_a_host(text));
+            if is_one {
+                found.push(text.to_owned());
+            }
+        });
     }
     found
 }
 
-fn collect(value: &Value, role: Role, nested: usize, found: &mut Vec<String>) {
+fn collect(value: &Value, role: Role, nested: usize, found: &mut impl FnMut(&str, Role)) {
     match value {
         Value::String(text) => {
-            if role != Role::Other || url_glob::read(text).is_some() || is_protocol_relative(text) {
-                found.push(text.clone());
-            }
+            found(text, role);
             if let Some(inner) = json_inside(text, nested) {
                 collect(&inner, role, nested + 1, found);
             }
@@ -68,14 +75,19 @@ fn collect(value: &Value, role: Role, nested: usize, found: &mut Vec<String>) {
         Value::Array(values) => values.iter().for_each(|value| collect(value, role, nested, found)),
         Value::Object(members) => {
             for (name, value) in members {
-                if url_glob::read(name).is_some() {
-                    found.push(name.clone());
-                }
+                found(name, Role::Other);
                 collect(value, role_in(role, name), nested, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// `intranet.example/x` does, `intranet` is a word like any other.
+fn looks_like_a_host(text: &str) -> bool {
+    let text = text.trim();
+    let host = text.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    !host.contains(char::is_whitespace) && host.contains(['.', '\u{3002}', '\u{ff0e}', '\u{ff61}', ':'])
 }
 
 fn is_forbidden(value: &Value, role: Role, nested: usize) -> bool {

@@ -47,6 +47,13 @@ async fn a_rule_is_not_evaded_by_spelling() {
             assert_eq!(reason(&answer), "rule", "{arguments}: {answer}");
         }
     }
+    for text in ["intranet.example/x", "//Intranet.example/x", "intranet\u{3002}example"] {
+        for arguments in [json!({ "url": text }), json!({ "target": text }), json!({ "a": [{ "b": text }] })]
+        {
+            let (_, answer) = gateway.post_call(&manager, "web.fetch", arguments.clone()).await;
+            assert_eq!(reason(&answer), "rule", "{arguments}: {answer}");
+        }
+    }
     assert!(server.calls().is_empty(), "nothing got through");
     let (_, answer) =
         gateway.post_call(&manager, "web.fetch", json!({ "url": "https://example.com/" })).await;

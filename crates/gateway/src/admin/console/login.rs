@@ -1,15 +1,9 @@
-use std::{
-    net::{IpAddr, SocketAddr},
-    num::NonZeroU32,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{ConnectInfo, State},
     response::{IntoResponse, Redirect, Response},
 };
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::{HeaderMap, StatusCode, header::SET_COOKIE};
 use maud::html;
 use serde_json::json;
@@ -27,21 +21,9 @@ use crate::{
     clock, tokens,
 };
 
-/// From one address: so many at once, then one in three seconds.
-const AT_ONCE: NonZeroU32 = match NonZeroU32::new(20) {
-    Some(number) => number,
-    None => NonZeroU32::MIN,
-};
-const ONE_IN: Duration = Duration::from_secs(3);
 /// Whoever guesses waits.
 const SLOWED: Duration = Duration::from_millis(400);
-const MANY_ADDRESSES: usize = 10_000;
 const LONGEST_NEXT: usize = 2000;
-
-pub(super) fn pace() -> DefaultKeyedRateLimiter<IpAddr> {
-    let quota = Quota::with_period(ONE_IN).unwrap_or(Quota::per_second(NonZeroU32::MIN));
-    RateLimiter::keyed(quota.allow_burst(AT_ONCE))
-}
 
 pub(super) async fn show(
     State(console): State<Arc<Console>>,
@@ -62,10 +44,7 @@ pub(super) async fn enter(
     Unproven(fields): Unproven,
 ) -> Result<Response, Failure> {
     let next = next(&fields);
-    if console.pace.len() > MANY_ADDRESSES {
-        console.pace.retain_recent();
-    }
-    if console.pace.check_key(&peer.ip()).is_err() {
+    if console.admin.strangers.admit_login(peer.ip(), fields.text("token")).await.is_err() {
         let said = ("alert", "Too many attempts. Wait a few seconds and try again.");
         return Ok((StatusCode::TOO_MANY_REQUESTS, form(&console, next, Some(said))).into_response());
     }

@@ -10,6 +10,7 @@ use super::{Console, Failure, HOME, flash::Flash};
 use crate::{
     admin::{Actor, Error},
     clock,
+    serve::Trust,
     store::entity::{login, token},
     tokens::{self, Presented},
 };
@@ -75,6 +76,9 @@ impl FromRequestParts<Arc<Console>> for Session {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Failure> {
         if let Some(session) = Self::find(console, &parts.headers).await? {
+            if let Some(trust) = parts.extensions.get::<Trust>() {
+                trust.gain();
+            }
             return Ok(session);
         }
         let ended = cookie(&parts.headers, NAME).is_some();
@@ -86,6 +90,11 @@ impl FromRequestParts<Arc<Console>> for Session {
         };
         Err(Failure::NotIn { next: next.to_owned(), ended })
     }
+}
+
+/// The id of the session that a request names.
+pub(in crate::admin) fn id(headers: &HeaderMap) -> Option<&str> {
+    cookie(headers, NAME)
 }
 
 pub(super) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {

@@ -15,7 +15,9 @@ use tokio::time::timeout;
 use super::{LARGEST_BODY, refusal::Refusal};
 use crate::{
     admin::{Actor, Admin, Error},
-    clock, tokens,
+    clock,
+    serve::Trust,
+    tokens,
 };
 
 /// How long a body may take to arrive.
@@ -34,6 +36,9 @@ impl FromRequestParts<Arc<Admin>> for By {
         };
         let presented = tokens::present(&admin.store, secret).await.map_err(Error::from)?;
         let actor = Actor::of(&presented, clock::now());
+        if let (Some(_), Some(trust)) = (&actor, parts.extensions.get::<Trust>()) {
+            trust.gain();
+        }
         actor.map(Self).ok_or_else(|| {
             unauthenticated(
                 "this token administers nothing: it is not known, not good any more, or an agent's",
@@ -42,7 +47,7 @@ impl FromRequestParts<Arc<Admin>> for By {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(in crate::admin) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     // Two of them may be read one way here and another way elsewhere.
     let (Some(header), None) = (given.next(), given.next()) else { return None };
