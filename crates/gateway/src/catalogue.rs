@@ -2,11 +2,13 @@
 //!
 //! A snapshot, replaced as a whole when the store says that something changed.
 
+mod effect; // whether an upstream tool only reads
 mod load; // from the store
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
+pub use effect::{DoesBy, Effect};
 use sea_orm::{DbErr, EntityTrait, ExprTrait, sea_query::Expr};
 use tokio::sync::Mutex;
 use tracing::debug;

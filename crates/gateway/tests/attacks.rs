@@ -3,6 +3,7 @@
 mod attacks {
     mod addresses; // what is fetched, and where servers are
     pub(crate) mod behind; // a server behind us that does what a test wants
+    mod hints; // what a server says about its own tools
     mod identity; // who is calling
     mod ids; // ids that do not belong together
     mod limits; // too much, too deep, too slow, too often

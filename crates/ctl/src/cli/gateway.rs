@@ -31,6 +31,12 @@ pub(crate) enum Tools {
         #[arg(action = clap::ArgAction::Set)]
         safe: bool,
     },
+    /// Say whether it only reads: read, write, or as-offered for what its server says.
+    Does {
+        name: String,
+        #[arg(value_parser = ["read", "write", "as-offered"])]
+        does: String,
+    },
     /// List those that wait for approval.
     Quarantine,
     /// Show what changed about one.

@@ -47,6 +47,7 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
                 "enabled",
                 "scope",
                 "does",
+                "does_by",
                 "safe_to_repeat",
                 "state",
                 "gate",
@@ -62,6 +63,9 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
         Tools::Scope { name, scope } => set(gateway, &name, json!({ "scope": scope }), json).await,
         Tools::SafeToRepeat { name, safe } => {
             set(gateway, &name, json!({ "safe_to_repeat": safe }), json).await
+        }
+        Tools::Does { name, does } => {
+            set(gateway, &name, json!({ "does": does.replace('-', "_") }), json).await
         }
         Tools::Quarantine => {
             let waiting = gateway.list(&["quarantine"]).await?;

@@ -27,7 +27,9 @@ pub use refresh::Added;
 pub use rules::{AccessRule, NewRule};
 pub use settings::{PutSetting, Setting};
 pub use tokens::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenFor, TokenState};
-pub use tools::{Tool, ToolChange, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState};
+pub use tools::{
+    DoesChange, Tool, ToolChange, ToolDetails, ToolDoes, ToolDoesBy, ToolGate, ToolOrigin, ToolState,
+};
 pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
 pub(crate) use work::Glance;
 pub use work::Work;

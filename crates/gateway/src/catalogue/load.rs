@@ -5,9 +5,9 @@ use sea_orm::{DbErr, EntityTrait, QueryOrder};
 use serde_json::Value;
 use tracing::warn;
 
-use super::{Behind, Catalogue, Runs, Served};
+use super::{Behind, Catalogue, Effect, Runs, Served};
 use crate::{
-    policy::{Condition, Effect, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool},
+    policy::{self, Condition, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool},
     store::{
         Store,
         entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},
@@ -104,7 +104,8 @@ fn tool_behind(
             return None;
         }
     };
-    let shown = crate::sanitize::tool(shown, &row.name);
+    let mut shown = crate::sanitize::tool(shown, &row.name);
+    Effect::of(server, setting, shown.annotations.as_ref()).annotate(&mut shown);
     let schema = Value::Object((*shown.input_schema).clone());
     // No look-ahead in patterns: a stranger's schema must not be able to keep us busy.
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
@@ -157,14 +158,14 @@ fn rule(row: access_rule::Model) -> Rule {
     let tool = Pattern::new(row.tool);
     match (row.effect.as_str(), agent, condition) {
         ("allow", Ok(agent), Ok(condition)) => {
-            Rule { id: row.id, effect: Effect::Allow, agent, user: row.user_id, tool, condition }
+            Rule { id: row.id, effect: policy::Effect::Allow, agent, user: row.user_id, tool, condition }
         }
         ("deny", Ok(agent), Ok(condition)) => {
-            Rule { id: row.id, effect: Effect::Deny, agent, user: row.user_id, tool, condition }
+            Rule { id: row.id, effect: policy::Effect::Deny, agent, user: row.user_id, tool, condition }
         }
         _ => {
             warn!(rule = row.id, "An access rule cannot be read; it denies.");
-            Rule { id: row.id, effect: Effect::Deny, agent: None, user: None, tool, condition: None }
+            Rule { id: row.id, effect: policy::Effect::Deny, agent: None, user: None, tool, condition: None }
         }
     }
 }

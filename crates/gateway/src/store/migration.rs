@@ -2,6 +2,7 @@
 
 mod calls; // servers behind us, audit, idempotency
 mod decisions; // tokens, settings, rules
+mod tool_does; // what an administrator says about a tool's effects; indexes for runs
 mod work; // what the tools work on
 
 use sea_orm_migration::{prelude::*, sea_orm::DbBackend};
@@ -11,7 +12,7 @@ pub(super) struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(Begin)]
+        vec![Box::new(Begin), Box::new(tool_does::ToolDoes)]
     }
 }
 

@@ -42,7 +42,7 @@ async fn a_tool_is_served_when_what_was_looked_at_is_approved() {
     gateway.must("POST", &approve, Some(json!({ "hash": hash }))).await;
     assert!(seen(&agent).await.contains(&"notes.find".to_owned()));
     let tool = gateway.must("GET", "/api/v1/tools/notes.find", None).await;
-    assert_eq!((&tool["state"], &tool["does"]), (&json!("approved"), &json!("unknown")));
+    assert_eq!((&tool["state"], &tool["does"]), (&json!("approved"), &json!("write")));
 
     gateway.must("POST", &format!("{path}/reject"), None).await;
     assert!(!seen(&agent).await.contains(&"notes.find".to_owned()));

@@ -112,6 +112,7 @@ impl World {
             enabled: true,
             scope: "both".to_owned(),
             safe_to_repeat: true,
+            does: None,
             updated_at: 0,
             updated_by: "test".to_owned(),
         };

@@ -12,7 +12,7 @@ use super::{
     session::Session,
 };
 use crate::{
-    admin::operations::{Tool, ToolChange, ToolDetails, ToolDoes, ToolOrigin, ToolState},
+    admin::operations::{Tool, ToolChange, ToolDetails, ToolDoes, ToolDoesBy, ToolOrigin, ToolState},
     audit::Filter,
     policy::Scope,
 };
@@ -22,6 +22,8 @@ const STATES: [(&str, &str); 5] =
     [("", "Any state"), ("on", "On"), ("off", "Off"), ("quarantined", "Quarantined"), ("gone", "Gone")];
 pub(super) const SCOPES: [(&str, &str); 3] =
     [("both", "All agents"), ("pm", "Project managers and analysts"), ("sandbox", "Sandboxes")];
+const DOES: [(&str, &str); 3] =
+    [("as_offered", "As its server says"), ("read", "Only reads"), ("write", "May have an effect")];
 const RECENT: u64 = 10;
 
 pub(super) async fn list(
@@ -104,6 +106,7 @@ pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> 
         enabled: word("enabled"),
         scope: fields.given("scope").and_then(|scope| scope.parse::<Scope>().ok()),
         safe_to_repeat: word("safe_to_repeat"),
+        does: fields.given("does").map(str::parse).transpose()?,
     };
     let (page, list) = (address("/console/tools/tool", &[("name", named)]), back(&fields));
     let to = if fields.is_on("list") { &list } else { &page };
@@ -215,10 +218,16 @@ fn switch(session: &Session, tool: &Tool, kept: &[(&str, &str)]) -> Markup {
 }
 
 fn facts(tool: &Tool) -> Markup {
-    let does = match tool.does {
-        ToolDoes::Read => "Only reads",
-        ToolDoes::Write => "Writes",
-        ToolDoes::Unknown => "Only its server knows",
+    let does = match (tool.does, tool.does_by) {
+        (ToolDoes::Read, ToolDoesBy::Gateway) => "Only reads",
+        (ToolDoes::Write, ToolDoesBy::Gateway) => "Writes",
+        (ToolDoes::Read, ToolDoesBy::Administrator) => "Only reads, as an administrator says",
+        (ToolDoes::Write, ToolDoesBy::Administrator) => "May have an effect, as an administrator says",
+        (ToolDoes::Read, ToolDoesBy::Server | ToolDoesBy::Default) => "Only reads, as its server says",
+        (ToolDoes::Write, ToolDoesBy::Server) => "May have an effect, as its server says",
+        (ToolDoes::Write, ToolDoesBy::Default) => {
+            "May have an effect: the word of a user's server does not count"
+        }
     };
     html! {
         dl .facts {
@@ -239,6 +248,13 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
     let hidden = [("name", tool.name.as_str())];
     let fields = Fields::default().with("scope", tool.scope.as_str());
     let filled = Filled { fields: &fields, error: None };
+    let does = match (tool.does, tool.does_by) {
+        (ToolDoes::Read, ToolDoesBy::Administrator) => "read",
+        (ToolDoes::Write, ToolDoesBy::Administrator) => "write",
+        _ => "as_offered",
+    };
+    let does = Fields::default().with("does", does);
+    let chosen = Filled { fields: &does, error: None };
     let again = if tool.safe_to_repeat { "false" } else { "true" };
     let again = [hidden[0], ("safe_to_repeat", again)];
     html! {
@@ -263,7 +279,17 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                     button .button .quiet type="submit" { "Set" }
                 }))
             }
-            @if tool.does == ToolDoes::Unknown && session.actor.is_admin() {
+            @if tool.origin != ToolOrigin::Own && session.actor.is_admin() {
+                div .control {
+                    div {
+                        h3 { "Effects" }
+                        p .hint { "Agents may repeat, and do not journal, what only reads. If in doubt, it may have an effect." }
+                    }
+                    (form(session, "/console/tools/tool", &hidden, &html! {
+                        (options(chosen, "does", "What it does", "", &DOES))
+                        button .button .quiet type="submit" { "Set effects" }
+                    }))
+                }
                 div .control {
                     div {
                         h3 { "Safe to repeat" }

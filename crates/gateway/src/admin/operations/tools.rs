@@ -30,9 +30,45 @@ pub enum ToolOrigin {
 #[serde(rename_all = "snake_case")]
 pub enum ToolDoes {
     Read,
+    /// It may have an effect.
     Write,
-    /// Only its server knows.
-    Unknown,
+}
+
+/// Who says what a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolDoesBy {
+    /// It runs in the gateway.
+    Gateway,
+    /// An administrator set it.
+    Administrator,
+    /// Its server's hint, in the copy that was approved.
+    Server,
+    /// It is of a user's server, whose hint counts for nothing.
+    Default,
+}
+
+/// What an administrator says about the effects of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DoesChange {
+    Read,
+    Write,
+    /// As its server says, or `write` where that does not count.
+    AsOffered,
+}
+
+impl std::str::FromStr for DoesChange {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            "as_offered" => Ok(Self::AsOffered),
+            _ => Err(Error::invalid("does", "must be read, write or as_offered")),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -68,6 +104,7 @@ pub struct Tool {
     pub enabled: bool,
     pub scope: Scope,
     pub does: ToolDoes,
+    pub does_by: ToolDoesBy,
     /// Calling it twice does no harm.
     pub safe_to_repeat: bool,
     pub state: ToolState,
@@ -93,6 +130,8 @@ pub struct ToolChange {
     pub scope: Option<Scope>,
     /// For administrators.
     pub safe_to_repeat: Option<bool>,
+    /// Whether it only reads. For administrators, and for tools of servers behind the gateway.
+    pub does: Option<DoesChange>,
 }
 
 impl Admin {
@@ -110,8 +149,15 @@ impl Admin {
     /// Counts from the next call on.
     pub async fn set_tool(&self, actor: &Actor, name: &str, change: ToolChange) -> Result<Tool, Error> {
         const WHAT: &str = "admin.tool.set";
-        self.get_tool(actor, name).await?;
+        let now = self.get_tool(actor, name).await?.tool;
+        if change.does.is_some() && now.origin == ToolOrigin::Own {
+            return Err(Error::invalid("does", "is part of the gateway's own tools; it cannot be set"));
+        }
         if !actor.is_admin() {
+            if change.does.is_some() {
+                let why = "only an administrator says whether a tool only reads";
+                return Err(self.refuse(actor, WHAT, why).await);
+            }
             if change.safe_to_repeat.is_some() {
                 let why = "only an administrator says whether a tool may be called twice";
                 return Err(self.refuse(actor, WHAT, why).await);
@@ -134,6 +180,12 @@ impl Admin {
             safe_to_repeat: change
                 .safe_to_repeat
                 .unwrap_or_else(|| before.as_ref().is_some_and(|before| before.safe_to_repeat)),
+            does: match change.does {
+                None => before.and_then(|before| before.does),
+                Some(DoesChange::Read) => Some(tool_setting::READ.to_owned()),
+                Some(DoesChange::Write) => Some(tool_setting::WRITE.to_owned()),
+                Some(DoesChange::AsOffered) => None,
+            },
             updated_at: clock::now(),
             updated_by: actor.author(),
         };
@@ -141,6 +193,7 @@ impl Admin {
             tool_setting::Column::Enabled,
             tool_setting::Column::Scope,
             tool_setting::Column::SafeToRepeat,
+            tool_setting::Column::Does,
             tool_setting::Column::UpdatedAt,
             tool_setting::Column::UpdatedBy,
         ];

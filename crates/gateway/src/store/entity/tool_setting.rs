@@ -10,9 +10,16 @@ pub struct Model {
     pub enabled: bool,
     pub scope: String,
     pub safe_to_repeat: bool,
+    /// `read` or `write` when an administrator said so.
+    pub does: Option<String>,
     pub updated_at: i64,
     pub updated_by: String,
 }
+
+/// It only reads, as far as an administrator says.
+pub const READ: &str = "read";
+/// It may have an effect.
+pub const WRITE: &str = "write";
 
 #[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}

@@ -1,9 +1,9 @@
 use rmcp::model::Tool as Shown;
 use serde_json::Value;
 
-use super::{Tool, ToolDetails, ToolDoes, ToolGate, ToolOrigin, ToolState, state};
+use super::{Tool, ToolDetails, ToolDoes, ToolDoesBy, ToolGate, ToolOrigin, ToolState, state};
 use crate::{
-    catalogue::{Runs, Served},
+    catalogue::{DoesBy, Effect, Runs, Served},
     policy::{self, Origin, Scope},
     sanitize,
     store::entity::{tool_setting, upstream, upstream_tool},
@@ -31,6 +31,7 @@ pub(super) fn own(served: &Served) -> Option<ToolDetails> {
             enabled: policy.enabled,
             scope: policy.scope,
             does,
+            does_by: ToolDoesBy::Gateway,
             safe_to_repeat,
             state: ToolState::Approved,
             gate: gate.map(|gate| ToolGate { setting: gate.setting.to_owned(), open: gate.open }),
@@ -56,6 +57,7 @@ pub(super) fn behind(
     let text = row.pinned.as_ref().or(row.offered.as_ref());
     let shown = text.and_then(|text| serde_json::from_str::<Shown>(text).ok());
     let shown = shown.map(|shown| sanitize::tool(shown, &row.name)).unwrap_or_default();
+    let effect = Effect::of(server, setting, shown.annotations.as_ref());
     ToolDetails {
         tool: Tool {
             name: row.name,
@@ -67,7 +69,15 @@ pub(super) fn behind(
             owner: server.owner.clone(),
             enabled: setting.is_none_or(|setting| setting.enabled),
             scope: scope.or_else(|_| server.scope.parse()).unwrap_or(Scope::Pm),
-            does: ToolDoes::Unknown,
+            does: match effect.does {
+                Does::Read => ToolDoes::Read,
+                Does::Write => ToolDoes::Write,
+            },
+            does_by: match effect.by {
+                DoesBy::Administrator => ToolDoesBy::Administrator,
+                DoesBy::Server => ToolDoesBy::Server,
+                DoesBy::Default => ToolDoesBy::Default,
+            },
             safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),
             state: state(&row.state),
             gate: None,
