@@ -122,7 +122,6 @@ fn settings(errands: &Errands, second: &GatewayProcess, nats: &Nats) -> Vec<Work
 
 /// What has happened.
 #[derive(Debug, Default)]
-#[expect(dead_code, reason = "it is printed")]
 struct Seen {
     kills: usize,
     freezes: usize,
