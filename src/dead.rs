@@ -42,6 +42,8 @@ pub(crate) struct Casualty<'a> {
     pub(crate) kind: Kind,
     pub(crate) sequence: u64,
     pub(crate) deliveries: u64,
+    /// The server will not deliver it again, so no later delivery of it can hold its handoff.
+    pub(crate) is_exhausted: bool,
     pub(crate) published_at: OffsetDateTime,
     pub(crate) headers: Option<&'a HeaderMap>,
     pub(crate) body: &'a Bytes,
@@ -49,7 +51,8 @@ pub(crate) struct Casualty<'a> {
 
 impl Casualty<'_> {
     fn holder(&self) -> Holder {
-        Holder { message: self.sequence, delivery: self.deliveries }
+        let delivery = if self.is_exhausted { u64::MAX } else { self.deliveries };
+        Holder { message: self.sequence, delivery }
     }
 }
 
@@ -205,6 +208,7 @@ async fn give_up_stored(
         kind,
         sequence: message.sequence,
         deliveries,
+        is_exhausted: true,
         published_at: message.time,
         headers: Some(&message.headers),
         body: &message.payload,

@@ -419,6 +419,7 @@ fn casualty(delivery: &Delivery) -> Casualty<'_> {
         kind: delivery.kind,
         sequence: delivery.sequence,
         deliveries: delivery.deliveries,
+        is_exhausted: false,
         published_at: delivery.published_at,
         headers: delivery.headers(),
         body: delivery.body(),

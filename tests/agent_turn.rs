@@ -102,7 +102,7 @@ async fn a_turn_calls_tools_and_answers() {
     assert_eq!(indices, (0..indices.len() as u32).collect::<Vec<_>>());
     let [call] = &stage.gateway.calls()[..] else { panic!("one call") };
     assert_eq!(call.arguments["name"], "écrire-les-notes");
-    assert_eq!(call.idempotency_key.as_deref(), Some(&*format!("{}/0", answer.handoff_id)));
+    assert_eq!(call.idempotency_key.as_deref(), Some(&*format!("{}/1/0", answer.handoff_id)));
     assert!(call.traceparent.as_ref().is_some_and(|it| it.contains(&answer.trace.trace_id)), "{call:?}");
     // The result went back to the model, under the call's id.
     let last = stage.model.turns().pop().unwrap();

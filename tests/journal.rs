@@ -205,7 +205,7 @@ async fn a_journal_of_a_newer_build_is_left_alone() {
     let worker = Worker::manager(&nats).set("worker.ack_wait", "1s").start().await;
     eventually("it to be handed back", async || (settled(&worker, "retried").await == 1.0).then_some(()))
         .await;
-    assert!(worker.log().contains("Begun by a newer build"));
+    assert!(worker.log().contains("Journal was written by a newer build"));
     assert_eq!(orchestrator.queued().await, 1);
     assert!(orchestrator.answer(Kind::Chat, id).await.is_none());
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);

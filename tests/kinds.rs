@@ -239,7 +239,8 @@ async fn a_plan_can_be_clarified_too() {
     .await;
     let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let first = completion(&orchestrator, &plan("Publish the documentation")).await;
+    let asked = plan("Publish the documentation");
+    let first = completion(&orchestrator, &asked).await;
     assert_eq!(first.status, Status::NeedsClarification, "{first:?}");
     assert!(
         gateway.calls().iter().all(|call| call.name != "db.task.create"),
@@ -247,7 +248,7 @@ async fn a_plan_can_be_clarified_too() {
     );
     let input = "the public one".to_owned();
     let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input }));
-    let second = completion(&orchestrator, &second).await;
+    let second = completion(&orchestrator, &Handoff { scope: asked.scope, ..second }).await;
     assert_eq!((second.status, second.tasks.len()), (Status::Completed, 2), "{second:?}");
 }
 

@@ -144,7 +144,7 @@ async fn browser_issues_a_token_and_revokes_it() {
     browser.click("details.confirm button").await;
     browser.wait_for_text(".flash", "is revoked").await;
     let refused = agent.call("db.project.list").await.unwrap_err();
-    assert!(matches!(refused, mcp::Error::Rejected { code: Some(401), .. }), "{refused:?}");
+    assert!(matches!(refused, mcp::Error::Unauthorized(_)), "{refused:?}");
     browser.open(&gateway.url("/console/tokens?state=revoked")).await;
     browser.wait_for_text("tbody", "for a while").await;
     no_fault(&browser).await;

@@ -27,7 +27,7 @@ async fn two_gateways_on_postgres_lose_no_call() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let gateways = gateways(2, &url, &[]).await;
-    gateways[0].install("echo", &server.url()).await;
+    gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
     // One after the other for each caller, so that calls begin and end at the same time all along.
     let callers = (0..CALLERS).map(async |caller| {
@@ -66,7 +66,7 @@ async fn four_gateways_on_postgres_give_each_key_one_effect() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let gateways = gateways(4, &url, &[]).await;
-    gateways[0].install("echo", &server.url()).await;
+    gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
     let mut calls = Vec::new();
     for (at, gateway) in gateways.iter().enumerate() {
@@ -118,7 +118,7 @@ async fn a_killed_gateway_on_postgres_costs_the_others_nothing() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let mut gateways = gateways(2, &url, &[("store.patience", "5s")]).await;
-    gateways[0].install("echo", &server.url()).await;
+    gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
     let mut dying = gateways.pop().expect("two");
     let staying = gateways.pop().expect("two");
@@ -157,7 +157,7 @@ async fn a_transaction_that_stands_still_is_ended_by_postgres() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let gateways = gateways(1, &url, &[("store.patience", "20s")]).await;
-    gateways[0].install("echo", &server.url()).await;
+    gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
     // Opened as a gateway opens it.
     let options = Options {
@@ -181,7 +181,7 @@ async fn a_frozen_gateway_on_postgres_does_not_block_the_others() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let gateways = gateways(2, &url, &[("store.patience", "4s")]).await;
-    gateways[0].install("echo", &server.url()).await;
+    gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
     let (frozen, other) = (&gateways[0], &gateways[1]);
     let mut held = 0;

@@ -65,14 +65,14 @@ async fn a_wrong_token_is_a_rejection_that_does_not_show_it() {
     replace(&path, "wrong-secret");
     let client = client_with_token(gateway.url(), path);
     let error = client.call(call("works")).await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { code: Some(401), .. }) && !error.may_pass(), "{error:?}");
+    assert!(matches!(error, Error::Unauthorized(_)) && !error.may_pass(), "{error:?}");
     assert!(!format!("{error:?} {} {client:?}", chain(&error)).contains("secret"), "{error:?} {client:?}");
 }
 
 #[tokio::test]
 async fn no_token_is_a_rejection_too() {
     let error = client(gateway().await.url()).tools().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { code: Some(401), .. }), "{error:?}");
+    assert!(matches!(error, Error::Unauthorized(_)), "{error:?}");
 }
 
 #[tokio::test]

@@ -31,11 +31,16 @@ impl GatewayProcess {
         self.issue(new).await.1
     }
 
-    /// A server behind it, all of whose tools are served.
+    /// A server behind it, all of whose tools are served. A call of them may take two seconds.
     pub async fn install(&self, namespace: &str, url: &str) {
+        self.install_within(namespace, url, "2s").await;
+    }
+
+    /// The same with another limit for a call.
+    pub async fn install_within(&self, namespace: &str, url: &str, call_timeout: &str) {
         let new = json!({
             "namespace": namespace, "transport": { "http": { "url": url } }, "trust_first": true,
-            "call_timeout": "2s", "concurrency": 64,
+            "call_timeout": call_timeout, "concurrency": 64,
         });
         let added = self.must("POST", "/api/v1/upstreams", Some(new)).await;
         assert!(added["problem"].is_null(), "{added}");
