@@ -31,6 +31,15 @@ const BURST_SECONDS: u32 = 5;
 const LOGIN_BURST: f64 = 20.0;
 const LOGINS_PER_SECOND: f64 = 1.0 / 3.0;
 
+/// How a request was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// With a secret that was good a moment ago.
+    Known,
+    /// Within the pace of its address.
+    Unproven,
+}
+
 /// How long a caller has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooFast(pub(crate) Duration);
@@ -71,14 +80,28 @@ impl Strangers {
     }
 
     /// Lets a request in, or says how long its sender has to wait. A secret that is good is always let in.
-    pub(crate) async fn admit(&self, peer: IpAddr, secrets: &[&str]) -> Result<(), TooFast> {
+    pub(crate) async fn admit(&self, peer: IpAddr, secrets: &[&str]) -> Result<Admitted, TooFast> {
+        self.let_in(&self.requests, self.quota(), peer, secrets).await
+    }
+
+    /// Requests in a second, and at once.
+    fn quota(&self) -> (f64, f64) {
         let per_second = self.per_second.load(Ordering::Relaxed);
-        let burst = per_second.saturating_mul(BURST_SECONDS);
-        self.let_in(&self.requests, (f64::from(per_second), f64::from(burst)), peer, secrets).await
+        (f64::from(per_second), f64::from(per_second.saturating_mul(BURST_SECONDS)))
+    }
+
+    /// Remembers that a secret is good, so that its holder has no pace by address from now on, and gives back what its first
+    /// request took.
+    pub(crate) fn proven(&self, peer: IpAddr, secret: &str) {
+        let hash = tokens::hash(secret);
+        if !self.known.has_any(std::slice::from_ref(&hash)) {
+            self.known.learn(hash);
+            self.requests.give_back(Origin::from(peer), self.quota().1);
+        }
     }
 
     /// As [`Strangers::admit`], for those who try to sign in to the console.
-    pub(crate) async fn admit_login(&self, peer: IpAddr, secret: &str) -> Result<(), TooFast> {
+    pub(crate) async fn admit_login(&self, peer: IpAddr, secret: &str) -> Result<Admitted, TooFast> {
         self.let_in(&self.logins, (LOGINS_PER_SECOND, LOGIN_BURST), peer, &[secret]).await
     }
 
@@ -88,12 +111,12 @@ impl Strangers {
         (per_second, burst): (f64, f64),
         peer: IpAddr,
         secrets: &[&str],
-    ) -> Result<(), TooFast> {
+    ) -> Result<Admitted, TooFast> {
         let hashes: Vec<String> = secrets.iter().map(|secret| tokens::hash(secret)).collect();
         if self.known.has_any(&hashes) {
             self.known.keep_fresh(&self.store).await;
             if self.known.has_any(&hashes) {
-                return Ok(());
+                return Ok(Admitted::Known);
             }
         }
         let taken = paces.take(Origin::from(peer), per_second, burst, Instant::now());
@@ -101,10 +124,10 @@ impl Strangers {
             // It may be newer than what is in memory. However many ask, the store is looked at once in a while.
             self.known.renew(&self.store).await;
             if self.known.has_any(&hashes) {
-                return Ok(());
+                return Ok(Admitted::Known);
             }
         }
-        taken
+        taken.map(|()| Admitted::Unproven)
     }
 
     /// Records that a request without a good token was refused: the first of its kind by a row of its own, the others by their

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{
-    Method, StatusCode,
+    Extensions, Method, StatusCode,
     header::{HOST, RETRY_AFTER},
     uri::Authority,
 };
@@ -17,7 +17,10 @@ use super::{
     Admin, console,
     rest::{self, Refusal},
 };
-use crate::strangers::TooFast;
+use crate::{
+    serve::Trust,
+    strangers::{Strangers, TooFast},
+};
 
 /// A page of somebody else can have a browser come to us under their name. We know our names.
 pub(super) async fn host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
@@ -66,7 +69,17 @@ pub(super) async fn pace(
     }
 }
 
-pub(super) fn too_fast(wait: TooFast) -> Response {
+/// A good token or session was shown: its connection stays, and its holder has no pace by address.
+pub(super) fn proven(strangers: &Strangers, extensions: &Extensions, secret: &str) {
+    if let Some(trust) = extensions.get::<Trust>() {
+        trust.gain();
+    }
+    if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<SocketAddr>>() {
+        strangers.proven(peer.ip(), secret);
+    }
+}
+
+fn too_fast(wait: TooFast) -> Response {
     let why = format!(
         "too many requests from this address without a good token; try again in {} s",
         wait.seconds()

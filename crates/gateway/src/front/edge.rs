@@ -30,6 +30,7 @@ use crate::{
     clock,
     policy::{Denial, Standing},
     serve::Trust,
+    strangers::Admitted,
     tokens::Presented,
 };
 
@@ -64,6 +65,7 @@ impl Identity {
 struct Sender {
     address: IpAddr,
     trust: Trust,
+    admitted: Admitted,
 }
 
 pub(super) async fn enter(
@@ -74,14 +76,18 @@ pub(super) async fn enter(
 ) -> Response {
     let present = front.present.load_full();
     let (parts, body) = request.into_parts();
-    let sender = Sender { address: peer.ip(), trust };
     // Before anything is read or looked up: whoever has no good token has a pace by address.
     let secret = bearer(&parts.headers);
-    if let Err(wait) = front.strangers.admit(sender.address, secret.as_slice()).await {
-        let denial = Denial::TooFast(wait.seconds());
-        let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &Standing::Unknown, "");
-        return front.refuse(&sender, &Standing::Unknown, Some(record), &denial, &Value::Null).await;
-    }
+    let admitted = match front.strangers.admit(peer.ip(), secret.as_slice()).await {
+        Ok(admitted) => admitted,
+        Err(wait) => {
+            let sender = Sender { address: peer.ip(), trust, admitted: Admitted::Unproven };
+            let denial = Denial::TooFast(wait.seconds());
+            let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &Standing::Unknown, "");
+            return front.refuse(&sender, &Standing::Unknown, Some(record), &denial, &Value::Null).await;
+        }
+    };
+    let sender = Sender { address: peer.ip(), trust, admitted };
     if parts.method != Method::POST {
         // Without sessions there is nothing to get and nothing to delete; this says so.
         return present
@@ -138,6 +144,9 @@ impl Front {
             return self.refuse(&sender, &standing, record(), &denial, &seen.id).await;
         }
         sender.trust.gain();
+        if let (Admitted::Unproven, Some(secret)) = (sender.admitted, bearer(&parts.headers)) {
+            self.strangers.proven(sender.address, secret);
+        }
         let reached = Arc::new(AtomicBool::new(false));
         let record = record();
         let identity = Identity { standing, revision: presented.revision, call_id, reached: reached.clone() };

@@ -1,9 +1,9 @@
 use std::{
     collections::HashSet,
+    sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use tokio::sync::{Mutex, MutexGuard};
 use tracing::warn;
@@ -25,15 +25,20 @@ const STALE_AFTER: Duration = Duration::from_secs(5);
 /// that was revoked since is let in here, and denied a moment later.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    hashes: ArcSwap<HashSet<String>>,
+    hashes: RwLock<HashSet<String>>,
     /// When the store was asked last. One asks, the others wait for it.
     asked: Mutex<Option<Instant>>,
 }
 
 impl Known {
     pub(super) fn has_any(&self, hashes: &[String]) -> bool {
-        let known = self.hashes.load();
+        let known = self.hashes.read().unwrap_or_else(PoisonError::into_inner);
         hashes.iter().any(|hash| known.contains(hash))
+    }
+
+    /// Takes in a hash that the store just said is good.
+    pub(super) fn learn(&self, hash: String) {
+        self.hashes.write().unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 
     pub(super) async fn renew(&self, store: &Store) {
@@ -53,7 +58,7 @@ impl Known {
 
     async fn load(&self, store: &Store, mut asked: MutexGuard<'_, Option<Instant>>) {
         match load(store).await {
-            Ok(hashes) => self.hashes.store(hashes.into()),
+            Ok(hashes) => *self.hashes.write().unwrap_or_else(PoisonError::into_inner) = hashes,
             Err(error) => warn!(%error, "The hashes of tokens cannot be read; those of before count."),
         }
         *asked = Some(Instant::now());

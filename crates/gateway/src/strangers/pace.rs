@@ -64,6 +64,16 @@ impl Paces {
     }
 }
 
+impl Paces {
+    /// Gives back what was taken by someone who turned out to have a good token.
+    pub(super) fn give_back(&self, origin: Origin, burst: f64) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = table.own.get_mut(&origin) {
+            bucket.left = (bucket.left + 1.0).min(burst);
+        }
+    }
+}
+
 impl Table {
     /// Forgets origins that were quiet long enough to be like new.
     fn sweep(&mut self, per_second: f64, burst: f64, now: Instant) {

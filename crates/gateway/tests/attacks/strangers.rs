@@ -64,6 +64,22 @@ async fn strangers_are_paced_and_counted() {
     .await;
 }
 
+/// Agents do not use up the pace of their address, neither old ones nor new ones.
+#[tokio::test]
+async fn agents_have_no_pace_by_address() {
+    let gateway = GatewayProcess::start_with(&[("strangers.per_second", "1")]).await;
+    let mut agents = Vec::new();
+    for _ in 0..5 {
+        agents.push(gateway.manager().await);
+        for agent in &agents {
+            for _ in 0..10 {
+                let (status, answer) = gateway.post_call(agent, "db.project.list", json!({})).await;
+                assert_eq!(status, StatusCode::OK, "{answer}");
+            }
+        }
+    }
+}
+
 /// A token that is revoked is a stranger's from then on, also if it was known before.
 #[tokio::test]
 async fn a_revoked_token_is_paced_like_a_strangers() {

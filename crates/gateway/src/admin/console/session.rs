@@ -8,9 +8,8 @@ use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 
 use super::{Console, Failure, HOME, flash::Flash};
 use crate::{
-    admin::{Actor, Error},
+    admin::{Actor, Error, guard::proven},
     clock,
-    serve::Trust,
     store::entity::{login, token},
     tokens::{self, Presented},
 };
@@ -76,8 +75,8 @@ impl FromRequestParts<Arc<Console>> for Session {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Failure> {
         if let Some(session) = Self::find(console, &parts.headers).await? {
-            if let Some(trust) = parts.extensions.get::<Trust>() {
-                trust.gain();
+            if let Some(id) = id(&parts.headers) {
+                proven(&console.admin.strangers, &parts.extensions, id);
             }
             return Ok(session);
         }

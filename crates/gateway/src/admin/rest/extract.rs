@@ -14,10 +14,8 @@ use tokio::time::timeout;
 
 use super::{LARGEST_BODY, refusal::Refusal};
 use crate::{
-    admin::{Actor, Admin, Error},
-    clock,
-    serve::Trust,
-    tokens,
+    admin::{Actor, Admin, Error, guard::proven},
+    clock, tokens,
 };
 
 /// How long a body may take to arrive.
@@ -36,8 +34,8 @@ impl FromRequestParts<Arc<Admin>> for By {
         };
         let presented = tokens::present(&admin.store, secret).await.map_err(Error::from)?;
         let actor = Actor::of(&presented, clock::now());
-        if let (Some(_), Some(trust)) = (&actor, parts.extensions.get::<Trust>()) {
-            trust.gain();
+        if actor.is_some() {
+            proven(&admin.strangers, &parts.extensions, secret);
         }
         actor.map(Self).ok_or_else(|| {
             unauthenticated(
