@@ -132,7 +132,7 @@ async fn a_worker_tells_none(format: &'static str) {
     assert!(!format!("{answer:?}").contains(&token), "the user is not told our token either: {answer:?}");
     let said = [
         "A model did not answer",
-        "A model was given up.",
+        "Model did not answer.",
         "Handoff given up",
         "A cancel that names no handoff",
     ];

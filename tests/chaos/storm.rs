@@ -113,7 +113,7 @@ fn settings(errands: &Errands, second: &GatewayProcess, nats: &Nats) -> Vec<Work
         let manager =
             common(errands.worker(nats)).set("analysts.enabled", "true").set("analysts.max_concurrent", "4");
         let manager = manager.set("worker.concurrency.chat", "2").set("worker.concurrency.continue", "1");
-        if number % 2 == 0 { manager } else { manager.set("gateway.url", second.url()) }
+        if number.is_multiple_of(2) { manager } else { manager.set("gateway.url", second.url()) }
     };
     let analyst =
         |_| common(Worker::analyst(nats).asking(&errands.model)).set("worker.concurrency.verify", "2");

@@ -20,7 +20,24 @@ use crate::{
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) async fn watch(cli: Cli, config: &Config, front: &Front, stop: &CancellationToken) {
+/// When the configuration file was changed last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Option<SystemTime>);
+
+impl Stamp {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self(changed_at(config.file.as_ref()))
+    }
+}
+
+/// `stamp` is from before the gateway was ready: a change since then counts.
+pub(crate) async fn watch(
+    cli: Cli,
+    config: &Config,
+    mut stamp: Stamp,
+    front: &Front,
+    stop: &CancellationToken,
+) {
     let mut told = match signal(SignalKind::hangup()) {
         Ok(told) => told,
         Err(error) => {
@@ -29,13 +46,12 @@ pub(crate) async fn watch(cli: Cli, config: &Config, front: &Front, stop: &Cance
         }
     };
     let mut look = interval(LOOK_EVERY);
-    let mut stamp = changed_at(config.file.as_ref());
     loop {
         select! {
             () = stop.cancelled() => return,
             _ = told.recv() => {}
             _ = look.tick() => {
-                let now = changed_at(config.file.as_ref());
+                let now = Stamp::of(config);
                 if now == stamp {
                     continue;
                 }

@@ -26,6 +26,7 @@ use crate::{
     front::Front,
     metrics::Metrics,
     nats::{self, Nats},
+    reload::Stamp,
     serve,
     store::{self, Store},
     strangers::Strangers,
@@ -92,6 +93,7 @@ pub async fn check(config: &Config) -> Result<String, Error> {
 }
 
 async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    let stamp = Stamp::of(&config);
     // Before anything is touched: what follows takes whatever is in flight for left behind.
     let lock = DataLock::take(&config.data, store::file(&config.store.url).as_deref())?;
     let store = Store::open(&config.store).await?;
@@ -145,7 +147,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     servers.spawn(serve::serve(administrators, admin.router(), config.connections, stop.clone()));
     servers.close();
     let tidying = tidy(&config, &store, &calls.ledger, &front, &strangers, &seal, &stop);
-    let reloading = crate::reload::watch(cli, &config, &front, &stop);
+    let reloading = crate::reload::watch(cli, &config, stamp, &front, &stop);
     select! {
         () = async { tokio::join!(tidying, reloading); } => {}
         () = servers.wait() => {}
