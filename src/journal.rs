@@ -71,6 +71,17 @@ struct Notes {
     did_cost: bool,
 }
 
+/// What may become of a message whose handoff is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Another delivery may follow at once.
+    HandBack,
+    /// Its handoff has an answer.
+    Acknowledge,
+    /// Another instance has the handoff, and with it the message.
+    LeaveAlone,
+}
+
 /// A call of a tool that is about to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -294,17 +305,21 @@ impl Journal {
     }
 
     /// Gives the handoff back to the next owner, with all that was done. Best effort: without it the next one finds a little
-    /// less. Returns whether the message may be handed back too: not when another instance has the handoff.
-    pub(crate) async fn release(&self) -> bool {
+    /// less. Returns what may become of the message.
+    pub(crate) async fn release(&self) -> Release {
         let mut tail = self.tail.lock().await;
         let mut records = self.take();
         records.push(Record::Released);
         let entry = Entry::new(records);
         match self.append(&mut tail, &entry).await {
-            Ok(()) => true,
+            Ok(()) => Release::HandBack,
+            Err(Loss::Fenced) => match Box::pin(tail.ends_with_answer(&self.storage)).await {
+                Ok(true) => Release::Acknowledge,
+                Ok(false) | Err(_) => Release::LeaveAlone,
+            },
             Err(loss) => {
                 debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
-                !matches!(loss, Loss::Fenced)
+                Release::HandBack
             }
         }
     }

@@ -74,7 +74,7 @@ pub(super) struct Receipt {
     /// Milliseconds of the clock at the last moment the server is known to have counted this message as ours.
     confirmed: AtomicU64,
     /// How long it should not be delivered again when it is handed back.
-    return_after: Option<Duration>,
+    pub(super) return_after: Option<Duration>,
 }
 
 /// Instants as numbers, so that they fit into an atomic.
@@ -116,13 +116,9 @@ impl Receipt {
         Err(error)
     }
 
-    /// Gives a message back, unless its time has run out and it may be someone else's.
-    pub(super) async fn give_back(&self, client: &Client) -> Result<(), AckError> {
-        if self.is_fresh() {
-            self.send(client, AckKind::Nak(self.return_after), ONE_ACK).await
-        } else {
-            Ok(())
-        }
+    /// Ends a delivery that was dropped, unless its time has run out and the message may be someone else's.
+    pub(super) async fn give_back(&self, client: &Client, verb: AckKind) -> Result<(), AckError> {
+        if self.is_fresh() { self.send(client, verb, ONE_ACK).await } else { Ok(()) }
     }
 }
 

@@ -1,12 +1,15 @@
 use std::{sync::Arc, time::Duration};
 
-use async_nats::Client;
+use async_nats::{Client, jetstream::AckKind};
 use subjects::Kind;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use tracing::warn;
 
 use super::delivery::Receipt;
-use crate::{journal::Journal, telemetry::Metrics};
+use crate::{
+    journal::{Journal, Release},
+    telemetry::Metrics,
+};
 
 /// How many messages are handed back at once.
 const AT_ONCE: usize = 256;
@@ -48,13 +51,16 @@ async fn hand_back(mut dropped: mpsc::UnboundedReceiver<Returned>, client: Clien
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
             metrics.of(kind).returned.inc();
+            let mut verb = AckKind::Nak(receipt.return_after);
             for journal in journals.iter().filter(|_| receipt.is_fresh()) {
                 // Too late, the next one does without.
-                if timeout(LAST_WORD, journal.release()).await == Ok(false) {
-                    return;
+                match timeout(LAST_WORD, journal.release()).await {
+                    Ok(Release::HandBack) | Err(_) => {}
+                    Ok(Release::Acknowledge) => verb = AckKind::Ack,
+                    Ok(Release::LeaveAlone) => return,
                 }
             }
-            if let Err(error) = receipt.give_back(&client).await {
+            if let Err(error) = receipt.give_back(&client, verb).await {
                 warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");
             }
         });

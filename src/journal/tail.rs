@@ -122,6 +122,15 @@ impl Tail {
         Ok(self.compare(last) == End::Ours)
     }
 
+    /// Looks once whether the handoff has its answer.
+    pub(super) async fn ends_with_answer(&self, storage: &Storage) -> Result<bool, ReadError> {
+        let stream = storage.broker.layout.runs(self.role);
+        let over = Pattern::Run(self.role, self.id);
+        let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
+        let journal = Subject::Journal(self.role, self.id).to_string();
+        Ok(last.is_some_and(|last| last.subject.as_str() != journal))
+    }
+
     /// Compares the last message with what we sent. If one of ours is stored by now, we go on behind it.
     fn compare(&mut self, last: Option<async_nats::jetstream::message::StreamMessage>) -> End {
         match last {
