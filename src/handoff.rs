@@ -182,6 +182,8 @@ impl Desk {
             | Claim::Held
             | Claim::Newer { .. }
             | Claim::Torn { .. }
+            | Claim::Impostor
+            | Claim::StillRunning { .. }
             | Claim::Foreign { .. } => Ok(None),
         }
     }
@@ -307,6 +309,19 @@ impl Desk {
             Claim::Newer { version } => {
                 warn!(handoff.id = %handoff.id, version, "Journal was written by a newer build; handing back.");
                 return Ok(Verdict::again(LEAVE_TO_NEWER));
+            }
+            Claim::Impostor => {
+                // Not answered: the answer under this id is the other's.
+                let why =
+                    "its id is that of a handoff of another user or project; hand off under an id of its own";
+                let why = Refusal::new(ErrorCode::ScopeMismatch, why);
+                self.undertaker().bury(&casualty(delivery), &why).await?;
+                self.metrics.refused(delivery.kind, why.code);
+                return Ok(Verdict::done(Outcome::Refused));
+            }
+            Claim::StillRunning { of } => {
+                let why = format!("it replays handoff {of}, which is still being worked on");
+                return Box::pin(self.give_up(delivery, &Refusal::invalid(why))).await;
             }
             Claim::Foreign { of } => {
                 let why = format!(

@@ -14,5 +14,5 @@ pub(crate) use endpoint::{Endpoint, Models};
 pub(crate) use offline::Offline;
 pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
-pub(crate) use service::{Inference, Limits, Listener, Prices};
+pub(crate) use service::{Inference, Limits, Listener, Permit, Prices};
 pub(crate) use wire::{Form, body_of};

@@ -215,26 +215,29 @@ impl Journal {
     /// Returns when the journal ends with our own entry, as of a moment ago: what costs may follow. When another instance has
     /// taken over, this never ends. A heartbeat is no proof: the server confirms one to whoever sends it.
     pub(crate) async fn confirm(&self) {
-        if self.since.elapsed().saturating_sub(self.at(&self.confirmed_at)) < CONFIRMED_WITHIN {
+        if self.is_confirmed() {
             return;
         }
-        // Being written to, it is being found out.
-        let Ok(mut tail) = self.tail.try_lock() else { return };
+        let mut tail = self.tail.lock().await;
+        // Whoever wrote meanwhile found out.
+        if self.is_confirmed() {
+            return;
+        }
         let looked_at = Instant::now();
-        match Box::pin(tail.look(&self.storage)).await {
-            Ok(true) => self.set_confirmed(looked_at),
-            // A look that fails tells nothing.
-            Err(_) => {}
-            Ok(false) => {
+        // However long that takes: without an answer nothing is known.
+        match Box::pin(tail.settle(&self.storage)).await {
+            Ok(()) => self.set_confirmed(looked_at),
+            Err(loss) => {
                 drop(tail);
-                self.lose(Loss::Fenced);
+                self.lose(loss);
                 std::future::pending().await
             }
         }
     }
 
-    fn at(&self, moment: &AtomicU64) -> Duration {
-        Duration::from_millis(moment.load(Ordering::Relaxed))
+    fn is_confirmed(&self) -> bool {
+        let at = Duration::from_millis(self.confirmed_at.load(Ordering::Relaxed));
+        self.since.elapsed().saturating_sub(at) < CONFIRMED_WITHIN
     }
 
     fn set_confirmed(&self, at: Instant) {

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream::stream::DiscardPolicy};
 use broker::{Broker, Chain, Expect, PublishError, ReadError, SpillError, Stored, retry::Waits};
 use bytes::Bytes;
 use subjects::{HandoffId, Role, Subject, journal, streams};
@@ -143,29 +143,32 @@ impl Storage {
         journal::spill_over(self.broker.client.server_info().max_payload)
     }
 
-    /// Whether the streams of a role's runs can take a message, as far as the server tells.
+    /// Whether the streams of a role's runs and of dead letters can take a message, as far as the server tells.
     pub(crate) async fn is_back(&self, role: Role) -> bool {
-        let runs = self.broker.layout.runs(role);
-        match self.broker.jetstream.get_stream(runs).await {
-            Ok(stream) => {
-                let info = stream.cached_info();
-                let is_full = |limit: i64, used: u64| {
-                    u64::try_from(limit).is_ok_and(|limit| limit > 0 && used >= limit)
-                };
-                let refuses = info.config.discard == async_nats::jetstream::stream::DiscardPolicy::New
-                    && (is_full(info.config.max_messages, info.state.messages)
-                        || is_full(info.config.max_bytes, info.state.bytes));
-                if refuses {
-                    warn!(stream = runs, "Stream is still full.");
-                }
-                !refuses
-            }
-            // Without the permission to look at the stream, a read tells whether it is there.
-            Err(_) => {
-                let anything = Subject::Journal(role, HandoffId::now());
-                broker::last_on(&self.broker.jetstream, runs, &anything).await.is_ok()
+        for stream in [self.broker.layout.runs(role), streams::DEAD] {
+            if !self.takes_messages(stream, role).await {
+                return false;
             }
         }
+        true
+    }
+
+    async fn takes_messages(&self, stream: &'static str, role: Role) -> bool {
+        let Ok(looked) = self.broker.jetstream.get_stream(stream).await else {
+            // Without the permission to look at the stream, a read tells whether it is there.
+            let anything = Subject::Journal(role, HandoffId::now());
+            return broker::last_on(&self.broker.jetstream, stream, &anything).await.is_ok();
+        };
+        let info = looked.cached_info();
+        let is_full =
+            |limit: i64, used: u64| u64::try_from(limit).is_ok_and(|limit| limit > 0 && used >= limit);
+        let refuses = info.config.discard == DiscardPolicy::New
+            && (is_full(info.config.max_messages, info.state.messages)
+                || is_full(info.config.max_bytes, info.state.bytes));
+        if refuses {
+            warn!(stream, "Stream is still full.");
+        }
+        !refuses
     }
 }
 

@@ -3,6 +3,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use subjects::{
     Act, Handoff, Message, Progress, StepOutcome,
     journal::{ModelTurn, Question},
@@ -177,11 +178,7 @@ impl<'a> Session<'a> {
         let routing = self.preferences.routing();
         let live = Box::pin(async {
             reach(Point::BeforeModel).await;
-            // A turn that another instance has finished must not be paid again.
-            if self.bench.inference.has_a_price() {
-                self.journal.confirm().await;
-            }
-            let replied = self.bench.inference.ask(request, &routing, listener).await;
+            let replied = self.bench.inference.ask(request, &routing, listener, &Owner(self.journal)).await;
             reach(Point::ModelAnswered).await;
             replied
         });
@@ -231,6 +228,15 @@ impl<'a> Session<'a> {
     pub(super) fn budget(&self) -> Budget {
         let has_window = self.bench.inference.has_window();
         Budget { tokens: if has_window { self.bench.settings.context_tokens } else { usize::MAX } }
+    }
+}
+
+/// Lets a model be asked only while the handoff is ours: a turn that another instance has finished is not paid again.
+struct Owner<'a>(&'a Journal);
+
+impl inference::Permit for Owner<'_> {
+    fn granted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.confirm())
     }
 }
 

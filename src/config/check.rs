@@ -228,6 +228,9 @@ impl Check<'_> {
     }
 
     fn gateway(&self, raw: &raw::Gateway) -> Result<Option<Gateway>, Error> {
+        // Also where there is no gateway: a wrong value is wrong before it is used.
+        let timeout = self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?;
+        let patience = self.duration("gateway.patience", &raw.patience, Duration::ZERO..=HOUR)?;
         let Some(url) = &raw.url else { return Ok(None) };
         let url = self.url("gateway.url", url)?;
         let token_file =
@@ -235,8 +238,8 @@ impl Check<'_> {
         Ok(Some(Gateway {
             url,
             token_file,
-            timeout: self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?,
-            patience: self.duration("gateway.patience", &raw.patience, Duration::ZERO..=HOUR)?,
+            timeout,
+            patience,
             max_result_bytes: self.number(
                 "gateway.max_result_bytes",
                 &raw.max_result_bytes,

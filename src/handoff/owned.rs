@@ -83,6 +83,15 @@ impl Owned<'_> {
         if let Err(loss) = self.journal.is_ours().await {
             return self.lost(loss).await;
         }
+        // What is finished is stored, for a replay to go on from. An answer holds all that is needed itself.
+        if ended.as_ref().map_or(true, |outcome| outcome.keep) {
+            tokio::select! {
+                biased;
+                loss = self.journal.lost() => return self.lost(loss).await,
+                // Dropped halfway, nothing is lost: it is still noted.
+                () = self.journal.write_what_cost() => {}
+            }
+        }
         let account = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
         match ended {
             Err(ended) => {

@@ -1,6 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
 use broker::retry::Waits;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use tracing::{Instrument, debug, warn};
 
 use super::{
@@ -23,6 +25,12 @@ pub(crate) trait Listener: Send + Sync {
     /// A try begins; what was said in earlier ones is void.
     fn trying(&self, count: u32);
     fn said(&self, text: &str);
+}
+
+/// Is asked before each try that costs something.
+pub(crate) trait Permit: Send + Sync {
+    /// Ends when the try may be made.
+    fn granted(&self) -> BoxFuture<'_, ()>;
 }
 
 /// How much is done for one answer.
@@ -57,6 +65,7 @@ impl Inference {
         request: &Request<'_>,
         routing: &Routing,
         listener: &dyn Listener,
+        permit: &dyn Permit,
     ) -> Result<Reply, Error> {
         let mut reply = match &self.backend {
             Backend::Offline(offline) => {
@@ -68,7 +77,7 @@ impl Inference {
             }
             Backend::Routes(routes) => {
                 // Boxed, since what it needs is far more than what anyone needs who asks nobody.
-                Box::pin(self.ask_in_order(&routes.order(routing), request, listener)).await?
+                Box::pin(self.ask_in_order(&routes.order(routing), request, listener, permit)).await?
             }
             Backend::Recorded => {
                 return Err(Error::NotRecorded(format!("{:?}", request.purpose)));
@@ -86,8 +95,9 @@ impl Inference {
         routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
+        permit: &dyn Permit,
     ) -> Result<Reply, Error> {
-        let mut asking = Asking::default();
+        let mut asking = Asking { permit, tried: 0, waits: None, patient_until: None };
         loop {
             let (error, nature) = match self.ask_each(routes, request, listener, &mut asking).await {
                 Ok(reply) => return Ok(Reply { tries: asking.tried, ..reply }),
@@ -107,7 +117,7 @@ impl Inference {
         routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
-        asking: &mut Asking,
+        asking: &mut Asking<'_>,
     ) -> Result<Reply, (Error, Option<Nature>)> {
         let nobody = "no local model is configured and no external provider is allowed";
         let mut last = (Error::NoRoute(nobody.to_owned()), None);
@@ -135,12 +145,13 @@ impl Inference {
         route: &Route,
         request: &Request<'_>,
         listener: &dyn Listener,
-        asking: &mut Asking,
+        asking: &mut Asking<'_>,
     ) -> Result<Reply, Fault> {
         let endpoint = &route.endpoint;
         let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
         let mut left = self.limits.tries;
         loop {
+            asking.permit.granted().await;
             asking.tried += 1;
             left = left.saturating_sub(1);
             listener.trying(asking.tried);
@@ -162,6 +173,7 @@ impl Inference {
             let Fault::Passing { why, after, .. } = &fault else { return Err(fault) };
             let patience = self.limits.patience;
             asking.waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
+            let patient_until = *asking.patient_until.get_or_insert_with(|| Instant::now() + patience);
             if self.is_needed(route) {
                 self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
             }
@@ -175,7 +187,10 @@ impl Inference {
                 return Err(fault);
             }
             let usual = waits.next_wait().unwrap_or(LONGEST_WAIT);
-            let wait = after.map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT));
+            // A server may ask for more time than the handoff has; then it is asked once more when that is over.
+            let left_of_patience = patient_until.saturating_duration_since(Instant::now());
+            let wait = after
+                .map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT).min(left_of_patience.max(usual)));
             debug!(model = endpoint.label(request.hint), why, ?wait, "A model did not answer; asking again.");
             tokio::time::sleep(wait).await;
         }
@@ -237,11 +252,12 @@ impl Inference {
 }
 
 /// What has come of one question so far.
-#[derive(Debug, Default)]
-struct Asking {
+struct Asking<'a> {
+    permit: &'a dyn Permit,
     tried: u32,
     /// The patience, which begins with the first try that fails.
     waits: Option<Waits>,
+    patient_until: Option<Instant>,
 }
 
 impl Prices {

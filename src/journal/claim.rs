@@ -63,6 +63,12 @@ pub(crate) enum Claim {
     Torn {
         why: String,
     },
+    /// Its id is that of a handoff of another user or project.
+    Impostor,
+    /// It replays a handoff that is still being worked on.
+    StillRunning {
+        of: HandoffId,
+    },
     /// It is a replay of a handoff of another user or project.
     Foreign {
         of: HandoffId,
@@ -97,6 +103,9 @@ pub(crate) async fn claim(
             Found::Unreadable(why) => return Ok(unreadable(why)),
             Found::Entries { entries, sequence } => (entries, sequence),
         };
+        if origin_of(&entries).is_some_and(|origin| Some(origin) != claimant.origin) {
+            return Ok(Claim::Impostor);
+        }
         let history = history_of(&entries);
         let copy_is_queued = match history.held_by_copy(claimant.holder) {
             Some(message) => Box::pin(is_queued(storage, claimant.kind, claimant.id, message)).await,
@@ -213,6 +222,11 @@ async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known
     let runs = storage.broker.layout.runs(role);
     for id in claimant.replays {
         let journal = Subject::Journal(role, *id);
+        let over = Pattern::Run(role, *id);
+        let end = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await;
+        if end.is_some_and(|end| end.subject.as_str() == journal.to_string()) {
+            return Some(Claim::StillRunning { of: *id });
+        }
         // A handoff that was given up before it was claimed has none.
         let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &journal)).await else {
             continue;

@@ -103,7 +103,7 @@ impl Tail {
     }
 
     /// Finds out where the journal ends, however long that takes.
-    async fn settle(&mut self, storage: &Storage) -> Result<(), Loss> {
+    pub(super) async fn settle(&mut self, storage: &Storage) -> Result<(), Loss> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last =

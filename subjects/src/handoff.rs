@@ -232,8 +232,11 @@ impl Handoff {
                 "replays names more than {MAX_REPLAYS} handoffs; hand off anew"
             )));
         }
-        if self.replays.contains(&self.id) {
-            return Err(Refusal::invalid("replays names the handoff itself"));
+        // So a handoff has one replay, however often it is made.
+        if self.replays.last().is_some_and(|last| last.replayed() != self.id) {
+            return Err(Refusal::invalid(
+                "handoff_id is not the one that a replay of the last of replays has",
+            ));
         }
         match &self.work {
             Work::Chat(chat) => chat.check(),

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use subjects::{Encoding, Handoff, Kind, Status, streams};
+use subjects::{Encoding, Handoff, Kind, Scope, Status, streams};
 use testkit::{Errands, Model, Nats, Orchestrator, Script, Worker, chat, eventually};
 
 use super::{answer_to, completion};
@@ -113,4 +113,30 @@ async fn stale_delivery_does_not_take_over_from_a_later_one() {
     let answer = completion(orchestrator.answered(Kind::Chat, id).await);
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
     assert_eq!(model.turns().len(), 1, "the live owner was not fenced");
+}
+
+/// A message with the id of another user's handoff gets nothing of it: neither its journal nor its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_of_another_user_is_refused_and_not_answered() {
+    let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(3)).await);
+    let _worker = Worker::manager(&nats)
+        .asking(&model)
+        .set("inference.timeout", "30s")
+        .set("agent.assess_input", "false")
+        .set("worker.concurrency.chat", "4")
+        .start()
+        .await;
+    let _other = Worker::manager(&nats).asking(&model).set("agent.assess_input", "false").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let of = |user: &str| Scope { user_id: Some(user.parse().unwrap()), ..Scope::default() };
+    let handoff = Handoff { scope: of("alice"), ..chat("a long one") };
+    orchestrator.publish(&handoff).await;
+    eventually("the turn", async || (model.turns().len() == 1).then_some(())).await;
+    let forged = Handoff { scope: of("mallory"), ..handoff.clone() };
+    publish_copy(&orchestrator, &forged).await;
+    let answer = answer_to(&orchestrator, handoff.id).await;
+    assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
+    eventually("both settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    assert_eq!(model.turns().len(), 1);
+    assert_eq!(orchestrator.answers().await.len(), 1);
 }

@@ -93,6 +93,8 @@ async fn letter_of_a_completed_handoff_is_not_replayed() {
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     errands.model.fail_with(Some(503));
     eventually("the letter", async || (orchestrator.stored(streams::DEAD).await == 1).then_some(())).await;
+    let early = ctl(&nats, &["dead", "replay", "1"]).await;
+    assert!(early.code != 0 && early.stderr.contains("still being worked on"), "{early:?}");
     first.process.kill();
     errands.model.fail_with(None);
     let _second = settings.start().await;

@@ -258,7 +258,10 @@ async fn dead_letters_live(layout: Layout, mut late: Handoff) {
     assert!(lost.stderr.contains(&format!("laid out as `{layout}`")), "{lost:?}");
     let replayed = ctl(&nats, &["--json", "dead", "replay", &number]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
-    assert!(replayed.stderr.contains("has been answered") && replayed.stderr.contains("without one"), "{replayed:?}");
+    assert!(
+        replayed.stderr.contains("has been answered") && replayed.stderr.contains("without one"),
+        "{replayed:?}"
+    );
     let replayed = json(&replayed);
     assert_eq!(replayed["replay_of"], id.to_string());
     let new_id = replayed["handoff_id"].as_str().unwrap().parse().unwrap();

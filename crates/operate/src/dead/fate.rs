@@ -13,8 +13,10 @@ const AT_ONCE: usize = 16;
 /// What became of a letter's handoff since. Only an open one is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It failed, or has no answer.
+    /// It failed, or was never worked on.
     Open,
+    /// It has no answer yet: its message is still in the queue, and a worker has it or will have it.
+    InWork,
     /// It was completed after all: its worker died between the letter and the answer, and another went on.
     Completed,
     Cancelled,
@@ -28,6 +30,7 @@ impl Fate {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
+            Self::InWork => "in work",
             Self::Completed => "completed",
             Self::Cancelled => "cancelled",
             Self::Replayed(_) => "replayed",
@@ -39,6 +42,9 @@ impl Fate {
     pub fn refusal(self) -> Option<String> {
         match self {
             Self::Open => None,
+            Self::InWork => {
+                Some("its handoff is still being worked on; replay it when it has been answered".to_owned())
+            }
             Self::Completed => Some("its handoff was completed after the letter was written".to_owned()),
             Self::Cancelled => Some("its handoff was cancelled".to_owned()),
             Self::Replayed(id) => Some(format!("its handoff was replayed before, as {id}")),
@@ -68,7 +74,14 @@ impl Fate {
                 Status::Failed => {}
             },
             Some(Ok(Answer::Findings(findings))) if findings.error.is_none() => return Ok(Self::Completed),
-            Some(Ok(Answer::Findings(_)) | Err(_)) | None => {}
+            Some(Ok(Answer::Findings(_)) | Err(_)) => {}
+            None => {
+                let queue = broker.layout.handoffs(role);
+                let queued = broker::message_at(jetstream, queue, letter.about.sequence).await?;
+                if queued.is_some_and(|message| message.payload == *body) {
+                    return Ok(Self::InWork);
+                }
+            }
         }
         let replay = id.replayed();
         if broker::last_under(jetstream, runs, &Pattern::Run(role, replay)).await?.is_some() {

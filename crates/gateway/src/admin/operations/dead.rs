@@ -31,7 +31,7 @@ pub struct DeadLetter {
     pub instance: String,
     /// If it can be read.
     pub handoff_id: Option<String>,
-    /// What became of the handoff since: `open`, `completed`, `cancelled`, `replayed` or `expired`. Only an open one is
+    /// What became of the handoff since: `open`, `in work`, `completed`, `cancelled`, `replayed` or `expired`. Only an open one is
     /// replayed.
     pub state: &'static str,
     /// Why it is not replayed.
