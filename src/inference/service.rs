@@ -187,10 +187,9 @@ impl Inference {
                 return Err(fault);
             }
             let usual = waits.next_wait().unwrap_or(LONGEST_WAIT);
-            // A server may ask for more time than the handoff has; then it is asked once more when that is over.
-            let left_of_patience = patient_until.saturating_duration_since(Instant::now());
-            let wait = after
-                .map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT).min(left_of_patience.max(usual)));
+            // A server may ask for more time than the handoff has; it gets little more than that.
+            let most = patient_until.saturating_duration_since(Instant::now()).max(LONGEST_WAIT);
+            let wait = after.map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT).min(most));
             debug!(model = endpoint.label(request.hint), why, ?wait, "A model did not answer; asking again.");
             tokio::time::sleep(wait).await;
         }
