@@ -27,14 +27,15 @@ fn from_env<T: FromStr>(name: &str, usual: T) -> T {
 async fn the_books_balance_after_a_storm_with_postgres() {
     let seed = from_env("STORM_SEED", rand::rng().random());
     let lasts = Duration::from_secs(from_env("STORM_SECONDS", 25));
-    let handoffs = from_env("STORM_HANDOFFS", 250);
+    let handoffs = from_env("STORM_HANDOFFS", 350);
     println!("STORM_SEED={seed} STORM_SECONDS={} STORM_HANDOFFS={handoffs}", lasts.as_secs());
     let mut rng = StdRng::seed_from_u64(seed);
 
     let postgres = Postgres::start();
     let thinks = Mutex::new(StdRng::seed_from_u64(rng.random()));
-    let thinks =
-        move || Duration::from_millis(thinks.lock().expect("no panic while thinking").random_range(50..700));
+    let thinks = move || {
+        Duration::from_millis(thinks.lock().expect("no panic while thinking").random_range(200..1_000))
+    };
     let (errands, second) = Errands::start_on(thinks, &postgres.database()).await;
     let mut nats = Nats::start();
     let settings = settings(&errands, &second, &nats);
