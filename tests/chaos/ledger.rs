@@ -55,17 +55,26 @@ struct Run {
 impl Ledger {
     /// Hands these errands off. The questions of those that are continued are answered first.
     pub(crate) async fn publish(orchestrator: &Orchestrator, names: Vec<String>) -> Self {
-        let questions = names.iter().filter(|name| name.starts_with('c')).count();
-        let publishing = stream::iter(names).map(|name| async move {
-            let mut handoff = Errands::handoff(&name);
-            if name.starts_with('c') {
-                let question = orchestrator.publish(&handoff).await;
-                orchestrator.answered_within(Duration::from_secs(120), Kind::Chat, question).await;
-                let input = format!("As they come, for {name}");
-                handoff = testkit::handoff(Work::Continue(Continue { continues: question, input }));
+        // First of all, so that they do not wait behind the rest.
+        let asking = names.iter().filter(|name| name.starts_with('c')).map(|name| async move {
+            let question = orchestrator.publish(&Errands::handoff(name)).await;
+            orchestrator.answered_within(Duration::from_secs(120), Kind::Chat, question).await;
+            (name.clone(), question)
+        });
+        let asked: HashMap<String, HandoffId> = stream::iter(asking).buffer_unordered(32).collect().await;
+        let questions = asked.len();
+        let publishing = stream::iter(names).map(|name| {
+            let handoff = match asked.get(&name) {
+                Some(question) => {
+                    let input = format!("As they come, for {name}");
+                    testkit::handoff(Work::Continue(Continue { continues: *question, input }))
+                }
+                None => Errands::handoff(&name),
+            };
+            async move {
+                let id = orchestrator.publish(&handoff).await;
+                (id, (name, handoff))
             }
-            let id = orchestrator.publish(&handoff).await;
-            (id, (name, handoff))
         });
         let published = publishing.buffer_unordered(32).collect().await;
         Self { published, questions, copies: AtomicUsize::new(0) }

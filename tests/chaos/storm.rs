@@ -27,7 +27,7 @@ fn from_env<T: FromStr>(name: &str, usual: T) -> T {
 async fn the_books_balance_after_a_storm_with_postgres() {
     let seed = from_env("STORM_SEED", rand::rng().random());
     let lasts = Duration::from_secs(from_env("STORM_SECONDS", 25));
-    let handoffs = from_env("STORM_HANDOFFS", 350);
+    let handoffs = from_env("STORM_HANDOFFS", 300);
     println!("STORM_SEED={seed} STORM_SECONDS={} STORM_HANDOFFS={handoffs}", lasts.as_secs());
     let mut rng = StdRng::seed_from_u64(seed);
 
