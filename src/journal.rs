@@ -213,13 +213,13 @@ impl Journal {
     }
 
     /// Returns when the journal ends with our own entry, as of a moment ago: what costs may follow. When another instance has
-    /// taken over, this never ends. A heartbeat is no proof: the server confirms one to whoever sends it.
+    /// taken over, this never ends. A heartbeat is no proof: the server confirms one to any sender.
     pub(crate) async fn confirm(&self) {
         if self.is_confirmed() {
             return;
         }
         let mut tail = self.tail.lock().await;
-        // Whoever wrote meanwhile found out.
+        // A write that ended meanwhile has found out.
         if self.is_confirmed() {
             return;
         }

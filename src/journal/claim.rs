@@ -83,7 +83,7 @@ enum Found {
     Unreadable(Unreadable),
 }
 
-/// Claims a handoff: from here on the appends of whoever had it before are refused. With `may_be_known` false the journal
+/// Claims a handoff: from here on the appends of its former owner are refused. With `may_be_known` false the journal
 /// is not read first; that is right for a handoff that cannot have been claimed before, and safe for any.
 pub(crate) async fn claim(
     storage: &Storage,

@@ -16,7 +16,7 @@ pub(crate) enum Loss {
     /// Another has taken it up, or answered it. Nothing may be done about it any more.
     #[error("another instance has claimed or answered the handoff")]
     Fenced,
-    /// This instance cannot work on it, whatever it is; another may.
+    /// This instance cannot work on any handoff now; another may.
     #[error("handed back: {0}")]
     HandedBack(String),
     #[error("cannot write the journal")]

@@ -51,7 +51,7 @@ impl History {
         }
     }
 
-    /// Adds something that was achieved: whoever gets further each time is not poison.
+    /// Adds progress: a handoff that gets further each time is not poison.
     pub fn add_progress(&mut self) {
         self.fruitless = 0;
     }

@@ -35,7 +35,7 @@ async fn earlier(session: &Session<'_>, input: &Continue) -> Result<Option<(Kind
     let stored = reply::stored(storage, role, input.continues).await;
     let stored = stored.map_err(|error| Broken::EarlierAnswer(error.to_string()))?;
     let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
-    // Whoever names an id must not get what was said to another user.
+    // A handoff that names an id must not get what was said to another user.
     let origin = journal::origin(storage, role, input.continues).await;
     if origin.as_ref() != Some(&Origin::from(&session.handoff.scope)) {
         return Err(Broken::Foreign(input.continues));
