@@ -60,10 +60,7 @@ impl Stage {
 
     async fn ask(&self, text: &str) -> Completion {
         let id = self.orchestrator.publish(&chat(text)).await;
-        match self.orchestrator.answered(Kind::Chat, id).await {
-            subjects::Answer::Completion(completion) => completion,
-            other => panic!("not a completion: {other:?}"),
-        }
+        self.orchestrator.completion(Kind::Chat, id).await
     }
 }
 
@@ -180,7 +177,7 @@ async fn a_model_that_never_answers_ends_the_turn() {
         let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: {answer:?}") };
         assert_eq!((step.tries, step.outcome), (3, StepOutcome::Failed), "{name}");
         assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 1, "{name}");
-        assert_eq!(stage.orchestrator.queued().await, 0, "{name}");
+        stage.orchestrator.settled().await;
     }
 }
 
@@ -335,9 +332,7 @@ async fn a_deadline_in_the_middle_leaves_its_trace() {
     question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
     let started = Instant::now();
     let id = stage.orchestrator.publish(&question).await;
-    let subjects::Answer::Completion(answer) = stage.orchestrator.answered(Kind::Chat, id).await else {
-        panic!()
-    };
+    let answer = stage.orchestrator.completion(Kind::Chat, id).await;
     assert!(started.elapsed() < Duration::from_secs(4));
     assert_eq!(code(&answer), Some(ErrorCode::DeadlineExceeded));
     assert_eq!(steps(&answer, Act::Tool).len(), 1, "{answer:?}");
@@ -378,9 +373,7 @@ async fn an_outage_is_not_paid_in_deliveries() {
     assert_eq!(stage.orchestrator.consumer(Kind::Chat).await.num_pending, 3);
     stage.model.fail_with(None);
     for id in ids {
-        let subjects::Answer::Completion(answer) = stage.orchestrator.answered(Kind::Chat, id).await else {
-            panic!()
-        };
+        let answer = stage.orchestrator.completion(Kind::Chat, id).await;
         assert_eq!((content(&answer), answer.attempts), ("back", 1), "{answer:?}");
     }
     assert_eq!(stage.worker.get("/readyz").await.0, 200);
@@ -414,7 +407,7 @@ async fn large_results_make_room() {
     let _worker = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("List all tasks")).await;
-    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(content(&answer), "read them all", "{answer:?}");
     let last = steps(&answer, Act::Model).pop().unwrap();
     assert!(last.detail.as_ref().is_some_and(|detail| detail.contains("shortened")), "{last:?}");

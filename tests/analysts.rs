@@ -36,10 +36,7 @@ async fn asking_for_verification() -> Model {
 
 async fn ask(orchestrator: &Orchestrator) -> Completion {
     let id = orchestrator.publish(&chat("Is deploy-docs-2 done?")).await;
-    match orchestrator.answered(Kind::Chat, id).await {
-        subjects::Answer::Completion(completion) => completion,
-        other => panic!("{other:?}"),
-    }
+    orchestrator.completion(Kind::Chat, id).await
 }
 
 fn told(model: &Model) -> String {
@@ -81,7 +78,7 @@ async fn findings_flow_back(layout: Layout) {
     assert!(matches!(own, Some(subjects::Answer::Findings(_))));
     assert!(gateway.calls().iter().any(|call| call.name == "db.finding.create"));
     assert!(analyst.log().contains("Ready."));
-    assert_eq!(orchestrator.queued().await, 0);
+    orchestrator.settled().await;
 }
 
 /// P18: switched off, nothing is handed off, and the model is told so that it can say so.
@@ -109,14 +106,14 @@ async fn with_analysts_switched_off_it_says_so() {
         "{}",
         told(&model)
     );
-    assert_eq!(orchestrator.queued().await, 0, "nothing was handed off");
+    orchestrator.settled().await;
 
     // The offline model says what it was told.
     let nats = Nats::start();
     let _manager = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("verify deploy-docs-2")).await;
-    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert!(answer.message.unwrap().content.contains("switched off"));
 }
 
@@ -157,9 +154,7 @@ async fn analysts_are_limited_in_number_and_time() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(orchestrator.queued().await, 2 + 1, "two chats in work and one verification");
     for id in ids {
-        let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else {
-            panic!()
-        };
+        let answer = orchestrator.completion(Kind::Chat, id).await;
         assert!(answer.verifications[0].error.as_ref().unwrap().message.contains("within 3s"), "{answer:?}");
     }
 }

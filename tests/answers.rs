@@ -15,16 +15,14 @@ async fn a_chat_is_answered_and_leaves_the_queue() {
     let _worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("What is left to do?")).await;
-    let Answer::Completion(completion) = orchestrator.answered(Kind::Chat, id).await else {
-        panic!("a completion")
-    };
+    let completion = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(completion.status, Status::Completed);
     assert_eq!(completion.attempts, 1);
     assert_eq!(completion.trace.stop, Stop::GoalMet);
     assert_eq!(completion.trace.trace_id, id.trace_id());
     let message = completion.message.expect("a message");
     assert!(message.content.contains("What is left to do?"), "{}", message.content);
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
 }
 
 /// A worker has one thread to work on unless it is told to have more; either way all is answered.
@@ -67,9 +65,7 @@ async fn schedule_and_plan_are_answered() {
     }));
     for handoff in [schedule("Check the links."), plan] {
         let id = orchestrator.publish(&handoff).await;
-        let Answer::Completion(completion) = orchestrator.answered(handoff.kind(), id).await else {
-            panic!()
-        };
+        let completion = orchestrator.completion(handoff.kind(), id).await;
         assert_eq!((completion.kind, completion.status), (handoff.kind(), Status::Completed));
     }
 }
@@ -146,7 +142,7 @@ async fn a_handoff_published_twice_runs_once() {
     orchestrator.answered(Kind::Chat, question.id).await;
     orchestrator.publish(&question).await;
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap()).await;
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"already_answered\"}";
     eventually("the copy to be known for one", async || worker.metric(settled).await.filter(|n| *n == 1.0))
         .await;
@@ -170,7 +166,7 @@ async fn a_copy_of_a_running_handoff_waits_for_it() {
             .await;
     }
     orchestrator.answered(Kind::Chat, question.id).await;
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.answers().await.len(), 1);
@@ -200,7 +196,7 @@ async fn what_was_answered_is_not_given_up_later() {
     orchestrator.jetstream.publish(subject, "the answer".into()).await.unwrap().await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let worker = settings.start().await;
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0));

@@ -267,7 +267,7 @@ async fn is_kept_beside_the_letter(nats: &Nats, layout: Layout, kind: Kind) {
     flood.insert("X-Flood", "x".repeat(60_000));
     flood.insert("Cynode-Dead-Body-Object", "someone-elses");
     orchestrator.publish_raw(kind, flood, b"{".to_vec()).await;
-    eventually("it to be settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let letters = orchestrator.contents(streams::DEAD).await;
     let last = letters.last().unwrap();
     let letter = DeadLetter::read(&last.subject, &last.headers).unwrap();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::StreamExt;
 use subjects::{
-    Answer, Completion, Kind, Role,
+    Completion, Kind, Role,
     journal::{Entry, Record},
     streams,
 };
@@ -26,13 +26,6 @@ fn passed(worker: &Worker) -> Vec<String> {
 fn turns(journal: &[Entry]) -> usize {
     let records = journal.iter().flat_map(|entry| &entry.records);
     records.filter(|record| matches!(record, Record::ModelTurn(_))).count()
-}
-
-fn completion(answer: Answer) -> Completion {
-    match answer {
-        Answer::Completion(completion) => completion,
-        other => panic!("not a completion: {other:?}"),
-    }
 }
 
 /// What must be the same, however often the work was taken up.
@@ -79,7 +72,7 @@ async fn undisturbed(errands: &Errands) -> (Vec<String>, serde_json::Value) {
     let worker = errands.worker(&nats).stopping_at("nowhere").start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&Errands::handoff(UNDISTURBED)).await;
-    let answer = completion(orchestrator.answered(Kind::Chat, id).await);
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     eventually("its last point", async || {
         passed(&worker).iter().any(|it| it == "Acknowledged#1").then_some(())
     })
@@ -106,7 +99,7 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
     let stored = if answered { Errands::TURNS } else { turns(&orchestrator.journal(id).await) };
     assert!(asked.saturating_sub(stored) <= 1, "{point}: {stored} of {asked} turns are written down");
     let second = settings.start().await;
-    let answer = completion(orchestrator.answered(Kind::Chat, id).await);
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(gist(errands, &name, &answer), *undisturbed, "{point}");
     for (turn, paid) in errands.asked(&name).into_iter().enumerate() {
         let most = if turn == stored && asked > stored { 2 } else { 1 };
@@ -115,7 +108,7 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
             "{point}: turn {turn} was paid {paid} times, {stored} were finished"
         );
     }
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let answers = orchestrator.all_answers(Role::ProjectManager, 1, Duration::from_secs(10)).await;
     assert_eq!(answers, [(id, 1)].into(), "{point}");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "{point}");

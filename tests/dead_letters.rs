@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
-use subjects::{Answer, DeadLetter, ErrorCode, Kind, Status, Stop, Subject, streams};
+use subjects::{DeadLetter, ErrorCode, Kind, Status, Stop, Subject, streams};
 use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, eventually_within};
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -34,9 +34,7 @@ async fn only_letter(orchestrator: &Orchestrator) -> DeadLetter {
 }
 
 async fn given_up(orchestrator: &Orchestrator, id: subjects::HandoffId) {
-    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else {
-        panic!("a completion")
-    };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.trace.stop), (Status::Failed, Stop::GivenUp));
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Poisoned));
 }

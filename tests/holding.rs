@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use subjects::{Answer, Kind};
+use subjects::Kind;
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule};
 
 /// A handler that runs three times `ack_wait` is not redelivered.
@@ -13,7 +13,7 @@ async fn slow_work_is_not_taken_away() {
     let workers = [settings.start().await, settings.start().await];
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("slowly")).await;
-    let Answer::Completion(completion) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let completion = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(completion.attempts, 1);
     let mut received = 0.0;
     for worker in &workers {
@@ -67,14 +67,14 @@ async fn a_zombie_changes_nothing() {
     zombie.process.thaw();
     zombie.process.terminate();
     assert_eq!(zombie.process.wait(Duration::from_secs(10)).code(), Some(0), "{}", zombie.log());
-    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.attempts, 2);
     assert_eq!(
         other.metric("pma_handoffs_received_total{kind=\"chat\"}").await,
         Some(1.0),
         "taken from the other"
     );
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(orchestrator.answers().await.len(), 1);
 }
 

@@ -11,26 +11,15 @@ use std::{
 use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use subjects::{
-    Answer, Completion, Continue, ErrorCode, Handoff, HandoffId, Kind, Status, Stop, Timestamp, Work,
+    Continue, ErrorCode, Handoff, HandoffId, Kind, Status, Stop, Timestamp, Work,
     journal::{Entry, Record, SPILL_OVER},
     streams,
 };
 use testkit::{
     Answer as GatewayAnswer, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker,
-    WorkerBuilder, chat, eventually, eventually_within, handoff,
+    WorkerBuilder, chat, eventually, handoff,
 };
 use time::OffsetDateTime;
-
-fn completion(answer: Answer) -> Completion {
-    match answer {
-        Answer::Completion(completion) => completion,
-        other => panic!("not a completion: {other:?}"),
-    }
-}
-
-async fn answer_to(orchestrator: &Orchestrator, id: HandoffId) -> Completion {
-    completion(orchestrator.answered(Kind::Chat, id).await)
-}
 
 /// A model whose patience can be changed while it runs.
 fn adjustable(first: u64) -> (Arc<AtomicU64>, impl Fn() -> Duration + Send + Sync + 'static) {
@@ -133,9 +122,9 @@ async fn a_zombie_does_nothing(turn: usize, within: Option<Duration>) {
 async fn haunt(haunted: Haunted) {
     let Haunted { errands, nats: _nats, settings, zombie, orchestrator, id, deadline } = haunted;
     let other = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
-    eventually("it to be settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
 
     let stored = orchestrator.contents(streams::RUNS).await.len();
     let calls = errands.gateway.audit("limit=1000").await.len();
@@ -165,7 +154,7 @@ async fn haunt(haunted: Haunted) {
     // It is no worse for it: the next handoff may go to either.
     for name in ["x2", "x3", "x4"] {
         let id = orchestrator.publish(&Errands::handoff(name)).await;
-        assert_eq!(answer_to(&orchestrator, id).await.status, Status::Completed);
+        assert_eq!(orchestrator.completion(Kind::Chat, id).await.status, Status::Completed);
     }
     drop(other);
 }
@@ -188,13 +177,13 @@ async fn a_torn_journal_ends_in_an_answer_and_a_dead_letter() {
     let id = begun(&nats, &orchestrator).await;
     orchestrator.write_journal(id, r#"{"v":1,"at":"2026-01-01T00:00:00Z","records":[{"record":"mod"#).await;
     let worker = Worker::manager(&nats).set("worker.ack_wait", "1s").start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.trace.stop), (Status::Failed, Stop::GivenUp));
     let error = answer.error.expect("an error");
     assert_eq!(error.code, ErrorCode::Internal);
     assert!(error.message.contains("what was done before cannot be read"), "{}", error.message);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "the turn was started over");
 }
 
@@ -232,7 +221,7 @@ async fn what_an_older_build_began_is_finished() {
         .publish_raw(Kind::Chat, Default::default(), handoff.encode(subjects::Encoding::Json).unwrap())
         .await;
     let _worker = errands.worker(&nats).set("worker.ack_wait", "1s").start().await;
-    let answer = answer_to(&orchestrator, handoff.id).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
     assert_eq!(errands.asked("x1"), [0, 1, 1], "the first turn was finished before");
     let effects: Vec<String> = errands.effects().await.into_keys().collect();
@@ -258,7 +247,7 @@ async fn whoever_progresses_is_not_poison() {
         worker.process.kill();
     }
     let _worker = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 4));
     assert_eq!(errands.asked("x1"), [1, 2, 1], "one was asked when it was killed");
 }
@@ -286,7 +275,7 @@ async fn an_orderly_stop_is_no_attempt() {
         assert_eq!(worker.process.wait(Duration::from_secs(10)).code(), Some(0));
     }
     let _worker = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 4));
 }
 
@@ -302,7 +291,7 @@ async fn a_clarification_goes_on_from_the_same_transcript() {
     let first = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let asked = orchestrator.publish(&chat("create the tasks for the site")).await;
-    assert_eq!(answer_to(&orchestrator, asked).await.status, Status::NeedsClarification);
+    assert_eq!(orchestrator.completion(Kind::Chat, asked).await.status, Status::NeedsClarification);
     drop(first);
 
     let mut dies = settings.clone().stopping_at("ToolAnswered#1").start().await;
@@ -311,7 +300,7 @@ async fn a_clarification_goes_on_from_the_same_transcript() {
     eventually("the call", async || dies.log().contains("\"stops\":true").then_some(())).await;
     dies.process.kill();
     let _next = settings.start().await;
-    let answer = completion(orchestrator.answered(Kind::Continue, id).await);
+    let answer = orchestrator.completion(Kind::Continue, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{:?}", answer.error);
     let turns = model.turns();
     assert_eq!(turns.len(), 4, "no turn was asked for twice");
@@ -348,9 +337,7 @@ async fn a_large_entry_is_kept_in_the_object_store() {
     first.process.kill();
     assert!(orchestrator.journal(id).await.iter().any(|entry| entry.spilled.is_some()));
     let _second = settings.start().await;
-    let answer =
-        eventually_within(Duration::from_secs(30), "an answer", || orchestrator.answer(Kind::Chat, id)).await;
-    let answer = completion(answer);
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.message.map(|message| message.content).as_deref(), Some("fini"), "{:?}", answer.error);
     let seen = model.turns().last().unwrap().messages().last().unwrap()["content"].to_string();
     assert!(seen.contains(&long), "what was kept is what the model sees");

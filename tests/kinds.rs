@@ -6,8 +6,8 @@ use subjects::{
     PlannedState, Status, Stop, TaskChangeKind, Verdict, Verify, Work,
 };
 use testkit::{
-    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually, handoff,
-    schedule, typical, verify,
+    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, handoff, schedule,
+    typical, verify,
 };
 
 fn any() -> Value {
@@ -44,10 +44,7 @@ fn store() -> Vec<Tool> {
 
 async fn completion(orchestrator: &Orchestrator, question: &Handoff) -> Completion {
     let id = orchestrator.publish(question).await;
-    match orchestrator.answered(question.kind(), id).await {
-        subjects::Answer::Completion(completion) => completion,
-        other => panic!("{other:?}"),
-    }
+    orchestrator.completion(question.kind(), id).await
 }
 
 async fn findings(orchestrator: &Orchestrator, question: &Handoff) -> Findings {
@@ -324,5 +321,5 @@ async fn the_offline_model_drives_real_tools() {
     let verdicts: Vec<_> = found.findings.iter().map(|finding| finding.verdict).collect();
     assert_eq!(verdicts, [Verdict::Met, Verdict::Unclear], "{found:?}");
     assert_eq!(found.status, FindingsStatus::NeedsClarification);
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
 }

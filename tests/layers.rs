@@ -203,7 +203,7 @@ async fn what_is_named_by_id_is_fetched() {
     let mut question = full(chat("What is left?"), "unused");
     question.context = subjects::Context::default();
     let id = orchestrator.publish(&question).await;
-    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.usage.tool_calls, 3);
     let asked = model.asked();
     let layers = layers(&asked[0]);

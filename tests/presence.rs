@@ -107,7 +107,7 @@ async fn a_queued_handoff_is_cancelled_before_it_starts() {
     let reply = orchestrator.client.request(Subject::Cancel(id).to_string(), "".into()).await.unwrap();
     let reply: Value = serde_json::from_slice(&reply.payload).unwrap();
     assert_eq!(reply["state"], "remembered");
-    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.usage.model_calls), (Status::Cancelled, 0));
 }
 

@@ -4,8 +4,7 @@ use async_nats::HeaderMap;
 use serde_json::json;
 use subjects::{Encoding, ErrorCode, Handoff, Kind, Pattern, Plan, Role, Status, Subject, Work, streams};
 use testkit::{
-    Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, eventually,
-    handoff,
+    Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, handoff,
 };
 
 async fn bytes_of(orchestrator: &Orchestrator, question: &Handoff) -> Vec<u8> {
@@ -16,7 +15,7 @@ async fn bytes_of(orchestrator: &Orchestrator, question: &Handoff) -> Vec<u8> {
     let stream = orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap();
     let subject = Subject::answer(kind, question.id).to_string();
     let stored = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let run = Pattern::Run(Role::ProjectManager, question.id).to_string();
     stream.purge().filter(run).await.unwrap();
     stored.payload.to_vec()
@@ -70,7 +69,7 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
     let _worker = replaying.start().await;
     let other = chat("Something else?");
     let id = orchestrator.publish(&other).await;
-    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     let error = answer.error.unwrap();
     assert_eq!((answer.status, error.code), (Status::Failed, ErrorCode::InferenceFailed));
     assert!(error.message.contains("recording holds no answer"), "{}", error.message);

@@ -22,10 +22,7 @@ async fn ask(orchestrator: &Orchestrator, preferences: Vec<Preference>) -> Compl
     let mut question = chat("hello");
     question.context.preferences = Some(preferences);
     let id = orchestrator.publish(&question).await;
-    match orchestrator.answered(Kind::Chat, id).await {
-        subjects::Answer::Completion(completion) => completion,
-        other => panic!("{other:?}"),
-    }
+    orchestrator.completion(Kind::Chat, id).await
 }
 
 fn with_egress(worker: WorkerBuilder, egress: &Model, folder: &std::path::Path) -> WorkerBuilder {

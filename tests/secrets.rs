@@ -116,7 +116,7 @@ async fn a_worker_tells_none(format: &'static str) {
         sent.insert(headers::TRACEPARENT, format!("00-{MARK}-{MARK}-01"));
         orchestrator.publish_raw(Kind::Chat, sent, body.into_bytes()).await;
     }
-    eventually("all settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     // A subject is what others write.
     let cancel = format!("pma.cancel.sk-{MARK}{MARK}");
     orchestrator.client.publish(cancel, "".into()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use subjects::{Answer, Kind};
+use subjects::Kind;
 use testkit::{Nats, Orchestrator, Worker, chat, eventually};
 
 /// Work that ends within `grace` ends here.
@@ -20,7 +20,7 @@ async fn running_work_finishes_within_grace() {
     worker.process.terminate();
     let status = worker.process.wait(Duration::from_secs(10));
     assert_eq!(status.code(), Some(0), "{}", worker.log());
-    let Answer::Completion(completion) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let completion = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(completion.attempts, 1);
     assert_eq!(orchestrator.queued().await, 0);
 }
@@ -46,7 +46,7 @@ async fn unfinished_work_is_handed_on_at_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let grace_is_over = Instant::now();
     for id in ids {
-        let Answer::Completion(completion) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+        let completion = orchestrator.completion(Kind::Chat, id).await;
         assert_eq!(completion.attempts, 2);
     }
     assert!(grace_is_over.elapsed() < Duration::from_secs(1), "took {:?}", grace_is_over.elapsed());
@@ -77,7 +77,7 @@ async fn nothing_is_lost_on_the_way_to_one_who_leaves() {
     }
     worker.ready().await;
     let started = Instant::now();
-    eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert!(started.elapsed() < Duration::from_secs(20), "something waited for its ack_wait");
     for id in ids {
         assert!(orchestrator.answer(Kind::Chat, id).await.is_some(), "{id}");

@@ -32,7 +32,7 @@ async fn text_and_progress_are_told_as_they_come() {
         chat.stream = true;
     }
     let id = orchestrator.publish(&question).await;
-    let subjects::Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.message.unwrap().content, text, "whole");
 
     let mut seen: Vec<Delta> = Vec::new();

@@ -224,7 +224,7 @@ async fn failures_have_types_and_what_is_not_sampled_is_not_told() {
     refused.insert(headers::MSG_ID, HandoffId::now().to_string());
     refused.insert(headers::TRACEPARENT, format!("00-{}-{ORCHESTRATOR}-01", TRACE.replace('4', "5")));
     orchestrator.publish_raw(Kind::Chat, refused, b"{}".to_vec()).await;
-    eventually("both settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     worker.process.terminate();
     assert!(worker.process.wait(STOPS_WITHIN).success(), "{}", worker.log());
     let spans = collector.spans();

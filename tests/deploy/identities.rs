@@ -6,7 +6,7 @@ use async_nats::{HeaderMap, jetstream::consumer::pull};
 use futures_util::StreamExt;
 use serde_json::json;
 use subjects::{
-    Answer, ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_OVER, streams,
+    ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_OVER, streams,
 };
 use testkit::{
     Asked, Gateway, GatewayProcess, Model, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
@@ -70,7 +70,7 @@ async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     let mut events = client.subscribe("pma.event.*").await.unwrap();
     let asked = Handoff { reply_to: Some("pma.reply.copies".to_owned()), ..chat("Is deploy-docs-2 done?") };
     let id = orchestrator.publish(&asked).await;
-    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{answer:?}");
     assert_eq!(answer.verifications[0].status, Some(FindingsStatus::Pass), "{answer:?}");
     for heard in [&mut copies, &mut heard, &mut events] {
@@ -125,7 +125,7 @@ async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
         standing().await
     })
     .await;
-    let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else { panic!() };
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{answer:?}");
     let shown = stage.ctl("operator", &["journal", "show", &id.to_string()]);
     assert_eq!(shown.code, 0, "{shown:?}");
@@ -184,7 +184,7 @@ async fn both_roles_move_what_the_server_gave_up() {
         let worker = settings.set("worker.sweep_every", "1s").start().await;
         let answer = orchestrator.answered(handoff.kind(), id).await;
         assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::Poisoned), "{role}");
-        eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(())).await;
+        orchestrator.settled().await;
         let moved = worker.metric("pma_dead_moved_total").await.unwrap();
         let swept = worker.metric("pma_dead_swept_total").await.unwrap();
         assert!(moved + swept >= 1.0, "{role}");

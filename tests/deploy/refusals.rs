@@ -226,8 +226,7 @@ async fn stolen_keys_open_only_their_own_door() {
     // And the real ones still get it.
     let (_manager, _analyst) =
         (stage.worker(Role::ProjectManager).start().await, stage.worker(Role::ProjectAnalyst).start().await);
-    testkit::eventually("the queue to be empty", async || (orchestrator.queued().await == 0).then_some(()))
-        .await;
+    orchestrator.settled().await;
 }
 
 /// G3: with an analyst's key nothing of a manager is read or removed: no queued handoff, no journal, no answer, no large

@@ -6,8 +6,6 @@ use subjects::{
 };
 use testkit::{Model, Nats, Orchestrator, Script, Worker, chat, eventually, handoff};
 
-use super::completion;
-
 fn of(user: &str, project: Option<&str>, handoff: Handoff) -> Handoff {
     let scope = Scope {
         user_id: Some(user.parse().unwrap()),
@@ -31,7 +29,7 @@ async fn asking_model() -> Model {
 
 async fn ask(orchestrator: &Orchestrator, question: &Handoff) -> Completion {
     let id = orchestrator.publish(question).await;
-    let asked = completion(orchestrator.answered(Kind::Chat, id).await);
+    let asked = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(asked.status, Status::NeedsClarification);
     asked
 }
@@ -58,7 +56,7 @@ async fn continue_outlives_an_outage_of_nats() {
     tokio::time::sleep(Duration::from_secs(7)).await;
     nats.start_again();
     let orchestrator = Orchestrator::connect(&nats).await;
-    let answered = completion(orchestrator.answered(Kind::Continue, id).await);
+    let answered = orchestrator.completion(Kind::Continue, id).await;
     assert_eq!(answered.status, Status::Completed, "{:?}\n{}", answered.error, worker.log());
 }
 
@@ -77,12 +75,12 @@ async fn continue_of_another_users_or_projects_handoff_is_refused() {
         continues(asked.handoff_id),
     ] {
         let id = orchestrator.publish(&stranger).await;
-        let refused = completion(orchestrator.answered(Kind::Continue, id).await);
+        let refused = orchestrator.completion(Kind::Continue, id).await;
         assert_eq!(refused.error.as_ref().map(|error| error.code), Some(ErrorCode::ScopeMismatch));
         assert!(refused.transcript.is_empty() && !format!("{refused:?}").contains("secret plan"));
     }
     assert_eq!(model.turns().len(), before, "nothing of it reached the model");
     let id = orchestrator.publish(&of("alice", Some("fence"), continues(asked.handoff_id))).await;
-    let answered = completion(orchestrator.answered(Kind::Continue, id).await);
+    let answered = orchestrator.completion(Kind::Continue, id).await;
     assert_eq!(answered.status, Status::Completed, "{:?}", answered.error);
 }

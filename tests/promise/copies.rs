@@ -2,9 +2,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use subjects::{Encoding, Handoff, Kind, Scope, Status, streams};
-use testkit::{Errands, Model, Nats, Orchestrator, Script, Worker, chat, eventually};
-
-use super::{answer_to, completion};
+use testkit::{Errands, Model, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, eventually};
 
 /// Publishes the same bytes without a message id, so the server cannot drop the copy.
 async fn publish_copy(orchestrator: &Orchestrator, handoff: &Handoff) {
@@ -16,24 +14,28 @@ fn slow_model(time: Duration) -> impl Future<Output = Model> {
     Model::start([Script::After(time, Box::new(Script::say("done")))])
 }
 
+/// Waits for a turn that takes longer than `ack_wait`.
+fn patient(nats: &Nats, model: &Model) -> WorkerBuilder {
+    Worker::manager(nats)
+        .asking(model)
+        .set("inference.timeout", "30s")
+        .set("agent.assess_input", "false")
+        .set("worker.ack_wait", "1s")
+}
+
 /// A turn longer than `ack_wait`, two copies, two instances with one slot each: the copy waits, the turn is paid once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_of_a_running_handoff_waits_for_it() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(5)).await);
-    let settings = Worker::manager(&nats)
-        .asking(&model)
-        .set("inference.timeout", "30s")
-        .set("agent.assess_input", "false")
-        .set("worker.ack_wait", "1s")
-        .set("worker.concurrency.chat", "1");
+    let settings = patient(&nats, &model).set("worker.concurrency.chat", "1");
     let _workers = [settings.start().await, settings.start().await];
     let orchestrator = Orchestrator::connect(&nats).await;
     let handoff = chat("a long one");
     publish_copy(&orchestrator, &handoff).await;
     publish_copy(&orchestrator, &handoff).await;
-    let answer = answer_to(&orchestrator, handoff.id).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
-    eventually("both copies settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(model.turns().len(), 1, "each turn is paid once");
     assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
@@ -53,10 +55,10 @@ async fn copy_does_not_take_over_from_a_dead_owner_whose_message_comes_back() {
     publish_copy(&orchestrator, &handoff).await;
     let _others = [settings.start().await, settings.start().await];
     first.process.kill();
-    let answer = answer_to(&orchestrator, handoff.id).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
     assert_eq!(errands.asked("x1"), [2, 1, 1], "the turn that was cut off is asked again, no other");
-    eventually("both copies settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let effects = errands.effects().await;
     assert!(Errands::expected_effects("x1").iter().all(|effect| effects[effect] == 1), "{effects:?}");
 }
@@ -65,11 +67,7 @@ async fn copy_does_not_take_over_from_a_dead_owner_whose_message_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_copy_leaves_the_running_handoff_alone() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(4)).await);
-    let settings = Worker::manager(&nats)
-        .asking(&model)
-        .set("inference.timeout", "30s")
-        .set("agent.assess_input", "false")
-        .set("worker.ack_wait", "1s");
+    let settings = patient(&nats, &model);
     let worker = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let handoff = chat("a long one");
@@ -79,7 +77,7 @@ async fn refused_copy_leaves_the_running_handoff_alone() {
         serde_json::from_slice(&handoff.encode(Encoding::Json).unwrap()).unwrap();
     body["reply_to"] = "somewhere.else".into();
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body.to_string().into_bytes()).await;
-    let answer = answer_to(&orchestrator, handoff.id).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!(answer.status, Status::Completed, "{}\n{}", worker.log(), answer.error.is_some());
     assert_eq!(model.turns().len(), 1);
 }
@@ -89,12 +87,7 @@ async fn refused_copy_leaves_the_running_handoff_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stale_delivery_does_not_take_over_from_a_later_one() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(5)).await);
-    let settings = Worker::manager(&nats)
-        .asking(&model)
-        .set("inference.timeout", "30s")
-        .set("agent.assess_input", "false")
-        .set("worker.ack_wait", "1s")
-        .set("worker.concurrency.chat", "1");
+    let settings = patient(&nats, &model).set("worker.concurrency.chat", "1");
     let frozen = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     eventually("its pull request", async || {
@@ -110,7 +103,7 @@ async fn stale_delivery_does_not_take_over_from_a_later_one() {
     let _other = settings.start().await;
     eventually("the other to ask the model", async || (model.turns().len() == 1).then_some(())).await;
     frozen.process.thaw();
-    let answer = completion(orchestrator.answered(Kind::Chat, id).await);
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
     assert_eq!(model.turns().len(), 1, "the live owner was not fenced");
 }
@@ -119,14 +112,8 @@ async fn stale_delivery_does_not_take_over_from_a_later_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_of_another_user_is_refused_and_not_answered() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(3)).await);
-    let _worker = Worker::manager(&nats)
-        .asking(&model)
-        .set("inference.timeout", "30s")
-        .set("agent.assess_input", "false")
-        .set("worker.concurrency.chat", "4")
-        .start()
-        .await;
-    let _other = Worker::manager(&nats).asking(&model).set("agent.assess_input", "false").start().await;
+    let settings = patient(&nats, &model);
+    let _workers = [settings.start().await, settings.start().await];
     let orchestrator = Orchestrator::connect(&nats).await;
     let of = |user: &str| Scope { user_id: Some(user.parse().unwrap()), ..Scope::default() };
     let handoff = Handoff { scope: of("alice"), ..chat("a long one") };
@@ -134,9 +121,9 @@ async fn copy_of_another_user_is_refused_and_not_answered() {
     eventually("the turn", async || (model.turns().len() == 1).then_some(())).await;
     let forged = Handoff { scope: of("mallory"), ..handoff.clone() };
     publish_copy(&orchestrator, &forged).await;
-    let answer = answer_to(&orchestrator, handoff.id).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
-    eventually("both settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(model.turns().len(), 1);
     assert_eq!(orchestrator.answers().await.len(), 1);
 }

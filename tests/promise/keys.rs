@@ -1,8 +1,6 @@
 use serde_json::json;
-use subjects::Status;
+use subjects::{Kind, Status};
 use testkit::{GatewayProcess, Model, Nats, Orchestrator, Script, Worker, chat, eventually};
-
-use super::answer_to;
 
 /// Attempt 1 reads and dies before its turn is stored. In attempt 2 the model chooses a write instead. Both are the first
 /// call of their attempt; the write must not be refused because the read used its key.
@@ -34,7 +32,7 @@ async fn resumed_model_may_choose_another_call() {
     .await;
     first.process.kill();
     let _second = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert_eq!(answer.tasks.len(), 1, "the write was made: {:?}", answer.trace.steps);
 }

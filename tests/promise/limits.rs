@@ -9,7 +9,7 @@ use testkit::{
 };
 use time::OffsetDateTime;
 
-use super::answer_to;
+use super::ctl;
 
 /// What is stored as the answer and what is copied to `reply_to` are the same bytes, also when the answer that was meant
 /// is too large for the server.
@@ -23,7 +23,7 @@ async fn copy_of_an_answer_is_what_is_stored() {
     orchestrator.client.flush().await.unwrap();
     let asked = Handoff { reply_to: Some("pma.reply.copies".to_owned()), ..chat("say much") };
     let id = orchestrator.publish(&asked).await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Internal));
     let copied = tokio::time::timeout(Duration::from_secs(10), copies.next()).await.expect("a copy").unwrap();
     let stored = orchestrator.answers().await.remove(0);
@@ -62,7 +62,7 @@ async fn server_with_a_small_max_payload_works() {
     .await;
     first.process.kill();
     let _second = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert_eq!((model.turns().len(), gateway.calls().len()), (3, 1), "what was stored was found");
 }
@@ -81,7 +81,7 @@ async fn empty_deltas_are_no_sign_of_life() {
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("hello")).await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::InferenceUnavailable));
 }
 
@@ -100,11 +100,39 @@ async fn turn_without_a_deadline_is_bounded() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let started = Instant::now();
     let id = orchestrator.publish(&chat("hello")).await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
     assert!(answer.error.unwrap().message.contains("agent.max_turn"));
     assert!((2..10).contains(&started.elapsed().as_secs()), "after {:?}", started.elapsed());
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "it can be replayed");
+}
+
+/// A turn that is finished while nothing can be stored is kept until it is, also when the handoff's time is over by then:
+/// its replay goes on from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finished_turn_outlives_the_time_of_its_handoff() {
+    let nats = Nats::start();
+    let errands = Errands::start(|| Duration::from_millis(1_500)).await;
+    let worker = errands.worker(&nats).set("agent.max_turn", "8s").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let started = Instant::now();
+    let id = orchestrator.publish(&Errands::handoff("x1")).await;
+    eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
+    orchestrator.refuse_runs(true).await;
+    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    tokio::time::sleep_until((started + Duration::from_secs(9)).into()).await;
+    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "nothing is said before the turn is stored");
+    orchestrator.refuse_runs(false).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    orchestrator.settled().await;
+    let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    assert_eq!(errands.asked("x1"), [1, 1, 1], "each turn was paid once");
+    let effects = errands.effects().await;
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
 }
 
 /// A verbatim copy of an old handoff is refused: its answer and its keys may be forgotten.
@@ -117,16 +145,16 @@ async fn handoff_older_than_answers_are_kept_is_refused() {
     let issued = |ago: time::Duration| Timestamp::new(OffsetDateTime::now_utc() - ago).unwrap();
     let old = Handoff { issued_at: issued(time::Duration::days(8)), ..Errands::handoff("old") };
     orchestrator.publish(&old).await;
-    let refused = answer_to(&orchestrator, old.id).await;
+    let refused = orchestrator.completion(Kind::Chat, old.id).await;
     assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::StaleHandoff));
     assert_eq!(errands.asked("old"), [0, 0, 0]);
     let recent = Handoff { issued_at: issued(time::Duration::days(6)), ..Errands::handoff("recent") };
     orchestrator.publish(&recent).await;
-    assert_eq!(answer_to(&orchestrator, recent.id).await.status, Status::Completed);
+    assert_eq!(orchestrator.completion(Kind::Chat, recent.id).await.status, Status::Completed);
     // A clock that is far ahead would make a handoff fresh for ever.
     let ahead = Handoff { issued_at: issued(time::Duration::days(-2)), ..Errands::handoff("ahead") };
     let body = ahead.encode(Encoding::Json).unwrap();
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body).await;
-    let refused = answer_to(&orchestrator, ahead.id).await;
+    let refused = orchestrator.completion(Kind::Chat, ahead.id).await;
     assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::InvalidHandoff));
 }

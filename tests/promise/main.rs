@@ -9,17 +9,15 @@ mod outages; // something is away for a while
 mod poison; // what counts against a handoff
 mod replays; // dead letters, replayed
 mod tokens; // the worker's own token is refused
+mod zombies; // one that lost its handoff asks nothing
 
-use subjects::{Answer, Completion, HandoffId, Kind};
-use testkit::Orchestrator;
+use testkit::{Finished, Nats, cynodectl, run, workspace};
 
-fn completion(answer: Answer) -> Completion {
-    match answer {
-        Answer::Completion(completion) => completion,
-        other => panic!("not a completion: {other:?}"),
-    }
-}
-
-async fn answer_to(orchestrator: &Orchestrator, id: HandoffId) -> Completion {
-    completion(orchestrator.answered(Kind::Chat, id).await)
+async fn ctl(nats: &Nats, arguments: &'static [&'static str]) -> Finished {
+    let url = nats.url();
+    let running = tokio::task::spawn_blocking(move || {
+        let line: Vec<&str> = ["--server", &url].into_iter().chain(arguments.iter().copied()).collect();
+        run(&cynodectl(), workspace(), &line, &[])
+    });
+    running.await.unwrap()
 }

@@ -9,8 +9,6 @@ use testkit::{
     Answer as ToolAnswer, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually,
 };
 
-use super::answer_to;
-
 /// With default settings a model that is away for 11 s costs a lone handoff nothing but time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lone_handoff_outlives_an_outage_of_the_model() {
@@ -33,7 +31,7 @@ async fn lone_handoff_outlives_an_outage_of_the_model() {
     tokio::time::sleep_until((started + Duration::from_secs(11)).into()).await;
     assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "it waits");
     model.fail_with(None);
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
     let received = worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await;
     assert_eq!(received, Some(1.0), "no delivery was paid");
@@ -65,7 +63,7 @@ async fn lone_handoff_outlives_an_outage_of_the_gateway() {
     eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     tokio::time::sleep_until((away + Duration::from_secs(13)).into()).await;
     gateway.start_again();
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1), "{:?}", answer.error);
     assert_eq!(gateway.calls().len(), 1);
 }
@@ -80,7 +78,7 @@ async fn patience_ends_when_it_is_over() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let started = Instant::now();
     let id = orchestrator.publish(&chat("hello")).await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::InferenceUnavailable));
     assert!((4..12).contains(&started.elapsed().as_secs()), "after {:?}", started.elapsed());
 }
@@ -105,7 +103,7 @@ async fn every_handoff_has_the_whole_patience() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let second = publish("second").await;
     for (published, id) in [first, second] {
-        let answer = answer_to(&orchestrator, id).await;
+        let answer = orchestrator.completion(Kind::Chat, id).await;
         assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::ToolFailed));
         assert!(published.elapsed() >= Duration::from_secs(3), "after {:?}", published.elapsed());
     }
@@ -130,7 +128,7 @@ async fn full_stream_of_runs_poisons_nothing() {
     tokio::time::sleep(Duration::from_secs(45)).await;
     orchestrator.refuse_runs(false).await;
     for id in [in_work, not_begun] {
-        let answer = answer_to(&orchestrator, id).await;
+        let answer = orchestrator.completion(Kind::Chat, id).await;
         assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     }
     assert_eq!(errands.asked("before"), [1, 1, 1], "a turn that could not be stored is kept, not paid again");

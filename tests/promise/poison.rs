@@ -1,9 +1,7 @@
 use std::time::Duration;
 
-use subjects::{ErrorCode, Status, streams};
-use testkit::{Nats, Orchestrator, Worker, chat, eventually, eventually_within};
-
-use super::answer_to;
+use subjects::{ErrorCode, Kind, Status, streams};
+use testkit::{Nats, Orchestrator, Worker, chat, eventually_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,7 +26,7 @@ async fn orderly_stops_before_the_claim_do_not_count() {
         assert_eq!(worker.process.wait(Duration::from_secs(10)).code(), Some(0), "round {round}");
     }
     let _worker = settings.start().await;
-    let answer = answer_to(&orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
 }
 
@@ -53,7 +51,7 @@ async fn deaths_before_the_claim_count() {
         .await;
         worker.process.kill();
         if !stopped {
-            break answer_to(&orchestrator, id).await;
+            break orchestrator.completion(Kind::Chat, id).await;
         }
         deaths += 1;
         assert!(deaths < 10, "it is never given up");
@@ -62,5 +60,5 @@ async fn deaths_before_the_claim_count() {
     assert!(deaths >= 2, "given up after {deaths} deaths");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
     let _healthy = settings.start().await;
-    eventually("an empty queue", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
 }

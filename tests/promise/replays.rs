@@ -1,18 +1,9 @@
 use std::time::Duration;
 
-use subjects::{ErrorCode, HandoffId, Kind, Status, streams};
-use testkit::{Errands, Finished, Nats, Orchestrator, cynodectl, eventually, run, workspace};
+use subjects::{ErrorCode, Handoff, HandoffId, Kind, Status, streams};
+use testkit::{Errands, Nats, Orchestrator, eventually};
 
-use super::answer_to;
-
-async fn ctl(nats: &Nats, arguments: &'static [&'static str]) -> Finished {
-    let url = nats.url();
-    let running = tokio::task::spawn_blocking(move || {
-        let line: Vec<&str> = ["--server", &url].into_iter().chain(arguments.iter().copied()).collect();
-        run(&cynodectl(), workspace(), &line, &[])
-    });
-    running.await.unwrap()
-}
+use super::ctl;
 
 async fn failed_errand(errands: &Errands, nats: &Nats, orchestrator: &Orchestrator) -> HandoffId {
     // The model is away from the second turn on: two effects have happened by then.
@@ -20,7 +11,7 @@ async fn failed_errand(errands: &Errands, nats: &Nats, orchestrator: &Orchestrat
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     errands.model.fail_with(Some(503));
-    let answer = answer_to(orchestrator, id).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(
         answer.error.map(|error| error.code),
         Some(ErrorCode::InferenceUnavailable),
@@ -42,7 +33,7 @@ async fn replay_goes_on_where_the_handoff_failed() {
     let _worker = errands.worker(&nats).start().await;
     let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
-    let answer = answer_to(&orchestrator, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     let effects = errands.effects().await;
     assert!(Errands::expected_effects("x1").iter().all(|effect| effects[effect] == 1), "{effects:?}");
@@ -71,9 +62,9 @@ async fn handoff_has_one_replay() {
     let _workers = [errands.worker(&nats).start().await, errands.worker(&nats).start().await];
     ctl(&nats, &["dead", "replay", "1"]).await;
     ctl(&nats, &["dead", "replay", "2"]).await;
-    let answer = answer_to(&orchestrator, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
-    eventually("an empty queue", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     let effects = errands.effects().await;
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
     assert_eq!(orchestrator.answers().await.len(), 2, "the failure and the replay");
@@ -98,16 +89,35 @@ async fn letter_of_a_completed_handoff_is_not_replayed() {
     first.process.kill();
     errands.model.fail_with(None);
     let _second = settings.start().await;
-    assert_eq!(answer_to(&orchestrator, id).await.status, Status::Completed);
+    assert_eq!(orchestrator.completion(Kind::Chat, id).await.status, Status::Completed);
     let before = orchestrator.answers().await.len();
     let listed = ctl(&nats, &["dead", "ls"]).await;
     let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
     assert!(listed.stdout.contains("completed"), "{listed:?}");
     assert!(replayed.code != 0 && replayed.stderr.contains("completed"), "{replayed:?}");
-    eventually("an empty queue", async || (orchestrator.queued().await == 0).then_some(())).await;
+    orchestrator.settled().await;
     assert_eq!(orchestrator.answers().await.len(), before);
     assert_eq!(errands.asked("x1")[2], 1);
     let effects = errands.effects().await;
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
     assert!(orchestrator.answer(Kind::Chat, id.replayed()).await.is_none());
+}
+
+/// A replay that somebody makes by hand while the handoff is in work is refused, and changes nothing for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handoff_in_work_is_not_replayed_by_hand() {
+    let nats = Nats::start();
+    let errands = Errands::start(|| Duration::from_millis(1_000)).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let _workers = [errands.worker(&nats).start().await, errands.worker(&nats).start().await];
+    let first = Errands::handoff("x1");
+    orchestrator.publish(&first).await;
+    eventually("the first turn", async || (errands.asked("x1")[0] == 1).then_some(())).await;
+    let replay = Handoff { id: first.id.replayed(), replays: vec![first.id], ..first.clone() };
+    orchestrator.publish(&replay).await;
+    let refused = orchestrator.completion(Kind::Chat, replay.id).await.error.unwrap();
+    assert_eq!(refused.code, ErrorCode::InvalidHandoff);
+    assert!(refused.message.contains("still being worked on"), "{refused:?}");
+    assert_eq!(orchestrator.completion(Kind::Chat, first.id).await.status, Status::Completed);
+    assert_eq!(errands.asked("x1"), [1, 1, 1]);
 }

@@ -4,8 +4,6 @@ use serde_json::json;
 use subjects::{Kind, Status, streams};
 use testkit::{Errands, GatewayProcess, Nats, Orchestrator, eventually};
 
-use super::answer_to;
-
 async fn revoke_all(gateway: &GatewayProcess) {
     let tokens = gateway.must("GET", "/api/v1/tokens", None).await;
     for token in tokens.as_array().expect("tokens") {
@@ -43,7 +41,7 @@ async fn revoked_token_stops_the_worker_not_the_queue() {
     assert!(orchestrator.consumer(Kind::Chat).await.num_pending >= 4, "nothing is pulled");
     fs::write(&token, errands.gateway.manager().await).unwrap();
     for id in queued.into_iter().chain([in_work]) {
-        let answer = answer_to(&orchestrator, id).await;
+        let answer = orchestrator.completion(Kind::Chat, id).await;
         assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     }
     assert_eq!(errands.asked("x1"), [1, 1, 1], "the first turn was stored before the token was refused");

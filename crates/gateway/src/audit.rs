@@ -17,7 +17,7 @@ mod writer; // commits what happened, many calls at a time
 pub use chain::{Ends, ends};
 pub use keys::{Begun, Claim, Finish};
 pub(crate) use keys::{claim, settle};
-pub use ledger::{Ledger, Unavailable, Unrecorded};
+pub use ledger::{Ledger, NotAnnounced, Unavailable, Unrecorded};
 pub use notes::WasBegun;
 pub use prune::prune;
 pub use query::{Filter, rows_after, search};

@@ -119,7 +119,7 @@ impl Store {
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             connect.max_connections(options.max_connections);
             let patience = options.patience;
-            connect.map_sqlx_postgres_opts(move |options| postgres(options, patience, patience));
+            connect.map_sqlx_postgres_opts(move |options| postgres(options, patience * 3 / 4, patience));
         } else {
             return Err(Error::Address(shown));
         }
@@ -320,7 +320,8 @@ fn sqlite(options: SqliteConnectOptions, durability: Durability) -> SqliteConnec
 }
 
 /// A gateway that stands still in the middle of a transaction would keep what it has locked from all others. The server
-/// ends such a transaction well before the others lose their patience.
+/// ends such a transaction well before the others lose their patience. A statement that waits for a lock is ended by the
+/// server before its gateway gives it up, so nothing is written that was given up.
 fn postgres(options: PgConnectOptions, lock: Duration, patience: Duration) -> PgConnectOptions {
     let idle = (patience / 2).max(SHORTEST_IDLE).as_millis().to_string();
     options.options([

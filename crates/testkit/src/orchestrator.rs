@@ -10,13 +10,13 @@ use async_nats::{
 use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
-    Answer, Chat, ChatMessage, ChatRole, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Pattern,
-    Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
+    Answer, Chat, ChatMessage, ChatRole, Completion, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID,
+    Pattern, Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
     journal::Entry,
     streams::{self, Layout},
 };
 
-use crate::{Nats, eventually_within};
+use crate::{Nats, eventually, eventually_within};
 
 /// A handoff of now with an id of its own.
 pub fn handoff(work: Work) -> Handoff {
@@ -116,6 +116,14 @@ impl Orchestrator {
         self.answered_within(Duration::from_secs(30), kind, id).await
     }
 
+    /// The answer to a handoff that a manager works on.
+    pub async fn completion(&self, kind: Kind, id: HandoffId) -> Completion {
+        match self.answered(kind, id).await {
+            Answer::Completion(completion) => completion,
+            Answer::Findings(findings) => panic!("findings for a handoff to a manager: {findings:?}"),
+        }
+    }
+
     pub async fn answered_within(&self, patience: Duration, kind: Kind, id: HandoffId) -> Answer {
         eventually_within(patience, &format!("an answer to {id}"), || self.answer(kind, id)).await
     }
@@ -174,6 +182,11 @@ impl Orchestrator {
             queued += self.stored(queue).await;
         }
         queued
+    }
+
+    /// Waits until no handoff is queued or in work. An answer is stored a moment before its handoff leaves the queue.
+    pub async fn settled(&self) {
+        eventually("an empty queue", async || (self.queued().await == 0).then_some(())).await;
     }
 
     pub async fn stored(&self, stream: &str) -> u64 {

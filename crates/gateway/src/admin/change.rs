@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{Actor, Admin, Error};
 use crate::{
-    audit::{Decision, Record, Status, Unrecorded, WasBegun, intent},
+    audit::{Decision, NotAnnounced, Record, Status, Unrecorded, WasBegun, intent},
     canonical, clock,
     store::{Write, entity::in_flight},
 };
@@ -81,7 +81,16 @@ impl Admin {
         act: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut record = record(actor, what, about);
-        self.calls.ledger.begin(record.clone(), LOST_AFTER, None).await?;
+        if let Err(why) = self.calls.ledger.begin(record.clone(), LOST_AFTER, None).await {
+            if why == NotAnnounced::Unconfirmed {
+                record.end(Decision::Deny, Status::Failure, Some("audit_unavailable"), clock::now());
+                // Written now or when the store is back.
+                if self.calls.ledger.end(record, WasBegun::Yes).await.is_err() {
+                    warn!(what, "The store does not answer; nothing is administered.");
+                }
+            }
+            return Err(Error::Unavailable);
+        }
         let done = act.await;
         let (status, why) = match &done {
             Ok(_) => (Status::Success, None),

@@ -30,6 +30,15 @@ const WAITING: usize = 4096;
 #[error("the audit cannot be written")]
 pub struct Unavailable;
 
+/// Why a call may not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAnnounced {
+    /// The store was not asked.
+    Refused,
+    /// The store may have taken the announcement although it did not say so. The call's end takes it out.
+    Unconfirmed,
+}
+
 /// The store did not take the outcome in time. What happened has happened; its row is written when the store is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the outcome is not recorded in the audit yet")]
@@ -80,15 +89,13 @@ impl Ledger {
     }
 
     /// Says, before it has any effect, that a call begins. If we end before it does, it gets its row all the same.
-    ///
-    /// After an error the announcement may be in the store; the call's end takes it out.
     pub async fn begin(
         &self,
         record: Record,
         within: Duration,
         claim: Option<Claim>,
-    ) -> Result<Begun, Unavailable> {
-        self.accepts()?;
+    ) -> Result<Begun, NotAnnounced> {
+        self.accepts().map_err(|Unavailable| NotAnnounced::Refused)?;
         let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
         let record = match &self.begun {
             // What takes a key is one transaction with that.
@@ -100,8 +107,8 @@ impl Ledger {
         };
         let (done, answered) = oneshot::channel();
         let note = Note::Begin(Begin { record, until, claim, done, deadline: self.deadline() });
-        self.notes.send(note).await.map_err(|_| Unavailable)?;
-        answered.await.map_err(|_| Unavailable)
+        self.notes.send(note).await.map_err(|_| NotAnnounced::Refused)?;
+        answered.await.map_err(|_| NotAnnounced::Unconfirmed)
     }
 
     /// Gives a call its row.

@@ -4,7 +4,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     keys::{Begun, Claim, Finish},
-    record::{Decision, Record},
+    record::Record,
 };
 
 pub(super) enum Note {
@@ -48,9 +48,10 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Whether the row has to be written even when no caller waits for it: the tool may have had its effect.
+    /// Whether the row has to be written even when no caller waits for it: the tool may have had its effect, or its
+    /// announcement may be in the store, and would keep its key taken and be recorded as an unknown outcome.
     pub(super) fn must_be_written(&self) -> bool {
-        self.record.decision == Decision::Allow && !matches!(self.begun, WasBegun::Not)
+        self.announced().is_some()
     }
 
     /// The id under which it was announced, if it was.

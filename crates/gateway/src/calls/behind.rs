@@ -11,7 +11,7 @@ use upstream::Failure;
 
 use super::{Calls, Ended, Outcome, Reached, Request, Stop, once, waiting::Running};
 use crate::{
-    audit::{Begun, Claim, Decision, Finish, Record, Unavailable, WasBegun},
+    audit::{Begun, Claim, Decision, Finish, NotAnnounced, Record, WasBegun},
     catalogue::Behind,
     clock,
     policy::Permitted,
@@ -115,12 +115,14 @@ impl Calls {
             let known = match self.ledger.begin(record.clone(), within, claim).await {
                 Ok(Begun::Fresh) => return Ok(Before::Go(running.take())),
                 Ok(Begun::Known(known)) => known,
-                Err(Unavailable) => {
-                    // The store may have taken it although it did not say so.
-                    let key = request.key.clone();
-                    let begun = key.map_or(WasBegun::Yes, |key| {
-                        WasBegun::WithKey(Some(Finish { holder, key, result: None }))
-                    });
+                Err(not_announced) => {
+                    let begun = match (not_announced, request.key.clone()) {
+                        (NotAnnounced::Refused, _) => WasBegun::Not,
+                        (NotAnnounced::Unconfirmed, None) => WasBegun::Yes,
+                        (NotAnnounced::Unconfirmed, Some(key)) => {
+                            WasBegun::WithKey(Some(Finish { holder, key, result: None }))
+                        }
+                    };
                     return Err(Stop::Unavailable { why: "audit_unavailable", begun });
                 }
             };

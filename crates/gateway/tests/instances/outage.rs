@@ -136,19 +136,24 @@ async fn a_postgres_that_hangs_keeps_nobody_waiting() {
     let begun = Instant::now();
     let answer = sent.join_next().await.unwrap().unwrap();
     assert_eq!(answer["error"]["data"]["reason"], "in_doubt", "{answer}");
-    let (_, refused) = gateway.post(Some(&manager), call("bank.pay", &json!({}), None)).await;
-    assert_eq!(refused["error"]["message"], "not available at the moment", "{refused}");
+    for key in [None, Some("run/1")] {
+        let (_, refused) = gateway.post(Some(&manager), call("bank.pay", &json!({}), key)).await;
+        assert_eq!(refused["error"]["message"], "not available at the moment", "{refused}");
+    }
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(held.server.calls().len(), 1, "nothing that is not written down is done");
     lock.rollback().await.unwrap();
-    eventually("the call that was made has its row", async || {
-        (outcomes(&gateway, "bank.pay").await.get("allow/success/-") == Some(&1)).then_some(())
+    // What was made has its row. So has what was refused, and its announcement is taken back.
+    let expected =
+        BTreeMap::from([("allow/success/-".to_owned(), 1), ("deny/failure/audit_unavailable".to_owned(), 2)]);
+    eventually("all calls have their rows", async || {
+        (outcomes(&gateway, "bank.pay").await == expected).then_some(())
     })
     .await;
-    let allowed = gateway.audit("tool=bank.pay&decision=allow").await;
-    assert_eq!(allowed.len(), 1, "the other one was not made: {allowed:?}");
-    assert_audit_is_whole(&gateway).await;
     assert_eq!(postgres.sql(&url, "SELECT count(*) FROM in_flight"), "0");
+    let (_, again) = gateway.post(Some(&manager), call("bank.pay", &json!({}), Some("run/1"))).await;
+    assert_eq!(text(&again), Ok("paid".to_owned()), "the key of a call that was not made is free");
+    assert_audit_is_whole(&gateway).await;
 }
 
 /// The same on SQLite: another process holds the file for longer than we wait.

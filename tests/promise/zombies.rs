@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use subjects::{Kind, Status};
+use testkit::{Model, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, eventually};
+
+/// One slot: the next handoff is taken up when the one before it is let go of.
+fn settings(nats: &Nats, model: &Model) -> WorkerBuilder {
+    Worker::manager(nats)
+        .asking(model)
+        .set("agent.assess_input", "false")
+        .set("inference.patience", "60s")
+        .set("worker.ack_wait", "1s")
+        .set("worker.concurrency.chat", "1")
+}
+
+/// A worker that froze between two tries of a model that is away, and whose handoff another one has answered since.
+struct Haunted {
+    nats: Nats,
+    orchestrator: Orchestrator,
+    zombie: Worker,
+    model: Model,
+    tries: usize,
+}
+
+impl Haunted {
+    async fn start() -> Self {
+        let nats = Nats::start();
+        let (model, there) =
+            (Model::start([Script::say("mine")]).await, Model::start([Script::say("ours")]).await);
+        model.fail_with(Some(503));
+        let zombie = settings(&nats, &model).start().await;
+        let orchestrator = Orchestrator::connect(&nats).await;
+        let id = orchestrator.publish(&chat("haunted")).await;
+        eventually("a failed try", async || (model.turns().len() >= 2).then_some(())).await;
+        zombie.process.freeze();
+        let mut other = settings(&nats, &there).start().await;
+        let answer = orchestrator.completion(Kind::Chat, id).await;
+        assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
+        orchestrator.settled().await;
+        other.process.kill();
+        let tries = model.turns().len();
+        model.fail_with(None);
+        Self { nats, orchestrator, zombie, model, tries }
+    }
+
+    /// Hands off once more; when that is answered, the zombie has let go of the first handoff.
+    async fn settle(&self) {
+        let next = self.orchestrator.publish(&chat("next")).await;
+        assert_eq!(
+            self.orchestrator.completion(Kind::Chat, next).await.status,
+            Status::Completed,
+            "{}",
+            self.zombie.log()
+        );
+        let turns = self.model.turns();
+        let asked_late = turns.get(self.tries..).unwrap_or_default();
+        assert!(
+            asked_late
+                .iter()
+                .all(|asked| asked.messages().iter().all(|it| !it.to_string().contains("haunted"))),
+            "a zombie asked again"
+        );
+        assert_eq!(asked_late.len(), 1, "the next handoff's turn alone");
+        assert_eq!(self.orchestrator.answers().await.len(), 2, "one answer for each");
+    }
+}
+
+/// A zombie between two tries looks who has its handoff before it asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zombie_does_not_try_again() {
+    let haunted = Haunted::start().await;
+    haunted.zombie.process.thaw();
+    haunted.settle().await;
+}
+
+/// Without the server's word, nothing is asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zombie_does_not_try_again_while_nats_is_silent() {
+    let haunted = Haunted::start().await;
+    haunted.nats.process().freeze();
+    haunted.zombie.process.thaw();
+    eventually("the zombie to run", async || (haunted.zombie.get("/healthz").await.0 == 200).then_some(()))
+        .await;
+    // Its next try was due long ago, so it would come at once.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(haunted.model.turns().len(), haunted.tries, "asked without the server's word");
+    haunted.nats.process().thaw();
+    haunted.settle().await;
+}
