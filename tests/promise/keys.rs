@@ -1,18 +1,35 @@
+use std::time::Duration;
+
 use serde_json::json;
 use subjects::{Kind, Status};
-use testkit::{GatewayProcess, Model, Nats, Orchestrator, Script, Worker, chat, eventually};
+use testkit::{
+    Answer, Gateway, GatewayProcess, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually,
+};
 
 /// Attempt 1 reads and dies before its turn is stored. In attempt 2 the model chooses a write instead. Both are the first
 /// call of their attempt; the write must not be refused because the read used its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resumed_model_may_choose_another_call() {
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let nothing = json!({ "type": "object" });
+    let upstream = Gateway::start(vec![
+        Tool::new("look", "Looks something up.", nothing.clone(), |_| {
+            Answer::after(Duration::from_secs(2), Answer::text("seen"))
+        })
+        .read_only(),
+        Tool::new("write", "Writes something down.", nothing, |_| Answer::text("written")),
+    ])
+    .await;
+    let installed = json!({
+        "namespace": "git", "transport": { "http": { "url": upstream.url() } }, "trust_first": true,
+    });
+    gateway.must("POST", "/api/v1/upstreams", Some(installed)).await;
     let token = gateway.folder().join("manager.token");
     std::fs::write(&token, gateway.manager().await).unwrap();
     let model = Model::start([
-        Script::call("db__task__list", &json!({})),
-        Script::call("db__task__create", &json!({ "title": "from attempt 2" })),
-        Script::say("created"),
+        Script::call("git__look", &json!({})),
+        Script::call("git__write", &json!({})),
+        Script::say("written down"),
     ])
     .await;
     let settings = Worker::manager(&nats)
@@ -24,15 +41,12 @@ async fn resumed_model_may_choose_another_call() {
     let orchestrator = Orchestrator::connect(&nats).await;
     // The turn cannot be stored, so the next attempt asks anew.
     let mut first = settings.clone().stopping_at("BeforeAppend#1").start().await;
-    let id = orchestrator.publish(&chat("create a task")).await;
-    eventually("the read to have run", async || {
-        let rows = gateway.must("GET", "/api/v1/audit?tool=db.task.list", None).await;
-        rows.as_array().is_some_and(|rows| !rows.is_empty()).then_some(())
-    })
-    .await;
+    let id = orchestrator.publish(&chat("write it down")).await;
+    eventually("the read", async || (upstream.calls().len() == 1).then_some(())).await;
     first.process.kill();
     let _second = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
-    assert_eq!(answer.tasks.len(), 1, "the write was made: {:?}", answer.trace.steps);
+    let called: Vec<String> = upstream.calls().into_iter().map(|call| call.name).collect();
+    assert_eq!(called, ["look", "write"], "{:?}", answer.trace.steps);
 }
