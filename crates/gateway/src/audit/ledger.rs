@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 use tracing::warn;
 
@@ -105,10 +105,13 @@ impl Ledger {
             },
             _ => record,
         };
-        let (done, answered) = oneshot::channel();
-        let note = Note::Begin(Begin { record, until, claim, done, deadline: self.deadline() });
+        let ((done, answered), deadline) = (oneshot::channel(), self.deadline());
+        let note = Note::Begin(Begin { record, until, claim, done, deadline });
         self.notes.send(note).await.map_err(|_| NotAnnounced::Refused)?;
-        answered.await.map_err(|_| NotAnnounced::Unconfirmed)
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(begun)) => Ok(begun),
+            Ok(Err(_)) | Err(_) => Err(NotAnnounced::Unconfirmed),
+        }
     }
 
     /// Gives a call its row.
@@ -117,7 +120,10 @@ impl Ledger {
         let (done, deadline) = (Some(done), self.deadline());
         let note = Note::End(End { record, begun, done, deadline, was_tried: false });
         self.notes.send(note).await.map_err(|_| Unrecorded)?;
-        answered.await.map_err(|_| Unrecorded)
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Unrecorded),
+        }
     }
 
     /// Gives calls that began here and should have ended by now their rows: what became of them was lost.

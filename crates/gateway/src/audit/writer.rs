@@ -153,6 +153,9 @@ impl Writer {
     /// Whether the store took all announcements; those that it did not take wait until their deadline.
     async fn write_begins(&mut self) -> bool {
         let mut most = LARGEST_GROUP;
+        let now = Instant::now();
+        // The end of a call that is not made any more may be next in line.
+        self.begins.retain(|begin| begin.is_awaited(now));
         while !self.begins.is_empty() {
             self.begins.sort_by(|one, other| one.order().cmp(&other.order()));
             let count = self.begins.len().min(most);
