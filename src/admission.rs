@@ -11,9 +11,10 @@ use subjects::{
     signature::{self, Signed, TrustedProducer},
 };
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
-/// How far ahead of ours a producer's clock may be.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(24 * 3_600);
+/// How far ahead of ours a producer's clock may be, where answers are kept long enough.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 
 /// What an instance accepts.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Policy {
     pub(crate) trusted_producers: Vec<TrustedProducer>,
     pub(crate) reply_prefixes: Vec<String>,
     /// How long answers are kept. What was issued longer ago may have been answered and forgotten.
-    pub(crate) answers_kept: Duration,
+    pub(crate) answers_kept: watch::Receiver<Duration>,
 }
 
 /// A message as it arrived.
@@ -129,15 +130,19 @@ impl Policy {
 
     fn check(&self, handoff: &Handoff, now: OffsetDateTime) -> Result<(), Refusal> {
         let age = now - handoff.issued_at.at();
-        if age >= self.answers_kept {
-            let kept = humantime::format_duration(self.answers_kept);
+        let kept = *self.answers_kept.borrow();
+        let skew = MAX_CLOCK_SKEW.min(kept / 4);
+        // By a clock that is ahead it would be younger than it is.
+        let fresh_for = kept.saturating_sub(skew);
+        if age >= fresh_for {
+            let kept = humantime::format_duration(fresh_for);
             let message = format!(
                 "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; hand off anew",
                 handoff.issued_at
             );
             return Err(Refusal::new(ErrorCode::StaleHandoff, message));
         }
-        if -age > MAX_CLOCK_SKEW {
+        if -age > skew {
             let message =
                 format!("issued_at {} is in the future; check the producer's clock", handoff.issued_at);
             return Err(Refusal::invalid(message));

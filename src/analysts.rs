@@ -124,6 +124,12 @@ impl Analysts {
         }
     }
 
+    /// Looks whether a verification ended without findings.
+    pub(crate) async fn has_failed(&self, id: HandoffId) -> bool {
+        let stored = reply::stored(&self.storage, Role::ProjectAnalyst, id).await;
+        matches!(stored, Ok(Some(Answer::Findings(findings))) if findings.error.is_some())
+    }
+
     fn headers(&self, handoff: &Handoff, body: &[u8]) -> HeaderMap {
         let mut out = HeaderMap::new();
         out.insert(headers::MSG_ID, handoff.id.to_string());

@@ -8,6 +8,7 @@
 mod claim; // taking a handoff up
 mod history; // who has had it
 mod known; // pure: what earlier attempts have left
+mod queued; // whether its message is still in the queue
 mod tail; // the last place we know of, and appending after it
 
 pub(crate) use claim::{Claim, Claimant, Standing, claim, origin, standing};
@@ -25,7 +26,8 @@ use std::{
 use subjects::{
     HandoffId,
     journal::{
-        CallId, Context, Entry, ModelTurn, Question, Record, ToolIntent, ToolOutcome, ToolResult, Verified,
+        CallId, Context, Entry, ModelTurn, Question, Record, Reply, ToolIntent, ToolOutcome, ToolResult,
+        Verified,
     },
 };
 use tokio::{sync, time::Instant};
@@ -102,9 +104,14 @@ impl Journal {
         self.attempt
     }
 
-    /// What the model answered to this question before.
-    pub(crate) fn answer_to(&self, question: &Question) -> Option<Remembered<subjects::journal::Reply>> {
-        self.notes().known.answer_to(question)
+    /// What the model answered to this question before. What it answered to a handoff that this one replays has to be
+    /// usable: that handoff failed.
+    pub(crate) fn answer_to(
+        &self,
+        question: &Question,
+        is_usable: impl Fn(&Reply) -> bool,
+    ) -> Option<Remembered<Reply>> {
+        self.notes().known.answer_to(question, is_usable)
     }
 
     /// A typed question, by its place among those of its form.
@@ -142,9 +149,9 @@ impl Journal {
         if has_effect { self.note_cost(result) } else { self.note(result) }
     }
 
-    /// The findings of the `number`th verification, of just this, if an earlier attempt has them.
-    pub(crate) fn verification(&self, number: u64, of: &str) -> Option<Remembered<subjects::Findings>> {
-        self.notes().known.verification(self.id, number, of)
+    /// The findings of the verification with one of these ids, if an earlier attempt has them.
+    pub(crate) fn verification(&self, ids: &[HandoffId]) -> Option<Remembered<subjects::Findings>> {
+        self.notes().known.verification(ids)
     }
 
     pub(crate) fn verified(&self, verified: Verified) {
@@ -284,9 +291,9 @@ impl Journal {
             return Ok(());
         }
         // Boxed, like all that happens seldom. A look that fails tells nothing.
-        match Box::pin(tail.look(&self.storage)).await {
-            Ok(false) => Err(Loss::Fenced),
-            Ok(true) | Err(_) => Ok(()),
+        match Box::pin(tail.is_followed(&self.storage)).await {
+            Ok(true) => Err(Loss::Fenced),
+            Ok(false) | Err(_) => Ok(()),
         }
     }
 
@@ -338,6 +345,14 @@ impl Journal {
             Box::pin(tail.append(&self.storage, &still)).await?;
         }
         Ok(tail.sequence())
+    }
+
+    /// The sequence after which the answer is to stand when it was refused after `refused`. Fails if another instance has
+    /// the handoff; the journal may also have been lost by the stream, and is then written again.
+    pub(crate) async fn end_again(&self, refused: u64) -> Result<u64, Loss> {
+        let mut tail = self.tail.lock().await;
+        tail.settle(&self.storage).await?;
+        if tail.sequence() == refused { Err(Loss::Fenced) } else { Ok(tail.sequence()) }
     }
 
     fn take(&self) -> Vec<Record> {

@@ -7,26 +7,42 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{HeaderMap, jetstream::stream::DiscardPolicy};
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        ErrorCode,
+        context::{GetStreamError, GetStreamErrorKind},
+        stream::{self, DiscardPolicy},
+    },
+};
 use broker::{Broker, Chain, Expect, PublishError, ReadError, SpillError, Stored, retry::Waits};
 use bytes::Bytes;
 use subjects::{HandoffId, Role, Subject, journal, streams};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::breaker::Breaker;
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     pub(crate) broker: Arc<Broker>,
     breaker: Breaker,
+    answers_kept: Arc<watch::Sender<Duration>>,
 }
 
 impl Storage {
-    pub(crate) fn new(broker: Arc<Broker>, breaker: Breaker) -> Self {
-        Self { broker, breaker }
+    pub(crate) fn new(broker: Arc<Broker>, breaker: Breaker, answers_kept: Duration) -> Self {
+        Self { broker, breaker, answers_kept: Arc::new(watch::channel(answers_kept).0) }
+    }
+
+    /// How long answers are kept, by the configuration of their stream.
+    pub(crate) fn answers_kept(&self) -> watch::Receiver<Duration> {
+        self.answers_kept.subscribe()
     }
 
     pub(crate) fn breaker(&self) -> &Breaker {
@@ -60,7 +76,7 @@ impl Storage {
         expect: Option<&Expect>,
         mut error: PublishError,
     ) -> Result<Stored, PublishError> {
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let (mut waits, _waiting) = (Waits::forever(FIRST_WAIT, LONGEST_WAIT), self.breaker.wait());
         loop {
             self.wait(&mut waits, &format!("cannot write {}", self.stream_of(subject)), &error).await;
             error = match broker::publish(&self.broker.client, subject, headers(), body.clone(), expect).await
@@ -84,11 +100,12 @@ impl Storage {
     where
         F: Future<Output = Result<T, ReadError>>,
     {
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let (mut waits, mut waiting) = (Waits::forever(FIRST_WAIT, LONGEST_WAIT), None);
         loop {
             match read().await {
                 Ok(found) => return found,
                 Err(error) => {
+                    waiting.get_or_insert_with(|| self.breaker.wait());
                     Box::pin(self.wait(&mut waits, &format!("cannot read {stream}"), &error)).await;
                 }
             }
@@ -159,17 +176,49 @@ impl Storage {
             let anything = Subject::Journal(role, HandoffId::now());
             return broker::last_on(&self.broker.jetstream, stream, &anything).await.is_ok();
         };
-        let info = looked.cached_info();
-        let is_full =
-            |limit: i64, used: u64| u64::try_from(limit).is_ok_and(|limit| limit > 0 && used >= limit);
-        let refuses = info.config.discard == DiscardPolicy::New
-            && (is_full(info.config.max_messages, info.state.messages)
-                || is_full(info.config.max_bytes, info.state.bytes));
-        if refuses {
+        let is_full = is_full(looked.cached_info());
+        if is_full {
             warn!(stream, "Stream is still full.");
         }
-        !refuses
+        !is_full
     }
+
+    /// Looks at the streams now and then. A worker without work would not notice that one is missing or full, nor that
+    /// answers are kept for another time than before.
+    pub(crate) async fn watch_streams(self, role: Role, stop: CancellationToken) {
+        let runs = self.broker.layout.runs(role);
+        while timeout(LOOK_EVERY, stop.cancelled()).await.is_err() {
+            for stream in [runs, streams::DEAD] {
+                match self.broker.jetstream.get_stream(stream).await {
+                    Ok(looked) => {
+                        let info = looked.cached_info();
+                        if is_full(info) {
+                            self.breaker.trip(&format!("cannot write {stream}: the stream is full"));
+                        }
+                        if stream == runs {
+                            self.answers_kept.send_replace(broker::kept_for(&info.config));
+                        }
+                    }
+                    Err(error) if is_missing(&error) => {
+                        self.breaker.trip(&format!("cannot write {stream}: the stream is missing"));
+                    }
+                    // The server is away, which readiness tells by itself, or it may not be asked.
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn is_full(info: &stream::Info) -> bool {
+    let reached = |limit: i64, used: u64| u64::try_from(limit).is_ok_and(|limit| limit > 0 && used >= limit);
+    info.config.discard == DiscardPolicy::New
+        && (reached(info.config.max_messages, info.state.messages)
+            || reached(info.config.max_bytes, info.state.bytes))
+}
+
+fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 fn is_final(error: &PublishError) -> bool {

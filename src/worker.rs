@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::{
     admission::Policy,
-    breaker::{Breaker, Gate},
+    breaker::{Breaker, Breakers, Gate},
     cancels::Cancels,
     config::{Backend, Config},
     dead,
@@ -102,14 +102,15 @@ pub async fn check(config: Config) -> Result<String, Error> {
         }
         Err(error) => return Err(error.into()),
     };
-    let (closed_gates, _) = Gate::new();
+    let (breakers, _) = Gate::new();
     let (health, metrics) = (Arc::new(Health::starting()), Arc::new(Metrics::new()));
     let storage = Storage::new(
         Arc::new(broker),
-        Breaker::new(Blocker::Storage, closed_gates.clone(), Arc::clone(&health)),
+        Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&health)),
+        streams::ANSWERS_KEPT,
     );
     let around =
-        Surroundings { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, closed_gates };
+        Surroundings { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, breakers };
     let bench = bench::build(&config, &around)?;
     if !bench.inference.is_there().await {
         return Err(Error::Away(format!("no model answers: {}", route(&config))));
@@ -250,8 +251,8 @@ impl Worker {
         let mut closing = JoinSet::new();
         closing.spawn(returning);
 
-        let (closed_gates, gate) = Gate::new();
-        let desk = Arc::new(self.desk(bundle, closed_gates)?);
+        let (breakers, gate) = Gate::new();
+        let desk = Arc::new(self.desk(bundle, breakers)?);
         let card = self.card(bundle, http);
         self.start_parts(&mut parts, &desk, &card).await?;
 
@@ -300,17 +301,18 @@ impl Worker {
         }
     }
 
-    fn desk(&self, bundle: &Bundle, closed_gates: watch::Sender<u32>) -> Result<Desk, Error> {
+    fn desk(&self, bundle: &Bundle, breakers: watch::Sender<Breakers>) -> Result<Desk, Error> {
         let storage = Storage::new(
             Arc::clone(&self.broker),
-            Breaker::new(Blocker::Storage, closed_gates.clone(), Arc::clone(&self.health)),
+            Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&self.health)),
+            self.provisioned.answers_kept.unwrap_or(streams::ANSWERS_KEPT),
         );
         let around = Surroundings {
             bundle,
             storage: &storage,
             health: &self.health,
             metrics: &self.metrics,
-            closed_gates,
+            breakers,
         };
         Ok(Desk {
             bench: Arc::new(bench::build(&self.config, &around)?),
@@ -319,7 +321,7 @@ impl Worker {
             policy: Arc::new(Policy {
                 trusted_producers: self.config.security.trusted_producers.clone(),
                 reply_prefixes: self.config.security.reply_prefixes.clone(),
-                answers_kept: self.provisioned.answers_kept.unwrap_or(streams::ANSWERS_KEPT),
+                answers_kept: storage.answers_kept(),
             }),
             cancels: Cancels::default(),
             metrics: Arc::clone(&self.metrics),
@@ -361,7 +363,9 @@ impl Worker {
         parts.spawn_endless(async move {
             bench.inference.breaker.clone().watch(|| bench.inference.is_there(), ended).await;
         });
-        let (storage, role, ended) = (desk.storage.clone(), self.config.role, stop.clone());
+        let (storage, role) = (desk.storage.clone(), self.config.role);
+        parts.spawn_endless(storage.clone().watch_streams(role, stop.clone()));
+        let ended = stop.clone();
         parts.spawn_endless(async move {
             storage.breaker().clone().watch(|| storage.is_back(role), ended).await;
         });

@@ -24,7 +24,7 @@ fn policy(trusted: Option<&KeyPair>) -> Policy {
     Policy {
         trusted_producers,
         reply_prefixes: vec!["pma.reply.".into(), "_INBOX.".into()],
-        answers_kept: Duration::from_secs(7 * 24 * 3_600),
+        answers_kept: tokio::sync::watch::channel(Duration::from_secs(7 * 24 * 3_600)).1,
     }
 }
 

@@ -105,6 +105,7 @@ impl Broken {
             }
             Self::Inference(
                 inference::Error::TokenRefused(_)
+                | inference::Error::StillAway(_)
                 | inference::Error::Refused { .. }
                 | inference::Error::NoRoute(_)
                 | inference::Error::NotRecorded(_),

@@ -34,6 +34,14 @@ pub(super) struct Aside<'m> {
     pub(super) most_tokens: u32,
     pub(super) hint: Hint,
     pub(super) lane: Lane,
+    /// Whether an answer that a replayed handoff got can be used.
+    pub(super) is_usable: fn(&str) -> bool,
+}
+
+/// What is asked, in the terms of the journal.
+struct Put {
+    question: Question,
+    is_usable: fn(&str) -> bool,
 }
 
 /// One handoff being worked on. Models, tools and analysts are reached through it alone, so that everything is counted,
@@ -110,7 +118,8 @@ impl<'a> Session<'a> {
         let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
         let deltas = self.live.turn(turn);
         let note = left_out(fitted.left_out, fitted.shortened);
-        let mut asked = std::pin::pin!(self.put(index, Question::Turn(turn), &request, &deltas, note));
+        let put = Put { question: Question::Turn(turn), is_usable: |_| true };
+        let mut asked = std::pin::pin!(self.put(index, put, &request, &deltas, note));
         tokio::select! {
             biased;
             reply = &mut asked => return reply,
@@ -142,7 +151,8 @@ impl<'a> Session<'a> {
         };
         let index = self.ledger.begin(aside.lane, Act::Think, "model");
         let question = self.journal.think(aside.shape.name, aside.lane.number());
-        let asked = tokio::time::timeout(within, self.put(index, question, &request, &Silence, Some(note)));
+        let put = Put { question, is_usable: aside.is_usable };
+        let asked = tokio::time::timeout(within, self.put(index, put, &request, &Silence, Some(note)));
         asked.await.unwrap_or_else(|_| {
             let why = format!("no answer within {}", humantime::format_duration(within));
             let ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
@@ -158,13 +168,15 @@ impl<'a> Session<'a> {
     async fn put(
         &self,
         index: usize,
-        question: Question,
+        put: Put,
         request: &Request<'_>,
         listener: &dyn Listener,
         note: Option<String>,
     ) -> Result<Reply, Broken> {
+        let Put { question, is_usable } = put;
         // A turn that was finished is not paid for again.
-        if let Some(Remembered { value: reply, ms }) = self.journal.answer_to(&question) {
+        let known = self.journal.answer_to(&question, |reply| is_usable(&reply.content));
+        if let Some(Remembered { value: reply, ms }) = known {
             self.ledger.paid(index, &reply);
             let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
             self.ledger.end(index, end);
@@ -202,7 +214,9 @@ impl<'a> Session<'a> {
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
                 self.ledger.end(index, end);
             }
-            Err(inference::Error::TokenRefused(why)) => return self.journal.hand_back(why.clone()).await,
+            Err(inference::Error::TokenRefused(why) | inference::Error::StillAway(why)) => {
+                return self.journal.hand_back(why.clone()).await;
+            }
             Err(error) => {
                 let tries = match error {
                     inference::Error::Unavailable { tries, .. } => *tries,

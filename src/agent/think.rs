@@ -56,7 +56,9 @@ impl Session<'_> {
         messages.push(Message::user(question));
         let shape = AnswerShape { name: T::NAME, schema };
         let (hint, lane, most_tokens) = (manner.hint, manner.lane, T::MOST_TOKENS);
-        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane };
+        // The first answer is sent back if it has another form, so it is used in any case.
+        let is_usable = |_: &str| true;
+        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane, is_usable };
         let first = self.ask_aside(aside, manner.within, T::NAME.to_owned()).await?;
         let why = match read::<T>(&first.content) {
             Ok(thought) => return Ok(thought),
@@ -70,7 +72,8 @@ impl Session<'_> {
         );
         messages.push(Message::user(repair));
         let note = format!("{}, asked again: {why}", T::NAME);
-        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane };
+        let is_usable = |content: &str| read::<T>(content).is_ok();
+        let aside = Aside { messages: &messages, shape: &shape, most_tokens, hint, lane, is_usable };
         let second = self.ask_aside(aside, manner.within, note).await?;
         read(&second.content).map_err(|why| Broken::WrongForm { name: T::NAME, why })
     }

@@ -182,34 +182,35 @@ impl Owned<'_> {
     }
 
     async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
-        let after = match self.journal.end().await {
+        let mut after = match self.journal.end().await {
             Ok(after) => after,
             Err(loss) => return self.lost(loss).await,
         };
         reach(Point::BeforeAnswer).await;
         let (storage, kind, encoding) = (&self.desk.storage, self.delivery.kind, self.admitted.encoding);
-        let short;
-        let (answer, committed) = match reply::commit(storage, kind, answer, encoding, after).await {
-            Err(reply::Error::Publish(PublishError::TooLarge)) => {
-                // Worked on again it would be as large again, and paid for again.
-                let why = "the answer is larger than the server takes (max_payload)";
-                let failure = Failure::new(ErrorCode::Internal, why);
-                short = self.run().failure(failure, Stop::Budget, Account::default());
-                (&short, reply::commit(storage, kind, &short, encoding, after).await?)
+        let mut short = None;
+        let stored = loop {
+            match reply::commit(storage, kind, short.as_ref().unwrap_or(answer), encoding, after).await {
+                Ok(Committed::Ours(stored)) => break stored,
+                Ok(Committed::Fenced) => match Box::pin(self.journal.end_again(after)).await {
+                    Ok(now) => after = now,
+                    Err(loss) => return self.lost(loss).await,
+                },
+                Err(reply::Error::Publish(PublishError::TooLarge)) if short.is_none() => {
+                    // Worked on again it would be as large again, and paid for again.
+                    let why = "the answer is larger than the server takes (max_payload)";
+                    let failure = Failure::new(ErrorCode::Internal, why);
+                    short = Some(self.run().failure(failure, Stop::Budget, Account::default()));
+                }
+                Err(error) => return Err(error.into()),
             }
-            other => (answer, other?),
         };
         reach(Point::Answered).await;
-        match committed {
-            Committed::Ours(stored) => {
-                if let Some(reply_to) = &self.admitted.handoff.reply_to {
-                    reply::copy(&storage.broker, answer, encoding, stored, reply_to).await;
-                }
-                debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Answered.");
-                Ok(Verdict::done(outcome))
-            }
-            Committed::Fenced => self.lost(Loss::Fenced).await,
+        if let Some(reply_to) = &self.admitted.handoff.reply_to {
+            reply::copy(&storage.broker, short.as_ref().unwrap_or(answer), encoding, stored, reply_to).await;
         }
+        debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Answered.");
+        Ok(Verdict::done(outcome))
     }
 
     /// Another has it, or nobody can be reached. A handoff that has its answer is settled if it is certainly still ours to

@@ -99,6 +99,9 @@ pub(crate) enum Error {
     /// The model server does not accept this worker's token. The handoff is not at fault.
     #[error("{0}")]
     TokenRefused(String),
+    /// A handoff that was taken up to find out whether an outage is over found that it is not. It is not at fault.
+    #[error("{0}")]
+    StillAway(String),
     /// The request itself was turned down. Does not pass.
     #[error("{model} turned the request down: {why}")]
     Refused { model: String, why: String },

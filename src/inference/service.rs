@@ -10,7 +10,7 @@ use super::{
     request::{Fault, Nature},
 };
 use crate::{
-    breaker::Breaker,
+    breaker::{Breaker, Waiting},
     context::Routing,
     telemetry::{Metrics, spans},
 };
@@ -97,12 +97,16 @@ impl Inference {
         listener: &dyn Listener,
         permit: &dyn Permit,
     ) -> Result<Reply, Error> {
-        let mut asking = Asking { permit, tried: 0, waits: None, patient_until: None };
+        let mut asking = Asking { permit, tried: 0, waits: None, patient_until: None, waiting: None };
+        let is_trial = self.breaker.is_half_open();
         loop {
             let (error, nature) = match self.ask_each(routes, request, listener, &mut asking).await {
                 Ok(reply) => return Ok(Reply { tries: asking.tried, ..reply }),
                 Err(failed) => failed,
             };
+            if is_trial && nature == Some(Nature::Outage) && self.breaker.is_open() {
+                return Err(Error::StillAway(error.to_string()));
+            }
             // Whatever the breaker says: one handoff alone fails too seldom to open it.
             let wait = asking.waits.as_mut().and_then(Waits::next_wait);
             match wait.filter(|_| nature == Some(Nature::Outage)) {
@@ -175,6 +179,7 @@ impl Inference {
             asking.waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
             let patient_until = *asking.patient_until.get_or_insert_with(|| Instant::now() + patience);
             if self.is_needed(route) {
+                asking.waiting.get_or_insert_with(|| self.breaker.wait());
                 self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
             }
             if left == 0 {
@@ -257,6 +262,7 @@ struct Asking<'a> {
     /// The patience, which begins with the first try that fails.
     waits: Option<Waits>,
     patient_until: Option<Instant>,
+    waiting: Option<Waiting>,
 }
 
 impl Prices {

@@ -19,7 +19,7 @@ use super::{
     returner::Returner,
 };
 use crate::{
-    breaker::Gate,
+    breaker::{Admission, Gate},
     telemetry::{Blocker, Health, Metrics},
 };
 
@@ -27,6 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long a nearly full pool waits for more free slots before it asks.
 const LINGER: Duration = Duration::from_millis(1);
+/// How often is looked whether the handoff that finds out about an outage is still in work.
+const TRIAL_CHECK: Duration = Duration::from_millis(100);
 /// The longest that a drained subscription may take to tell its end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 /// So long after the last message a server that was asked is taken to have sent what it was about to send.
@@ -157,7 +159,7 @@ impl Pool {
                 }
                 // Cancel-safe: sleeping until an instant that stays the same, and a permit not taken stays with the
                 // semaphore.
-                slots = free_slots(&self.slots, &mut self.gate, ask_after), if asking => {
+                slots = free_slots(&self.slots, self.size, &mut self.gate, ask_after), if asking => {
                     self.ask_after = None;
                     if let Some(slots) = slots {
                         self.ask(puller, slots).await;
@@ -372,20 +374,34 @@ fn linger(slots: &Semaphore, size: usize) -> Duration {
     if slots.available_permits() < size / 4 { LINGER } else { Duration::ZERO }
 }
 
-/// Waits until it is time to ask, there is someone to work with and at least one slot is free, then takes all that are free.
+/// Waits until it is time to ask, work may be pulled and at least one slot is free, then takes all that are free, or one to
+/// find out whether an outage is over.
 async fn free_slots(
     slots: &Arc<Semaphore>,
+    size: usize,
     gate: &mut Gate,
     ask_after: Option<Instant>,
 ) -> Option<OwnedSemaphorePermit> {
     at(ask_after).await;
-    gate.opened().await;
-    let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
-    let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-    if more > 0
-        && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never()
-    {
-        taken.merge(rest);
+    loop {
+        gate.opened().await;
+        let mut taken = Arc::clone(slots).acquire_owned().await.ok()?;
+        let free = slots.available_permits();
+        match gate.admits(size.saturating_sub(free + 1)) {
+            Admission::All => {
+                let more = u32::try_from(free).unwrap_or(u32::MAX);
+                if more > 0
+                    && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never()
+                {
+                    taken.merge(rest);
+                }
+                return Some(taken);
+            }
+            Admission::One => return Some(taken),
+            Admission::None => {
+                drop(taken);
+                tokio::time::sleep(TRIAL_CHECK).await;
+            }
+        }
     }
-    Some(taken)
 }

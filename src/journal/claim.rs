@@ -4,9 +4,10 @@ use std::{
 };
 
 use broker::Chain;
+use bytes::Bytes;
 use protocol::{Holder, Turn};
 use subjects::{
-    Body, Encoding, HandoffId, InstanceId, Kind, Pattern, Role, Subject, headers,
+    HandoffId, InstanceId, Kind, Pattern, Role, Subject,
     journal::{Claimed, Entry, Origin, Record, Unreadable},
 };
 use tokio::{sync, time::Instant};
@@ -16,6 +17,7 @@ use super::{
     Journal, Notes,
     history::history_of,
     known::Known,
+    queued::is_in_queue,
     tail::{Loss, Tail},
 };
 use crate::{
@@ -75,11 +77,21 @@ pub(crate) enum Claim {
     },
 }
 
+/// A journal as it is stored.
+#[derive(Default)]
+struct Entries {
+    read: Vec<Entry>,
+    /// The same, as they stand in the stream.
+    bodies: Vec<Bytes>,
+    /// Of the last one; 0 for none.
+    sequence: u64,
+}
+
 /// What the stream has of a handoff.
 enum Found {
     Nothing,
     Answer,
-    Entries { entries: Vec<Entry>, sequence: u64 },
+    Entries(Entries),
     Unreadable(Unreadable),
 }
 
@@ -97,18 +109,18 @@ pub(crate) async fn claim(
         } else {
             Found::Nothing
         };
-        let (entries, sequence) = match found {
-            Found::Nothing => (Vec::new(), 0),
+        let Entries { read: entries, bodies, sequence } = match found {
+            Found::Nothing => Entries::default(),
             Found::Answer => return Ok(Claim::Answered),
             Found::Unreadable(why) => return Ok(unreadable(why)),
-            Found::Entries { entries, sequence } => (entries, sequence),
+            Found::Entries(entries) => entries,
         };
         if origin_of(&entries).is_some_and(|origin| Some(origin) != claimant.origin) {
             return Ok(Claim::Impostor);
         }
         let history = history_of(&entries);
         let copy_is_queued = match history.held_by_copy(claimant.holder) {
-            Some(message) => Box::pin(is_queued(storage, claimant.kind, claimant.id, message)).await,
+            Some(message) => Box::pin(is_in_queue(storage, claimant.kind.role(), claimant.id, message)).await,
             None => false,
         };
         match history.turn(claimant.holder, copy_is_queued, claimant.max_attempts) {
@@ -124,7 +136,8 @@ pub(crate) async fn claim(
             return Ok(instead);
         }
         known.add_own(entries);
-        match take(storage, claimant, known, sequence, history.attempts + 1).await {
+        let tail = Tail::behind(claimant.kind.role(), claimant.id, claimant.holder.message, bodies, sequence);
+        match take(storage, claimant, known, tail, history.attempts + 1).await {
             Ok(journal) => return Ok(Claim::Ours(Arc::new(journal))),
             Err(Loss::Fenced) => look = true,
             Err(other) => return Err(other),
@@ -137,12 +150,11 @@ async fn take(
     storage: &Storage,
     claimant: Claimant<'_>,
     known: Known,
-    sequence: u64,
+    mut tail: Tail,
     attempt: u32,
 ) -> Result<Journal, Loss> {
     reach(Point::BeforeClaim).await;
     let since = Instant::now();
-    let mut tail = Tail::at(claimant.kind.role(), claimant.id, sequence);
     let claimed = Claimed {
         attempt,
         instance: claimant.instance.clone(),
@@ -179,7 +191,7 @@ async fn find(storage: &Storage, role: Role, id: HandoffId) -> Found {
         return Found::Answer;
     }
     match entries_up_to(storage, role, id, sequence).await {
-        Ok(entries) => Found::Entries { entries, sequence },
+        Ok(entries) => Found::Entries(entries),
         Err(why) => Found::Unreadable(why),
     }
 }
@@ -189,12 +201,13 @@ async fn entries_up_to(
     role: Role,
     id: HandoffId,
     sequence: u64,
-) -> Result<Vec<Entry>, Unreadable> {
+) -> Result<Entries, Unreadable> {
     let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
     let journal = Subject::Journal(role, id);
-    let mut entries = Vec::new();
+    let mut entries = Entries { sequence, ..Entries::default() };
     for (_, body) in storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await {
-        entries.push(read(storage, role, &body).await?);
+        entries.read.push(read(storage, role, &body).await?);
+        entries.bodies.push(body);
     }
     Ok(entries)
 }
@@ -232,13 +245,13 @@ async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known
             continue;
         };
         let entries = match entries_up_to(storage, role, *id, last.sequence).await {
-            Ok(entries) => entries,
+            Ok(entries) => entries.read,
             Err(why) => return Some(unreadable(why)),
         };
         if origin_of(&entries) != claimant.origin {
             return Some(Claim::Foreign { of: *id });
         }
-        known.add_earlier(*id, entries);
+        known.add_earlier(entries);
     }
     None
 }
@@ -273,7 +286,7 @@ pub(crate) async fn standing(storage: &Storage, kind: Kind, id: HandoffId, holde
     let entries: Vec<Entry> = bodies.iter().filter_map(|(_, body)| Entry::decode(body).ok()).collect();
     let history = history_of(&entries);
     let copy_is_queued = match history.held_by_copy(holder) {
-        Some(message) => is_queued(storage, kind, id, message).await,
+        Some(message) => is_in_queue(storage, role, id, message).await,
         None => false,
     };
     match history.turn(holder, copy_is_queued, u32::MAX) {
@@ -298,15 +311,4 @@ pub(crate) async fn origin(storage: &Storage, role: Role, id: HandoffId) -> Opti
     let first = storage.read(runs, || broker::next_on(jetstream, runs, &journal, 1)).await?;
     let entry = read(storage, role, &first.payload).await.ok()?;
     origin_of(std::slice::from_ref(&entry)).cloned()
-}
-
-/// Whether a message of the queue is still there, and is still this handoff: sequences begin anew with a new stream.
-async fn is_queued(storage: &Storage, kind: Kind, id: HandoffId, sequence: u64) -> bool {
-    let (jetstream, queue) = (&storage.broker.jetstream, storage.broker.layout.handoffs(kind.role()));
-    let Some(message) = storage.read(queue, || broker::message_at(jetstream, queue, sequence)).await else {
-        return false;
-    };
-    let content_type = headers::get_any_case(Some(&message.headers), headers::CONTENT_TYPE);
-    let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
-    Body::inspect(encoding, &message.payload).glimpse().handoff_id == Some(id)
 }

@@ -21,15 +21,20 @@ pub(crate) struct Remembered<T> {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     // Mostly empty, and asked for every question: an empty tree costs nothing to ask.
-    replies: BTreeMap<Question, Remembered<Reply>>,
+    replies: BTreeMap<Question, KnownReply>,
     /// In the order of their numbers.
     calls: Vec<KnownCall>,
     verifications: BTreeMap<HandoffId, Remembered<Findings>>,
     offered: Option<Vec<String>>,
-    /// The handoffs that this one replays.
-    earlier: Vec<HandoffId>,
     next_call: u32,
     thoughts: BTreeMap<(String, u32), u32>,
+}
+
+#[derive(Debug)]
+struct KnownReply {
+    reply: Remembered<Reply>,
+    /// It was given to a handoff that this one replays.
+    is_earlier: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,13 +56,13 @@ impl Known {
     }
 
     /// Adds what a handoff did that this one replays. What failed there is tried again: that is what a replay is for.
-    pub(super) fn add_earlier(&mut self, id: HandoffId, entries: Vec<Entry>) {
+    pub(super) fn add_earlier(&mut self, entries: Vec<Entry>) {
         self.add_own(entries);
         self.calls.retain(|call| {
             !matches!(&call.outcome, Some(Remembered { value: ToolOutcome::Rejected { .. }, .. }))
         });
         self.verifications.retain(|_, findings| findings.value.error.is_none());
-        self.earlier.push(id);
+        self.replies.values_mut().for_each(|reply| reply.is_earlier = true);
     }
 
     fn add(&mut self, record: Record) {
@@ -65,7 +70,8 @@ impl Known {
             Record::Claimed(_) | Record::Released | Record::Still => {}
             Record::Context(context) => self.offered = Some(context.tools),
             Record::ModelTurn(turn) => {
-                self.replies.insert(turn.question, Remembered { value: turn.reply, ms: turn.ms });
+                let reply = Remembered { value: turn.reply, ms: turn.ms };
+                self.replies.insert(turn.question, KnownReply { reply, is_earlier: false });
             }
             Record::ToolIntent(ToolIntent { call, key }) => {
                 self.entry(call, key);
@@ -90,8 +96,15 @@ impl Known {
         &mut self.calls[index]
     }
 
-    pub(super) fn answer_to(&mut self, question: &Question) -> Option<Remembered<Reply>> {
-        self.replies.remove(question)
+    /// Returns what the model answered to this question. What a replayed handoff failed for is not returned: the model is
+    /// to be asked again.
+    pub(super) fn answer_to(
+        &mut self,
+        question: &Question,
+        is_usable: impl Fn(&Reply) -> bool,
+    ) -> Option<Remembered<Reply>> {
+        let known = self.replies.remove(question)?;
+        (!known.is_earlier || is_usable(&known.reply.value)).then_some(known.reply)
     }
 
     pub(super) fn think(&mut self, form: &str, lane: u32) -> Question {
@@ -128,16 +141,9 @@ impl Known {
         }
     }
 
-    /// Returns the findings of a verification that this handoff, or one that it replays, has asked for.
-    pub(super) fn verification(
-        &mut self,
-        handoff: HandoffId,
-        number: u64,
-        of: &str,
-    ) -> Option<Remembered<Findings>> {
-        let asked_by = self.earlier.iter().chain([&handoff]);
-        let mut ids = asked_by.map(|id| id.verification(number, of));
-        ids.find_map(|id| self.verifications.remove(&id))
+    /// Returns the findings of the verification with one of these ids.
+    pub(super) fn verification(&mut self, ids: &[HandoffId]) -> Option<Remembered<Findings>> {
+        ids.iter().find_map(|id| self.verifications.remove(id))
     }
 }
 
@@ -211,19 +217,20 @@ mod tests {
         let second = Question::Think { form: "plan".into(), lane: 1, repeat: 1 };
         let entries = vec![Entry::new(vec![turn(Question::Turn(1), "one"), turn(second.clone(), "again")])];
         let mut known = known(entries);
-        assert_eq!(known.answer_to(&Question::Turn(0)), None);
-        assert_eq!(known.answer_to(&Question::Turn(1)).map(|it| it.value.content), Some("one".into()));
+        let any = |_: &Reply| true;
+        assert_eq!(known.answer_to(&Question::Turn(0), any), None);
+        assert_eq!(known.answer_to(&Question::Turn(1), any).map(|it| it.value.content), Some("one".into()));
         let first = known.think("plan", 1);
-        assert_eq!(known.answer_to(&first), None);
+        assert_eq!(known.answer_to(&first, any), None);
         assert_eq!(known.think("plan", 1), second);
-        assert_eq!(known.answer_to(&second).map(|it| it.value.content), Some("again".into()));
+        assert_eq!(known.answer_to(&second, any).map(|it| it.value.content), Some("again".into()));
     }
 
     #[test]
     fn replay_keeps_keys_and_results_and_tries_what_was_rejected_again() {
         let entries = vec![Entry::new(vec![intent(0, "a", "1"), intent(1, "b", "2"), rejected(1, "b", "2")])];
         let mut known = Known::default();
-        known.add_earlier(handoff(), entries);
+        known.add_earlier(entries);
         let replay = handoff().replayed();
         assert_eq!(known.call(replay, 1, "a", "1".into()).key, format!("{}/0", handoff()));
         let again = known.call(replay, 1, "b", "2".into());

@@ -1,4 +1,4 @@
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use broker::{Expect, PublishError, ReadError};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
@@ -7,7 +7,9 @@ use subjects::{
     HandoffId, Pattern, Role, Subject,
     journal::{Entry, Spilled},
 };
+use tracing::warn;
 
+use super::queued::is_in_queue;
 use crate::storage::Storage;
 
 /// Why a handoff is not ours any more.
@@ -28,31 +30,49 @@ pub(crate) enum Loss {
 pub(super) struct Tail {
     role: Role,
     id: HandoffId,
+    /// The message of the queue that the handoff was claimed with.
+    message: u64,
     sequence: u64,
     /// Sent since, and not known whether one of them was stored, or still will be.
     unheard: Vec<Bytes>,
+    /// All entries in their order, so that they can be written anew should the stream lose them.
+    entries: Vec<Bytes>,
+    /// How many of these the stream has. Fewer than all while they are being written anew.
+    in_stream: usize,
 }
 
-/// Where the journal ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the journal ends, compared with what we know.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
-    /// At our own last entry, as far as we know of it.
-    Ours,
+    /// At our last entry.
+    Unchanged,
+    /// At this entry of ours, of which we had not heard.
+    Ours(Bytes),
+    /// The stream has nothing of it any more: it was purged, or made anew.
+    Gone,
     Elsewhere,
 }
 
 impl Tail {
-    pub(super) fn at(role: Role, id: HandoffId, sequence: u64) -> Self {
-        Self { role, id, sequence, unheard: Vec::new() }
+    /// The end of a journal with these entries, the last of which has this sequence.
+    pub(super) fn behind(
+        role: Role,
+        id: HandoffId,
+        message: u64,
+        entries: Vec<Bytes>,
+        sequence: u64,
+    ) -> Self {
+        let in_stream = entries.len();
+        Self { role, id, message, sequence, unheard: Vec::new(), entries, in_stream }
     }
 
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether nothing is under way that could still come after it.
+    /// Whether nothing is under way that could still come after it, and nothing is missing before it.
     pub(super) fn is_certain(&self) -> bool {
-        self.unheard.is_empty()
+        self.unheard.is_empty() && self.in_stream == self.entries.len()
     }
 
     /// Stores an entry behind the last one, however long that takes.
@@ -61,65 +81,80 @@ impl Tail {
         if !self.is_certain() {
             Box::pin(self.settle(storage)).await?;
         }
-        let was_certain = self.is_certain();
         let mut body = entry.encode();
         if body.len() > storage.spill_over() {
             body = Box::pin(self.spill(storage, entry, &body)).await;
         }
-        let body = Bytes::from(body);
-        match self.store(storage, &body).await {
-            // What was sent before may have been stored just after we looked for it.
-            Err(Loss::Fenced) if !was_certain => {
-                Box::pin(async {
-                    let before = self.sequence;
-                    self.settle(storage).await?;
-                    if self.sequence == before { Err(Loss::Fenced) } else { self.store(storage, &body).await }
-                })
-                .await
-            }
-            stored => stored,
-        }
+        self.store(storage, Some(&Bytes::from(body))).await
     }
 
-    async fn store(&mut self, storage: &Storage, body: &Bytes) -> Result<(), Loss> {
-        let expect = Expect { over: Pattern::Run(self.role, self.id), sequence: self.sequence };
-        // Dropped while it is under way, its outcome is unknown: the next append finds out first.
-        self.unheard.push(body.clone());
+    /// Stores what the stream lacks of the journal, and then this entry.
+    async fn store(&mut self, storage: &Storage, new: Option<&Bytes>) -> Result<(), Loss> {
         let subject = Subject::Journal(self.role, self.id);
-        match storage.publish(&subject, HeaderMap::new, body, Some(&expect)).await {
-            Ok(stored) => {
-                (self.sequence, self.unheard) = (stored.sequence, Vec::new());
-                Ok(())
+        loop {
+            let missing = self.entries.get(self.in_stream).cloned();
+            let is_new = missing.is_none();
+            let Some(body) = missing.or_else(|| new.cloned()) else { return Ok(()) };
+            let expect = Expect { over: Pattern::Run(self.role, self.id), sequence: self.sequence };
+            // Dropped while it is under way, its outcome is unknown: the next append finds out first.
+            self.unheard.push(body.clone());
+            let is_stored = match storage.publish(&subject, HeaderMap::new, &body, Some(&expect)).await {
+                Ok(stored) => {
+                    self.move_behind(body, stored.sequence);
+                    true
+                }
+                // An earlier try may have been stored though its confirmation was lost, or be stored only now.
+                Err(PublishError::Conflict { .. }) => match Box::pin(self.find(storage)).await? {
+                    End::Ours(found) => found == body,
+                    End::Gone => false,
+                    End::Unchanged | End::Elsewhere => return Err(Loss::Fenced),
+                },
+                Err(error) => return Err(Loss::Publish(error)),
+            };
+            if is_stored && is_new {
+                return Ok(());
             }
-            Err(PublishError::Conflict { unheard_before: false }) => Err(Loss::Fenced),
-            // An earlier try of ours may have been stored though its confirmation was lost.
-            Err(PublishError::Conflict { unheard_before: true }) => {
-                let before = self.sequence;
-                Box::pin(self.settle(storage)).await?;
-                if self.sequence == before { Err(Loss::Fenced) } else { Ok(()) }
-            }
-            Err(error) => Err(Loss::Publish(error)),
         }
     }
 
-    /// Finds out where the journal ends, however long that takes.
+    /// Finds out where the journal ends, however long that takes, and writes anew what the stream has lost of it.
     pub(super) async fn settle(&mut self, storage: &Storage) -> Result<(), Loss> {
+        match self.find(storage).await? {
+            End::Elsewhere => Err(Loss::Fenced),
+            End::Unchanged | End::Ours(_) | End::Gone => Box::pin(self.store(storage, None)).await,
+        }
+    }
+
+    async fn find(&mut self, storage: &Storage) -> Result<End, Loss> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last =
             storage.read(stream, || broker::last_under(&storage.broker.jetstream, stream, &over)).await;
-        match self.compare(last) {
-            End::Ours => Ok(()),
-            End::Elsewhere => Err(Loss::Fenced),
+        let end = self.compare(last.as_ref());
+        match &end {
+            End::Ours(found) => {
+                let sequence = last.map_or(0, |last| last.sequence);
+                self.move_behind(found.clone(), sequence);
+            }
+            End::Gone => {
+                // Without our message in the queue, the handoff was ended by another instance.
+                if !is_in_queue(storage, self.role, self.id, self.message).await {
+                    return Err(Loss::Fenced);
+                }
+                warn!(handoff.id = %self.id, stream, "Journal is missing from the stream; writing it again.");
+                (self.sequence, self.unheard, self.in_stream) = (0, Vec::new(), 0);
+            }
+            End::Unchanged | End::Elsewhere => {}
         }
+        Ok(end)
     }
 
-    /// Looks once whether the journal still ends with our entry.
-    pub(super) async fn look(&mut self, storage: &Storage) -> Result<bool, ReadError> {
+    /// Looks once whether another instance has written to the journal.
+    pub(super) async fn is_followed(&self, storage: &Storage) -> Result<bool, ReadError> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
-        Ok(self.compare(last) == End::Ours)
+        Ok(self.compare(last.as_ref()) == End::Elsewhere)
     }
 
     /// Looks once whether the handoff has its answer.
@@ -131,18 +166,25 @@ impl Tail {
         Ok(last.is_some_and(|last| last.subject.as_str() != journal))
     }
 
-    /// Compares the last message with what we sent. If one of ours is stored by now, we go on behind it.
-    fn compare(&mut self, last: Option<async_nats::jetstream::message::StreamMessage>) -> End {
+    /// Compares the last message with what we sent.
+    fn compare(&self, last: Option<&StreamMessage>) -> End {
         match last {
-            Some(last) if self.unheard.contains(&last.payload) => {
-                (self.sequence, self.unheard) = (last.sequence, Vec::new());
-                End::Ours
-            }
+            Some(last) if self.unheard.contains(&last.payload) => End::Ours(last.payload.clone()),
             // Not yet, or never: whatever is appended next decides.
-            Some(last) if last.sequence == self.sequence => End::Ours,
-            None if self.sequence == 0 => End::Ours,
-            _ => End::Elsewhere,
+            Some(last) if last.sequence == self.sequence => End::Unchanged,
+            Some(_) => End::Elsewhere,
+            None if self.sequence == 0 => End::Unchanged,
+            None => End::Gone,
         }
+    }
+
+    /// Goes on behind an entry of ours that the stream has.
+    fn move_behind(&mut self, entry: Bytes, sequence: u64) {
+        if self.entries.get(self.in_stream) != Some(&entry) {
+            self.entries.push(entry);
+        }
+        self.in_stream += 1;
+        (self.sequence, self.unheard) = (sequence, Vec::new());
     }
 
     /// Stores an entry beside the journal, and returns what stands in the journal for it.

@@ -35,9 +35,9 @@ async fn connected(nats: &Nats) -> Storage {
         dedupe_window: streams::DEDUPE_WINDOW,
     };
     broker::provision(&broker, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
-    let (closed_gates, _) = Gate::new();
-    let breaker = Breaker::new(Blocker::Storage, closed_gates, Arc::new(Health::starting()));
-    Storage::new(Arc::new(broker), breaker)
+    let (breakers, _) = Gate::new();
+    let breaker = Breaker::new(Blocker::Storage, breakers, Arc::new(Health::starting()));
+    Storage::new(Arc::new(broker), breaker, Duration::MAX)
 }
 
 async fn taken_up(storage: &Storage) -> Arc<Journal> {

@@ -40,9 +40,12 @@ impl Journals {
             layout: Layout::default(),
         };
         let broker = broker::connect(&options).await.ok()?;
-        let (closed_gates, _) = Gate::new();
-        let breaker = Breaker::new(Blocker::Storage, closed_gates, Arc::new(Health::starting()));
-        Some(Self { storage: Storage::new(Arc::new(broker), breaker), instance: "bench".parse().ok()? })
+        let (breakers, _) = Gate::new();
+        let breaker = Breaker::new(Blocker::Storage, breakers, Arc::new(Health::starting()));
+        Some(Self {
+            storage: Storage::new(Arc::new(broker), breaker, Duration::MAX),
+            instance: "bench".parse().ok()?,
+        })
     }
 
     /// A new journal of so many records, one at a time; gives how long each took to be stored, in milliseconds.

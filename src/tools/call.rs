@@ -226,7 +226,7 @@ impl Tools {
         B: Future<Output = ()>,
     {
         // Begins with the first call that fails.
-        let mut waits: Option<Waits> = None;
+        let (mut waits, mut waiting) = (None, None);
         let mut tries = 0;
         loop {
             tries += 1;
@@ -253,9 +253,11 @@ impl Tools {
             let timed_out = matches!(error, mcp::Error::TimedOut);
             // A tool that takes too long says nothing about the gateway; a list that does, does.
             if !timed_out || tool == LIST {
+                waiting.get_or_insert_with(|| self.breaker.wait());
                 self.breaker.failed(&format!("MCP gateway: {why}"));
             }
-            let waits = waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
+            let waits: &mut Waits =
+                waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
             // A call that took all its time once may take it twice, not again and again.
             let wait = waits.next_wait().filter(|_| error.may_pass() && (!timed_out || tries < 2));
             let Some(wait) = wait else { break Err(unavailable(tool, tries, why)) };

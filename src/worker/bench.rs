@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::{
     agent::{Bench, Settings},
     analysts::Analysts,
-    breaker::Breaker,
+    breaker::{Breaker, Breakers},
     config::{self, Config},
     context::Preamble,
     inference::{Backend, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes},
@@ -41,12 +41,12 @@ pub(super) struct Surroundings<'a> {
     pub(super) storage: &'a Storage,
     pub(super) health: &'a Arc<Health>,
     pub(super) metrics: &'a Arc<Metrics>,
-    pub(super) closed_gates: watch::Sender<u32>,
+    pub(super) breakers: watch::Sender<Breakers>,
 }
 
 pub(super) fn build(config: &Config, around: &Surroundings<'_>) -> Result<Bench, Error> {
     choose_tls();
-    let breaker = |needed| Breaker::new(needed, around.closed_gates.clone(), Arc::clone(around.health));
+    let breaker = |needed| Breaker::new(needed, around.breakers.clone(), Arc::clone(around.health));
     let tools = Tools::new(
         config.gateway.as_ref().map(client).transpose()?,
         config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),

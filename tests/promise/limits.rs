@@ -158,3 +158,26 @@ async fn handoff_older_than_answers_are_kept_is_refused() {
     let refused = orchestrator.completion(Kind::Chat, ahead.id).await;
     assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::InvalidHandoff));
 }
+
+/// The stream says how long answers are kept, also when that is changed under running workers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shortened_memory_of_answers_is_noticed() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let two_hours_ago = || Timestamp::new(OffsetDateTime::now_utc() - time::Duration::hours(2)).unwrap();
+    let asked = Handoff { issued_at: two_hours_ago(), ..chat("hello") };
+    orchestrator.publish(&asked).await;
+    assert_eq!(orchestrator.completion(Kind::Chat, asked.id).await.status, Status::Completed);
+    let mut config =
+        orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap().cached_info().config.clone();
+    config.max_age = Duration::from_secs(3_600);
+    orchestrator.jetstream.update_stream(&config).await.unwrap();
+    eventually("an old handoff to be refused", async || {
+        let asked = Handoff { issued_at: two_hours_ago(), ..chat("hello") };
+        orchestrator.publish(&asked).await;
+        let answer = orchestrator.completion(Kind::Chat, asked.id).await;
+        (answer.error?.code == ErrorCode::StaleHandoff).then_some(())
+    })
+    .await;
+}

@@ -1,12 +1,19 @@
 use std::{
     net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+use super::ctl;
+
 use serde_json::json;
-use subjects::{ErrorCode, Kind, Status, streams};
+use subjects::{Answer, ErrorCode, Kind, Status, journal::Record, streams};
 use testkit::{
-    Answer as ToolAnswer, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually,
+    Answer as ToolAnswer, Asked, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat,
+    eventually, eventually_within,
 };
 
 /// With default settings a model that is away for 11 s costs a lone handoff nothing but time.
@@ -162,4 +169,87 @@ async fn finished_turn_is_stored_while_reads_run() {
     let _next = settings.start().await;
     eventually("the read to be called again", async || (gateway.calls().len() == 2).then_some(())).await;
     assert_eq!(model.turns().len(), 1, "the turn was finished, so it is not paid again");
+}
+
+/// A stream that is emptied, or removed and made anew, while its worker lives: the worker writes the journal again and goes
+/// on with what it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn journal_that_the_stream_lost_is_written_again() {
+    for how in ["purged", "made anew"] {
+        let nats = Nats::start();
+        let errands = Errands::start(|| Duration::from_millis(1_500)).await;
+        let worker = errands.worker(&nats).start().await;
+        let orchestrator = Orchestrator::connect(&nats).await;
+        let id = orchestrator.publish(&Errands::handoff("x1")).await;
+        eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
+        if how == "purged" {
+            orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap().purge().await.unwrap();
+        } else {
+            orchestrator.jetstream.delete_stream(streams::RUNS).await.unwrap();
+            let provisioned = ctl(&nats, &["provision"]).await;
+            assert_eq!(provisioned.code, 0, "{provisioned:?}");
+        }
+        let answer = orchestrator.completion(Kind::Chat, id).await;
+        assert_eq!((answer.status, answer.attempts), (Status::Completed, 1), "{how}: {}", worker.log());
+        assert_eq!(errands.asked("x1"), [1, 1, 1], "{how}: each turn was paid once");
+        let effects = errands.effects().await;
+        assert!(effects.values().all(|count| *count == 1), "{how}: {effects:?}");
+        let turns = orchestrator.journal(id).await.into_iter().flat_map(|entry| entry.records);
+        let turns = turns.filter(|record| matches!(record, Record::ModelTurn(_))).count();
+        assert!(turns >= 2, "{how}: the first turn is in the journal again");
+    }
+}
+
+/// A worker without work looks at its streams too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_worker_tells_that_a_stream_is_missing() {
+    let nats = Nats::start();
+    let worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    orchestrator.jetstream.delete_stream(streams::RUNS).await.unwrap();
+    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    let (_, why) = worker.get("/readyz").await;
+    assert!(why.contains("CYNODE_RUNS") && why.contains("missing"), "{why}");
+    assert_eq!(ctl(&nats, &["provision"]).await.code, 0);
+    eventually("readiness", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
+}
+
+/// The model server lists its models and answers no question. What is taken up to find out is handed back, not failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outage_that_a_probe_does_not_see_does_not_burn_the_queue() {
+    let nats = Nats::start();
+    let is_away = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&is_away);
+    let turns = move |_: &Asked| match seen.load(Ordering::SeqCst) {
+        true => Script::Status(503, None),
+        false => Script::say("here I am"),
+    };
+    let model = Model::start_answering(turns, |_| Script::say("unused")).await;
+    let worker = Worker::manager(&nats)
+        .asking(&model)
+        .set("agent.assess_input", "false")
+        .set("inference.tries", "1")
+        .set("inference.patience", "1s")
+        .set("worker.concurrency.chat", "2")
+        .start()
+        .await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut ids = Vec::new();
+    for number in 0..8 {
+        ids.push(orchestrator.publish(&chat(&format!("question {number}"))).await);
+    }
+    let handed_back = || worker.log().matches("Handing the handoff back.").count();
+    eventually_within(Duration::from_secs(60), "three trials", async || (handed_back() >= 3).then_some(()))
+        .await;
+    // Those that were in work when it began had their patience.
+    let failed = orchestrator.stored(streams::DEAD).await;
+    assert!(failed <= 4, "{failed} handoffs failed: {}", worker.log());
+    is_away.store(false, Ordering::SeqCst);
+    let mut completed = 0;
+    for id in ids {
+        let answer = orchestrator.answered_within(Duration::from_secs(90), Kind::Chat, id).await;
+        let Answer::Completion(answer) = answer else { panic!("{answer:?}") };
+        completed += u64::from(answer.status == Status::Completed);
+    }
+    assert_eq!((completed, orchestrator.stored(streams::DEAD).await), (8 - failed, failed));
 }

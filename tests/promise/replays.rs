@@ -1,7 +1,17 @@
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use subjects::{ErrorCode, Handoff, HandoffId, Kind, Status, streams};
-use testkit::{Errands, Nats, Orchestrator, eventually};
+use serde_json::json;
+use subjects::{ErrorCode, Handoff, HandoffId, Kind, Plan, Status, Work, streams};
+use testkit::{
+    Answer as ToolAnswer, Asked, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat,
+    eventually, handoff, typical,
+};
 
 use super::ctl;
 
@@ -120,4 +130,71 @@ async fn handoff_in_work_is_not_replayed_by_hand() {
     assert!(refused.message.contains("still being worked on"), "{refused:?}");
     assert_eq!(orchestrator.completion(Kind::Chat, first.id).await.status, Status::Completed);
     assert_eq!(errands.asked("x1"), [1, 1, 1]);
+}
+
+/// A plan that failed because the model answered in another form can be replayed when the model is mended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_of_another_form_is_asked_for_again_by_a_replay() {
+    let nats = Nats::start();
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&is_broken);
+    let thinks = move |asked: &Asked| match seen.load(Ordering::SeqCst) {
+        true => Script::say("I would rather not."),
+        false => Script::Say(typical(asked.form().unwrap()).to_string()),
+    };
+    let model = Model::start_thinking([Script::say("unused")], thinks).await;
+    let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
+        ToolAnswer::structured(json!({ "task_id": "t-1" }))
+    });
+    let gateway = Gateway::start(vec![create]).await;
+    let _worker = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let goal = Plan {
+        goal: "publish the pages".to_owned(),
+        acceptance_criteria: vec!["The site shows them".to_owned()],
+        constraints: Vec::new(),
+    };
+    let id = orchestrator.publish(&handoff(Work::Plan(goal))).await;
+    let failed = orchestrator.completion(Kind::Plan, id).await;
+    assert_eq!(failed.error.map(|error| error.code), Some(ErrorCode::InferenceFailed));
+    orchestrator.settled().await;
+    let asked = model.asked().len();
+    is_broken.store(false, Ordering::SeqCst);
+    assert_eq!(ctl(&nats, &["dead", "replay", "1"]).await.code, 0);
+    let answer = orchestrator.completion(Kind::Plan, id.replayed()).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    assert!(model.asked().len() > asked, "the model was asked again");
+}
+
+/// The manager ran out of time while it waited for an analyst, and the analyst finished later. The manager's replay takes
+/// those findings.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replay_takes_the_findings_of_the_verification_that_was_asked_for() {
+    let nats = Nats::start();
+    let turns =
+        [Script::call("request_verification", &json!({ "task_id": "t-1" })), Script::say("It is verified.")];
+    let model = Model::start(turns).await;
+    let task = Tool::new("db.task.get", "Reads a task.", json!({ "type": "object" }), |_| {
+        ToolAnswer::structured(json!({ "id": "t-1", "name": "t-1", "acceptance_criteria": ["it is done"] }))
+    });
+    let finding =
+        Tool::new("db.finding.create", "Records.", json!({ "type": "object" }), |_| ToolAnswer::text("ok"));
+    let gateway = Gateway::start(vec![task, finding]).await;
+    let manager = Worker::manager(&nats).asking(&model).calling(&gateway).set("analysts.enabled", "true");
+    let first = manager.clone().set("agent.max_turn", "3s").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("Is t-1 done?")).await;
+    let failed = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(failed.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    drop(first);
+    // Nobody was there to hear that it is not waited for any more.
+    let _analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
+    orchestrator.settled().await;
+    let recorded = || gateway.calls().iter().filter(|call| call.name == "db.finding.create").count();
+    assert_eq!(recorded(), 1);
+    let _manager = manager.start().await;
+    assert_eq!(ctl(&nats, &["dead", "replay", "1"]).await.code, 0);
+    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    assert_eq!((answer.verifications.len(), recorded()), (1, 1), "one verification, recorded once");
 }

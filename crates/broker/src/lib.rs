@@ -19,7 +19,7 @@ pub use connect::{
     Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, is_inbox_prefix, without_secrets,
 };
 pub use layout::{Misplaced, OtherLayout, check_layout};
-pub use provision::{Drift, Provision, ProvisionError, Provisioned, provision};
+pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision};
 pub use publish::{Expect, PublishError, Stored, Unheard, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};
 pub use request::Silence;

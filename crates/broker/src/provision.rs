@@ -111,8 +111,7 @@ pub async fn provision(
         let is_runs = config.name == layout.runs(role);
         let actual = provision_stream(jetstream, how, config, &mut found).await?;
         if let Some(actual) = actual.filter(|_| is_runs) {
-            // 0 is for ever.
-            found.answers_kept = Some(if actual.max_age.is_zero() { Duration::MAX } else { actual.max_age });
+            found.answers_kept = Some(kept_for(&actual));
         }
     }
     for role in roles {
@@ -327,4 +326,9 @@ fn consumer_drifts(what: &str, expected: &pull::Config, found: &consumer::Config
     compare.field("max_batch", &expected.max_batch, &found.max_batch);
     compare.field("max_expires", &expected.max_expires, &found.max_expires);
     compare.drifts
+}
+
+/// Returns how long a stream keeps a message; a `max_age` of 0 is for ever.
+pub fn kept_for(config: &stream::Config) -> Duration {
+    if config.max_age.is_zero() { Duration::MAX } else { config.max_age }
 }

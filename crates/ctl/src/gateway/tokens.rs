@@ -54,7 +54,7 @@ async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
     // Through a link the file itself is replaced, not the link.
     let file = named.canonicalize().map_err(|error| Error::File(named.to_owned(), error))?;
     let next = next_to(&file);
-    // Better found out now than with a secret in hand that nobody can keep. One that was left by a kill is ours.
+    // Better found out now than with a secret in hand that nobody can keep.
     drop(std::fs::remove_file(&next));
     create(&next, "")?;
     let rotated = gateway.change(Method::POST, Ask::path(&["tokens", "rotate-admin"]), None).await;
@@ -92,7 +92,8 @@ async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
 
 fn next_to(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".rotated");
+    // Two operators may share the file.
+    name.push(format!(".rotated-{}", std::process::id()));
     PathBuf::from(name)
 }
 

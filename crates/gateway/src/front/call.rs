@@ -43,9 +43,10 @@ impl Call {
     ) -> Result<Self, ErrorData> {
         let meta = |name: &str| Some(meta.0.0.get(name)?.as_str()?.to_owned());
         let key = meta(IDEMPOTENCY_KEY);
-        if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
+        let is_wrong = |key: &String| key.is_empty() || key.len() > MAX_KEY || key.contains(char::is_control);
+        if key.as_ref().is_some_and(is_wrong) {
             return Err(ErrorData::invalid_params(
-                format!("an idempotency key has 1 to {MAX_KEY} bytes"),
+                format!("an idempotency key has 1 to {MAX_KEY} bytes and no control characters"),
                 None,
             ));
         }

@@ -181,6 +181,7 @@ fn shown(name: &str) -> String {
 pub fn is_public(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     matches!(url.scheme(), "http" | "https")
+        && !has_two_readings(text)
         && url.username().is_empty()
         && url.password().is_none()
         && match url.host() {
@@ -191,6 +192,14 @@ pub fn is_public(text: &str) -> bool {
         }
 }
 
+/// Returns whether fetchers disagree about the host. For a browser a backslash ends it; for curl and others it belongs to the
+/// user's name, and `http://example.com\@10.0.0.8/` leads to `10.0.0.8`.
+fn has_two_readings(text: &str) -> bool {
+    let (_, after_scheme) = text.split_once(':').unwrap_or_default();
+    let authority = after_scheme.trim_start_matches(['/', '\\']).split(['/', '?', '#']).next();
+    authority.is_some_and(|authority| authority.contains('\\') && authority.contains('@'))
+}
+
 fn is_public_name(name: &str) -> bool {
     // A name without a dot is resolved with the search list of whoever resolves it.
     name.trim_end_matches('.').contains('.') && !is_inside_name(name)
@@ -198,7 +207,19 @@ fn is_public_name(name: &str) -> bool {
 
 fn is_inside_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
-    let inside = ["localhost", "local", "internal", "localdomain", "home.arpa"];
+    let inside = [
+        "localhost",
+        "local",
+        "localdomain",
+        "internal",
+        "intranet",
+        "private",
+        "corp",
+        "home",
+        "lan",
+        "home.arpa",
+        "svc",
+    ];
     inside.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")))
 }
 

@@ -127,6 +127,23 @@ async fn killed_while_it_rotates_a_gateway_locks_nobody_out() {
     }
 }
 
+/// Of several operators who rotate at once with copies of one token, one does; the others are told.
+#[tokio::test]
+async fn of_several_rotations_at_once_one_happens() {
+    let gateway = GatewayProcess::start().await;
+    for round in 0..5 {
+        let old = gateway.admin_token();
+        let asks = (0..4).map(|_| gateway.ask_as(&old, "POST", ROTATE, None));
+        let answers = futures_util::future::join_all(asks).await;
+        let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        let done = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(done, 1, "round {round}: {statuses:?}");
+        assert!(statuses.iter().all(|status| matches!(status, 200 | 401 | 409)), "{statuses:?}");
+        let rotated = answers.iter().find(|answer| answer.status == 200).unwrap();
+        assert_eq!(rotated.body["secret"], json!(gateway.admin_token()), "round {round}");
+    }
+}
+
 #[tokio::test]
 async fn the_admin_token_expires_and_a_restart_makes_another() {
     let mut gateway = GatewayProcess::start_with(&[("admin.token_lives", "3s")]).await;

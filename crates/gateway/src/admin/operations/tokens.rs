@@ -165,6 +165,12 @@ impl Admin {
         // What was cut off before must be in the file before it is read.
         admin.finish_rotation(&self.store).await.map_err(unwritable)?;
         let open = self.begin(actor, WHAT, &json!({})).await?;
+        // Locked against a rotation at another gateway. Of several at once, one rotates.
+        let own = token::Entity::find_by_id(&actor.token_id).lock_exclusive().one(&*open.write).await?;
+        if own.is_none_or(|own| own.revoked_at.is_some()) {
+            let why = "another rotation revoked this token; read the new one from the gateway's admin.token";
+            return Err(Error::Conflict(why.to_owned()));
+        }
         let staged = admin.stage().map_err(unwritable)?;
         let rotated = match admin.rotate_in(&open.write, &staged, &actor.author()).await {
             Ok(rotated) => rotated,
