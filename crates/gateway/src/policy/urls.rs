@@ -15,6 +15,20 @@ const FETCHERS: [&str; 2] = ["web.", "api.call"];
 /// JSON inside a string inside JSON is followed this deep.
 const MAX_NESTED: usize = 3;
 const MAX_SHOWN: usize = 64;
+/// How names end that are resolved inside a machine, a home, a company or a cluster.
+const INSIDE_NAMES: [&str; 11] = [
+    "localhost",
+    "local",
+    "localdomain",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+    "svc",
+];
 
 /// What a name of an argument says about its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -207,20 +221,8 @@ fn is_public_name(name: &str) -> bool {
 
 fn is_inside_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
-    let inside = [
-        "localhost",
-        "local",
-        "localdomain",
-        "internal",
-        "intranet",
-        "private",
-        "corp",
-        "home",
-        "lan",
-        "home.arpa",
-        "svc",
-    ];
-    inside.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")))
+    // Without a dot, all but the first are words like any other.
+    name == INSIDE_NAMES[0] || INSIDE_NAMES.iter().any(|end| name.ends_with(&format!(".{end}")))
 }
 
 #[cfg(test)]
