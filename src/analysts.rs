@@ -29,13 +29,13 @@ pub(crate) struct Analysts {
 /// Why there are no findings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum Error {
-    #[error("verification by analysts is switched off on this instance (analysts.enabled)")]
+    #[error("verification by analysts is disabled on this instance (analysts.enabled)")]
     Disabled,
     #[error("the verification could not be handed off: {0}")]
     NotHandedOff(String),
     #[error("no analyst answered within {0}")]
     TooLate(String),
-    #[error("the recording holds no such verification")]
+    #[error("the recording has no such verification")]
     NotRecorded,
 }
 
@@ -104,7 +104,7 @@ impl Analysts {
     async fn cancel(&self, id: HandoffId) {
         let cancel = self.storage.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
         if let Err(error) = cancel.await {
-            debug!(handoff.id = %id, error = %Chain(&error), "A verification could not be cancelled.");
+            debug!(handoff.id = %id, error = %Chain(&error), "Verification not cancelled.");
         }
     }
 
@@ -118,7 +118,7 @@ impl Analysts {
             }
             Ok(_) => None,
             Err(error) => {
-                debug!(handoff.id = %handoff.id, error = %Chain(&error), "Findings could not be looked for.");
+                debug!(handoff.id = %handoff.id, error = %Chain(&error), "Findings lookup failed; retrying.");
                 None
             }
         }

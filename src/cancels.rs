@@ -145,17 +145,17 @@ impl Cancels {
             };
             let Some(message) = message else { return };
             let Ok(Subject::Cancel(id)) = message.subject.parse() else {
-                warn!(subject = %message.subject, "A cancel that names no handoff was passed over.");
+                warn!(subject = %message.subject, "Cancel without a handoff id ignored.");
                 continue;
             };
             metrics.cancels.inc();
             let state = self.cancel(id);
-            info!(handoff.id = %id, ?state, "Cancel heard.");
+            info!(handoff.id = %id, ?state, "Cancel received.");
             if let Some(reply) = message.reply {
                 let said = CancelReply { instance: instance.clone(), state };
                 let body = serde_json::to_vec(&said).unwrap_or_default();
                 if let Err(error) = client.publish(reply, body.into()).await {
-                    warn!(error = %Chain(&error), "A cancel could not be answered.");
+                    warn!(error = %Chain(&error), "Cancel reply not sent.");
                 }
             }
         }

@@ -30,9 +30,9 @@ pub(crate) use sweeper::{Schedule, run as run_sweeper};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("storing a dead letter")]
+    #[error("writing a dead letter")]
     Publish(#[from] PublishError),
-    #[error("answering a handoff that is given up")]
+    #[error("storing the answer of a dead-lettered handoff")]
     Answer(#[from] reply::Error),
 }
 
@@ -141,10 +141,10 @@ impl Undertaker<'_> {
         match identity.answer_to {
             Some(id) => {
                 self.answer(casualty, id, identity, why, stop, after).await?;
-                warn!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, "Handoff given up.");
+                warn!(handoff.id = %id, kind = %casualty.kind, reason = %why.code, "Handoff dead-lettered.");
             }
             None => {
-                warn!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, "Handoff given up without an answer.");
+                warn!(sequence = casualty.sequence, kind = %casualty.kind, reason = %why.code, "Handoff dead-lettered without an answer.");
             }
         }
         Ok(GivenUp::Yes)

@@ -104,7 +104,7 @@ pub(crate) fn live(desk: Arc<Desk>, delivery: Delivery) -> impl Future<Output = 
         if let Err(error) = settled.await {
             metrics.ack_failures.inc();
             telemetry::failed(&settling, "not_confirmed");
-            warn!(error = %Chain(&error), "Settlement not confirmed; the handoff comes back and is then settled.");
+            warn!(error = %Chain(&error), "Acknowledgement not confirmed; the handoff is settled at its next delivery.");
         }
         drop(settling);
         reach(Point::Acknowledged).await;
@@ -131,7 +131,7 @@ impl Desk {
         decided.unwrap_or_else(|error| {
             let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
             let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
-            warn!(attempt, error = %Chain(&error), "Handoff could not be finished; handing back.");
+            warn!(attempt, error = %Chain(&error), "Handoff not finished; returning it to the queue.");
             telemetry::failed(&Span::current(), "handed_back");
             Verdict::again(delay)
         })
@@ -299,15 +299,15 @@ impl Desk {
                 return Ok(Verdict::done(Outcome::AlreadyAnswered));
             }
             Claim::Held => {
-                debug!(handoff.id = %handoff.id, "A copy of this handoff is being worked on; waiting for it.");
+                debug!(handoff.id = %handoff.id, "Copy of a running handoff; waiting for it.");
                 return Ok(Verdict::again(delivery.beat_every()));
             }
             Claim::Superseded => {
-                debug!(handoff.id = %handoff.id, "A later delivery of this message is being worked on.");
+                debug!(handoff.id = %handoff.id, "Delivery superseded by a later one.");
                 return Ok(Verdict::superseded());
             }
             Claim::Newer { version } => {
-                warn!(handoff.id = %handoff.id, version, "Journal was written by a newer build; handing back.");
+                warn!(handoff.id = %handoff.id, version, "Journal was written by a newer build; returning the handoff to the queue.");
                 return Ok(Verdict::again(LEAVE_TO_NEWER));
             }
             Claim::Impostor => {
@@ -406,7 +406,7 @@ impl Desk {
         if let Err(error) =
             self.storage.broker.client.publish(Subject::Event(id).to_string(), body.into()).await
         {
-            debug!(error = %Chain(&error), "An event could not be sent.");
+            debug!(error = %Chain(&error), "Event not sent.");
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Bundle {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{what} {path} cannot be read")]
+    #[error("cannot read {what} {path}")]
     Unreadable {
         what: &'static str,
         path: PathBuf,

@@ -328,7 +328,7 @@ impl Journal {
                 Ok(false) | Err(_) => Release::LeaveAlone,
             },
             Err(loss) => {
-                debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handed back without a last entry.");
+                debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handoff returned without a final journal entry.");
                 Release::HandBack
             }
         }

@@ -77,7 +77,7 @@ fn run(runtime: &Runtime, config: Config) -> ExitCode {
     // Last, so that all that was done is seen. It waits, so it does that elsewhere: here is where it is sent from.
     let stopped = runtime.block_on(runtime.spawn_blocking(|| telemetry.stop()));
     if let Err(error) = stopped {
-        warn!(%error, "The last traces may not have been sent.");
+        warn!(%error, "Last traces may not have been exported.");
     }
     ended(ran)
 }

@@ -75,7 +75,7 @@ impl Card {
         let publish = broker.client.publish(Subject::Presence.to_string(), body.into());
         // While the connection is away nobody hears it, and nothing should wait for it.
         if !matches!(timeout(ANNOUNCE_WITHIN, publish).await, Ok(Ok(()))) {
-            debug!("Presence could not be announced.");
+            debug!("Presence not announced.");
         }
     }
 }
@@ -115,11 +115,11 @@ impl Presence {
             let Some(request) = request else { break };
             let body = serde_json::to_vec(&self.card.status()).unwrap_or_default();
             if let Err(error) = request.respond(Ok(body.into())).await {
-                warn!(error = %Chain(&error), "A status request could not be answered.");
+                warn!(error = %Chain(&error), "Status request not answered.");
             }
         }
         if let Err(error) = self.service.stop().await {
-            debug!(%error, "The NATS service did not stop cleanly.");
+            debug!(%error, "NATS service not stopped cleanly.");
         }
     }
 }

@@ -64,9 +64,9 @@ pub(crate) struct Line {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the recording {0} cannot be opened")]
+    #[error("cannot open the recording {0}")]
     Open(PathBuf, #[source] io::Error),
-    #[error("line {1} of the recording {0} cannot be read")]
+    #[error("line {1} of the recording {0} is unreadable")]
     Line(PathBuf, usize, #[source] io::Error),
 }
 
@@ -186,7 +186,7 @@ impl Writer {
         let mut text = json!(line).to_string();
         text.push('\n');
         if let Err(error) = lock(&self.file).write_all(text.as_bytes()) {
-            warn!(%error, "The recording could not be written.");
+            warn!(%error, "Recording not written.");
         }
     }
 }

@@ -191,7 +191,7 @@ pub(crate) async fn copy(
     let sent =
         broker.client.publish_with_headers(reply_to.to_owned(), headers_of(answer, encoding), stored).await;
     if let Err(error) = sent {
-        warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "The copy of an answer could not be sent.");
+        warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "Answer copy not sent.");
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) async fn copy_stored(storage: &Storage, kind: Kind, id: HandoffId, re
     }
     let client = &storage.broker.client;
     if let Err(error) = client.publish_with_headers(reply_to.to_owned(), kept, stored.payload).await {
-        warn!(handoff.id = %id, error = %Chain(&error), "The copy of an answer could not be sent.");
+        warn!(handoff.id = %id, error = %Chain(&error), "Answer copy not sent.");
     }
 }
 

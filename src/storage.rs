@@ -141,7 +141,7 @@ impl Storage {
     ) {
         let why = Chain(error).to_string();
         let wait = waits.next_wait().unwrap_or(LONGEST_WAIT);
-        debug!(what, why, ?wait, "Stream not available; trying again.");
+        debug!(what, why, ?wait, "Stream not available; retrying.");
         self.breaker.failed(&format!("{what}: {why}"));
         tokio::time::sleep(wait).await;
     }

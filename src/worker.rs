@@ -52,18 +52,18 @@ pub enum Error {
     Http(#[from] HttpError),
     #[error(transparent)]
     Presence(#[from] presence::Error),
-    #[error("listening for cancels")]
+    #[error("subscribing to cancels")]
     Subscribe(#[from] async_nats::SubscribeError),
-    #[error("the connection to NATS was lost during the start")]
+    #[error("the connection to NATS was lost during start-up")]
     Flush(#[from] async_nats::client::FlushError),
     #[error(transparent)]
     Bench(#[from] bench::Error),
     /// Something that is needed cannot be reached.
     #[error("{0}")]
     Away(String),
-    #[error("listening for signals")]
+    #[error("installing signal handlers")]
     Signals(#[source] std::io::Error),
-    #[error("a part of the worker ended: {0}")]
+    #[error("worker task ended unexpectedly: {0}")]
     Part(String),
 }
 
@@ -162,7 +162,7 @@ pub async fn run(config: Config) -> Result<String, Error> {
         never = signals.watch() => match never {},
     };
     let Some((broker, provisioned)) = started else {
-        info!("Stopped before NATS was there.");
+        info!("Stopped before NATS was reachable.");
         parts.end().await;
         return Ok(String::new());
     };
@@ -189,7 +189,7 @@ async fn connect(config: &Config, health: &Health) -> Result<Broker, ConnectErro
             }
             Err(error) if error.may_pass() => {
                 let why = Chain(&error).to_string();
-                warn!(why, "NATS is not there yet; trying again.");
+                warn!(why, "NATS not reachable yet; retrying.");
                 health.block(Blocker::Nats, why);
             }
             Err(error) => return Err(error),
@@ -227,7 +227,7 @@ fn route(config: &Config) -> String {
 fn tell_drift(provisioned: &Provisioned, metrics: &Metrics) {
     metrics.drift.set(i64::try_from(provisioned.drifts.len()).unwrap_or(i64::MAX));
     for drift in &provisioned.drifts {
-        warn!(%drift, "Left as it is; change it with the nats CLI or remove it to have it made anew.");
+        warn!(%drift, "Configuration drift left as it is; change it with the nats CLI, or remove it to have it created again.");
     }
 }
 
@@ -287,7 +287,7 @@ impl Worker {
         }
         // 3. The pools held the last handles, so the returner ends when all is handed back.
         if timeout(CLOSE_WITHIN, closing.join_next()).await.is_err() {
-            warn!("Not everything could be handed back; it comes back by itself after ack_wait.");
+            warn!("Not all handoffs returned; the server redelivers them after ack_wait.");
         }
         // 4. The helpers, then the connection with what is still in its buffers.
         parts.end().await;
@@ -432,12 +432,12 @@ async fn watch_connection(broker: Broker, health: Arc<Health>, stop: Cancellatio
 async fn close(broker: &Broker) {
     match timeout(CLOSE_WITHIN, broker.client.flush()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn!(error = %Chain(&error), "The last messages may not have been sent."),
-        Err(_) => warn!("The last messages could not be sent in time."),
+        Ok(Err(error)) => warn!(error = %Chain(&error), "Last messages may not have been sent."),
+        Err(_) => warn!("Last messages not sent in time."),
     }
     match timeout(CLOSE_WITHIN, broker.client.drain()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn!(error = %Chain(&error), "The connection did not close cleanly."),
-        Err(_) => warn!("The connection did not close in time."),
+        Ok(Err(error)) => warn!(error = %Chain(&error), "Connection not closed cleanly."),
+        Err(_) => warn!("Connection not closed in time."),
     }
 }

@@ -203,7 +203,7 @@ async fn an_old_server_is_refused_with_its_version() {
 async fn servers_that_say_no_are_told_apart() {
     let secured = Nats::start_with("authorization { users = [ { user: a, password: b } ] }");
     let words = refused(&Worker::manager(&secured));
-    assert!(words.contains("refuses these credentials"), "{words}");
+    assert!(words.contains("rejected the credentials"), "{words}");
     let plain = Nats::start_with("accounts { A { users: [ { user: a, password: b } ] } }\nno_auth_user: a");
     let words = refused(&Worker::manager(&plain));
     assert!(words.contains("JetStream is not enabled"), "{words}");
@@ -246,7 +246,7 @@ async fn an_nkey_opens_the_door() {
     let seed = nats.folder().join("worker.nk");
     std::fs::write(&seed, key.seed().unwrap()).unwrap();
     let settings = Worker::manager(&nats).set("nats.nkey_file", seed.display().to_string());
-    assert!(refused(&Worker::manager(&nats)).contains("refuses these credentials"));
+    assert!(refused(&Worker::manager(&nats)).contains("rejected the credentials"));
     let worker = settings.start().await;
     assert!(!worker.log().contains(&key.seed().unwrap()), "the seed is in the log");
 }

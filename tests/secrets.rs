@@ -150,7 +150,7 @@ async fn a_worker_tells_none(format: &'static str) {
     let mut stranger = stranger.set("telemetry.log_level", "trace").spawn();
     assert!(!stranger.process.wait(ENDS_WITHIN).success());
     let log = stranger.log();
-    says(&log, &["refuses these credentials: ", "***@127.0.0.1"]);
+    says(&log, &["rejected the credentials: ", "***@127.0.0.1"]);
     holds_none("a worker that is turned away", &log);
 }
 
@@ -200,7 +200,7 @@ async fn a_gateway_tells_none(format: &'static str) {
         gateway.ask_as(&one_line, "GET", "/api/v1/tokens", None).await;
         gateway.post(Some(&manager), secret).await;
     }
-    let said = ["Denied.", "The process complains.", "Cannot connect.", "dministered."];
+    let said = ["Denied.", "Upstream process wrote to stderr.", "Cannot connect.", "dministered."];
     eventually("the gateway's words", async || {
         let log = gateway.log();
         said.iter().all(|message| log.contains(message)).then_some(())

@@ -39,7 +39,7 @@ impl Session<'_> {
             }
             let value = returned.json();
             if value.is_none() {
-                warn!(handoff.id = %self.handoff.id, tool, "What was fetched cannot be read; it is left out.");
+                warn!(handoff.id = %self.handoff.id, tool, "Fetched context unreadable; left out.");
             }
             match tool {
                 PROJECT => project = value.and_then(|value| one(value, "project")),
@@ -49,7 +49,7 @@ impl Session<'_> {
         }
         self.preferences = Preferences::resolve(self.bench.role, &scope, &preferences);
         for skipped in &self.preferences.skipped {
-            warn!(handoff.id = %self.handoff.id, skipped, "A preference was passed over.");
+            warn!(handoff.id = %self.handoff.id, skipped, "Preference ignored.");
         }
         self.layers.project = project;
         self.layers.task = task;

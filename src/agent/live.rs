@@ -51,7 +51,7 @@ impl Live<'_> {
         // Not at the task's expense: one that has run for long would be told to wait even though there is room.
         let sent = tokio::task::unconstrained(publish).now_or_never();
         if !matches!(sent, Some(Ok(()))) {
-            debug!(%subject, "A live message could not be sent.");
+            debug!(%subject, "Live message not sent.");
         }
     }
 }

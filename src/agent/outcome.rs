@@ -72,7 +72,7 @@ impl Outcome {
 pub(crate) enum Broken {
     #[error(transparent)]
     Inference(#[from] inference::Error),
-    #[error("the model's answer to `{name}` was not of the form asked for, twice: {why}")]
+    #[error("the model's answer to `{name}` did not match the requested schema in two attempts: {why}")]
     WrongForm { name: &'static str, why: String },
     #[error(transparent)]
     Call(#[from] CallError),
@@ -80,13 +80,13 @@ pub(crate) enum Broken {
     Tool { tool: String, why: String },
     #[error("{count} rounds of tool calls failed in a row; the last error: {why}")]
     KeepsFailing { count: u32, why: String },
-    #[error("{steps} steps were taken and the goal was not met")]
+    #[error("step limit reached: {steps} steps without reaching the goal")]
     MaxSteps { steps: u32 },
-    #[error("{used} tokens were used where {allowed} are allowed for one handoff")]
+    #[error("token budget exceeded: {used} of {allowed} tokens for one handoff")]
     Tokens { used: u64, allowed: u64 },
     #[error(transparent)]
     Context(#[from] context::TooLarge),
-    #[error("the earlier answer cannot be read: {0}")]
+    #[error("cannot read the earlier answer: {0}")]
     EarlierAnswer(String),
     /// It goes on from a handoff of another user or project.
     #[error("handoff {0} belongs to another user or project, so it cannot be continued here; hand off anew")]

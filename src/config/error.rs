@@ -12,7 +12,7 @@ pub enum Error {
     NoRole,
     #[error("{key} (from {source_name}): {problem}")]
     Value { key: String, source_name: String, problem: String },
-    #[error("{name} is not a setting; `cynode-pma config` lists all there are")]
+    #[error("unknown setting {name}; `cynode-pma config` lists all settings")]
     UnknownVariable { name: String },
     #[error(
         "{name} is set in the environment: a worker holds no provider's key. Unset it; external models are reached \
@@ -21,7 +21,7 @@ pub enum Error {
     ProviderKey { name: String },
     #[error("--set takes key=value, as in --set worker.ack_wait=30s; found `{0}`")]
     Override(String),
-    #[error("the configuration file {0} cannot be read")]
+    #[error("cannot read the configuration file {0}")]
     File(PathBuf, #[source] std::io::Error),
 }
 

@@ -28,7 +28,7 @@ struct Advisory {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("finding the consumer of advisories")]
+    #[error("looking up the advisory consumer")]
     Consumer(#[from] ConsumerError),
     #[error("pulling advisories")]
     Pull(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -57,7 +57,7 @@ pub(crate) async fn run(net: Net, stop: CancellationToken) {
         match moved {
             Ok(()) => waits.reset(),
             Err(error) => {
-                debug!(error = %Chain(&error), "Dead letters could not be moved; trying again.");
+                debug!(error = %Chain(&error), "Dead-letter advisories not read; retrying.");
                 let wait = waits.next_wait().unwrap_or(LONGEST_WAIT);
                 if tokio::time::timeout(wait, stop.cancelled()).await.is_ok() {
                     return;
@@ -84,11 +84,11 @@ async fn pull_and_move(undertaker: &Undertaker<'_>, role: Role, policy: &Policy)
             // The next one must not wait for this one: its advisory comes back.
             Ok(advisory) => {
                 if let Err(error) = move_one(undertaker, role, policy, &advisory).await {
-                    warn!(sequence = advisory.stream_seq, error = %Chain(&error), "A handoff could not be moved; trying again.");
+                    warn!(sequence = advisory.stream_seq, error = %Chain(&error), "Handoff not moved to the dead letters; retrying.");
                     continue;
                 }
             }
-            Err(error) => warn!(%error, "An advisory that cannot be read was passed over."),
+            Err(error) => warn!(%error, "Advisory unreadable; ignored."),
         }
         if let Some(ack) = &message.reply {
             broker::confirm(&undertaker.storage.broker.client, ack, AckKind::Ack.into(), ONE_ACK).await?;

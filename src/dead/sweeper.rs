@@ -22,7 +22,7 @@ pub(crate) struct Schedule {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("looking at the consumer of {0} handoffs")]
+    #[error("reading the consumer of {0} handoffs")]
     Consumer(Kind, #[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("reading the handoff queue")]
     Read(#[from] ReadError),
@@ -45,7 +45,7 @@ pub(crate) async fn run(net: Net, schedule: Schedule, stop: CancellationToken) {
                 Ok(left) => {
                     seen.insert(kind, left);
                 }
-                Err(error) => debug!(%kind, error = %Chain(&error), "Sweep failed; the next one will do."),
+                Err(error) => debug!(%kind, error = %Chain(&error), "Dead-letter sweep failed; retrying at the next interval."),
             }
         }
     }
@@ -70,10 +70,10 @@ async fn sweep(
         }
         from = message.sequence + 1;
         if before.contains(&message.sequence) && is_old(&message, ack_wait) {
-            warn!(%kind, sequence = message.sequence, "A handoff was left behind in the queue; moving it to the dead letters.");
+            warn!(%kind, sequence = message.sequence, "Handoff stuck in the queue; moving it to the dead letters.");
             // The next one must not wait for this one.
             if let Err(error) = move_away(undertaker, policy, kind, &message).await {
-                warn!(%kind, sequence = message.sequence, error = %Chain(&error), "It could not be moved; trying again.");
+                warn!(%kind, sequence = message.sequence, error = %Chain(&error), "Stuck handoff not moved; retrying.");
                 left.push(message.sequence);
             } else {
                 undertaker.metrics.swept.inc();

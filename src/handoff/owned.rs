@@ -134,7 +134,7 @@ impl Owned<'_> {
     async fn cancel(&self, verification: subjects::HandoffId) {
         let subject = Subject::Cancel(verification).to_string();
         if let Err(error) = self.desk.storage.broker.client.publish(subject, bytes::Bytes::new()).await {
-            debug!(error = %Chain(&error), "A verification could not be cancelled.");
+            debug!(error = %Chain(&error), "Verification not cancelled.");
         }
     }
 
@@ -219,7 +219,7 @@ impl Owned<'_> {
         match loss {
             Loss::Fenced => {}
             Loss::HandedBack(why) => {
-                warn!(handoff.id = %self.admitted.handoff.id, why, "Handing the handoff back.");
+                warn!(handoff.id = %self.admitted.handoff.id, why, "Returning the handoff to the queue.");
                 self.journal.release().await;
                 return Ok(Verdict::again(HAND_BACK_FOR));
             }

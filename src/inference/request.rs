@@ -94,7 +94,7 @@ pub(crate) struct AnswerShape {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum Error {
     /// Nobody there, overloaded, or broken off again and again. May pass.
-    #[error("{model} does not answer after {tries} tries: {why}")]
+    #[error("{model} did not respond after {tries} tries: {why}")]
     Unavailable { model: String, tries: u32, why: String },
     /// The model server does not accept this worker's token. The handoff is not at fault.
     #[error("{0}")]
@@ -103,13 +103,13 @@ pub(crate) enum Error {
     #[error("{0}")]
     StillAway(String),
     /// The request itself was turned down. Does not pass.
-    #[error("{model} turned the request down: {why}")]
+    #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },
     /// The preferences and the configuration leave nobody to ask.
-    #[error("no model may be asked: {0}")]
+    #[error("no model route is allowed: {0}")]
     NoRoute(String),
     /// G2: a recording answers only what was recorded.
-    #[error("the recording holds no answer to this {0}")]
+    #[error("the recording has no answer to this {0}")]
     NotRecorded(String),
 }
 

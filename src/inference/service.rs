@@ -195,7 +195,7 @@ impl Inference {
             // A server may ask for more time than the handoff has; it gets little more than that.
             let most = patient_until.saturating_duration_since(Instant::now()).max(LONGEST_WAIT);
             let wait = after.map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT).min(most));
-            debug!(model = endpoint.label(request.hint), why, ?wait, "A model did not answer; asking again.");
+            debug!(model = endpoint.label(request.hint), why, ?wait, "Model did not answer; retrying.");
             tokio::time::sleep(wait).await;
         }
     }

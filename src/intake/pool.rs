@@ -207,7 +207,7 @@ impl Pool {
                         self.turns.spawn(Box::pin(work(delivery)));
                     }
                     None => {
-                        warn!(kind = %self.kind, "A message without an acknowledgement subject was passed over.");
+                        warn!(kind = %self.kind, "Message without an acknowledgement subject ignored.");
                     }
                 }
             }
@@ -249,7 +249,7 @@ impl Pool {
         W: Fn(Delivery) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
-        info!(kind = %self.kind, "Connection is back; pulling anew.");
+        info!(kind = %self.kind, "Reconnected; pulling again.");
         match puller.reopen().await {
             Ok(mut old) => {
                 let read_to_its_end = timeout(DRAIN_WITHIN, async {
@@ -262,7 +262,7 @@ impl Pool {
                     }
                 });
                 if read_to_its_end.await.is_err() {
-                    warn!(kind = %self.kind, "The old subscription did not end in time.");
+                    warn!(kind = %self.kind, "Previous pull subscription not drained in time.");
                 }
                 puller.forget();
             }
@@ -293,7 +293,7 @@ impl Pool {
         self.metrics.of(self.kind).pull_errors.inc();
         self.health.block(Blocker::Pull(self.kind), format!("cannot pull {} handoffs: {why}", self.kind));
         let pause = self.pauses.next_wait().unwrap_or(LONGEST_PAUSE);
-        warn!(kind = %self.kind, why, pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX), "Pull failed; asking again.");
+        warn!(kind = %self.kind, why, pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX), "Pull failed; retrying.");
         self.failing = true;
         self.ask_after = Some(Instant::now() + pause);
     }
@@ -312,7 +312,7 @@ impl Pool {
             }
         });
         if emptied.await.is_err() {
-            warn!(kind = %self.kind, "The subscription did not end in time.");
+            warn!(kind = %self.kind, "Pull subscription not drained in time.");
         }
     }
 
@@ -334,7 +334,7 @@ impl Pool {
         while let Some(joined) = next {
             if let Err(panic) = joined {
                 // Its delivery was dropped unsettled, so it is already on its way back.
-                error!(error = %panic, "A handoff's task panicked.");
+                error!(error = %panic, "Handoff task panicked.");
             }
             next = self.turns.try_join_next();
         }
@@ -355,7 +355,7 @@ impl Pool {
             () = sleep_until(until) => {}
         }
         if !self.turns.is_empty() {
-            info!(kind = %self.kind, unfinished = self.turns.len(), of = self.size, "Grace is over; handing back.");
+            info!(kind = %self.kind, unfinished = self.turns.len(), of = self.size, "Grace period over; returning handoffs to the queue.");
             self.turns.shutdown().await;
         }
     }

@@ -27,7 +27,7 @@ pub(super) enum Error {
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("sending a pull request")]
     Publish(#[from] async_nats::PublishError),
-    #[error("a pull request could not be sent in time")]
+    #[error("sending a pull request timed out")]
     TimedOut,
 }
 

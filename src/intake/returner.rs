@@ -61,7 +61,7 @@ async fn hand_back(mut dropped: mpsc::UnboundedReceiver<Returned>, client: Clien
                 }
             }
             if let Err(error) = receipt.give_back(&client, verb).await {
-                warn!(%kind, %error, "A handoff could not be handed back; it comes back by itself after ack_wait.");
+                warn!(%kind, %error, "Handoff not returned; the server redelivers it after ack_wait.");
             }
         });
         // Finished ones are let go as we pass.

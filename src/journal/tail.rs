@@ -19,9 +19,9 @@ pub(crate) enum Loss {
     #[error("another instance has claimed or answered the handoff")]
     Fenced,
     /// This instance cannot work on any handoff now; another may.
-    #[error("handed back: {0}")]
+    #[error("returned to the queue: {0}")]
     HandedBack(String),
-    #[error("cannot write the journal")]
+    #[error("writing the journal")]
     Publish(#[source] PublishError),
 }
 

@@ -8,7 +8,7 @@ use super::{Health, Metrics};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("http.listen: {0} cannot be listened on")]
+    #[error("http.listen: cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     #[error("serving /healthz, /readyz and /metrics")]
     Serve(#[source] std::io::Error),

@@ -62,7 +62,7 @@ pub(crate) enum CallError {
     /// The gateway does not accept this worker's token, whatever is called. The handoff is not at fault.
     #[error("{why}")]
     TokenRefused { why: String },
-    #[error("the recording holds no such call of {0}")]
+    #[error("the recording has no such call of {0}")]
     NotRecorded(String),
 }
 
@@ -261,7 +261,7 @@ impl Tools {
             // A call that took all its time once may take it twice, not again and again.
             let wait = waits.next_wait().filter(|_| error.may_pass() && (!timed_out || tries < 2));
             let Some(wait) = wait else { break Err(unavailable(tool, tries, why)) };
-            debug!(tool, why, tries, "Call failed; calling again with the same key.");
+            debug!(tool, why, tries, "Call failed; retrying with the same key.");
             tokio::time::sleep(wait).await;
             before_again().await;
         }

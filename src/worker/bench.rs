@@ -25,11 +25,11 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub enum Error {
     #[error(transparent)]
     Recording(#[from] recording::Error),
-    #[error("the HTTP client for models cannot be made")]
+    #[error("creating the HTTP client for the model")]
     Http(#[from] reqwest::Error),
-    #[error("the client of the MCP gateway cannot be made")]
+    #[error("creating the MCP client")]
     Gateway(#[from] mcp::Error),
-    #[error("the signing key {0} cannot be read")]
+    #[error("cannot read the signing key {0}")]
     Key(PathBuf, #[source] std::io::Error),
     #[error("the signing key {0} is not the seed of an nkey")]
     NotAKey(PathBuf, #[source] nkeys::error::Error),

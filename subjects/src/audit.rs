@@ -103,11 +103,11 @@ impl Head {
 pub enum Broken {
     #[error("row {0} is missing")]
     Missing(i64),
-    #[error("row {0} is not what was written, or follows another row than it did")]
+    #[error("row {0} was changed, or its predecessor was")]
     Changed(i64),
-    #[error("row {0} was signed for in a head of the audit, but the chain has another row there")]
+    #[error("row {0} differs from the one in a signed audit head")]
     NotAsSigned(i64),
-    #[error("the rows up to {0} were signed for, but the chain ends with {1}")]
+    #[error("rows up to {0} are in a signed audit head, but the chain ends at {1}")]
     CutOff(i64, i64),
 }
 

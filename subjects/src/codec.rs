@@ -44,11 +44,11 @@ pub struct UnknownContentType;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    #[error("not the JSON expected")]
+    #[error("unexpected JSON")]
     Json(#[from] serde_json::Error),
-    #[error("not the MessagePack expected")]
+    #[error("unexpected MessagePack")]
     ReadMessagePack(#[from] rmp_serde::decode::Error),
-    #[error("cannot be written as MessagePack")]
+    #[error("encoding MessagePack")]
     WriteMessagePack(#[from] rmp_serde::encode::Error),
 }
 

@@ -45,7 +45,7 @@ const MAX_HEADER_BYTES: usize = 16 * 1024;
 pub enum DeadLetterError {
     #[error("`{0}` is not a dead-letter subject")]
     Subject(String),
-    #[error("header {0} is missing or unreadable")]
+    #[error("header {0} is missing or invalid")]
     Header(&'static str),
 }
 

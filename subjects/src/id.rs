@@ -223,7 +223,7 @@ impl Serialize for InstanceId {
 pub enum IdError {
     #[error("a handoff id is a hyphenated UUID of 36 characters")]
     NotHyphenated,
-    #[error("the nil UUID names nothing")]
+    #[error("the nil UUID is not a valid id")]
     Nil,
     #[error("an id is 1 to 128 characters of A-Z a-z 0-9 _ . : @ -")]
     NotAToken,

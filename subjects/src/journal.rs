@@ -230,7 +230,7 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Written by a newer build than this one, which can read it.
-    #[error("it is of version {0}, and this build reads up to {VERSION}")]
+    #[error("version {0} is newer than the latest this build reads ({VERSION})")]
     Newer(u32),
     #[error("{0}")]
     Torn(String),

@@ -24,9 +24,9 @@ pub struct Glimpse {
 pub enum ShapeError {
     #[error("the body is not well-formed {encoding}: {reason}")]
     Malformed { encoding: Encoding, reason: String },
-    #[error("the body nests deeper than {MAX_DEPTH} levels")]
+    #[error("the body is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    #[error("the key `{0}` stands twice in one object")]
+    #[error("duplicate key `{0}` in one object")]
     DuplicateKey(String),
 }
 

@@ -76,7 +76,7 @@ fn written(text: &impl fmt::Display) -> String {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a subject of this contract")]
+#[error("unknown subject `{0}`")]
 pub struct UnknownSubject(String);
 
 impl FromStr for Subject {

@@ -282,5 +282,5 @@ async fn a_key_that_is_not_in_the_list_opens_nothing() {
     crate::stage::kept(&stage, "stranger.nk", &seed);
     let refused = stage.ctl("stranger", &["status"]);
     assert_eq!(refused.code, 69, "{refused:?}");
-    assert!(refused.stderr.contains("refuses these credentials"), "{refused:?}");
+    assert!(refused.stderr.contains("rejected the credentials"), "{refused:?}");
 }

@@ -34,7 +34,7 @@ async fn a_worker_needs_its_key_and_a_certificate() {
         worker.set("nats.tls.cert_file", certificate).set("nats.tls.key_file", key)
     };
     let no_key = certified(with_ca(), "tls");
-    assert!(refused(&no_key).contains("refuses these credentials"));
+    assert!(refused(&no_key).contains("rejected the credentials"));
 
     certificates(std::path::Path::new(&stage.path("others")));
     let of_another = certified(with_ca(), "others").set("nats.nkey_file", stage.path("project_manager.nk"));

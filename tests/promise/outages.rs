@@ -238,7 +238,7 @@ async fn outage_that_a_probe_does_not_see_does_not_burn_the_queue() {
     for number in 0..8 {
         ids.push(orchestrator.publish(&chat(&format!("question {number}"))).await);
     }
-    let handed_back = || worker.log().matches("Handing the handoff back.").count();
+    let handed_back = || worker.log().matches("Returning the handoff to the queue.").count();
     eventually_within(Duration::from_secs(60), "three trials", async || (handed_back() >= 3).then_some(()))
         .await;
     // Those that were in work when it began had their patience.

@@ -7,11 +7,11 @@ use crate::request::{self, Silence};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AckError {
-    #[error("the acknowledgement was not heard")]
+    #[error("the acknowledgement was not confirmed")]
     Unheard(#[from] Silence),
-    #[error("the message is not known to be ours any more")]
+    #[error("ownership of the message is not confirmed")]
     Stale,
-    #[error("the acknowledgement was answered with status {0}")]
+    #[error("the acknowledgement was rejected with status {0}")]
     Status(StatusCode),
 }
 

@@ -66,25 +66,25 @@ pub struct Broker {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("NATS at {url} cannot be reached")]
+    #[error("cannot connect to NATS at {url}")]
     Unreachable {
         url: String,
         #[source]
         source: async_nats::ConnectError,
     },
-    #[error("NATS at {url} refuses these credentials")]
+    #[error("NATS at {url} rejected the credentials")]
     Refused {
         url: String,
         #[source]
         source: async_nats::ConnectError,
     },
-    #[error("no TLS with NATS at {url}")]
+    #[error("TLS handshake with NATS at {url} failed")]
     Tls {
         url: String,
         #[source]
         source: async_nats::ConnectError,
     },
-    #[error("NATS cannot be addressed as `{url}`")]
+    #[error("invalid NATS URL `{url}`")]
     Address {
         url: String,
         #[source]
@@ -187,12 +187,12 @@ fn on_event(event: &Event, connected: &watch::Sender<u64>) {
         }
         Event::Disconnected => warn!("Connection to NATS lost; reconnecting."),
         Event::SlowConsumer(subscription) => {
-            warn!(subscription, "Messages were dropped: a subscription is too slow.");
+            warn!(subscription, "Subscription too slow; messages dropped.");
         }
-        Event::ServerError(error) => warn!(%error, "NATS reports an error."),
-        Event::ClientError(error) => debug!(%error, "The NATS client reports an error."),
-        Event::LameDuckMode => info!("The NATS server is going away; another will be used."),
-        Event::Draining | Event::Closed => debug!(%event, "The NATS connection is closing."),
+        Event::ServerError(error) => warn!(%error, "NATS server error."),
+        Event::ClientError(error) => debug!(%error, "NATS client error."),
+        Event::LameDuckMode => info!("NATS server in lame-duck mode; reconnecting elsewhere."),
+        Event::Draining | Event::Closed => debug!(%event, "NATS connection closing."),
     }
 }
 

@@ -11,7 +11,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// The streams are those of another layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the streams are laid out as `{}`, not as `{wanted}`: {}", wanted.other(), list(.misplaced))]
+#[error("the streams use the layout `{}`, not `{wanted}`: {}", wanted.other(), list(.misplaced))]
 pub struct OtherLayout {
     pub wanted: Layout,
     pub misplaced: Vec<Misplaced>,

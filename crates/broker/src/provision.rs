@@ -59,13 +59,13 @@ pub struct Provisioned {
 pub enum ProvisionError {
     #[error("JetStream is not enabled for this account")]
     NoJetStream,
-    #[error("looking at {what}")]
+    #[error("reading {what}")]
     Look {
         what: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("making {what}")]
+    #[error("creating {what}")]
     Make {
         what: String,
         #[source]
@@ -79,7 +79,7 @@ pub enum ProvisionError {
         advisories = streams::ADVISORIES
     )]
     OtherLayout(OtherLayout),
-    #[error("not as it should be (nats.provision = verify):\n  {}", list(.0))]
+    #[error("streams or consumers differ from the expected configuration (nats.provision = verify):\n  {}", list(.0))]
     Drifted(Vec<Drift>),
 }
 

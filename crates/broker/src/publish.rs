@@ -37,14 +37,14 @@ pub struct Stored {
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// Someone else wrote first. After an attempt whose outcome was not heard, that someone may be we.
-    #[error("the subject moved on under us")]
+    #[error("the subject has a newer message than expected")]
     Conflict { unheard_before: bool },
-    #[error("the message is larger than the server takes")]
+    #[error("the message exceeds the server's max_payload")]
     TooLarge,
     /// The queue is at its limit: nothing was stored, and nothing that was stored is dropped for it.
     #[error("the stream is full")]
     Full,
-    #[error("the outcome of the publish was not heard")]
+    #[error("the publish was not acknowledged")]
     Unheard(#[source] Unheard),
     #[error("the server refused the publish")]
     Refused(#[source] jetstream::Error),
@@ -56,11 +56,11 @@ pub enum Unheard {
     #[error(transparent)]
     Silence(#[from] Silence),
     /// A missing stream and a server that is just starting look the same: nobody answers.
-    #[error("no stream takes this subject, or JetStream is not there")]
+    #[error("no stream is bound to this subject, or JetStream is not enabled")]
     NobodyThere,
-    #[error("the server could not say")]
+    #[error("the server returned an error")]
     Trouble(#[source] jetstream::Error),
-    #[error("the answer says neither where it is stored nor why not")]
+    #[error("the publish acknowledgement holds neither a sequence nor an error")]
     Unreadable,
 }
 
@@ -134,7 +134,7 @@ async fn publish_again(
 ) -> Result<Stored, PublishError> {
     let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, within);
     while let Some(wait) = waits.next_wait() {
-        debug!(%subject, error = %Chain(&error), "Publish not confirmed; trying again.");
+        debug!(%subject, error = %Chain(&error), "Publish not confirmed; retrying.");
         tokio::time::sleep(wait).await;
         error = match publish(client, subject, headers(), body.clone(), expect).await {
             Err(PublishError::Conflict { .. }) => {

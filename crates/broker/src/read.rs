@@ -17,13 +17,13 @@ const CATCH_UP: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("the server did not answer in time")]
+    #[error("the server did not respond in time")]
     TimedOut,
     #[error("addressing stream {0}")]
     Stream(String, #[source] jetstream::context::GetStreamError),
     #[error("reading a message")]
     Raw(#[source] RawMessageError),
-    #[error("asking for messages")]
+    #[error("requesting messages")]
     Ask(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -6,9 +6,9 @@ use tokio::time::timeout;
 /// Nobody knows whether the server heard.
 #[derive(Debug, thiserror::Error)]
 pub enum Silence {
-    #[error("the server did not answer")]
+    #[error("the server did not respond")]
     Broken(#[from] RequestError),
-    #[error("the server did not answer in time")]
+    #[error("the server did not respond in time")]
     TimedOut,
 }
 

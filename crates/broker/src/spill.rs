@@ -13,7 +13,7 @@ pub enum SpillError {
     Store(&'static str, #[source] jetstream::context::ObjectStoreError),
     #[error("storing the body as `{0}`")]
     Put(String, #[source] object_store::PutError),
-    #[error("finding the body `{0}`")]
+    #[error("looking up the body `{0}`")]
     Find(String, #[source] object_store::GetError),
     #[error("reading the body `{0}`")]
     Read(String, #[source] std::io::Error),

@@ -9,14 +9,14 @@ pub(crate) use gateway::{
 };
 use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 
-/// Operate cynode-pma over NATS, and cynode-gateway over HTTP.
+/// Operate cynode: workers over NATS, the gateway over HTTP.
 #[derive(Debug, Parser)]
 #[command(
     name = "cynodectl",
     version,
-    after_help = "Exit codes: 0 done (completed, pass); 1 the answer is failed, cancelled or fail, or the gateway says \
-                  no; 2 the answer needs clarification; 64 wrong usage; 69 NATS, its streams or the gateway cannot be \
-                  used; 75 no answer in time."
+    after_help = "Exit codes: 0 success (completed, pass); 1 the handoff failed or was cancelled, the verification \
+                  failed, or the gateway rejected the request; 2 the answer needs clarification; 64 invalid usage; 69 \
+                  NATS, a stream or the gateway is unavailable; 75 timed out waiting for the answer."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -25,8 +25,8 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) gateway: GatewayLink,
 
-    /// Print JSON for programs instead of text for people.
-    #[arg(long, global = true)]
+    /// Print JSON instead of text.
+    #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
 
     #[command(subcommand)]
@@ -34,8 +34,9 @@ pub(crate) struct Cli {
 }
 
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Link {
-    /// NATS server, or several separated by commas.
+    /// NATS server URL, or several separated by commas.
     #[arg(
         long,
         short,
@@ -46,31 +47,31 @@ pub(crate) struct Link {
     )]
     pub(crate) server: String,
 
-    /// Credentials file (.creds).
+    /// NATS credentials file (.creds).
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "nkey")]
     pub(crate) creds: Option<PathBuf>,
 
-    /// File with an nkey seed.
+    /// File with the nkey seed to authenticate with.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) nkey: Option<PathBuf>,
 
-    /// What the subjects begin with on which answers are heard, where not everyone may listen everywhere.
+    /// Inbox prefix for request replies.
     #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = DEFAULT_INBOX, value_parser = inbox_prefix)]
     pub(crate) inbox_prefix: String,
 
-    /// Whose work is in which stream: `shared` or `by_role`, as the workers have it in nats.layout.
+    /// Stream layout, `shared` or `by_role`; the same as the workers' nats.layout.
     #[arg(long, global = true, value_name = "LAYOUT", env = "CYNODE_LAYOUT", default_value_t)]
     pub(crate) layout: Layout,
 
-    /// Certificate authority of the server.
+    /// CA certificate to verify the NATS server with.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// Certificate of this client.
+    /// Client certificate.
     #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// Key of that certificate.
+    /// Private key of the client certificate.
     #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 }
@@ -78,12 +79,12 @@ pub(crate) struct Link {
 const DEFAULT_INBOX: &str = "_INBOX";
 
 fn inbox_prefix(text: &str) -> Result<String, String> {
-    let right = || "write words between dots, as in _INBOX_operator".to_owned();
+    let right = || "expected tokens separated by dots, such as _INBOX_operator".to_owned();
     broker::is_inbox_prefix(text).then(|| text.to_owned()).ok_or_else(right)
 }
 
 impl Link {
-    /// A server that asks nobody who he is.
+    /// Returns a connection without authentication.
     pub(crate) fn to(server: String, layout: Layout) -> Self {
         Self {
             server,
@@ -100,68 +101,69 @@ impl Link {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Hand work off and wait for its answer.
+    /// Publish a handoff and wait for the answer.
     #[command(subcommand)]
     Handoff(Handoff),
-    /// Start everything on this machine, talk to the project manager, and end it all with Ctrl-C.
+    /// Start a local stack and chat with the project manager; Ctrl-C stops it.
     Up(Up),
-    /// End what `up` started, also when its own process was killed.
+    /// Stop a local stack, including processes that a killed `up` left behind.
     Down(Down),
-    /// Talk to the project manager.
+    /// Chat with the project manager.
     Chat(Chat),
-    /// Show answers and progress as they come.
+    /// Print answers and progress events as they arrive.
     Watch(Watch),
-    /// Stop a handoff, running or still queued.
+    /// Cancel a running or queued handoff.
     Cancel(Cancel),
-    /// Show streams, queues, work in flight and instances.
+    /// Show streams, queues, handoffs in flight and instances.
     Status,
-    /// Read what was done on a handoff, step by step.
+    /// Show the journal of a handoff.
     #[command(subcommand)]
     Journal(Journal),
-    /// Look after handoffs that were given up.
+    /// List, inspect, replay and delete dead letters.
     #[command(subcommand)]
     Dead(Dead),
-    /// Make the streams, consumers and buckets of both roles, and tell where those that are there differ.
+    /// Create streams, consumers and buckets, and report existing ones that differ.
     ///
-    /// For whoever owns them; workers then start with nats.provision = verify and need no right to make anything.
+    /// Run it with an administrator's credentials. Workers can then start with nats.provision = verify, without the
+    /// permission to create anything.
     Provision(Provision),
-    /// Make a key for each identity that deploy/nats knows, and the list of them that the server includes.
+    /// Generate an nkey for each identity of deploy/nats, and the file that nats-server includes.
     Keys(Keys),
-    /// Gateway: switch tools on and off, say who they are for, approve those that wait.
+    /// Gateway: enable, disable, scope and approve tools.
     #[command(subcommand)]
     Tools(Tools),
     /// Gateway: issue, list and revoke tokens.
     #[command(subcommand)]
     Tokens(Tokens),
-    /// Gateway: look after the servers behind it.
+    /// Gateway: add, inspect and remove upstream MCP servers.
     #[command(subcommand)]
     Upstreams(Upstreams),
-    /// Gateway: rules about who may call what with which arguments.
+    /// Gateway: manage access rules.
     #[command(subcommand)]
     Rules(Rules),
-    /// Gateway: settings of the whole system.
+    /// Gateway: read and change system settings.
     #[command(subcommand)]
     Settings(Settings),
-    /// Gateway: preferences, also those that configure agents.
+    /// Gateway: read and change preferences, including those that configure agents.
     #[command(subcommand)]
     Preferences(Preferences),
-    /// Gateway: what happened, and whether the record of it is whole.
+    /// Gateway: query, export and verify the audit log.
     #[command(subcommand)]
     Audit(Audit),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Handoff {
-    /// Say something to the project manager.
+    /// Send a chat message to the project manager.
     Chat {
-        /// What to say; `-` reads it from standard input.
+        /// The message; `-` reads it from standard input.
         text: String,
         #[command(flatten)]
         common: Common,
     },
-    /// Let the project manager interpret a schedule that fired.
+    /// Send a schedule that fired to the project manager.
     Schedule {
-        /// What the schedule asks for; `-` reads it from standard input.
+        /// The prompt of the schedule; `-` reads it from standard input.
         prompt: String,
         #[arg(long, default_value = "manual")]
         schedule_id: ScopeId,
@@ -170,36 +172,36 @@ pub(crate) enum Handoff {
         #[command(flatten)]
         common: Common,
     },
-    /// Have a goal planned.
+    /// Ask the project manager to plan a goal.
     Plan {
         /// The goal; `-` reads it from standard input.
         goal: String,
-        /// Something that must hold when the goal is met. May be given more than once.
+        /// An acceptance criterion of the goal. Repeatable.
         #[arg(long = "criterion", value_name = "TEXT")]
         criteria: Vec<String>,
-        /// Something to respect on the way. May be given more than once.
+        /// A constraint on the plan. Repeatable.
         #[arg(long = "constraint", value_name = "TEXT")]
         constraints: Vec<String>,
         #[command(flatten)]
         common: Common,
     },
-    /// Answer what an earlier handoff asked.
+    /// Answer a handoff that needs clarification.
     Continue {
-        /// The handoff that needs clarification.
+        /// Id of the handoff that needs clarification.
         continues: HandoffId,
         /// The clarification; `-` reads it from standard input.
         input: String,
         #[command(flatten)]
         common: Common,
     },
-    /// Have a task verified by an analyst.
+    /// Ask a project analyst to verify a task.
     Verify {
-        /// The task.
+        /// Id of the task.
         task_id: ScopeId,
-        /// An acceptance criterion. May be given more than once.
+        /// An acceptance criterion. Repeatable.
         #[arg(long = "criterion", value_name = "TEXT")]
         criteria: Vec<String>,
-        /// An artifact to look at. May be given more than once.
+        /// Id of an artifact to inspect. Repeatable.
         #[arg(long = "artifact", value_name = "ID")]
         artifacts: Vec<ScopeId>,
         #[command(flatten)]
@@ -209,30 +211,34 @@ pub(crate) enum Handoff {
 
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// Id of the handoff; made when not given. The same id is answered once.
+    /// Handoff id; generated by default. An id is answered once.
     #[arg(long, value_name = "UUID")]
     pub(crate) id: Option<HandoffId>,
+    /// User on whose behalf the handoff is made.
     #[arg(long = "user", value_name = "ID")]
     pub(crate) user_id: Option<ScopeId>,
-    /// May be given more than once.
+    /// Group of the user. Repeatable.
     #[arg(long = "group", value_name = "ID")]
     pub(crate) group_ids: Vec<ScopeId>,
+    /// Project that the handoff belongs to.
     #[arg(long = "project", value_name = "ID")]
     pub(crate) project_id: Option<ScopeId>,
+    /// Task that the handoff is about.
     #[arg(long = "task", value_name = "ID")]
     pub(crate) task_scope: Option<ScopeId>,
+    /// Conversation thread.
     #[arg(long = "thread", value_name = "ID")]
     pub(crate) thread_id: Option<ScopeId>,
-    /// After this time nobody wants the answer any more, as in 5m.
+    /// Deadline from now, such as 5m; after it the handoff fails as deadline_exceeded.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) deadline: Option<Duration>,
     /// How long to wait for the answer.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "60s")]
     pub(crate) timeout: Duration,
-    /// Publish, print the id, and leave.
+    /// Publish, print the id, and exit.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Write the handoff as MessagePack.
+    /// Encode the handoff as MessagePack.
     #[arg(long)]
     pub(crate) msgpack: bool,
     /// Sign with the nkey seed in this file.
@@ -242,77 +248,79 @@ pub(crate) struct Common {
 
 #[derive(Args, Debug)]
 pub(crate) struct Up {
-    /// Where everything is kept.
+    /// Data folder.
     #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
     pub(crate) data: PathBuf,
+    /// Port of nats-server.
     #[arg(long, value_name = "PORT", env = "NATS_PORT", default_value_t = 4222)]
     pub(crate) nats_port: u16,
-    /// For agents; the console is on the next one.
+    /// Port of the gateway's MCP endpoint; the console uses the next port.
     #[arg(long, value_name = "PORT", env = "GATEWAY_PORT", default_value_t = 8790)]
     pub(crate) gateway_port: u16,
-    /// How many project managers.
+    /// Number of project managers.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) managers: u8,
-    /// How many project analysts.
+    /// Number of project analysts.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
     pub(crate) analysts: u8,
-    /// An OpenAI-compatible server; without one the offline model answers.
+    /// URL of an OpenAI-compatible model server; the offline model is used by default.
     #[arg(long, value_name = "URL", env = "INFERENCE_URL")]
     pub(crate) model_url: Option<String>,
-    /// What to ask that server for.
+    /// Model name to request.
     #[arg(long, value_name = "NAME", env = "MODEL", default_value = "default")]
     pub(crate) model: String,
-    /// File with the token for that server.
+    /// File with the model server's API token.
     #[arg(long, value_name = "FILE", env = "INFERENCE_TOKEN_FILE")]
     pub(crate) model_token_file: Option<PathBuf>,
-    /// How long the offline model thinks, so that there is something to see.
+    /// Simulated response time of the offline model.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "400ms")]
     pub(crate) think_time: Duration,
-    /// Instruction bundles.
+    /// Folder with the instruction bundles.
     #[arg(long, value_name = "FOLDER", default_value = "instructions")]
     pub(crate) instructions: PathBuf,
-    /// nats-server, if it is neither beside this program, nor in .tools/bin, nor on PATH.
+    /// Path of nats-server; searched beside this program, in .tools/bin and on PATH by default.
     #[arg(long, value_name = "FILE", env = "NATS_SERVER")]
     pub(crate) nats_server: Option<PathBuf>,
-    /// Show a short tour and leave; what happens anyway when nobody is at a terminal.
+    /// Run a short tour and exit; the default without a terminal.
     #[arg(long, conflicts_with = "stay")]
     pub(crate) tour: bool,
-    /// Stay up until SIGINT or SIGTERM, and talk to nobody.
+    /// Run until SIGINT or SIGTERM, without a chat.
     #[arg(long)]
     pub(crate) stay: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Down {
-    /// As given to `up`.
+    /// Data folder, as passed to `up`.
     #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
     pub(crate) data: PathBuf,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Chat {
-    /// The project that it is about.
+    /// Project that the chat is about.
     #[arg(long, value_name = "ID")]
     pub(crate) project: Option<ScopeId>,
-    /// The gateway as agents see it, for the list of tasks.
+    /// MCP endpoint of the gateway, for the task list.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8790/mcp")]
     pub(crate) mcp: String,
-    /// File with an agent's token at the gateway, for the list of tasks.
+    /// File with an agent token for the gateway, for the task list.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// Only this handoff; ends with its answer.
+    /// Handoff to watch; exits with its answer. All by default.
     pub(crate) handoff: Option<HandoffId>,
-    /// End after this time.
+    /// Exit after this time.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) duration: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Cancel {
+    /// Id of the handoff.
     pub(crate) handoff: HandoffId,
     /// How long to wait for the handoff to end.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5s")]
@@ -321,31 +329,32 @@ pub(crate) struct Cancel {
 
 #[derive(Args, Debug)]
 pub(crate) struct Provision {
-    /// Replicas of what is made: 3 on a cluster of three.
+    /// Number of replicas; 3 on a cluster of three.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) replicas: u8,
-    /// How long a dead instance's handoffs wait for another; as in the workers' worker.ack_wait.
+    /// Acknowledgement timeout of the consumers; the same as the workers' worker.ack_wait.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     pub(crate) ack_wait: Duration,
-    /// How long the queue remembers message ids; as in the workers' nats.dedupe_window.
+    /// Duplicate window of the queue; the same as the workers' nats.dedupe_window.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2m")]
     pub(crate) dedupe_window: Duration,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Keys {
-    /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Seeds that are there are kept.
+    /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Existing seeds are kept.
     pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Journal {
-    /// Show a handoff's life: who took it up when, what the model said, which tools were called, what it cost.
+    /// Show claims, model turns, tool calls and cost of a handoff.
     ///
     /// Times are in UTC. Journals are kept for seven days.
     Show {
+        /// Id of the handoff.
         handoff: HandoffId,
-        /// Go on as it happens, until it is answered; the exit code is then that of the answer.
+        /// Follow until the handoff is answered; the exit code is that of the answer.
         #[arg(long, short)]
         follow: bool,
     },
@@ -353,29 +362,30 @@ pub(crate) enum Journal {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
-    /// List them, newest first.
+    /// List dead letters, newest first.
     Ls {
+        /// Maximum number of rows.
         #[arg(long, default_value_t = 50)]
         limit: usize,
-        /// Only this kind.
+        /// Filter by kind.
         #[arg(long)]
         kind: Option<Kind>,
-        /// Only this reason, such as poisoned.
+        /// Filter by error code, such as poisoned.
         #[arg(long)]
         reason: Option<subjects::ErrorCode>,
     },
-    /// Show one: why, when, by whom, and the handoff itself.
+    /// Show the reason, time, instance and body of a dead letter.
     Show {
-        /// Its number in `dead ls`.
+        /// Number in `dead ls`.
         number: u64,
-        /// Print the body just as it is.
+        /// Print the raw body.
         #[arg(long)]
         raw: bool,
     },
-    /// Hand them off again.
+    /// Publish dead letters again.
     ///
-    /// A handoff that was never answered keeps its id. One that was answered, if only with a failure, has its answer
-    /// for ever, so it gets a new id. A deadline that has passed is dropped.
+    /// A replay has an id of its own and resumes from the journal of the failed handoff: finished model turns are not paid
+    /// again, and tool calls keep their idempotency keys. A deadline that has passed is dropped.
     Replay {
         #[command(flatten)]
         which: Which,
@@ -383,11 +393,11 @@ pub(crate) enum Dead {
         #[arg(long, value_name = "FILE")]
         sign: Option<PathBuf>,
     },
-    /// Remove them for good.
+    /// Delete dead letters.
     Drop {
         #[command(flatten)]
         which: Which,
-        /// Do not ask.
+        /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
@@ -396,12 +406,12 @@ pub(crate) enum Dead {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Which {
-    /// Numbers as in `dead ls`.
+    /// Numbers in `dead ls`.
     pub(crate) numbers: Vec<u64>,
-    /// All there are.
+    /// All dead letters.
     #[arg(long)]
     pub(crate) all: bool,
-    /// All with this reason, such as poisoned.
+    /// All with this error code, such as poisoned.
     #[arg(long)]
     pub(crate) reason: Option<subjects::ErrorCode>,
 }

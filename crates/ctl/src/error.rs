@@ -43,7 +43,7 @@ pub(crate) enum Error {
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("sending")]
     Send(#[from] async_nats::PublishError),
-    #[error("NATS did not answer as expected")]
+    #[error("unexpected response from NATS")]
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(
         "no answer to {0} within {1}; `cynodectl watch {0}` waits on, `cynodectl status` shows who works"
@@ -54,70 +54,70 @@ pub(crate) enum Error {
          `journal show {0} --follow` waits for it"
     )]
     NoJournal(HandoffId),
-    #[error("no instance is running to hear it; start one, then cancel again")]
+    #[error("no running instance received the cancel; start one, then cancel again")]
     NobodyListens,
     #[error("reading {0}")]
     File(PathBuf, #[source] std::io::Error),
-    #[error("{0} holds no nkey seed")]
+    #[error("{0} contains no nkey seed")]
     Key(PathBuf, #[source] nkeys::error::Error),
     #[error("writing a message")]
     Encode(#[from] subjects::CodecError),
-    #[error("making or looking at streams and consumers")]
+    #[error("creating or reading streams and consumers")]
     Provision(#[from] broker::ProvisionError),
-    #[error("making a key")]
+    #[error("generating a key")]
     MakeKey(#[source] nkeys::error::Error),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
-    #[error("nothing was removed; say --yes to remove without being asked")]
+    #[error("nothing was removed; pass --yes to remove without a prompt")]
     NotConfirmed,
-    #[error("nothing was approved; --yes approves what is offered now, --hash what was looked at before")]
+    #[error("nothing was approved; pass --yes to approve the current definition, or --hash to approve a definition you reviewed")]
     NotApproved,
-    #[error("`{0}` is no address; write it as http://127.0.0.1:8791")]
+    #[error("invalid gateway URL `{0}`; write it as http://127.0.0.1:8791")]
     GatewayAddress(String),
-    #[error("the gateway at {0} cannot be reached; start cynode-gateway, or name another with --gateway")]
+    #[error("cannot connect to the gateway at {0}; start cynode-gateway, or pass --gateway")]
     GatewayUnreachable(String, #[source] reqwest::Error),
     #[error(
         "there is no administrator's token; --admin-token-file names the file that cynode-gateway made (admin.token in \
          its data folder), or one of `cynodectl tokens issue --out`"
     )]
     NoAdminToken,
-    #[error("{0} holds no token")]
+    #[error("{0} contains no token")]
     NotAToken(PathBuf),
-    #[error("the gateway says no: {message}{}", field.as_ref().map(|field| format!(" ({field})")).unwrap_or_default())]
+    #[error("gateway rejected the request: {message}{}", field.as_ref().map(|field| format!(" ({field})")).unwrap_or_default())]
     Refused { code: String, message: String, field: Option<String> },
-    #[error("the gateway did not answer as expected: {0}")]
+    #[error("unexpected response from the gateway: {0}")]
     GatewayAnswer(String),
     #[error("writing {0}")]
     Write(PathBuf, #[source] std::io::Error),
     #[error("no tool `{0}` waits for approval; `cynodectl tools quarantine` lists those that do")]
     NotWaiting(String),
-    #[error("more than one tool goes by `{0}`; name it as server/tool")]
+    #[error("tool name `{0}` is ambiguous; write it as server/tool")]
     Ambiguous(String),
     #[error(
         "{0} is not there: it should lie beside cynodectl, in .tools/bin or on PATH; `make run` gets and builds everything"
     )]
     NoProgram(&'static str),
-    #[error("{0} is not there; say --instructions, or start from the folder that has it")]
+    #[error("{0} not found; pass --instructions, or start in the folder that contains it")]
     NoInstructions(PathBuf),
-    #[error("{0} cannot be started")]
+    #[error("cannot start {0}")]
     NotStarted(PathBuf, #[source] std::io::Error),
-    #[error("port {port} is taken; stop what listens there, or choose another with {setting}=…")]
+    #[error("port {port} is in use; stop the process that listens there, or choose another port with {setting}=…")]
     PortTaken { port: u16, setting: &'static str },
     #[error(
         "a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`"
     )]
     RunsAlready { data: PathBuf, pid: String },
-    #[error("a stack in {data} was killed and left these behind: {left}; `cynodectl down` ends them")]
+    #[error("a local stack in {data} was killed and left these processes running: {left}; stop them with `cynodectl down`")]
     LeftOver { data: PathBuf, left: String },
-    #[error("waited in vain until {what}: look at {guilty}. The end of {log}:\n{tail}")]
+    #[error("timed out waiting until {what}; see {guilty}. Last lines of {log}:\n{tail}")]
     NotUp { what: &'static str, guilty: String, log: PathBuf, tail: String },
-    #[error("the tour went wrong: {0}")]
+    #[error("the tour failed: {0}")]
     Tour(String),
-    #[error("the gateway's tools cannot be called")]
+    #[error("cannot call tools at the gateway")]
     Tools(#[source] Box<mcp::Error>),
     #[error("{0} failed: {1}")]
     Tool(String, String),
-    #[error("listening for signals")]
+    #[error("installing signal handlers")]
     Signals(#[source] std::io::Error),
     #[error("{0}")]
     Wrong(String),

@@ -27,9 +27,9 @@ const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the administrator's token file {} cannot be read or written", .0.display())]
+    #[error("cannot read or write the admin token file {}", .0.display())]
     File(PathBuf, #[source] io::Error),
-    #[error("the administrator's token file {} holds no token; delete it and restart to get one", .0.display())]
+    #[error("the admin token file {} contains no token; delete it and restart to create one", .0.display())]
     NoToken(PathBuf),
     #[error(transparent)]
     Token(#[from] tokens::Error),
@@ -72,24 +72,24 @@ impl AdminToken {
         if made {
             let written = if self.file.exists() { secret_file::replace } else { secret_file::create };
             written(&self.file, &secret).map_err(|error| self.wrong(error))?;
-            info!(file = %self.file.display(), "The first administrator's token was made.");
+            info!(file = %self.file.display(), "Admin token created.");
         }
         if is_expired {
             let next = tokens::new_secret()?;
             match secret_file::replace(&self.file, &next) {
                 Ok(()) => {
-                    info!(file = %self.file.display(), "The first administrator's token had expired; the file holds a new one.");
+                    info!(file = %self.file.display(), "Admin token had expired; the file holds a new one.");
                     secret = next;
                 }
                 Err(error) => warn!(
                     %error, file = %self.file.display(),
-                    "The first administrator's token has expired and its file cannot be written; put another one there."
+                    "Admin token has expired and its file cannot be written; put a valid token there."
                 ),
             }
         }
         let known = find(store, &secret).await?;
         if let Some(row) = known.as_ref().filter(|row| row.revoked_at.is_some()) {
-            warn!(file = %self.file.display(), "The token in the file is revoked; delete the file and restart to get another.");
+            warn!(file = %self.file.display(), "Admin token in the file is revoked; delete the file and restart to create a new one.");
             return Ok(Adopted { row: row.clone(), revoked: Vec::new() });
         }
         let write = store.write().await?;
@@ -145,7 +145,7 @@ impl AdminToken {
         let Some(staged) = staged else { return Ok(()) };
         match find(store, &staged).await? {
             Some(row) => {
-                info!(file = %self.file.display(), "The rotation of the administrator's token is finished.");
+                info!(file = %self.file.display(), "Admin token rotation completed.");
                 self.promote(&row.id)
             }
             None => {
@@ -210,7 +210,7 @@ impl AdminToken {
     /// A folder that cannot be written holds a token that is managed elsewhere.
     fn note(&self, id: &str) {
         if let Err(error) = secret_file::write(&self.id_file(), id) {
-            info!(%error, file = %self.id_file().display(), "The id of the administrator's token is not noted.");
+            info!(%error, file = %self.id_file().display(), "Admin token id not recorded.");
         }
     }
 
@@ -218,7 +218,7 @@ impl AdminToken {
         let (file, expires) = (self.file.display(), clock::text(row.expires_at));
         let soon = now.saturating_add(i64::try_from(WARN_BEFORE.as_micros()).unwrap_or(i64::MAX));
         if row.expires_at <= soon {
-            warn!(%file, expires, "The first administrator's token expires soon; run `cynodectl tokens rotate-admin`.");
+            warn!(%file, expires, "Admin token expires soon; run `cynodectl tokens rotate-admin`.");
         }
     }
 

@@ -120,7 +120,7 @@ enum Reached {
 
 impl From<DbErr> for Stop {
     fn from(error: DbErr) -> Self {
-        error!(%error, "The store cannot be used; calls are denied.");
+        error!(%error, "Store not available; calls are denied.");
         Self::Unavailable { why: "store_unavailable", begun: WasBegun::Not }
     }
 }
@@ -159,11 +159,11 @@ impl Calls {
         match task.await {
             Ok(outcome) => outcome,
             Err(error) => {
-                error!(%error, call_id = lost.call_id, "A call ended in a panic.");
+                error!(%error, call_id = lost.call_id, "Call panicked.");
                 lost.end(Decision::Allow, Status::Unknown, Some("internal"), clock::now());
                 // It may have been begun, and must not get a second row for that.
                 if self.ledger.end(lost, WasBegun::Yes).await.is_err() {
-                    error!("It could not be recorded either.");
+                    error!("Panicked call not recorded.");
                 }
                 Outcome::InDoubt
             }

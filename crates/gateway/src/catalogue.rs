@@ -124,7 +124,7 @@ impl Shelf {
             return Ok(current);
         }
         let loaded = Arc::new(load::catalogue(store, &self.own).await?);
-        debug!(revision = loaded.revision, tools = loaded.tools.len(), "The catalogue is loaded.");
+        debug!(revision = loaded.revision, tools = loaded.tools.len(), "Tool catalogue loaded.");
         self.current.store(loaded.clone());
         Ok(loaded)
     }

@@ -30,7 +30,7 @@ pub enum Error {
     Value { key: String, source_name: String, problem: String },
     #[error("--set takes key=value, as in --set store.patience=5s; found `{0}`")]
     Override(String),
-    #[error("the configuration file {} cannot be read", .0.display())]
+    #[error("cannot read the configuration file {}", .0.display())]
     File(PathBuf, #[source] std::io::Error),
 }
 

@@ -34,7 +34,7 @@ pub enum Error {
     Connect(#[from] ConnectError),
     #[error("reading the key {}", .0.display())]
     KeyFile(PathBuf, #[source] std::io::Error),
-    #[error("{} holds no nkey seed", .0.display())]
+    #[error("{} contains no nkey seed", .0.display())]
     NoKey(PathBuf),
 }
 
@@ -63,7 +63,7 @@ impl Nats {
         match self.try_now().await {
             Ok(broker) => self.state.lock().await.broker = Some(broker),
             Err(Tried::InVain(error)) if !error.may_pass() => return Err(error.into()),
-            Err(tried) => warn!(why = %tried.away(), "NATS is away; it is tried again when it is needed."),
+            Err(tried) => warn!(why = %tried.away(), "NATS not reachable; retrying when needed."),
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Nats {
         }
         match self.try_now().await {
             Ok(broker) => {
-                info!("NATS is there now.");
+                info!("NATS connected.");
                 state.broker = Some(broker.clone());
                 Ok(broker)
             }

@@ -41,7 +41,7 @@ pub(crate) async fn watch(
     let mut told = match signal(SignalKind::hangup()) {
         Ok(told) => told,
         Err(error) => {
-            warn!(%error, "SIGHUP cannot be caught; the configuration is not read again.");
+            warn!(%error, "SIGHUP handler not installed; configuration reload disabled.");
             return stop.cancelled().await;
         }
     };
@@ -62,11 +62,11 @@ pub(crate) async fn watch(
             Ok(loaded) => {
                 front.reload(&loaded.config);
                 info!(
-                    "The configuration was read again: hosts, origins, sizes and paces are as it says now."
+                    "Configuration reloaded: hosts, origins, size limits and rate limits."
                 );
             }
             Err(error) => {
-                error!(error = %broker::Chain(&error), "The configuration is wrong; what was goes on.")
+                error!(error = %broker::Chain(&error), "Configuration invalid; keeping the previous one.")
             }
         }
     }

@@ -40,19 +40,19 @@ pub enum Error {
     Locked(#[from] data_lock::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
-    #[error("the store cannot be used")]
+    #[error("the store is not available")]
     Query(#[from] DbErr),
     #[error("listening on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     #[error(transparent)]
     AdminToken(#[from] admin_token::Error),
-    #[error("the audit is not what was written")]
+    #[error("audit verification failed")]
     Audit(#[from] Broken),
-    #[error("the audit's seal")]
+    #[error("sealing the audit")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
     Nats(#[from] nats::Error),
-    #[error("signals cannot be caught")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] std::io::Error),
 }
 
@@ -100,7 +100,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     // SQLite has one owner, so whatever is in flight there is from a process that is gone.
     let recovered = audit::recover(&store, !store.is_postgres()).await?;
     if recovered > 0 {
-        warn!(calls = recovered, "Calls were cut off when the gateway ended; each has its row now.");
+        warn!(calls = recovered, "Calls interrupted by the last shutdown recorded in the audit.");
     }
     tools::seed(&store).await?;
     let adopted = config.admin.token().adopt(&store).await?;
@@ -152,13 +152,13 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         () = async { tokio::join!(tidying, reloading); } => {}
         () = servers.wait() => {}
     }
-    info!("Stopping: no new calls; those that run may end.");
+    info!("Stopping: no new calls; running calls may finish.");
     let ended = async {
         servers.wait().await;
         calls.drain().await;
     };
     if timeout(config.grace, ended).await.is_err() {
-        warn!(grace = ?config.grace, "Calls were still running when the time was up; they get their rows at the next start.");
+        warn!(grace = ?config.grace, "Calls still running at the shutdown deadline; the next start records them.");
     }
     upstreams.close_all().await;
     strangers.report_all().await;
@@ -166,10 +166,10 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     drop((front, calls, upstreams, strangers));
     background.close();
     if timeout(config.grace, background.wait()).await.is_err() {
-        error!("The audit was still being written when the time was up.");
+        error!("Audit still being written at the shutdown deadline.");
     }
     if let Err(error) = seal.put(&store, Sealed::default()).await {
-        warn!(%error, "The last head of the audit was not sealed.");
+        warn!(%error, "Last audit head not sealed.");
     }
     store.close().await;
     drop(lock);
@@ -199,18 +199,18 @@ async fn tidy(
             () = stop.cancelled() => return,
             _ = seals.tick() => match seal.put(store, sealed).await {
                 Ok(now) => sealed = now,
-                Err(error) => error!(%error, "The head of the audit was not sealed."),
+                Err(error) => error!(%error, "Audit head not sealed."),
             },
             _ = reports.tick() => strangers.report().await,
             _ = rest.tick() => {
                 front.forget_the_quiet();
                 match ledger.end_overdue().await {
                     Ok(0) => {}
-                    Ok(calls) => warn!(calls, "Calls that could not be recorded when they ended have their rows now."),
-                    Err(error) => error!(%error, "Calls that ended are without their rows; it is tried again."),
+                    Ok(calls) => warn!(calls, "Delayed audit rows written."),
+                    Err(error) => error!(%error, "Audit rows of completed calls missing; retrying."),
                 }
                 if let Err(error) = tidy_store(config, store).await {
-                    error!(%error, "Tidying the store failed; it is tried again.");
+                    error!(%error, "Store maintenance failed; retrying.");
                 }
             }
         }
@@ -220,14 +220,14 @@ async fn tidy(
 async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     let lost = audit::recover(store, false).await?;
     if lost > 0 {
-        warn!(calls = lost, "Calls of a gateway that is gone have their rows now.");
+        warn!(calls = lost, "Calls of a stopped gateway recorded in the audit.");
     }
     crate::calls::forget_expired(store).await?;
     if let Some(keep) = config.audit.keep {
         let before = clock::now().saturating_sub(i64::try_from(keep.as_micros()).unwrap_or(i64::MAX));
         let gone = audit::prune(store, before).await?;
         if gone > 0 {
-            info!(rows = gone, "Audit rows that were kept long enough are gone.");
+            info!(rows = gone, "Expired audit rows deleted.");
         }
     }
     Ok(())
@@ -236,12 +236,12 @@ async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
 /// Writes down which tokens the start revoked. The tokens are refused already; a row that cannot be written is told.
 async fn record_revoked(ledger: &Ledger, adopted: &Adopted) {
     for id in &adopted.revoked {
-        info!(id, "An earlier token of the first administrator is revoked.");
+        info!(id, "Previous admin token revoked.");
         let (call_id, now) = (Uuid::now_v7().to_string(), clock::now());
         let record =
             Record::of_administrator(call_id, now, "admin", &adopted.row.id, None, "admin.token.revoke");
         if ledger.end(record, WasBegun::Not).await.is_err() {
-            error!(id, "The revocation of a token could not be recorded.");
+            error!(id, "Token revocation not recorded.");
         }
     }
 }

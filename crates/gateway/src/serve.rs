@@ -50,7 +50,7 @@ pub(crate) async fn serve(
             Ok(accepted) => accepted,
             Err(error) if is_of_the_connection(&error) => continue,
             Err(error) => {
-                error!(%error, "Accepting connections failed; it is tried again.");
+                error!(%error, "Accept failed; retrying.");
                 sleep(ACCEPT_AGAIN_AFTER).await;
                 continue;
             }
@@ -62,7 +62,7 @@ pub(crate) async fn serve(
         };
         if let Err(error) = stream.set_nodelay(true) {
             // Without it an answer in two pieces waits for the other side's delayed acknowledgement.
-            warn!(%error, "A connection will be slow.");
+            warn!(%error, "TCP_NODELAY not set on a connection.");
         }
         tasks.spawn(connection(stream, peer, router.clone(), settings, place, stop.clone()));
     }
@@ -109,12 +109,12 @@ async fn connection(
             biased;
             ended = serving.as_mut() => {
                 if let Err(error) = ended {
-                    debug!(%error, %peer, "A connection ended.");
+                    debug!(%error, %peer, "Connection closed.");
                 }
                 return;
             }
             () = place.must_go() => {
-                debug!(%peer, "A connection made room for another.");
+                debug!(%peer, "Idle connection closed to make room.");
                 return;
             }
             () = stop.cancelled(), if !is_stopping => {
@@ -123,7 +123,7 @@ async fn connection(
             }
             _ = look.tick() => {
                 if head.is_older_than(settings.header_timeout) {
-                    debug!(%peer, "The head of a request took too long.");
+                    debug!(%peer, "Request header timeout.");
                     return;
                 }
             }

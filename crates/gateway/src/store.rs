@@ -67,17 +67,17 @@ impl Durability {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{} cannot be opened as a store; `store.url` is sqlite://<path> or postgres://…", .0)]
+    #[error("invalid store.url {}; expected sqlite://<path> or postgres://…", .0)]
     Address(String),
-    #[error("the folder of the store, {}, cannot be made", .0.display())]
+    #[error("cannot create the store folder {}", .0.display())]
     Folder(PathBuf, #[source] std::io::Error),
-    #[error("the store at {url} cannot be opened")]
+    #[error("cannot open the store at {url}")]
     Open {
         url: String,
         #[source]
         source: DbErr,
     },
-    #[error("the store at {url} cannot be brought to its present shape")]
+    #[error("migrating the store at {url} failed")]
     Migrate {
         url: String,
         #[source]
@@ -279,7 +279,7 @@ impl Write {
             && open.turn.is_some()
             && let Err(error) = store.renew_if_stuck().await
         {
-            warn!(%error, "The write connection cannot be renewed; it is tried again.");
+            warn!(%error, "Write connection not renewed; retrying.");
         }
         committed
     }

@@ -159,10 +159,10 @@ impl Strangers {
             warn!(
                 from = record.subject,
                 refused = record.tool,
-                "Requests without a good token were refused."
+                "Requests without a valid token rejected."
             );
             if self.ledger.end(record, WasBegun::Not).await.is_err() {
-                error!("Refused requests could not be recorded; their number is lost.");
+                error!("Count of rejected requests not recorded.");
             }
         }
     }

@@ -90,9 +90,9 @@ impl std::fmt::Debug for Issued {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no randomness to make a token from")]
+    #[error("the system's random generator failed")]
     NoRandomness,
-    #[error("the store cannot be used at the moment")]
+    #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
 }
 

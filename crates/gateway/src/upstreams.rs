@@ -34,11 +34,11 @@ const BREAKER: Breaker = Breaker { failures: 5, open_for: Duration::from_secs(10
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("there is no server `{0}`")]
+    #[error("upstream `{0}` not found")]
     Unknown(String),
-    #[error("`{namespace}` cannot be asked for its tools: {told}")]
+    #[error("cannot list the tools of `{namespace}`: {told}")]
     Unreachable { namespace: String, told: String },
-    #[error("the store cannot be used at the moment")]
+    #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
 }
 
@@ -113,7 +113,7 @@ impl Upstreams {
         let offered = offered.map_err(|error| unreachable(&error))?;
         let refreshed = pins::compare(&self.store, &row, offered).await?;
         if refreshed.new + refreshed.changed + refreshed.gone > 0 {
-            info!(namespace, ?refreshed, "What a server offers is not what it was.");
+            info!(namespace, ?refreshed, "Upstream's tools changed.");
         }
         Ok(refreshed)
     }
@@ -235,7 +235,7 @@ impl Upstreams {
                 select! {
                     () = stop.cancelled() => return,
                     refreshed = self.refresh(&namespace) => if let Err(error) = refreshed {
-                        warn!(namespace, %error, "A server was not looked at.");
+                        warn!(namespace, %error, "Upstream refresh failed.");
                     },
                 }
             }
@@ -247,7 +247,7 @@ impl Upstreams {
         let rows = match server::Entity::find().all(self.store.read()).await {
             Ok(rows) => rows,
             Err(error) => {
-                warn!(%error, "The store cannot be asked for the servers.");
+                warn!(%error, "Upstreams not read from the store.");
                 return Vec::new();
             }
         };

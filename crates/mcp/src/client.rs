@@ -150,7 +150,7 @@ impl Inner {
                 }
             }
         }
-        debug!(%error, ?fate, "Asking the tool server once more.");
+        debug!(%error, ?fate, "Retrying the MCP request.");
         let connection = self.connected().await?;
         let again = work(connection.clone()).await;
         if let Err(Failure { again: Again::OnNewConnection, .. }) = again {

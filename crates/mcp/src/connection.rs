@@ -91,7 +91,7 @@ impl<H: ClientHandler> Connection<H> {
         let is_newer =
             service.peer_info().is_some_and(|info| info.protocol_version == ProtocolVersion::V_2026_07_28);
         let connection = Self { service, is_newer };
-        debug!(version = connection.version(), "Connected to the tool server.");
+        debug!(version = connection.version(), "MCP connection established.");
         Ok(connection)
     }
 
@@ -126,7 +126,7 @@ impl<H: ClientHandler> Connection<H> {
     /// Ends the session and waits until that is done.
     pub async fn close(mut self) {
         if let Err(error) = self.service.close().await {
-            debug!(%error, "The connection to the tool server ended badly.");
+            debug!(%error, "MCP connection closed with an error.");
         }
     }
 

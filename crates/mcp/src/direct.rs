@@ -167,7 +167,7 @@ impl Direct<'_> {
         };
         let sent = self.http.post_message(self.http.url.clone(), message, None, None, version()).await;
         if let Err(error) = sent {
-            debug!(%error, "The server was not told that it gets nothing from us.");
+            debug!(%error, "MCP notification not delivered.");
         }
     }
 
@@ -222,7 +222,7 @@ impl Stream<'_> {
             let message = match raw::read_call(data.as_bytes()) {
                 Ok(message) => message,
                 Err(error) => {
-                    debug!(%error, "An event is no message; it is passed over.");
+                    debug!(%error, "SSE event is not a JSON-RPC message; ignored.");
                     continue;
                 }
             };
@@ -269,7 +269,7 @@ impl Stream<'_> {
                     StreamableHttpError::ServerDoesNotSupportSse
                     | StreamableHttpError::UnexpectedContentType(_),
                 ) => return Err(failure),
-                Err(error) => debug!(%error, "A stream is not taken up again yet."),
+                Err(error) => debug!(%error, "SSE stream not resumed yet."),
             }
             wait = wait.saturating_mul(2).min(LONGEST_WAIT);
         }

@@ -8,20 +8,20 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// HTTP 401: the server does not accept our token, whatever the call.
-    #[error("the tool server does not accept the token: {0}")]
+    #[error("the MCP server rejected the token: {0}")]
     Unauthorized(String),
     /// The server understood and said no: a JSON-RPC error, HTTP 403, or a result marked as a rejection.
-    #[error("the tool server refused: {message}")]
+    #[error("the MCP server rejected the request: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.
         code: Option<i64>,
         message: String,
     },
-    #[error("the tool server did not answer in time")]
+    #[error("the MCP server did not respond in time")]
     TimedOut,
-    #[error("the tool server cannot be used at the moment")]
+    #[error("the MCP server is not available")]
     Unavailable(#[source] Source),
-    #[error("what answers at the address of the tool server does not speak MCP as we do")]
+    #[error("the server at this address violates the MCP protocol")]
     Protocol(#[source] Source),
     #[error("reading the token from {}", .0.display())]
     Token(PathBuf, #[source] io::Error),

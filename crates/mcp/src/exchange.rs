@@ -49,13 +49,13 @@ pub enum Failure {
     /// Nothing was sent.
     #[error("connecting")]
     Connect(#[source] reqwest::Error),
-    #[error("the connection broke before the answer was complete")]
+    #[error("the connection closed before the response was complete")]
     Broken(#[source] reqwest::Error),
     #[error("HTTP {status}: {told}")]
     Status { status: StatusCode, told: String },
-    #[error("the answer has more than {0} bytes")]
+    #[error("the response has more than {0} bytes")]
     TooLarge(usize),
-    #[error("the answer is not a JSON-RPC message")]
+    #[error("the response is not a JSON-RPC message")]
     NotJsonRpc(#[source] serde_json::Error),
     #[error(transparent)]
     Token(Error),

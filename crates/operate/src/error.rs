@@ -26,13 +26,13 @@ pub enum Error {
     Subscribe(#[from] async_nats::SubscribeError),
     #[error("sending")]
     Send(#[from] async_nats::PublishError),
-    #[error("NATS did not answer as expected")]
+    #[error("unexpected response from NATS")]
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("there is no dead letter {0}; `cynodectl dead ls` lists those there are")]
+    #[error("dead letter {0} not found; `cynodectl dead ls` lists all")]
     NoSuchLetter(u64),
     #[error("dead letter {number} is not replayed: {why}; `cynodectl dead drop {number}` removes it")]
     NotReplayed { number: u64, why: String },
-    #[error("dead letter {0} cannot be read")]
+    #[error("dead letter {0} is unreadable")]
     Letter(u64, #[source] subjects::DeadLetterError),
     #[error("writing a message")]
     Encode(#[from] subjects::CodecError),

@@ -37,9 +37,9 @@ const PATH: &str = "/v1/traces";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the client for the collector of traces")]
+    #[error("creating the trace exporter's HTTP client")]
     Client(#[from] reqwest::Error),
-    #[error("the exporter of traces")]
+    #[error("creating the trace exporter")]
     Exporter(#[from] ExporterBuildError),
 }
 
@@ -48,7 +48,7 @@ pub enum Error {
 pub struct Endpoint(Url);
 
 #[derive(Debug, thiserror::Error)]
-#[error("not the HTTP address of a collector, as in http://127.0.0.1:4318")]
+#[error("not an HTTP URL of a collector, such as http://127.0.0.1:4318")]
 pub struct NoEndpoint;
 
 impl FromStr for Endpoint {
@@ -99,7 +99,7 @@ pub(crate) fn open(
 
 pub(crate) fn close(provider: &SdkTracerProvider) {
     if let Err(error) = provider.shutdown_with_timeout(LAST_WITHIN) {
-        debug!(%error, "The last spans were not delivered.");
+        debug!(%error, "Last spans not exported.");
     }
 }
 
@@ -132,9 +132,9 @@ impl Courier {
         let was_away = self.is_away.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(problem) if !was_away => {
-                warn!(problem, "The collector takes no traces; they are dropped until it does.");
+                warn!(problem, "Trace collector not reachable; dropping spans.");
             }
-            None if was_away => info!("The collector takes traces again."),
+            None if was_away => info!("Trace collector reachable again."),
             _ => {}
         }
     }

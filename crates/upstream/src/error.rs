@@ -5,27 +5,27 @@ use mcp::{Fate, told};
 /// What is wrong with a server, in words that may be shown: short, on one line, without credentials.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the upstream is set up wrongly: {0}")]
+    #[error("invalid upstream configuration: {0}")]
     Options(String),
     #[error("reading the secret in {}", .0.display())]
     Secret(PathBuf, #[source] Arc<io::Error>),
-    #[error("the upstream cannot be used at the moment: {0}")]
+    #[error("the upstream is not available: {0}")]
     Unavailable(String),
-    #[error("the upstream did not answer in time")]
+    #[error("the upstream did not respond in time")]
     TimedOut,
-    #[error("as many calls of the upstream are running as may")]
+    #[error("too many concurrent calls to the upstream")]
     Busy,
-    #[error("the upstream failed too often and is left alone for a while")]
+    #[error("the upstream's circuit breaker is open after repeated failures")]
     LeftAlone,
-    #[error("the upstream refused: {message}")]
+    #[error("the upstream rejected the request: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.
         code: Option<i64>,
         message: String,
     },
-    #[error("the upstream does not speak MCP as we do: {0}")]
+    #[error("the upstream violates the MCP protocol: {0}")]
     Protocol(String),
-    #[error("the tool asks for input, which this gateway does not give")]
+    #[error("the tool requests input from the user, which this gateway does not support")]
     AsksForInput,
     #[error("the result has more than {0} bytes")]
     TooLarge(usize),

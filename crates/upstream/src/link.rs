@@ -321,7 +321,7 @@ async fn listen(peer: Peer<RoleClient>, events: Events) {
                     events.tools_changed();
                 }
             }
-            Err(error) => debug!(%error, "The server does not tell of changes."),
+            Err(error) => debug!(%error, "Upstream does not support list-changed notifications."),
         }
         time::sleep(LISTEN_AGAIN_AFTER).await;
     }

@@ -185,7 +185,7 @@ impl Inner {
             if repeated || !mending.unwrap_or(false) || failure.fate != Fate::NotRun {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
             }
-            debug!(error = %failure.error, "The call cannot have run; it is sent once more.");
+            debug!(error = %failure.error, "Call was not delivered; sending it again.");
             repeated = true;
         }
     }

@@ -3,214 +3,259 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct GatewayLink {
-    /// Where the gateway is administered.
+    /// URL of the gateway's admin API.
     #[arg(long, global = true, env = "CYNODE_GATEWAY", default_value = "http://127.0.0.1:8791")]
     pub(crate) gateway: String,
 
-    /// File with the token of an administrator or a user; .cynode/gateway/admin.token when it is there.
+    /// File with an admin or user token; .cynode/gateway/admin.token by default, if it exists.
     #[arg(long, global = true, value_name = "FILE", env = "CYNODE_ADMIN_TOKEN_FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// List them, with where they come from and who they are for.
+    /// List tools with their upstream and scope.
     List,
-    /// Show one, with what it takes.
-    Show { name: String },
-    /// Switch one on.
-    Enable { name: String },
-    /// Switch one off: it is neither listed nor callable, at once.
-    Disable { name: String },
-    /// Say which agents it is for: sandbox, pm or both.
-    Scope { name: String, scope: String },
-    /// Say whether calling it twice does no harm.
-    SafeToRepeat {
+    /// Show a tool and its input schema.
+    Show {
+        /// Tool name.
         name: String,
+    },
+    /// Enable a tool.
+    Enable {
+        /// Tool name.
+        name: String,
+    },
+    /// Disable a tool: it is no longer listed or callable, effective immediately.
+    Disable {
+        /// Tool name.
+        name: String,
+    },
+    /// Set which agents may call a tool.
+    Scope {
+        /// Tool name.
+        name: String,
+        /// sandbox, pm or both.
+        scope: String,
+    },
+    /// Set whether a call with an unknown outcome may be repeated.
+    SafeToRepeat {
+        /// Tool name.
+        name: String,
+        /// true or false.
         #[arg(action = clap::ArgAction::Set)]
         safe: bool,
     },
-    /// Say whether it only reads: read, write, or as-offered for what its server says.
+    /// Set whether a tool only reads, or has effects.
     Does {
+        /// Tool name.
         name: String,
+        /// read, write, or as-offered to use the upstream's own hint.
         #[arg(value_parser = ["read", "write", "as-offered"])]
         does: String,
     },
-    /// List those that wait for approval.
+    /// List tools that need approval.
     Quarantine,
-    /// Show what changed about one.
+    /// Show what changed in a tool that needs approval.
     Diff {
-        /// Its name as in `tools quarantine`, or server/tool.
+        /// Tool name as in `tools quarantine`, or server/tool.
         name: String,
     },
-    /// Serve what its server offers now.
+    /// Approve the current definition of a tool.
     Approve {
-        /// Its name as in `tools quarantine`, or server/tool.
+        /// Tool name as in `tools quarantine`, or server/tool.
         name: String,
-        /// Only if it is still what was looked at, as `tools diff` tells.
+        /// Approve only the definition with this hash, as shown by `tools diff`.
         #[arg(long)]
         hash: Option<String>,
-        /// Do not ask.
+        /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
-    /// Keep it out.
+    /// Reject the current definition of a tool.
     Reject {
-        /// Its name as in `tools quarantine`, or server/tool.
+        /// Tool name as in `tools quarantine`, or server/tool.
         name: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tokens {
-    /// Make one. Its secret is printed this once.
+    /// Issue a token. Its secret is printed once.
     Issue {
         /// project_manager, project_analyst, sandbox, admin or user.
         agent: String,
-        /// By which people know it.
+        /// Label that people recognise it by.
         #[arg(long)]
         label: String,
-        /// Whose it is; for project_analyst, sandbox and user.
+        /// User that the token acts for; required for project_analyst, sandbox and user.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// What it is good for; for project_analyst and sandbox.
+        /// Task that the token is bound to; required for project_analyst and sandbox.
         #[arg(long, value_name = "ID")]
         task: Option<String>,
-        /// How long it is good: 1day when it is bound to a task and 30days otherwise, when not given.
+        /// Lifetime; 1day for a token that is bound to a task and 30days otherwise, by default.
         #[arg(long, value_name = "DURATION")]
         lives: Option<String>,
-        /// Write the secret to this file, which must not be there yet, for its owner alone.
+        /// Write the secret to this new file, readable by its owner only.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// List them, newest first.
+    /// List tokens, newest first.
     List {
-        /// Only active, expired or revoked ones.
+        /// Filter by state: active, expired or revoked.
         #[arg(long)]
         state: Option<String>,
     },
-    /// Make one worthless, at once.
-    Revoke { id: String },
-    /// Replace the first administrator's token, in the gateway's file and in --admin-token-file; the old one is refused at once.
+    /// Revoke a token, effective immediately.
+    Revoke {
+        /// Id of the token.
+        id: String,
+    },
+    /// Replace the admin token in the gateway's file and in --admin-token-file; the old one is revoked immediately.
     RotateAdmin,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Upstreams {
-    /// Install a server and ask what it offers: --url for one over HTTP, or a program and its arguments after `--`.
+    /// Add an upstream MCP server: --url for HTTP, or a program and its arguments after `--` for stdio.
     Add(Box<NewUpstream>),
-    /// List them, with how they are.
+    /// List upstreams with their state.
     List,
-    /// Show one.
-    Show { namespace: String },
-    /// Remove one with its tools: neither listed nor callable, at once.
-    Remove {
+    /// Show an upstream.
+    Show {
+        /// Namespace of the upstream.
         namespace: String,
-        /// Do not ask.
+    },
+    /// Remove an upstream and its tools, effective immediately.
+    Remove {
+        /// Namespace of the upstream.
+        namespace: String,
+        /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
-    /// Ask it what it offers now.
-    Refresh { namespace: String },
-    /// Use it again.
-    Enable { namespace: String },
-    /// Use it no more, and keep what is known about it.
-    Disable { namespace: String },
+    /// List the upstream's tools again.
+    Refresh {
+        /// Namespace of the upstream.
+        namespace: String,
+    },
+    /// Enable an upstream.
+    Enable {
+        /// Namespace of the upstream.
+        namespace: String,
+    },
+    /// Disable an upstream and keep its configuration.
+    Disable {
+        /// Namespace of the upstream.
+        namespace: String,
+    },
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct NewUpstream {
-    /// Its tools are called `<namespace>.<tool>`.
+    /// Namespace; tools are named `<namespace>.<tool>`.
     pub(crate) namespace: String,
+    /// URL of an HTTP server.
     #[arg(long, required_unless_present = "program", conflicts_with = "program")]
     pub(crate) url: Option<String>,
     /// File on the gateway's machine with the server's bearer token.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(crate) token_file: Option<String>,
-    /// A program that speaks MCP on standard input and output, after `--`.
+    /// Program that serves MCP over stdio, with its arguments, after `--`.
     #[arg(last = true)]
     pub(crate) program: Vec<String>,
-    /// Variable for the program. May be given more than once.
+    /// Environment variable of the program. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", requires = "program")]
     pub(crate) env: Vec<String>,
-    /// Variable whose value is in a file. May be given more than once.
+    /// Environment variable whose value is read from a file. Repeatable.
     #[arg(long, value_name = "NAME=FILE", requires = "program")]
     pub(crate) secret_env: Vec<String>,
-    /// Where the program runs.
+    /// Working directory of the program.
     #[arg(long, value_name = "DIR", requires = "program")]
     pub(crate) folder: Option<String>,
-    /// Leave the names of its tools as they are.
+    /// Do not prefix tool names with the namespace.
     #[arg(long)]
     pub(crate) no_prefix: bool,
     /// Which agents may call its tools: sandbox, pm or both.
     #[arg(long, default_value = "both")]
     pub(crate) scope: String,
+    /// Timeout of a call.
     #[arg(long, value_name = "DURATION")]
     pub(crate) call_timeout: Option<String>,
-    /// How many calls run at a time.
+    /// Maximum number of concurrent calls.
     #[arg(long)]
     pub(crate) concurrency: Option<u32>,
-    /// The user whose server it is.
+    /// User who owns the upstream.
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
-    /// Approve what it offers, without a look at it.
+    /// Approve its current tools without review.
     #[arg(long)]
     pub(crate) trust_first: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Rules {
-    /// List them in the order in which they are asked. The first that applies decides.
+    /// List rules in evaluation order. The first match decides.
     List,
-    /// Add one.
+    /// Add a rule.
     Add {
         /// allow or deny.
         effect: String,
-        /// A tool, or the beginning of names followed by *.
+        /// Tool name, or a prefix followed by *.
         tool: String,
-        /// Only for project_manager, project_analyst or sandbox.
+        /// Match only this agent type: project_manager, project_analyst or sandbox.
         #[arg(long)]
         agent: Option<String>,
-        /// Only for agents that act for this user.
+        /// Match only agents that act for this user.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// An argument of the call, as /url.
+        /// JSON pointer of an argument, such as /url.
         #[arg(long, value_name = "POINTER", requires = "matches")]
         argument: Option<String>,
-        /// What that argument looks like; * stands for any run of characters.
+        /// Glob that the argument must match; * matches any characters.
         #[arg(long, value_name = "GLOB", requires = "argument")]
         matches: Option<String>,
-        /// Why there is this rule.
+        /// Reason for the rule.
         #[arg(long, default_value = "")]
         note: String,
-        /// Where to put it, counting from one; at the end when not given.
+        /// Position, counted from one; last by default.
         #[arg(long)]
         position: Option<usize>,
     },
-    /// Remove one.
-    Remove { id: String },
+    /// Remove a rule.
+    Remove {
+        /// Id of the rule.
+        id: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Settings {
-    /// List them.
+    /// List settings.
     List,
-    /// Show one.
-    Get { key: String },
-    /// Set one.
-    Set {
+    /// Show a setting.
+    Get {
+        /// Key of the setting.
         key: String,
-        /// JSON; what is no JSON is taken as text.
+    },
+    /// Set a setting.
+    Set {
+        /// Key of the setting.
+        key: String,
+        /// JSON value; anything that is not JSON is stored as a string.
         value: String,
-        /// Only if this is its version now; 0 means that it is not set.
+        /// Expected current version; 0 if it must not exist.
         #[arg(long)]
         version: Option<i64>,
     },
-    /// Delete one.
+    /// Delete a setting.
     Delete {
+        /// Key of the setting.
         key: String,
-        /// Only if this is its version now.
+        /// Expected current version.
         #[arg(long)]
         version: Option<i64>,
     },
@@ -218,25 +263,27 @@ pub(crate) enum Settings {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Preferences {
-    /// List them.
+    /// List preferences.
     List {
-        /// Only of this scope: system, group, user, project or task.
+        /// Filter by scope: system, group, user, project or task.
         #[arg(long)]
         scope: Option<String>,
-        /// Only of this group, user, project or task.
+        /// Filter by the id of the group, user, project or task.
         #[arg(long, value_name = "ID")]
         scope_id: Option<String>,
     },
-    /// Set one.
+    /// Set a preference.
     Set {
+        /// Key of the preference.
         key: String,
-        /// JSON; what is no JSON is taken as text. null hides what wider scopes have.
+        /// JSON value; anything that is not JSON is stored as a string. null hides the value of wider scopes.
         value: String,
         #[command(flatten)]
         at: PreferenceAt,
     },
-    /// Delete one.
+    /// Delete a preference.
     Delete {
+        /// Key of the preference.
         key: String,
         #[command(flatten)]
         at: PreferenceAt,
@@ -248,32 +295,32 @@ pub(crate) struct PreferenceAt {
     /// system, group, user, project or task.
     #[arg(long)]
     pub(crate) scope: String,
-    /// The group, user, project or task; not for the system's scope.
+    /// Id of the group, user, project or task; not for the scope system.
     #[arg(long, value_name = "ID")]
     pub(crate) scope_id: Option<String>,
-    /// Only if this is its version now; 0 means that it is not set.
+    /// Expected current version; 0 if it must not exist.
     #[arg(long)]
     pub(crate) version: Option<i64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Show rows as they come.
+    /// Print rows as they are written.
     Tail {
-        /// Begin after this row.
+        /// Start after this row.
         #[arg(long, value_name = "SEQ")]
         after: Option<i64>,
-        /// End after this time.
+        /// Exit after this time.
         #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
         duration: Option<Duration>,
     },
-    /// Look rows up, newest first.
+    /// Query rows, newest first.
     Query(Query),
-    /// Check that no row was changed, taken out or moved, and that the chain is the one that was signed.
+    /// Verify the hash chain and the signed heads.
     Verify(Verify),
-    /// Write the whole chain, one line of JSON for each row.
+    /// Export all rows as JSON lines.
     Export {
-        /// To this file instead of standard output.
+        /// Output file; standard output by default.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -281,7 +328,7 @@ pub(crate) enum Audit {
 
 #[derive(Args, Debug)]
 pub(crate) struct Query {
-    /// A tool, or the beginning of names followed by *.
+    /// Tool name, or a prefix followed by *.
     #[arg(long)]
     pub(crate) tool: Option<String>,
     /// project_manager, project_analyst, sandbox, admin, user or unknown.
@@ -293,44 +340,50 @@ pub(crate) struct Query {
     /// success, failure, denied, replayed or unknown.
     #[arg(long)]
     pub(crate) status: Option<String>,
+    /// Error type, such as key_reused.
     #[arg(long)]
     pub(crate) error_type: Option<String>,
-    /// The id of a token.
+    /// Id of the token.
     #[arg(long, value_name = "ID")]
     pub(crate) token: Option<String>,
+    /// Id of the user.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<String>,
+    /// Id of the task.
     #[arg(long, value_name = "ID")]
     pub(crate) task: Option<String>,
+    /// Id of the call.
     #[arg(long, value_name = "ID")]
     pub(crate) call: Option<String>,
+    /// Trace id.
     #[arg(long, value_name = "ID")]
     pub(crate) trace: Option<String>,
-    /// Not older than this, as 1h.
+    /// Maximum age, such as 1h.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,
     /// Only rows before this one.
     #[arg(long, value_name = "SEQ")]
     pub(crate) before: Option<i64>,
+    /// Maximum number of rows.
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: u64,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Verify {
-    /// Verify what `audit export` wrote, without asking the gateway.
+    /// Verify a file written by `audit export`, offline.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Signed heads that were kept elsewhere, one line of JSON for each.
+    /// File with signed heads, as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) heads: Option<PathBuf>,
-    /// Insist on the heads that NATS keeps. Without this they are used when NATS can be reached.
+    /// Require the heads stored in NATS. By default they are used if NATS is reachable.
     #[arg(long)]
     pub(crate) nats: bool,
-    /// The public key that must have signed, as cynode-gateway tells when it is started.
+    /// Public key that must have signed the heads, as printed by cynode-gateway at start-up.
     #[arg(long, value_name = "NKEY")]
     pub(crate) key: Option<String>,
-    /// The file is older than the heads: take those of the rows that it has.
+    /// Ignore heads that are newer than the file.
     #[arg(long, requires = "file")]
     pub(crate) older: bool,
 }

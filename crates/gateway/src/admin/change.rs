@@ -44,10 +44,10 @@ impl Admin {
         let row = intent(record.clone(), until)?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         if let Err(error) = write.commit().await {
-            error!(%error, what = record.tool, "Commit failed; the change may be made.");
+            error!(%error, what = record.tool, "Commit failed; the change may have been made.");
             return Err(Error::Unrecorded);
         }
-        info!(what = record.tool, by = record.subject, user = record.user_id, "Administered.");
+        info!(what = record.tool, by = record.subject, user = record.user_id, "Admin operation completed.");
         record.end(Decision::Allow, Status::Success, None, clock::now());
         Ok(self.calls.ledger.end(record, WasBegun::Yes).await?)
     }
@@ -55,7 +55,7 @@ impl Admin {
     /// Writes down that somebody tried what they may not do, and says so.
     pub(super) async fn refuse(&self, actor: &Actor, what: &'static str, why: &str) -> Error {
         let mut record = record(actor, what, &Value::Null);
-        warn!(what, by = record.subject, user = record.user_id, why, "Refused to administer.");
+        warn!(what, by = record.subject, user = record.user_id, why, "Admin operation refused.");
         record.end(Decision::Deny, Status::Denied, Some("forbidden"), clock::now());
         match self.calls.ledger.end(record, WasBegun::Not).await {
             Ok(()) => Error::Forbidden(why.to_owned()),
@@ -86,7 +86,7 @@ impl Admin {
                 record.end(Decision::Deny, Status::Failure, Some("audit_unavailable"), clock::now());
                 // Written now or when the store is back.
                 if self.calls.ledger.end(record, WasBegun::Yes).await.is_err() {
-                    warn!(what, "The store does not answer; nothing is administered.");
+                    warn!(what, "Store not available; admin operation not started.");
                 }
             }
             return Err(Error::Unavailable);
@@ -96,7 +96,7 @@ impl Admin {
             Ok(_) => (Status::Success, None),
             Err(error) => (Status::Failure, Some(error.code())),
         };
-        info!(what, by = record.subject, user = record.user_id, why, "Administered.");
+        info!(what, by = record.subject, user = record.user_id, why, "Admin operation completed.");
         record.end(Decision::Allow, status, why, clock::now());
         self.calls.ledger.end(record, WasBegun::Yes).await?;
         done

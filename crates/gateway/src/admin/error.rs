@@ -10,7 +10,7 @@ use crate::{
 /// Why an operation was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("there is no {what} `{id}`")]
+    #[error("{what} `{id}` not found")]
     NotFound { what: &'static str, id: String },
     #[error("{field}: {message}")]
     Invalid { field: &'static str, message: String },
@@ -22,7 +22,7 @@ pub enum Error {
     /// A server behind us did not answer as it should.
     #[error("{0}")]
     Unreachable(String),
-    #[error("not available at the moment; try again")]
+    #[error("temporarily unavailable; try again")]
     Unavailable,
     /// The store failed when it was being done or recorded. If it was done, its row is written when the store is back.
     #[error(
@@ -83,7 +83,7 @@ impl From<DbErr> for Error {
         if let Some(SqlErr::UniqueConstraintViolation(_)) = error.sql_err() {
             return Self::Conflict("there is another one of this name already".to_owned());
         }
-        error!(%error, "The store cannot be used; nothing can be administered.");
+        error!(%error, "Store not available; admin operations fail.");
         Self::Unavailable
     }
 }
@@ -105,7 +105,7 @@ impl From<tokens::Error> for Error {
         match error {
             tokens::Error::Store(error) => error.into(),
             tokens::Error::NoRandomness => {
-                error!("There is no randomness to make a token from.");
+                error!("Token not created: the system's random generator failed.");
                 Self::Unavailable
             }
         }

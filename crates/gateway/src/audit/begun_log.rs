@@ -64,7 +64,7 @@ impl BegunLog {
         }
         // One write, so that a line is there as a whole or, if this process ends in the middle, at the end of the file.
         if let Err(error) = (&self.file).write_all(&line) {
-            warn!(%error, "The file of calls that began takes no more; the store does.");
+            warn!(%error, "Started-call log not writable; using the store instead.");
             state.is_full = true;
             return Err(Box::new(record));
         }
@@ -87,7 +87,7 @@ impl BegunLog {
         }
         match self.file.set_len(0) {
             Ok(()) => *state = State::default(),
-            Err(error) => warn!(%error, "The file of calls that began cannot be begun anew."),
+            Err(error) => warn!(%error, "Started-call log cannot be truncated."),
         }
     }
 
@@ -114,7 +114,7 @@ pub(super) fn left(path: &Path) -> io::Result<Vec<Record>> {
         match serde_json::from_slice(&line?) {
             Ok(record) => records.push(record),
             // Its call was not made: nobody was told that it is written down.
-            Err(error) => warn!(%error, "What was begun cannot be read any more."),
+            Err(error) => warn!(%error, "Started-call record is unreadable."),
         }
     }
     Ok(records)

@@ -27,7 +27,7 @@ const WAITING: usize = 4096;
 
 /// The store did not take the announcement. Nothing may be done that is not written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the audit cannot be written")]
+#[error("the audit is not writable")]
 pub struct Unavailable;
 
 /// Why a call may not begin.
@@ -69,7 +69,7 @@ impl Ledger {
             store.begun_log().filter(|_| store.takes_lines()).and_then(|path| match BegunLog::open(path) {
                 Ok(log) => Some(Arc::new(log)),
                 Err(error) => {
-                    warn!(path = %path.display(), %error, "Calls that begin are written to the store alone.");
+                    warn!(path = %path.display(), %error, "Started-call log not available; started calls are recorded in the store.");
                     None
                 }
             });

@@ -9,18 +9,18 @@ use super::chain::was_too_late;
 /// Why the audit did not take something.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWritten {
-    #[error("somebody else added a row where we wanted to")]
+    #[error("another writer added a row with this number")]
     TooLate,
     /// The store works, and will never take this.
-    #[error("the store refuses what is written: {0}")]
+    #[error("the store rejected the write: {0}")]
     Refused(DbErr),
     #[error(transparent)]
     Store(DbErr),
     #[error(transparent)]
     File(rusqlite::Error),
-    #[error("writing was ended")]
+    #[error("the writer stopped")]
     Ended(#[source] JoinError),
-    #[error("the store did not answer within {0:?}")]
+    #[error("the store did not respond within {0:?}")]
     TimedOut(Duration),
 }
 

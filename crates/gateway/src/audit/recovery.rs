@@ -80,7 +80,7 @@ async fn some(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
     for call in &lost {
         match serde_json::from_str::<Record>(&call.record) {
             Ok(record) => records.push(record),
-            Err(error) => warn!(%error, call_id = call.call_id, "What was begun cannot be read any more."),
+            Err(error) => warn!(%error, call_id = call.call_id, "Started-call record is unreadable."),
         }
     }
     let recovered = give_rows(&write, records).await?;

@@ -21,17 +21,17 @@ use crate::{clock, nats::Nats, store::Store};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the signing key {} cannot be read or made", .0.display())]
+    #[error("cannot read or create the signing key {}", .0.display())]
     KeyFile(PathBuf, #[source] io::Error),
-    #[error("{} holds no nkey seed", .0.display())]
+    #[error("{} contains no nkey seed", .0.display())]
     NoKey(PathBuf),
     #[error("signing the head of the audit")]
     Sign(#[source] nkeys::error::Error),
     #[error("writing the heads of the audit to {}", .0.display())]
     File(PathBuf, #[source] io::Error),
-    #[error("the store cannot be used at the moment")]
+    #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
-    #[error("the stream for the audit's heads cannot be made")]
+    #[error("creating the stream of audit heads")]
     Stream(#[source] Unsent),
 }
 
@@ -110,8 +110,8 @@ impl Seal {
     async fn publish(&self, head: &Head) {
         let Some(nats) = &self.nats else { return };
         match self.send(nats, head).await {
-            Ok(stream_seq) => debug!(seq = head.seq, stream_seq, "The head of the audit is published."),
-            Err(error) => warn!(%error, seq = head.seq, "The head of the audit could not be published."),
+            Ok(stream_seq) => debug!(seq = head.seq, stream_seq, "Audit head published."),
+            Err(error) => warn!(%error, seq = head.seq, "Audit head not published."),
         }
     }
 

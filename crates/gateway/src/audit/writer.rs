@@ -114,7 +114,7 @@ impl Writer {
             let calls = self.ends.len();
             error!(
                 calls,
-                "The audit cannot be written; these calls get their rows as unknown after a start."
+                "Audit not writable; these calls are recorded with an unknown outcome after a restart."
             );
         }
         self.forget().await;
@@ -174,7 +174,7 @@ impl Writer {
                     most = 1;
                 }
                 Err(NotWritten::Refused(error)) => {
-                    error!(%error, "A call cannot be announced in the audit; it is not made.");
+                    error!(%error, "Audit refused the start of a call; the call is not made.");
                     self.metrics.not_committed(count);
                 }
                 Err(error) => {
@@ -184,7 +184,7 @@ impl Writer {
                     // Their callers find the sender gone, and make no call.
                     self.begins.retain(|begin| begin.is_awaited(now));
                     let waiting = self.begins.len();
-                    warn!(%error, calls, waiting, "Calls cannot be announced in the audit; retrying.");
+                    warn!(%error, calls, waiting, "Audit not writable; calls wait to start.");
                     self.metrics.not_committed(calls.saturating_sub(waiting));
                     return false;
                 }
@@ -213,7 +213,7 @@ impl Writer {
                 }
                 Err(NotWritten::Refused(error)) => {
                     let call_id = group.first().map(|end| end.record.call_id.as_str());
-                    error!(%error, call_id, "The audit cannot take a row; an announced call gets it as unknown.");
+                    error!(%error, call_id, "Audit refused a row; a started call is recorded with an unknown outcome.");
                     self.metrics.not_committed(count);
                 }
                 Err(error) => {
@@ -240,7 +240,7 @@ impl Writer {
         });
         let waiting = self.ends.len();
         self.metrics.not_committed(before - waiting);
-        error!(%error, waiting, dropped = before - waiting, "The audit cannot be written; retrying.");
+        error!(%error, waiting, dropped = before - waiting, "Audit not writable; retrying.");
     }
 
     async fn is_written(&mut self, group: Vec<End>, last: Option<Last>, took: Duration) {
@@ -274,7 +274,7 @@ impl Writer {
         if let Some(appender) = self.appender.take() {
             match appender.tidy().await {
                 Ok(appender) => self.appender = Some(appender),
-                Err(error) => warn!(%error, "The log of the store grows; it is tried again."),
+                Err(error) => warn!(%error, "WAL checkpoint failed; retrying."),
             }
         }
     }
@@ -287,7 +287,7 @@ impl Writer {
         let turn = self.store.turn().await;
         let gone = in_flight::Entity::delete_many().filter(in_flight::Column::CallId.is_in(ended.clone()));
         if let Err(error) = gone.exec(&*turn).await {
-            warn!(%error, "Calls that ended are still in flight as far as the store knows; it is tried again.");
+            warn!(%error, "In-flight rows of completed calls not removed; retrying.");
             self.ended = ended;
         }
     }

@@ -100,7 +100,7 @@ fn tool_behind(
     let shown = match serde_json::from_str::<Shown>(pinned) {
         Ok(shown) => shown,
         Err(error) => {
-            warn!(%error, tool = row.name, "The copy of a tool cannot be read; it is not served.");
+            warn!(%error, tool = row.name, "Stored tool definition unreadable; tool not served.");
             return None;
         }
     };
@@ -112,7 +112,7 @@ fn tool_behind(
     let arguments = match options.build(&schema) {
         Ok(validator) => Some(validator),
         Err(error) => {
-            warn!(%error, tool = row.name, "The schema of a tool cannot be used; its server checks arguments alone.");
+            warn!(%error, tool = row.name, "Tool schema invalid; only the upstream checks arguments.");
             None
         }
     };
@@ -164,7 +164,7 @@ fn rule(row: access_rule::Model) -> Rule {
             Rule { id: row.id, effect: policy::Effect::Deny, agent, user: row.user_id, tool, condition }
         }
         _ => {
-            warn!(rule = row.id, "An access rule cannot be read; it denies.");
+            warn!(rule = row.id, "Access rule unreadable; it denies every call.");
             Rule { id: row.id, effect: policy::Effect::Deny, agent: None, user: None, tool, condition: None }
         }
     }

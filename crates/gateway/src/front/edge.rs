@@ -125,7 +125,7 @@ impl Front {
         let presented = match self.presented(&parts.headers).await {
             Ok(presented) => presented,
             Err(error) => {
-                error!(%error, "The store cannot be used; calls are denied.");
+                error!(%error, "Store not available; calls are denied.");
                 return refused(
                     StatusCode::SERVICE_UNAVAILABLE,
                     &seen.id,

@@ -222,7 +222,7 @@ fn whole(message: &ServerJsonRpcMessage) -> Response {
     match serde_json::to_vec(message) {
         Ok(body) => ([(CONTENT_TYPE, JSON_MIME_TYPE)], Body::from(body)).into_response(),
         Err(error) => {
-            error!(%error, "An answer cannot be written as JSON.");
+            error!(%error, "Response not serialised.");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

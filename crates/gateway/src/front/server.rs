@@ -55,7 +55,7 @@ impl ServerHandler for Server {
         let first = page.and_then(|page| page.cursor).map_or(Ok(0), |cursor| cursor.parse::<usize>());
         let first = first.map_err(|_| ErrorData::invalid_params("the cursor is not one of ours", None))?;
         let catalogue = self.0.shelf.at(&self.0.store, identity.revision).await.map_err(|error| {
-            error!(%error, "The store cannot be used; nothing is listed.");
+            error!(%error, "Store not available; tool list fails.");
             unavailable()
         })?;
         let mut seen = catalogue.seen_by(&identity.standing).skip(first).map(|tool| tool.shown.clone());

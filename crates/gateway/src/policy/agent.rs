@@ -43,7 +43,7 @@ impl fmt::Display for AgentKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no kind of agent; there are project_manager, project_analyst and sandbox")]
+#[error("unknown agent type `{0}`; expected project_manager, project_analyst or sandbox")]
 pub struct UnknownAgent(pub String);
 
 impl FromStr for AgentKind {

@@ -3,35 +3,35 @@ use super::ScopedId;
 /// Why a call is not permitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    #[error("the token is missing or not known")]
+    #[error("missing or unknown token")]
     UnknownToken,
     #[error("the token has expired")]
     ExpiredToken,
     #[error("the token was revoked")]
     RevokedToken,
-    #[error("there is no such tool")]
+    #[error("unknown tool")]
     UnknownTool,
-    #[error("the tool changed and waits for approval")]
+    #[error("the tool changed and needs approval")]
     Quarantined,
-    #[error("the tool is switched off")]
+    #[error("the tool is disabled")]
     Disabled,
-    #[error("the tool is not for this kind of agent")]
+    #[error("the tool is not available to this agent type")]
     OutOfScope,
-    #[error("the tool is not on the list of this kind of agent")]
+    #[error("the tool is not on the allowlist of this agent type")]
     NotAllowed,
     #[error("the tool belongs to another user")]
     NotYours,
-    #[error("the system setting {0} does not permit it")]
+    #[error("not permitted by the system setting {0}")]
     SettingOff(&'static str),
-    #[error("the access rule {0} denies it")]
+    #[error("denied by access rule {0}")]
     Rule(String),
     #[error("{0} is required")]
     MissingId(ScopedId),
-    #[error("{0} is not one that this token may name")]
+    #[error("{0} is outside the scope of this token")]
     MismatchedId(ScopedId),
-    #[error("the address in `{0}` is not one that may be fetched")]
+    #[error("the address in `{0}` may not be fetched")]
     ForbiddenAddress(String),
-    #[error("too many calls; try again in {0} s")]
+    #[error("rate limit exceeded; try again in {0} s")]
     TooFast(u64),
 }
 

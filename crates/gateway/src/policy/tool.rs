@@ -55,7 +55,7 @@ impl fmt::Display for Scope {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope; there are sandbox, pm and both")]
+#[error("unknown scope `{0}`; expected sandbox, pm or both")]
 pub struct UnknownScope(pub String);
 
 impl FromStr for Scope {

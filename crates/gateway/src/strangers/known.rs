@@ -59,7 +59,7 @@ impl Known {
     async fn load(&self, store: &Store, mut asked: MutexGuard<'_, Option<Instant>>) {
         match load(store).await {
             Ok(hashes) => *self.hashes.write().unwrap_or_else(PoisonError::into_inner) = hashes,
-            Err(error) => warn!(%error, "The hashes of tokens cannot be read; those of before count."),
+            Err(error) => warn!(%error, "Token hashes not read; using the previous ones."),
         }
         *asked = Some(Instant::now());
     }

@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 pub enum ToolError {
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no {what} {id}")]
+    #[error("{what} {id} not found")]
     NotFound { what: &'static str, id: String },
     #[error("{0}")]
     Conflict(String),
-    #[error("{what} has {size} bytes; at most {limit} are taken")]
+    #[error("{what} has {size} bytes; the limit is {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
     ReadOnly(String),
     /// A key that decides about agents.
-    #[error("{0} decides about agents: only an administrator can change it, with cynodectl or over REST")]
+    #[error("{0} governs agents; only an administrator can change it, with cynodectl or REST")]
     Governing(String),
-    #[error("the content is refused: {0}")]
+    #[error("content rejected: {0}")]
     Malicious(String),
-    #[error("the store cannot be used at the moment")]
+    #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
 }
 

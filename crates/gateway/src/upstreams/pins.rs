@@ -61,13 +61,13 @@ pub(super) async fn compare(
     let mut seen = BTreeSet::new();
     for tool in offered {
         let Some(remote) = tool.get("name").and_then(Value::as_str).map(str::to_owned) else {
-            warn!(namespace = server.namespace, "A server offers a tool without a name.");
+            warn!(namespace = server.namespace, "Upstream offers a tool without a name; ignored.");
             continue;
         };
         if !seen.insert(remote.clone()) {
             warn!(
                 namespace = server.namespace,
-                remote, "A server offers two tools of one name; the first counts."
+                remote, "Upstream offers two tools with the same name; using the first."
             );
             continue;
         }

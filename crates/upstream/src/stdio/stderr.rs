@@ -31,7 +31,7 @@ pub(super) async fn log(stderr: ChildStderr, upstream: String, secrets: Secrets)
         if end.is_some() {
             if let Some(left_out) = quota.take(Instant::now()) {
                 let text = told(&secrets.mask(String::from_utf8_lossy(&line).into_owned()));
-                debug!(upstream, left_out, text, "The process complains.");
+                debug!(upstream, left_out, text, "Upstream process wrote to stderr.");
             }
             line.clear();
         }

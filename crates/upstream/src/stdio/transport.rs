@@ -88,7 +88,7 @@ impl Transport {
         let message = match read {
             Ok(message) => message,
             Err(error) => {
-                debug!(%error, "A line that is no message is passed over.");
+                debug!(%error, "Upstream wrote a line that is not a JSON-RPC message; ignored.");
                 return None;
             }
         };
@@ -161,7 +161,7 @@ impl rmcp::transport::Transport<RoleClient> for Transport {
             let stdin = stdin.as_mut().ok_or(io::ErrorKind::NotConnected)?;
             if let Err(error) = stdin.write_all(&line).await {
                 // How the process ended says more, and whether it read any of this nobody knows.
-                debug!(%error, "The process takes no more input.");
+                debug!(%error, "Upstream process closed its standard input.");
                 deaf.cancel();
             }
             Ok(())

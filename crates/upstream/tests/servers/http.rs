@@ -66,7 +66,7 @@ async fn the_servers_own_credential_is_sent_and_never_shown() {
     let upstream = upstream(with_token());
     let failure = call(&upstream, "quote").await.unwrap_err();
     assert_eq!(gateway.calls()[0].authorization.as_deref(), Some("Bearer upstream-secret-1"));
-    assert_eq!(failure.to_string(), "the upstream refused: not with [token]!");
+    assert_eq!(failure.to_string(), "the upstream rejected the request: not with [token]!");
     assert!(!format!("{failure:?} {upstream:?} {:?}", upstream.health()).contains(token));
 }
 

@@ -50,7 +50,7 @@ async fn a_process_sees_of_our_environment_what_it_needs_and_what_it_is_given() 
     // A server that quotes its secret tells it to nobody.
     let failure =
         call_with(&upstream, "complain", json!({"text": "very-secret-key is wrong"})).await.unwrap_err();
-    assert_eq!(failure.to_string(), "the upstream refused: no: [secret] is wrong");
+    assert_eq!(failure.to_string(), "the upstream rejected the request: no: [secret] is wrong");
     assert!(!format!("{upstream:?} {failure:?}").contains("very-secret"));
 
     fs::remove_file(&secret).unwrap();

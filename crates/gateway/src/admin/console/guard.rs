@@ -26,7 +26,7 @@ pub(super) async fn guard(State(console): State<Arc<Console>>, request: Request,
     let mut response = if is_ours(&console.admin.settings.hosts, &headers) {
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         answered.unwrap_or_else(|_| {
-            error!("A page of the console ended in a panic.");
+            error!("Console page panicked.");
             Failure::Broken.into_response()
         })
     } else {

@@ -50,7 +50,7 @@ pub(super) async fn enter(
     }
     let presented = tokens::present(&console.admin.store, fields.text("token")).await.map_err(Error::from)?;
     let Some(actor) = Actor::of(&presented, clock::now()) else {
-        warn!(%peer, "Somebody tried to sign in to the console with a token that is not good for it.");
+        warn!(%peer, "Console sign-in failed: invalid token.");
         tokio::time::sleep(SLOWED).await;
         let said = ("alert", "This token does not open the console. It may be mistyped, expired or revoked.");
         return Ok((StatusCode::FORBIDDEN, form(&console, next, Some(said))).into_response());

@@ -136,11 +136,11 @@ impl Admin {
         match read {
             Ok(Ok(heads)) => Ok(Heads { key, heads }),
             Ok(Err(error)) => {
-                error!(error = %broker::Chain(&error), "The heads of the audit cannot be read.");
+                error!(error = %broker::Chain(&error), "Reading audit heads failed.");
                 Err(Error::Unavailable)
             }
             Err(error) => {
-                error!(%error, "Reading the heads of the audit ended in a panic.");
+                error!(%error, "Reading audit heads panicked.");
                 Err(Error::Unavailable)
             }
         }
@@ -185,7 +185,7 @@ impl Tail {
                 }
                 Ok(rows) => self.read = rows.into(),
                 Err(error) => {
-                    error!(%error, "The store cannot be used; nobody can watch the audit.");
+                    error!(%error, "Store not available; audit watch ended.");
                     return None;
                 }
             }
