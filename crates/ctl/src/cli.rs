@@ -384,8 +384,9 @@ pub(crate) enum Dead {
     },
     /// Publish dead letters again.
     ///
-    /// A replay has an id of its own and resumes from the journal of the failed handoff: finished model turns are not paid
-    /// again, and tool calls keep their idempotency keys. A deadline that has passed is dropped.
+    /// A handoff that was never answered keeps its id. One that was answered gets a new id and resumes from its journal:
+    /// finished model turns are not paid again, and tool calls keep their idempotency keys. A deadline that has passed is
+    /// dropped.
     Replay {
         #[command(flatten)]
         which: Which,
