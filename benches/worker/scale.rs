@@ -37,7 +37,7 @@ pub(crate) async fn measure(report: &mut Report) {
 
 /// Handoffs a second, from a full queue and all workers there to the last acknowledgement.
 async fn drained_by(workers: usize) -> f64 {
-    let model = Model::start([Script::After(THINKS, Box::new(Script::say("Done.")))]).await;
+    let model = Model::start([Script::After(THINKS, Box::new(Script::say("OK")))]).await;
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
     let settings = Worker::manager(&nats)

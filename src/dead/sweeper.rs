@@ -45,7 +45,9 @@ pub(crate) async fn run(net: Net, schedule: Schedule, stop: CancellationToken) {
                 Ok(left) => {
                     seen.insert(kind, left);
                 }
-                Err(error) => debug!(%kind, error = %Chain(&error), "Dead-letter sweep failed; retrying at the next interval."),
+                Err(error) => {
+                    debug!(%kind, error = %Chain(&error), "Dead-letter sweep failed; retrying at the next interval.")
+                }
             }
         }
     }

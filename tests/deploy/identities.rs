@@ -214,7 +214,7 @@ async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
     let stage = Stage::start().await;
     let tools = Gateway::start(tools()).await;
     let manager = stage.worker(Role::ProjectManager).set("instance", "pm-one");
-    let model = Model::start([Script::say("Done.")]).await;
+    let model = Model::start([Script::say("OK")]).await;
     let manager = calling(manager.asking(&model), &tools).start().await;
     let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("hello")).await;

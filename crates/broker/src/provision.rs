@@ -181,7 +181,7 @@ async fn provision_bucket(
     }
     if how == Provision::Create {
         jetstream.create_object_store(expected).await.map_err(|error| make(&what, error))?;
-        info!(%what, "Made.");
+        info!(%what, "Created");
     } else {
         found.drifts.push(missing(what));
     }
@@ -223,7 +223,7 @@ async fn provision_consumer(
                 .create_consumer_on_stream(expected, stream)
                 .await
                 .map_err(|error| make(&what, error))?;
-            info!(%what, "Made.");
+            info!(%what, "Created");
             Ok(Some(made.cached_info().config.clone()))
         }
         (None, _) => {

@@ -70,7 +70,9 @@ pub(crate) enum Error {
     Input(#[source] std::io::Error),
     #[error("nothing was removed; pass --yes to remove without a prompt")]
     NotConfirmed,
-    #[error("nothing was approved; pass --yes to approve the current definition, or --hash to approve a definition you reviewed")]
+    #[error(
+        "nothing was approved; pass --yes to approve the current definition, or --hash to approve a definition you reviewed"
+    )]
     NotApproved,
     #[error("invalid gateway URL `{0}`; write it as http://127.0.0.1:8791")]
     GatewayAddress(String),
@@ -101,13 +103,17 @@ pub(crate) enum Error {
     NoInstructions(PathBuf),
     #[error("cannot start {0}")]
     NotStarted(PathBuf, #[source] std::io::Error),
-    #[error("port {port} is in use; stop the process that listens there, or choose another port with {setting}=…")]
+    #[error(
+        "port {port} is in use; stop the process that listens there, or choose another port with {setting}=…"
+    )]
     PortTaken { port: u16, setting: &'static str },
     #[error(
         "a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`"
     )]
     RunsAlready { data: PathBuf, pid: String },
-    #[error("a local stack in {data} was killed and left these processes running: {left}; stop them with `cynodectl down`")]
+    #[error(
+        "a local stack in {data} was killed and left these processes running: {left}; stop them with `cynodectl down`"
+    )]
     LeftOver { data: PathBuf, left: String },
     #[error("timed out waiting until {what}; see {guilty}. Last lines of {log}:\n{tail}")]
     NotUp { what: &'static str, guilty: String, log: PathBuf, tail: String },

@@ -61,9 +61,7 @@ pub(crate) async fn watch(
         match Config::load(&cli) {
             Ok(loaded) => {
                 front.reload(&loaded.config);
-                info!(
-                    "Configuration reloaded: hosts, origins, size limits and rate limits."
-                );
+                info!("Configuration reloaded: hosts, origins, size limits and rate limits.");
             }
             Err(error) => {
                 error!(error = %broker::Chain(&error), "Configuration invalid; keeping the previous one.")

@@ -156,11 +156,7 @@ impl Strangers {
 
     async fn write(&self, records: Vec<Record>) {
         for record in records {
-            warn!(
-                from = record.subject,
-                refused = record.tool,
-                "Requests without a valid token rejected."
-            );
+            warn!(from = record.subject, refused = record.tool, "Requests without a valid token rejected.");
             if self.ledger.end(record, WasBegun::Not).await.is_err() {
                 error!("Count of rejected requests not recorded.");
             }

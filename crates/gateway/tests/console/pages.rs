@@ -32,7 +32,7 @@ async fn what_goes_wrong_is_told_in_the_same_frame() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for (path, status, said) in [
-        ("/console/nothing", 404, "There is no such page"),
+        ("/console/nothing", 404, "Page not found"),
         ("/console/tools/tool?name=no.such", 404, "Not found"),
         ("/console/audit/row?call=none", 404, "Not found"),
         ("/console/logout", 405, "takes forms only"),

@@ -70,7 +70,7 @@ pub(super) async fn list(
             }
         }
         @if rows.is_empty() && !live {
-            (empty("There is no such row.", &html! { a href=(Section::Audit.address()) { "Show all rows" } }))
+            (empty("Row not found.", &html! { a href=(Section::Audit.address()) { "Show all rows" } }))
         } @else {
             (table_with("Calls, newest on top", &HEADINGS, "rows", &rows))
             @if rows.is_empty() {
@@ -113,7 +113,7 @@ pub(super) fn row(row: &Row) -> Markup {
     let page = address("/console/audit/row", &[("call", &row.call_id)]);
     let cells_of = [
         html! {
-            a href=(page) { @if row.tool.is_empty() { "(not readable)" } @else { (name(&row.tool)) } }
+            a href=(page) { @if row.tool.is_empty() { "(unreadable)" } @else { (name(&row.tool)) } }
             span .sub { "#" (row.seq) }
         },
         when::at(row.created_at),
@@ -143,7 +143,7 @@ fn outcome(row: &Row) -> Markup {
         @match row.status.as_str() {
             "success" => { "Succeeded" }
             "denied" => { "Not run" }
-            "replayed" => { "Answered from its record" }
+            "replayed" => { "Answered from the recorded result" }
             "failure" => { "Failed" }
             "unknown" => { "Not known" }
             other => { (visible(other)) }

@@ -145,7 +145,7 @@ fn details(found: &DeadLetterDetails) -> Markup {
                 div { dt { "Delivered" } dd { (deliveries(letter.deliveries)) } }
                 div { dt { "Size" } dd { (size(Some(*body_bytes))) } }
             }
-            p .hint .after { "What it means and what to do stands in " code { "docs/errors/" (letter.reason) ".md" } "." }
+            p .hint .after { "What it means and what to do: see " code { "docs/errors/" (letter.reason) ".md" } "." }
         }
         section {
             h2 { "Handoff" }
@@ -153,7 +153,7 @@ fn details(found: &DeadLetterDetails) -> Markup {
             @match text {
                 None => { p .lead { "Its " (when::count(*body_bytes, "byte", "bytes")) " cannot be read. Replayed, it goes out as it was." } }
                 Some(text) if holds_a_secret(&text) => {
-                    p .lead { "Not shown: it holds something that looks like a secret. " code { "cynodectl dead show " (letter.number) } " prints it." }
+                    p .lead { "Not shown: it contains something that looks like a secret. " code { "cynodectl dead show " (letter.number) } " prints it." }
                 }
                 Some(text) => {
                     pre tabindex="0" aria-label="The handoff" { (visible_lines(&text[..text.floor_char_boundary(LONGEST_BODY)])) }

@@ -69,12 +69,12 @@ impl Failure {
                 (error.status(), title(error), flash::sentence(&error.to_string()))
             }
             Self::NoPage => {
-                (StatusCode::NOT_FOUND, "There is no such page", "Nothing is at this address.".to_owned())
+                (StatusCode::NOT_FOUND, "Page not found", "This address does not exist.".to_owned())
             }
             Self::Method => (
                 StatusCode::METHOD_NOT_ALLOWED,
-                "This address takes forms only",
-                "Changes are made with the buttons and forms of the console.".to_owned(),
+                "Method not allowed",
+                "Use the buttons and forms of the console to make changes.".to_owned(),
             ),
             Self::Forged => (
                 StatusCode::FORBIDDEN,

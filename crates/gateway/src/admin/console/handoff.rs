@@ -111,10 +111,10 @@ fn told(life: &Life) -> Markup {
 
 fn unknown() -> Markup {
     empty(
-        "Nobody has taken this handoff up.",
+        "No instance has claimed this handoff.",
         &html! {
-            "It may still wait in its queue, or have been answered more than seven days ago, or the id is not right. "
-            a href=(Section::Work.address()) { "Look at the queues" }
+            "It may still be queued, it may have been answered more than seven days ago, or the id is wrong. "
+            a href=(Section::Work.address()) { "Show the queues" }
         },
     )
 }

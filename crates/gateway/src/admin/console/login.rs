@@ -34,7 +34,8 @@ pub(super) async fn show(
     if Session::find(&console, &headers).await?.is_some() {
         return Ok(Redirect::to(next).into_response());
     }
-    let said = fields.is_on("ended").then_some(("status", "Your session has ended. Sign in again to go on."));
+    let said =
+        fields.is_on("ended").then_some(("status", "Your session has expired. Sign in again to continue."));
     Ok(form(&console, next, said))
 }
 
@@ -52,7 +53,7 @@ pub(super) async fn enter(
     let Some(actor) = Actor::of(&presented, clock::now()) else {
         warn!(%peer, "Console sign-in failed: invalid token.");
         tokio::time::sleep(SLOWED).await;
-        let said = ("alert", "This token does not open the console. It may be mistyped, expired or revoked.");
+        let said = ("alert", "Invalid token. It may be mistyped, expired or revoked.");
         return Ok((StatusCode::FORBIDDEN, form(&console, next, Some(said))).into_response());
     };
     console.admin.note(&actor, "admin.console.sign_in", &json!({}), None).await?;
@@ -94,7 +95,7 @@ fn form(console: &Console, next: &str, said: Option<(&str, &str)>) -> Response {
                     input #token name="token" type="password" autocomplete="off" required autofocus
                         aria-describedby="token-hint";
                     p .hint #token-hint {
-                        "An administrator's or a user's token. The first administrator's is in the file "
+                        "An admin or user token. The admin token is in the file "
                         code { (file) } " on the gateway's machine."
                     }
                 }

@@ -39,11 +39,11 @@ pub(super) async fn show(State(console): State<Arc<Console>>, session: Session) 
             section {
                 h2 { "Latest denials" }
                 @if looked.denials.is_empty() {
-                    (empty("Nothing was denied in the last hour.", &html! {
-                        "Calls that are refused show up here, with the reason."
+                    (empty("No calls were denied in the last hour.", &html! {
+                        "Denied calls appear here, with the reason."
                     }))
                 } @else {
-                    (table("The latest calls that were denied", &HEADINGS, &looked.latest()))
+                    (table("Latest denied calls", &HEADINGS, &looked.latest()))
                 }
             }
         }
@@ -132,8 +132,8 @@ fn server_table(servers: &[Upstream]) -> Markup {
     const SERVERS: [&str; 4] = ["Server", "Health", "Tools", "Waiting"];
     if servers.is_empty() {
         return empty(
-            "No server is registered.",
-            &html! { "Tools of other MCP servers are served once you " a href="/console/servers/new" { "add a server" } "." },
+            "No servers registered.",
+            &html! { "To serve tools of other MCP servers, " a href="/console/servers/new" { "add a server" } "." },
         );
     }
     let rows: Vec<Markup> = servers
@@ -150,7 +150,7 @@ fn server_table(servers: &[Upstream]) -> Markup {
             html! { tr role="row" { (super::parts::cells(&SERVERS, &cells)) } }
         })
         .collect();
-    table("Servers and how they are", &SERVERS, &rows)
+    table("Servers and their state", &SERVERS, &rows)
 }
 
 /// What somebody should look at now.
@@ -165,9 +165,9 @@ fn attention(tools: &[Tool], servers: &[Upstream], looked: Option<&Looked>) -> M
                 ul {
                     @if let Some(checked) = broken {
                         li {
-                            "The audit does not hold: "
+                            "Audit verification failed: "
                             (checked.verified.problem.as_deref().unwrap_or("its chain is broken")) ". "
-                            a href=(Section::Audit.address()) { "Look at the audit" }
+                            a href=(Section::Audit.address()) { "Show the audit" }
                         }
                     }
                     @if waiting > 0 {

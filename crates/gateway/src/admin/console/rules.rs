@@ -50,7 +50,10 @@ pub(super) async fn add(State(console): State<Arc<Console>>, posted: Posted) -> 
         return Ok((error.status(), rules_page(&session, &rules, &fields, Some(error))).into_response());
     }
     flash::after(&console, Section::Rules.address(), added, |rule| {
-        format!("The rule about {} is number {}. It counts from the next call on.", rule.tool, rule.position)
+        format!(
+            "Rule for {} added at position {}. It applies from the next call on.",
+            rule.tool, rule.position
+        )
     })
 }
 
@@ -70,13 +73,13 @@ pub(super) async fn shift(State(console): State<Arc<Console>>, posted: Posted) -
         (None, _) => Err(Error::NotFound { what: "rule", id: fields.text("id").to_owned() }),
     };
     flash::after(&console, Section::Rules.address(), moved, |position| {
-        format!("The rule is number {position} now.")
+        format!("Rule moved to position {position}.")
     })
 }
 
 pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
     let removed = console.admin.remove_rule(&posted.session.actor, posted.fields.text("id")).await;
-    flash::after(&console, Section::Rules.address(), removed, |()| "The rule is removed.".to_owned())
+    flash::after(&console, Section::Rules.address(), removed, |()| "Rule removed.".to_owned())
 }
 
 fn read(fields: &Fields) -> Result<NewRule, Error> {

@@ -37,12 +37,12 @@ pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) 
     let rows: Vec<Markup> = servers.iter().map(|server| row(&session, server)).collect();
     let body = html! {
         @if rows.is_empty() {
-            (empty("No server is registered.", &html! {
-                "Add an MCP server to offer its tools to agents. They wait for your approval before anybody can call them."
+            (empty("No servers registered.", &html! {
+                "Add an MCP server to offer its tools to agents. Tools need your approval before they can be called."
             }))
         } @else {
             p .count { (when::count(rows.len(), "server", "servers")) }
-            (table("Servers behind the gateway", &HEADINGS, &rows))
+            (table("Upstream MCP servers", &HEADINGS, &rows))
         }
     };
     let actions = html! { a .button href="/console/servers/new" { "Add a server" } };
@@ -83,8 +83,7 @@ pub(super) async fn update(State(console): State<Arc<Console>>, posted: Posted) 
         let page = show_page(&console, &session, &server, &fields, Some(error)).await?;
         return Ok((error.status(), page).into_response());
     }
-    let said =
-        |server: Upstream| format!("{} is changed. It counts from the next call on.", server.namespace);
+    let said = |server: Upstream| format!("{} changed. It applies from the next call on.", server.namespace);
     flash::after(&console, &at(namespace), changed, said)
 }
 
@@ -93,8 +92,8 @@ pub(super) async fn switch(State(console): State<Arc<Console>>, posted: Posted) 
     let (namespace, on) = (fields.text("namespace"), fields.text("on") == "true");
     let switched = console.admin.enable_upstream(&session.actor, namespace, on).await;
     flash::after(&console, &back(&fields), switched, |server| match server.enabled {
-        true => format!("{namespace} is on. Its approved tools can be called."),
-        false => format!("{namespace} is off. None of its tools can be called; nothing about them is lost."),
+        true => format!("{namespace} enabled. Its approved tools can be called."),
+        false => format!("{namespace} disabled. Its tools cannot be called; their configuration is kept."),
     })
 }
 
@@ -113,7 +112,7 @@ pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) 
     let namespace = fields.text("namespace");
     let removed = console.admin.remove_upstream(&session.actor, namespace).await;
     flash::after(&console, Section::Servers.address(), removed, |()| {
-        format!("{namespace} is removed, with its tools and what was decided about them.")
+        format!("{namespace} removed, with its tools and their approvals.")
     })
 }
 
@@ -124,7 +123,7 @@ pub(super) fn health(server: &Upstream) -> (Tone, String) {
         (false, _) => (Tone::Plain, "Off"),
         (true, Some("up")) => (Tone::Good, "Up"),
         (true, Some("down")) => (Tone::Bad, "Down"),
-        (true, Some("open")) => (Tone::Bad, "Left alone after failures"),
+        (true, Some("open")) => (Tone::Bad, "Circuit open after failures"),
         (true, _) => (Tone::Plain, "Not used yet"),
     };
     (tone, words.to_owned())
@@ -132,7 +131,7 @@ pub(super) fn health(server: &Upstream) -> (Tone, String) {
 
 fn told(namespace: &str, found: &Refreshed) -> String {
     let Refreshed { new, changed, unchanged, gone } = found;
-    format!("{namespace} answered: {new} new, {changed} changed, {unchanged} as before, {gone} gone.")
+    format!("{namespace} refreshed: {new} new, {changed} changed, {unchanged} unchanged, {gone} removed.")
 }
 
 fn at(namespace: &str) -> String {
@@ -183,7 +182,7 @@ fn reached(transport: Option<&Transport>) -> Markup {
         Some(Transport::Stdio(stdio)) => {
             html! { span .sub { "Program" } code .long { (visible(&stdio.argv.join(" "))) } }
         }
-        None => badge(Tone::Bad, "Cannot be read"),
+        None => badge(Tone::Bad, "Unreadable"),
     }
 }
 
@@ -284,8 +283,8 @@ fn limits(session: &Session, server: &Upstream, fields: &Fields, error: Option<&
             (filled.alert())
             (form(session, "/console/servers/server", &[("namespace", &server.namespace)], &html! {
                 (options(filled, "scope", "Which agents may call its tools", "Unless a tool has a setting of its own.", &SCOPES))
-                (input(filled, ("call_timeout", "call_timeout"), "text", "A call may take", "As 30s; at most 10m."))
-                (input(filled, ("concurrency", "concurrency"), "number", "Calls at a time", "Others wait for their turn."))
+                (input(filled, ("call_timeout", "call_timeout"), "text", "Call timeout", "As 30s; at most 10m."))
+                (input(filled, ("concurrency", "concurrency"), "number", "Concurrent calls", "Others wait for their turn."))
                 button .button .quiet type="submit" { "Change" }
             }))
         }

@@ -37,7 +37,7 @@ pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> 
         }
         Err(_) => {
             let message =
-                "is no JSON: write text in quotes, as \"text\"; numbers, true and false as they are";
+                "invalid JSON: write text in quotes, such as \"text\"; numbers, true and false without";
             Err(Error::Invalid { field: "value", message: message.to_owned() })
         }
     };
@@ -46,7 +46,7 @@ pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> 
         return Ok((error.status(), settings_page(&session, &settings, &fields, Some(error))).into_response());
     }
     flash::after(&console, Section::Settings.address(), done, |setting| {
-        format!("{} is {} now. It counts from the next call on.", setting.key, setting.value)
+        format!("{} set to {}. It applies from the next call on.", setting.key, setting.value)
     })
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn delete(State(console): State<Arc<Console>>, posted: Posted) 
     let Posted { session, fields } = posted;
     let version = fields.given("version").and_then(|version| version.parse().ok());
     let done = console.admin.delete_setting(&session.actor, fields.text("key"), version).await;
-    let said = |()| format!("{} is not set any more.", fields.text("key"));
+    let said = |()| format!("{} deleted.", fields.text("key"));
     flash::after(&console, Section::Settings.address(), done, said)
 }
 
@@ -67,15 +67,15 @@ fn settings_page(
     let rows: Vec<Markup> = settings.iter().map(|setting| row(session, setting)).collect();
     let filled = Filled { fields, error };
     let body = html! {
-        p .lead { "Settings of the whole system. Agents read them; those with a description change what the gateway does." }
+        p .lead { "System settings. Agents can read them; those with a description change the behaviour of the gateway." }
         (table("System settings", &HEADINGS, &rows))
         section {
             h2 #set { "Set a value" }
             div .card .narrow {
                 (filled.alert())
                 (form(session, Section::Settings.address(), &[], &html! {
-                    (input(filled, ("key", "key"), "text", "Key", "As team.language. A key that is there gets the new value."))
-                    (area(filled, ("value", "value"), "Value", "As JSON: \"text\" in quotes, 42, true, [1, 2] or {\"a\": 1}."))
+                    (input(filled, ("key", "key"), "text", "Key", "For example team.language. An existing key is overwritten."))
+                    (area(filled, ("value", "value"), "Value", "JSON: \"text\" in quotes, 42, true, [1, 2] or {\"a\": 1}."))
                     button .button type="submit" { "Set it" }
                 }))
             }
@@ -106,7 +106,7 @@ fn row(session: &Session, setting: &Setting) -> Markup {
     };
     let delete = confirm(
         "Delete",
-        &html! { "Agents will not find it any more." },
+        &html! { "Agents can no longer read it." },
         &button(session, "/console/settings/delete", &named, "danger small", "Delete this setting"),
     );
     let cells_of = [

@@ -31,17 +31,17 @@ const KINDS: [(&str, TokenFor, &str, &str); 5] = [
         "project_manager",
         TokenFor::ProjectManager,
         "Project manager",
-        "An agent that acts for the system. It is bound to no user and no task.",
+        "An agent that acts for the system; not bound to a user or task.",
     ),
     (
         "project_analyst",
         TokenFor::ProjectAnalyst,
         "Project analyst",
-        "An agent that looks and reports. It is bound to one user and one task.",
+        "An agent that reads and reports; bound to one user and one task.",
     ),
-    ("sandbox", TokenFor::Sandbox, "Sandbox", "An agent in a sandbox. It is bound to one user and one task."),
-    ("user", TokenFor::User, "User", "A person who installs servers of their own. Calls no tools."),
-    ("admin", TokenFor::Admin, "Administrator", "A person or program that administers. Calls no tools."),
+    ("sandbox", TokenFor::Sandbox, "Sandbox", "An agent in a sandbox; bound to one user and one task."),
+    ("user", TokenFor::User, "User", "A person who installs their own servers. Cannot call tools."),
+    ("admin", TokenFor::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
 ];
 
 pub(super) async fn list(
@@ -71,7 +71,7 @@ pub(super) async fn list(
             button .button type="submit" { "Filter" }
         }
         @if rows.is_empty() {
-            (empty("No token is like that.", &html! {
+            (empty("No matching tokens.", &html! {
                 a href=(Section::Tokens.address()) { "Show all tokens" } " or " a href="/console/tokens/new" { "issue one" } "."
             }))
         } @else {
@@ -109,7 +109,7 @@ pub(super) async fn issue(State(console): State<Arc<Console>>, posted: Posted) -
 pub(super) async fn revoke(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
     let revoked = console.admin.revoke_token(&posted.session.actor, posted.fields.text("id")).await;
     flash::after(&console, Section::Tokens.address(), revoked, |token| {
-        format!("The token “{}” is revoked. From the next call on it is denied.", token.label)
+        format!("Token “{}” revoked. Its next call is denied.", token.label)
     })
 }
 
@@ -152,7 +152,7 @@ fn row(session: &Session, token: &Token) -> Markup {
     let cells_of = [
         html! {
             bdi { (token.label) }
-            span .sub { a href=(calls) title="Its calls in the audit" { (short(&token.id)) } " by " (author(&token.created_by)) ", " (when::text(&token.created_at)) }
+            span .sub { a href=(calls) title="Calls with this token in the audit" { (short(&token.id)) } " by " (author(&token.created_by)) ", " (when::text(&token.created_at)) }
         },
         html! { span .nowrap { (agent(&token.agent)) } },
         html! {
@@ -171,13 +171,13 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
     let filled = Filled { fields, error };
     let is_bound = matches!(agent, TokenFor::ProjectAnalyst | TokenFor::Sandbox);
     let lives = if is_bound {
-        "As 8h or 7days; at most 30 days. One day when left empty."
+        "For example 8h or 7days; at most 30 days. Default one day."
     } else {
-        "As 12h or 90days; at most 365 days. 30 days when left empty."
+        "For example 12h or 90days; at most 365 days. Default 30 days."
     };
     let body = html! {
         p .crumbs { a href=(Section::Tokens.address()) { "Tokens" } " / Issue" }
-        nav .tabs aria-label="Who the token is for" {
+        nav .tabs aria-label="Agent type" {
             ul {
                 @for (it, _, title, _) in KINDS {
                     li { a href=(address("/console/tokens/new", &[("agent", it)])) aria-current=[(it == word).then_some("true")] { (title) } }
@@ -189,12 +189,12 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
             p { (about) }
             (filled.alert())
             (form(session, "/console/tokens", &[("agent", word)], &html! {
-                (input(filled, ("label", "label"), "text", "Label", "By which you will know it later."))
+                (input(filled, ("label", "label"), "text", "Label", "A name to recognise it by."))
                 @if is_bound || agent == TokenFor::User {
-                    (input(filled, ("user_id", "user_id"), "text", "User", "The id of the user that it acts for."))
+                    (input(filled, ("user_id", "user_id"), "text", "User", "Id of the user that it acts for."))
                 }
                 @if is_bound {
-                    (input(filled, ("task_id", "task_id"), "text", "Task", "The id of the one task that it works on."))
+                    (input(filled, ("task_id", "task_id"), "text", "Task", "Id of the task that it is bound to."))
                 }
                 (input(filled, ("lives", "lives"), "text", "Good for", lives))
                 button .button type="submit" { "Issue the token" }

@@ -23,7 +23,7 @@ const STATES: [(&str, &str); 5] =
 pub(super) const SCOPES: [(&str, &str); 3] =
     [("both", "All agents"), ("pm", "Project managers and analysts"), ("sandbox", "Sandboxes")];
 const DOES: [(&str, &str); 3] =
-    [("as_offered", "As its server says"), ("read", "Only reads"), ("write", "May have an effect")];
+    [("as_offered", "As its upstream says"), ("read", "Only reads"), ("write", "Has effects")];
 const RECENT: u64 = 10;
 
 pub(super) async fn list(
@@ -46,11 +46,11 @@ pub(super) async fn list(
             button .button type="submit" { "Filter" }
         }
         @if tools.is_empty() {
-            (empty("There are no tools yet.", &html! {
-                a href="/console/servers/new" { "Add a server" } "; its tools appear here and wait for approval."
+            (empty("No tools yet.", &html! {
+                a href="/console/servers/new" { "Add a server" } "; its tools appear here and need approval."
             }))
         } @else if rows.is_empty() {
-            (empty("No tool is like that.", &html! { a href=(Section::Tools.address()) { "Show all tools" } }))
+            (empty("No matching tools.", &html! { a href=(Section::Tools.address()) { "Show all tools" } }))
         } @else {
             p .count { (shown.len()) " of " (tools.len()) " tools" }
             (table("Tools, and whether agents may call them", &HEADINGS, &rows))
@@ -86,7 +86,7 @@ pub(super) async fn show(
             section {
                 h2 { "Recent calls" }
                 @if recent.is_empty() {
-                    (empty("Nobody called it yet.", &html! { "Calls show up here as soon as they are decided." }))
+                    (empty("No calls yet.", &html! { "Calls appear here as soon as they are decided." }))
                 } @else {
                     @let rows: Vec<Markup> = recent.iter().map(audit::row).collect();
                     (table("The latest calls of this tool", &audit::HEADINGS, &rows))
@@ -113,9 +113,9 @@ pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> 
     let switched = change.enabled.is_some();
     let changed = console.admin.set_tool(&session.actor, named, change).await;
     flash::after(&console, to, changed, |tool| match (switched, tool.enabled) {
-        (true, true) => format!("{} is on. Agents may call it from their next call on.", tool.name),
-        (true, false) => format!("{} is off. The next call of it is denied.", tool.name),
-        (false, _) => format!("{} is changed. It counts from the next call on.", tool.name),
+        (true, true) => format!("{} enabled. It applies from the next call on.", tool.name),
+        (true, false) => format!("{} disabled. It applies from the next call on.", tool.name),
+        (false, _) => format!("{} changed. It applies from the next call on.", tool.name),
     })
 }
 
@@ -221,19 +221,19 @@ fn facts(tool: &Tool) -> Markup {
     let does = match (tool.does, tool.does_by) {
         (ToolDoes::Read, ToolDoesBy::Gateway) => "Only reads",
         (ToolDoes::Write, ToolDoesBy::Gateway) => "Writes",
-        (ToolDoes::Read, ToolDoesBy::Administrator) => "Only reads, as an administrator says",
-        (ToolDoes::Write, ToolDoesBy::Administrator) => "May have an effect, as an administrator says",
-        (ToolDoes::Read, ToolDoesBy::Server | ToolDoesBy::Default) => "Only reads, as its server says",
-        (ToolDoes::Write, ToolDoesBy::Server) => "May have an effect, as its server says",
+        (ToolDoes::Read, ToolDoesBy::Administrator) => "Read-only, set by an administrator",
+        (ToolDoes::Write, ToolDoesBy::Administrator) => "Has effects, set by an administrator",
+        (ToolDoes::Read, ToolDoesBy::Server | ToolDoesBy::Default) => "Read-only, by the upstream's hint",
+        (ToolDoes::Write, ToolDoesBy::Server) => "Has effects, by the upstream's hint",
         (ToolDoes::Write, ToolDoesBy::Default) => {
-            "May have an effect: the word of a user's server does not count"
+            "Has effects: hints of user-installed servers are not trusted"
         }
     };
     html! {
         dl .facts {
             div { dt { "State" } dd { (state(tool)) } }
             div { dt { "From" } dd { (from(tool)) } }
-            @if let Some(remote) = &tool.remote { div { dt { "Name over there" } dd { (name(remote)) } } }
+            @if let Some(remote) = &tool.remote { div { dt { "Upstream name" } dd { (name(remote)) } } }
             @if let Some(owner) = &tool.owner { div { dt { "Installed by" } dd { bdi { (owner) } } } }
             div { dt { "What it does" } dd { (does) } }
             @if !tool.needs.is_empty() { div { dt { "Every call names" } dd { code { (tool.needs.join(", ")) } } } }
@@ -264,16 +264,16 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                     h3 { "Switch" }
                     p .hint {
                         @match tool.state {
-                            ToolState::Approved => { "Off means: not listed, and denied when called." }
-                            ToolState::Quarantined => { "It waits for approval; until then nobody may call it." }
-                            ToolState::Gone => { "Its server does not offer it any more." }
+                            ToolState::Approved => { "A disabled tool is not listed, and calls are denied." }
+                            ToolState::Quarantined => { "It needs approval before it can be called." }
+                            ToolState::Gone => { "Its upstream no longer offers it." }
                         }
                     }
                 }
                 (switch(session, tool, &[]))
             }
             div .control {
-                div { h3 { "Agents" } p .hint { "Whatever is set here, an agent may call only what its role's list has." } }
+                div { h3 { "Agents" } p .hint { "An agent can only call tools on its role's allowlist, whatever is set here." } }
                 (form(session, "/console/tools/tool", &hidden, &html! {
                     (options(filled, "scope", "Which agents may call it", "", &SCOPES))
                     button .button .quiet type="submit" { "Set" }
@@ -283,7 +283,7 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                 div .control {
                     div {
                         h3 { "Effects" }
-                        p .hint { "Agents may repeat, and do not journal, what only reads. If in doubt, it may have an effect." }
+                        p .hint { "Agents may repeat read-only calls and do not journal them. If in doubt, choose “Has effects”." }
                     }
                     (form(session, "/console/tools/tool", &hidden, &html! {
                         (options(chosen, "does", "What it does", "", &DOES))
@@ -295,9 +295,9 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                         h3 { "Safe to repeat" }
                         p .hint {
                             @if tool.safe_to_repeat {
-                                "A call whose fate is not known is made once more."
+                                "A call with an unknown outcome is repeated."
                             } @else {
-                                "A call whose fate is not known fails as in doubt, and is not made again."
+                                "A call with an unknown outcome fails as in doubt and is not repeated."
                             }
                         }
                     }

@@ -98,13 +98,13 @@ fn parts(looked: Result<&Work, &Error>) -> Markup {
             section #queues { h2 { "Queues" } (picture::queues(&work.status.queues)) }
             section #instances { h2 { "Instances" } (tables::instances(&work.status.instances)) }
             section #in-work { h2 { "In work" } (tables::in_work(&work.in_work)) }
-            section #answered { h2 { "Answered lately" } (tables::answered(&work.answered)) }
+            section #answered { h2 { "Recent answers" } (tables::answered(&work.answered)) }
         },
     }
 }
 
 fn not_there(error: &Error) -> Markup {
-    html! { p .flash .bad role="alert" { "NATS cannot be used at the moment: " (visible(&error.to_string())) ". It is tried again." } }
+    html! { p .flash .bad role="alert" { "NATS is not available: " (visible(&error.to_string())) ". Retrying." } }
 }
 
 /// What is shown in place of anything from NATS. `None`: this is another matter.
@@ -122,8 +122,8 @@ pub(super) fn without(console: &Console, error: &Error) -> Option<Markup> {
     match error {
         Error::Unreachable(_) => Some(html! {
             (not_there(error))
-            (empty("Nothing can be shown.", &html! {
-                "Handoffs live in NATS. Calls of agents do not depend on it and go on. Reload the page to try again."
+            (empty("Nothing to show.", &html! {
+                "Handoffs are stored in NATS. Agent calls do not depend on it and continue. Reload the page to try again."
             }))
         }),
         _ => None,

@@ -45,7 +45,7 @@ pub(super) struct From {
 #[utoipa::path(
     get, path = "/api/v1/audit", tag = "audit", operation_id = "audit_query",
     params(Filter),
-    responses((status = 200, description = "As asked for.", body = [AuditRow]), Refused),
+    responses((status = 200, description = "OK", body = [AuditRow]), Refused),
 )]
 pub(super) async fn query(
     State(admin): State<Arc<Admin>>,
@@ -59,7 +59,7 @@ pub(super) async fn query(
 #[utoipa::path(
     get, path = "/api/v1/audit/tail", tag = "audit", operation_id = "audit_tail",
     params(From),
-    responses((status = 200, description = "As asked for.", body = AuditRow, content_type = "text/event-stream"), Refused),
+    responses((status = 200, description = "OK", body = AuditRow, content_type = "text/event-stream"), Refused),
 )]
 pub(super) async fn tail(
     State(admin): State<Arc<Admin>>,
@@ -81,7 +81,7 @@ pub(super) async fn tail(
 /// Export the whole chain, one line of JSON for each row; the first line tells where the chain begins
 #[utoipa::path(
     get, path = "/api/v1/audit/export", tag = "audit", operation_id = "audit_export",
-    responses((status = 200, description = "As asked for.", body = String, content_type = "application/x-ndjson"), Refused),
+    responses((status = 200, description = "OK", body = String, content_type = "application/x-ndjson"), Refused),
 )]
 pub(super) async fn export(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Response, Refusal> {
     let (pruned, rows) = admin.export_audit(&actor).await?;
@@ -101,7 +101,7 @@ pub(super) async fn export(State(admin): State<Arc<Admin>>, By(actor): By) -> Re
 /// Get the signed heads that the gateway's file holds
 #[utoipa::path(
     get, path = "/api/v1/audit/heads", tag = "audit", operation_id = "audit_heads",
-    responses((status = 200, description = "As asked for.", body = AuditHeads), Refused),
+    responses((status = 200, description = "OK", body = AuditHeads), Refused),
 )]
 pub(super) async fn heads(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Json<Heads>, Refusal> {
     Ok(Json(admin.audit_heads(&actor).await?))
@@ -110,7 +110,7 @@ pub(super) async fn heads(State(admin): State<Arc<Admin>>, By(actor): By) -> Res
 /// Hold the chain against the heads of the gateway's file
 #[utoipa::path(
     get, path = "/api/v1/audit/verify", tag = "audit", operation_id = "audit_verify",
-    responses((status = 200, description = "As asked for.", body = Verified), Refused),
+    responses((status = 200, description = "OK", body = Verified), Refused),
 )]
 pub(super) async fn verify(
     State(admin): State<Arc<Admin>>,

@@ -18,7 +18,7 @@ use crate::admin::{
 /// List projects
 #[utoipa::path(
     get, path = "/api/v1/projects", tag = "catalogues", operation_id = "list_projects",
-    responses((status = 200, description = "As asked for.", body = [Project]), Refused),
+    responses((status = 200, description = "OK", body = [Project]), Refused),
 )]
 pub(super) async fn list_projects(
     State(admin): State<Arc<Admin>>,
@@ -32,7 +32,7 @@ pub(super) async fn list_projects(
     put, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "put_project",
     params(("id" = String, Path)),
     request_body = PutProject,
-    responses((status = 200, description = "As asked for.", body = Project), Refused),
+    responses((status = 200, description = "OK", body = Project), Refused),
 )]
 pub(super) async fn put_project(
     State(admin): State<Arc<Admin>>,
@@ -47,7 +47,7 @@ pub(super) async fn put_project(
 #[utoipa::path(
     delete, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "delete_project",
     params(("id" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete_project(
     State(admin): State<Arc<Admin>>,
@@ -61,7 +61,7 @@ pub(super) async fn delete_project(
 /// List personas
 #[utoipa::path(
     get, path = "/api/v1/personas", tag = "catalogues", operation_id = "list_personas",
-    responses((status = 200, description = "As asked for.", body = [Persona]), Refused),
+    responses((status = 200, description = "OK", body = [Persona]), Refused),
 )]
 pub(super) async fn list_personas(
     State(admin): State<Arc<Admin>>,
@@ -75,7 +75,7 @@ pub(super) async fn list_personas(
     put, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "put_persona",
     params(("id" = String, Path)),
     request_body = PutPersona,
-    responses((status = 200, description = "As asked for.", body = Persona), Refused),
+    responses((status = 200, description = "OK", body = Persona), Refused),
 )]
 pub(super) async fn put_persona(
     State(admin): State<Arc<Admin>>,
@@ -90,7 +90,7 @@ pub(super) async fn put_persona(
 #[utoipa::path(
     delete, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "delete_persona",
     params(("id" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete_persona(
     State(admin): State<Arc<Admin>>,
@@ -104,7 +104,7 @@ pub(super) async fn delete_persona(
 /// List nodes
 #[utoipa::path(
     get, path = "/api/v1/nodes", tag = "catalogues", operation_id = "list_nodes",
-    responses((status = 200, description = "As asked for.", body = [Node]), Refused),
+    responses((status = 200, description = "OK", body = [Node]), Refused),
 )]
 pub(super) async fn list_nodes(
     State(admin): State<Arc<Admin>>,
@@ -118,7 +118,7 @@ pub(super) async fn list_nodes(
     put, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "put_node",
     params(("id" = String, Path)),
     request_body = PutNode,
-    responses((status = 200, description = "As asked for.", body = Node), Refused),
+    responses((status = 200, description = "OK", body = Node), Refused),
 )]
 pub(super) async fn put_node(
     State(admin): State<Arc<Admin>>,
@@ -133,7 +133,7 @@ pub(super) async fn put_node(
 #[utoipa::path(
     delete, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "delete_node",
     params(("id" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete_node(
     State(admin): State<Arc<Admin>>,
@@ -147,7 +147,7 @@ pub(super) async fn delete_node(
 /// List models
 #[utoipa::path(
     get, path = "/api/v1/models", tag = "catalogues", operation_id = "list_models",
-    responses((status = 200, description = "As asked for.", body = [Model]), Refused),
+    responses((status = 200, description = "OK", body = [Model]), Refused),
 )]
 pub(super) async fn list_models(
     State(admin): State<Arc<Admin>>,
@@ -161,7 +161,7 @@ pub(super) async fn list_models(
     put, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "put_model",
     params(("id" = String, Path)),
     request_body = PutModel,
-    responses((status = 200, description = "As asked for.", body = Model), Refused),
+    responses((status = 200, description = "OK", body = Model), Refused),
 )]
 pub(super) async fn put_model(
     State(admin): State<Arc<Admin>>,
@@ -176,7 +176,7 @@ pub(super) async fn put_model(
 #[utoipa::path(
     delete, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "delete_model",
     params(("id" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete_model(
     State(admin): State<Arc<Admin>>,

@@ -30,14 +30,14 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
     modifiers(&Bearer),
     security(("bearer" = [])),
     tags(
-        (name = "tools", description = "On, off, for whom; and those that wait for approval."),
-        (name = "tokens", description = "Issued, listed, revoked."),
-        (name = "upstreams", description = "Servers behind the gateway."),
-        (name = "rules", description = "Who may call what with which arguments."),
-        (name = "settings", description = "Of the whole system."),
-        (name = "catalogues", description = "What agents read about."),
-        (name = "audit", description = "What happened."),
-        (name = "work", description = "Handoffs: what is waiting, in work, answered and given up. Needs nats.url."),
+        (name = "tools", description = "Tools: enable, disable, scope and approve."),
+        (name = "tokens", description = "Issue, list and revoke tokens."),
+        (name = "upstreams", description = "Upstream MCP servers."),
+        (name = "rules", description = "Access rules."),
+        (name = "settings", description = "System settings."),
+        (name = "catalogues", description = "Catalogues: images, models, nodes, personas, skills."),
+        (name = "audit", description = "Audit log."),
+        (name = "work", description = "Handoffs: queued, in progress, answered and dead-lettered. Requires nats.url."),
     )
 )]
 struct Document;

@@ -16,7 +16,7 @@ use crate::admin::{
 #[utoipa::path(
     get, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_list",
     params(PreferenceFilter),
-    responses((status = 200, description = "As asked for.", body = [Preference]), Refused),
+    responses((status = 200, description = "OK", body = [Preference]), Refused),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
@@ -30,7 +30,7 @@ pub(super) async fn list(
 #[utoipa::path(
     put, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_set",
     request_body = PutPreference,
-    responses((status = 200, description = "As asked for.", body = Preference), Refused),
+    responses((status = 200, description = "OK", body = Preference), Refused),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
@@ -44,7 +44,7 @@ pub(super) async fn set(
 #[utoipa::path(
     delete, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_delete",
     params(PreferenceAddress),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,

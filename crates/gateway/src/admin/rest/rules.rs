@@ -27,7 +27,7 @@ pub(super) struct Order {
 /// List rules in the order in which they are asked
 #[utoipa::path(
     get, path = "/api/v1/rules", tag = "rules", operation_id = "rules_list",
-    responses((status = 200, description = "As asked for.", body = [AccessRule]), Refused),
+    responses((status = 200, description = "OK", body = [AccessRule]), Refused),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
@@ -40,7 +40,7 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/api/v1/rules", tag = "rules", operation_id = "rules_add",
     request_body = NewRule,
-    responses((status = 201, description = "Made.", body = AccessRule), Refused),
+    responses((status = 201, description = "Created", body = AccessRule), Refused),
 )]
 pub(super) async fn add(
     State(admin): State<Arc<Admin>>,
@@ -54,7 +54,7 @@ pub(super) async fn add(
 #[utoipa::path(
     put, path = "/api/v1/rules/order", tag = "rules", operation_id = "rules_reorder",
     request_body = Order,
-    responses((status = 200, description = "As asked for.", body = [AccessRule]), Refused),
+    responses((status = 200, description = "OK", body = [AccessRule]), Refused),
 )]
 pub(super) async fn reorder(
     State(admin): State<Arc<Admin>>,
@@ -68,7 +68,7 @@ pub(super) async fn reorder(
 #[utoipa::path(
     delete, path = "/api/v1/rules/{id}", tag = "rules", operation_id = "rules_remove",
     params(("id" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,

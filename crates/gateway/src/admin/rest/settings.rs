@@ -28,7 +28,7 @@ pub(super) struct Expected {
 /// List system settings
 #[utoipa::path(
     get, path = "/api/v1/settings", tag = "settings", operation_id = "settings_list",
-    responses((status = 200, description = "As asked for.", body = [Setting]), Refused),
+    responses((status = 200, description = "OK", body = [Setting]), Refused),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
@@ -41,7 +41,7 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_get",
     params(("key" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Setting), Refused),
+    responses((status = 200, description = "OK", body = Setting), Refused),
 )]
 pub(super) async fn get(
     State(admin): State<Arc<Admin>>,
@@ -56,7 +56,7 @@ pub(super) async fn get(
     put, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_set",
     params(("key" = String, Path)),
     request_body = PutSetting,
-    responses((status = 200, description = "As asked for.", body = Setting), Refused),
+    responses((status = 200, description = "OK", body = Setting), Refused),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
@@ -71,7 +71,7 @@ pub(super) async fn set(
 #[utoipa::path(
     delete, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_delete",
     params(("key" = String, Path), Expected),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,

@@ -29,7 +29,7 @@ pub(super) struct Me {
 /// Tell whose token this is
 #[utoipa::path(
     get, path = "/api/v1/me", tag = "tokens", operation_id = "tokens_who",
-    responses((status = 200, description = "As asked for.", body = Me), Refused),
+    responses((status = 200, description = "OK", body = Me), Refused),
 )]
 pub(super) async fn who(By(actor): By) -> Json<Me> {
     let (agent, user_id) = (actor.kind(), actor.user().map(str::to_owned));
@@ -40,7 +40,7 @@ pub(super) async fn who(By(actor): By) -> Json<Me> {
 #[utoipa::path(
     get, path = "/api/v1/tokens", tag = "tokens", operation_id = "tokens_list",
     params(TokenFilter),
-    responses((status = 200, description = "As asked for.", body = [Token]), Refused),
+    responses((status = 200, description = "OK", body = [Token]), Refused),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
@@ -54,7 +54,7 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/api/v1/tokens", tag = "tokens", operation_id = "tokens_issue",
     request_body = NewToken,
-    responses((status = 201, description = "Made.", body = IssuedToken), Refused),
+    responses((status = 201, description = "Created", body = IssuedToken), Refused),
 )]
 pub(super) async fn issue(
     State(admin): State<Arc<Admin>>,
@@ -67,7 +67,7 @@ pub(super) async fn issue(
 /// Replace the first administrator's token: the gateway's file holds the new one, and the old one is refused at once
 #[utoipa::path(
     post, path = "/api/v1/tokens/rotate-admin", tag = "tokens", operation_id = "tokens_rotate_admin",
-    responses((status = 200, description = "Replaced.", body = RotatedToken), Refused),
+    responses((status = 200, description = "Replaced", body = RotatedToken), Refused),
 )]
 pub(super) async fn rotate_admin(
     State(admin): State<Arc<Admin>>,
@@ -80,7 +80,7 @@ pub(super) async fn rotate_admin(
 #[utoipa::path(
     delete, path = "/api/v1/tokens/{id}", tag = "tokens", operation_id = "tokens_revoke",
     params(("id" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Token), Refused),
+    responses((status = 200, description = "OK", body = Token), Refused),
 )]
 pub(super) async fn revoke(
     State(admin): State<Arc<Admin>>,

@@ -28,7 +28,7 @@ pub(super) struct Approval {
 /// List tools
 #[utoipa::path(
     get, path = "/api/v1/tools", tag = "tools", operation_id = "tools_list",
-    responses((status = 200, description = "As asked for.", body = [Tool]), Refused),
+    responses((status = 200, description = "OK", body = [Tool]), Refused),
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Json<Vec<Tool>>, Refusal> {
     Ok(Json(admin.list_tools(&actor).await?))
@@ -38,7 +38,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, By(actor): By) -> Resu
 #[utoipa::path(
     get, path = "/api/v1/tools/{name}", tag = "tools", operation_id = "tools_get",
     params(("name" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = ToolDetails), Refused),
+    responses((status = 200, description = "OK", body = ToolDetails), Refused),
 )]
 pub(super) async fn get(
     State(admin): State<Arc<Admin>>,
@@ -53,7 +53,7 @@ pub(super) async fn get(
     patch, path = "/api/v1/tools/{name}", tag = "tools", operation_id = "tools_set",
     params(("name" = String, Path)),
     request_body = ToolChange,
-    responses((status = 200, description = "As asked for.", body = Tool), Refused),
+    responses((status = 200, description = "OK", body = Tool), Refused),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
@@ -67,7 +67,7 @@ pub(super) async fn set(
 /// List tools that wait for approval
 #[utoipa::path(
     get, path = "/api/v1/quarantine", tag = "tools", operation_id = "tools_quarantine",
-    responses((status = 200, description = "As asked for.", body = [Waiting]), Refused),
+    responses((status = 200, description = "OK", body = [Waiting]), Refused),
 )]
 pub(super) async fn quarantine(
     State(admin): State<Arc<Admin>>,
@@ -79,8 +79,8 @@ pub(super) async fn quarantine(
 /// Show what changed about a tool
 #[utoipa::path(
     get, path = "/api/v1/quarantine/{namespace}/{remote}", tag = "tools", operation_id = "tools_diff",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "The tool's name at its server")),
-    responses((status = 200, description = "As asked for.", body = Difference), Refused),
+    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
+    responses((status = 200, description = "OK", body = Difference), Refused),
 )]
 pub(super) async fn diff(
     State(admin): State<Arc<Admin>>,
@@ -93,9 +93,9 @@ pub(super) async fn diff(
 /// Approve what a server offers
 #[utoipa::path(
     post, path = "/api/v1/quarantine/{namespace}/{remote}/approve", tag = "tools", operation_id = "tools_approve",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "The tool's name at its server")),
+    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
     request_body = Approval,
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn approve(
     State(admin): State<Arc<Admin>>,
@@ -110,8 +110,8 @@ pub(super) async fn approve(
 /// Keep a tool out
 #[utoipa::path(
     post, path = "/api/v1/quarantine/{namespace}/{remote}/reject", tag = "tools", operation_id = "tools_reject",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "The tool's name at its server")),
-    responses((status = 204, description = "Done."), Refused),
+    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn reject(
     State(admin): State<Arc<Admin>>,

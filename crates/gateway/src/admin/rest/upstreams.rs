@@ -21,7 +21,7 @@ use crate::{
 /// List servers
 #[utoipa::path(
     get, path = "/api/v1/upstreams", tag = "upstreams", operation_id = "upstreams_list",
-    responses((status = 200, description = "As asked for.", body = [Upstream]), Refused),
+    responses((status = 200, description = "OK", body = [Upstream]), Refused),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
@@ -34,7 +34,7 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/api/v1/upstreams", tag = "upstreams", operation_id = "upstreams_add",
     request_body = NewUpstream,
-    responses((status = 201, description = "Made.", body = Added), Refused),
+    responses((status = 201, description = "Created", body = Added), Refused),
 )]
 pub(super) async fn add(
     State(admin): State<Arc<Admin>>,
@@ -48,7 +48,7 @@ pub(super) async fn add(
 #[utoipa::path(
     get, path = "/api/v1/upstreams/{namespace}", tag = "upstreams", operation_id = "upstreams_get",
     params(("namespace" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Upstream), Refused),
+    responses((status = 200, description = "OK", body = Upstream), Refused),
 )]
 pub(super) async fn get(
     State(admin): State<Arc<Admin>>,
@@ -63,7 +63,7 @@ pub(super) async fn get(
     patch, path = "/api/v1/upstreams/{namespace}", tag = "upstreams", operation_id = "upstreams_update",
     params(("namespace" = String, Path)),
     request_body = UpstreamChange,
-    responses((status = 200, description = "As asked for.", body = Upstream), Refused),
+    responses((status = 200, description = "OK", body = Upstream), Refused),
 )]
 pub(super) async fn update(
     State(admin): State<Arc<Admin>>,
@@ -78,7 +78,7 @@ pub(super) async fn update(
 #[utoipa::path(
     delete, path = "/api/v1/upstreams/{namespace}", tag = "upstreams", operation_id = "upstreams_remove",
     params(("namespace" = String, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
@@ -93,7 +93,7 @@ pub(super) async fn remove(
 #[utoipa::path(
     post, path = "/api/v1/upstreams/{namespace}/refresh", tag = "upstreams", operation_id = "upstreams_refresh",
     params(("namespace" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Refreshed), Refused),
+    responses((status = 200, description = "OK", body = Refreshed), Refused),
 )]
 pub(super) async fn refresh(
     State(admin): State<Arc<Admin>>,
@@ -107,7 +107,7 @@ pub(super) async fn refresh(
 #[utoipa::path(
     post, path = "/api/v1/upstreams/{namespace}/enable", tag = "upstreams", operation_id = "upstreams_enable",
     params(("namespace" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Upstream), Refused),
+    responses((status = 200, description = "OK", body = Upstream), Refused),
 )]
 pub(super) async fn enable(
     State(admin): State<Arc<Admin>>,
@@ -121,7 +121,7 @@ pub(super) async fn enable(
 #[utoipa::path(
     post, path = "/api/v1/upstreams/{namespace}/disable", tag = "upstreams", operation_id = "upstreams_disable",
     params(("namespace" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Upstream), Refused),
+    responses((status = 200, description = "OK", body = Upstream), Refused),
 )]
 pub(super) async fn disable(
     State(admin): State<Arc<Admin>>,

@@ -20,7 +20,7 @@ use crate::admin::{
 /// Look at queues, instances, handoffs in work and the latest answers
 #[utoipa::path(
     get, path = "/api/v1/work", tag = "work", operation_id = "work_look",
-    responses((status = 200, description = "As asked for.", body = WorkNow), Refused),
+    responses((status = 200, description = "OK", body = WorkNow), Refused),
 )]
 pub(super) async fn look(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Json<Work>, Refusal> {
     Ok(Json(Work::clone(&*admin.look_at_work(&actor).await?)))
@@ -30,7 +30,7 @@ pub(super) async fn look(State(admin): State<Arc<Admin>>, By(actor): By) -> Resu
 #[utoipa::path(
     get, path = "/api/v1/handoffs/{id}", tag = "work", operation_id = "handoffs_get",
     params(("id" = String, Path)),
-    responses((status = 200, description = "As asked for.", body = Life), Refused),
+    responses((status = 200, description = "OK", body = Life), Refused),
 )]
 pub(super) async fn handoff(
     State(admin): State<Arc<Admin>>,
@@ -45,7 +45,7 @@ pub(super) async fn handoff(
 #[utoipa::path(
     get, path = "/api/v1/dead", tag = "work", operation_id = "dead_list",
     params(DeadFilter),
-    responses((status = 200, description = "As asked for.", body = [DeadLetter]), Refused),
+    responses((status = 200, description = "OK", body = [DeadLetter]), Refused),
 )]
 pub(super) async fn dead(
     State(admin): State<Arc<Admin>>,
@@ -59,7 +59,7 @@ pub(super) async fn dead(
 #[utoipa::path(
     get, path = "/api/v1/dead/{number}", tag = "work", operation_id = "dead_get",
     params(("number" = u64, Path)),
-    responses((status = 200, description = "As asked for.", body = DeadLetterDetails), Refused),
+    responses((status = 200, description = "OK", body = DeadLetterDetails), Refused),
 )]
 pub(super) async fn letter(
     State(admin): State<Arc<Admin>>,
@@ -73,7 +73,7 @@ pub(super) async fn letter(
 #[utoipa::path(
     post, path = "/api/v1/dead/{number}/replay", tag = "work", operation_id = "dead_replay",
     params(("number" = u64, Path)),
-    responses((status = 200, description = "As asked for.", body = ReplayedLetter), Refused),
+    responses((status = 200, description = "OK", body = ReplayedLetter), Refused),
 )]
 pub(super) async fn replay(
     State(admin): State<Arc<Admin>>,
@@ -87,7 +87,7 @@ pub(super) async fn replay(
 #[utoipa::path(
     delete, path = "/api/v1/dead/{number}", tag = "work", operation_id = "dead_drop",
     params(("number" = u64, Path)),
-    responses((status = 204, description = "Done."), Refused),
+    responses((status = 204, description = "OK"), Refused),
 )]
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,

@@ -41,8 +41,8 @@ pub(in super::super) async fn verify(
     let checked = follow(&console, &posted.session.actor).await?;
     let Verified { ok, rows, heads, problem, .. } = checked.verified;
     let text = match problem {
-        None => format!("The chain holds: {} rows, {heads} signed heads met.", when::number(rows)),
-        Some(problem) => format!("The chain does not hold: {problem}."),
+        None => format!("The chain is intact: {} rows, {heads} signed heads match.", when::number(rows)),
+        Some(problem) => format!("The chain is broken: {problem}."),
     };
     Ok(flash::redirect(&console, Section::Audit.address(), &Flash { good: ok, text }))
 }
@@ -88,7 +88,7 @@ pub(in super::super) fn verdict(checked: Option<&Checked>) -> Markup {
         @if let Some(head) = head {
             p .parts { span { "Last sealed: row " (when::number(head.seq)) ", " (when::at(head.at)) ", " (short(&head.hash)) } }
         } @else {
-            p .parts { span { "No head is sealed yet." } }
+            p .parts { span { "No head has been sealed yet." } }
         }
     }
 }

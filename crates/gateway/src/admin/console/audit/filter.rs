@@ -27,7 +27,7 @@ const STATUSES: [(&str, &str); 6] = [
     ("success", "Succeeded"),
     ("failure", "Failed"),
     ("denied", "Not run"),
-    ("replayed", "Answered from its record"),
+    ("replayed", "Answered from the recorded result"),
     ("unknown", "Not known"),
 ];
 const NAMES: [&str; 9] =

@@ -73,10 +73,10 @@ pub(super) fn answer(life: &Life) -> Markup {
                     p .why {
                         strong { (error) } @if let Some(message) = &answer.error_message { ": " bdi { (visible(message)) } }
                     }
-                    p .hint { "What it means and what to do stands in " code { "docs/errors/" (error) ".md" } "." }
+                    p .hint { "What it means and what to do: see " code { "docs/errors/" (error) ".md" } "." }
                 }
                 @if let Some(number) = life.dead_letter {
-                    p { "It was given up: " a href=(parts::address("/console/dead/letter", &[("number", &number.to_string())])) { "dead letter " (number) } }
+                    p { "Dead-lettered: " a href=(parts::address("/console/dead/letter", &[("number", &number.to_string())])) { "dead letter " (number) } }
                 }
                 @if let Some(text) = &answer.text { p .described { (visible_lines(text)) } }
                 @if answer.holds_a_secret { p .hint { (HIDDEN) } }
@@ -93,7 +93,7 @@ pub(super) fn answer(life: &Life) -> Markup {
 }
 
 /// In place of what looks like a secret.
-pub(super) const HIDDEN: &str = "Not shown: it holds something that looks like a secret.";
+pub(super) const HIDDEN: &str = "Not shown: it contains something that looks like a secret.";
 
 fn judged(verdict: &str) -> Markup {
     let tone = match verdict {

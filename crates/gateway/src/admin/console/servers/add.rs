@@ -56,13 +56,13 @@ fn told(added: &Added) -> String {
     let namespace = &added.upstream.namespace;
     match (&added.problem, added.refreshed) {
         (Some(problem), _) => {
-            format!("{namespace} is added, but it did not answer: {problem}. It is asked again now and then.")
+            format!("{namespace} added, but it did not respond: {problem}. The gateway keeps retrying.")
         }
         (None, refreshed) => {
             let waiting = refreshed.map_or(0, |refreshed| refreshed.new).saturating_sub(added.approved);
             let (approved, waiting) =
                 (when::count(added.approved, "tool is", "tools are"), when::count(waiting, "waits", "wait"));
-            format!("{namespace} is added. {approved} approved, {waiting} for your approval.")
+            format!("{namespace} added. {approved} approved, {waiting} need approval.")
         }
     }
 }
@@ -98,7 +98,7 @@ fn read(session: &Session, fields: &Fields) -> Result<NewUpstream, Error> {
 fn variables(field: &'static str, fields: &Fields) -> Result<BTreeMap<String, String>, Error> {
     let pairs = fields.lines(field).map(|line| match line.split_once('=') {
         Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        None => Err(Error::Invalid { field, message: "write one NAME=value on each line".to_owned() }),
+        None => Err(Error::Invalid { field, message: "expected one NAME=value per line".to_owned() }),
     });
     pairs.collect()
 }
@@ -110,7 +110,7 @@ fn form_page(console: &Console, session: &Session, fields: &Fields, error: Optio
     let body = html! {
         p .crumbs { a href=(Section::Servers.address()) { "Servers" } " / Add" }
         @if is_admin {
-            nav .tabs aria-label="How the server is reached" {
+            nav .tabs aria-label="Transport" {
                 ul {
                     @for (it, title) in [("http", "Over HTTP"), ("stdio", "As a program")] {
                         li { a href=(address("/console/servers/new", &[("kind", it)])) aria-current=[(it == kind).then_some("true")] { (title) } }
@@ -121,19 +121,19 @@ fn form_page(console: &Console, session: &Session, fields: &Fields, error: Optio
         div .card .narrow {
             (filled.alert())
             @if kind == "stdio" && !console.admin.stdio {
-                p .flash .bad { "This gateway starts no programs. The setting upstreams.stdio = true permits it." }
+                p .flash .bad { "This gateway does not start programs. Set upstreams.stdio = true to allow it." }
             }
             (form(session, "/console/servers", &[("kind", kind)], &html! {
                 (input(filled, ("namespace", "namespace"), "text", "Name",
-                    "Small letters, digits and hyphens. Its tools are called name.tool."))
+                    "Lowercase letters, digits and hyphens. Tools are named name.tool."))
                 @if kind == "stdio" {
-                    (area(filled, ("argv", "transport"), "Program and arguments", "One on each line, the program first. No shell reads them."))
-                    (area(filled, ("env", "env"), "Variables", "One NAME=value on each line."))
+                    (area(filled, ("argv", "transport"), "Program and arguments", "One per line, the program first. No shell is involved."))
+                    (area(filled, ("env", "env"), "Variables", "One NAME=value per line."))
                     (area(filled, ("secret_env", "secret_env"), "Variables from files",
-                        "One NAME=/path on each line; the program gets what the file holds."))
-                    (input(filled, ("folder", "folder"), "text", "Folder", "Where it runs. Optional."))
+                        "One NAME=/path per line; the program gets the content of the file."))
+                    (input(filled, ("folder", "folder"), "text", "Folder", "Working directory. Optional."))
                 } @else {
-                    (input(filled, ("url", "transport"), "url", "Address", "As https://tools.example.com/mcp"))
+                    (input(filled, ("url", "transport"), "url", "Address", "For example https://tools.example.com/mcp"))
                     @if is_admin {
                         (input(filled, ("token_file", "token_file"), "text", "Token file",
                             "A file on the gateway's machine with the server's bearer token. Optional."))
@@ -142,14 +142,14 @@ fn form_page(console: &Console, session: &Session, fields: &Fields, error: Optio
                 (options(filled, "scope", "Which agents may call its tools", "", &SCOPES))
                 details .more {
                     summary { "More" }
-                    (input(filled, ("call_timeout", "call_timeout"), "text", "A call may take", "As 30s, which it is when left empty; at most 10m."))
-                    (input(filled, ("concurrency", "concurrency"), "number", "Calls at a time", "8 when left empty."))
+                    (input(filled, ("call_timeout", "call_timeout"), "text", "Call timeout", "For example 30s (the default); at most 10m."))
+                    (input(filled, ("concurrency", "concurrency"), "number", "Concurrent calls", "Default 8."))
                     @if is_admin {
-                        (input(filled, ("owner", "owner"), "text", "User", "Whose server it is. Everybody's when left empty."))
-                        (checkbox(filled, "prefix", "Put the name in front of its tools",
-                            "Without it, tools are called as they are over there."))
-                        (checkbox(filled, "trust_first", "Approve its tools unseen",
-                            "Only for a server that you trust. What it changes later waits all the same."))
+                        (input(filled, ("owner", "owner"), "text", "User", "User who owns the server. Shared by all users if empty."))
+                        (checkbox(filled, "prefix", "Prefix tool names with the server name",
+                            "Without the prefix, tools keep their upstream names."))
+                        (checkbox(filled, "trust_first", "Approve its tools without review",
+                            "Only for a server that you trust. Later changes still need approval."))
                     }
                 }
                 button .button type="submit" { "Add the server" }

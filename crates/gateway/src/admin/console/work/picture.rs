@@ -10,7 +10,7 @@ const SLOTS: usize = 8;
 /// For each kind, how much is in hand and how much waits, on one scale.
 pub(super) fn queues(queues: &[QueueStatus]) -> Markup {
     if queues.is_empty() {
-        return empty("There are no queues yet.", &html! { "They are made when the first worker starts." });
+        return empty("No queues yet.", &html! { "They are created when the first worker starts." });
     }
     let size = |queue: &QueueStatus| count(queue.in_flight).saturating_add(count_u64(queue.waiting));
     let most = queues.iter().map(size).max().unwrap_or(0).max(1);

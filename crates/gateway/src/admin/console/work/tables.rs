@@ -18,9 +18,9 @@ const ANSWERED: [&str; 5] = ["Handoff", "Status", "When", "Answered by", "Work"]
 pub(super) fn instances(instances: &[InstanceStatus]) -> Markup {
     if instances.is_empty() {
         return empty(
-            "No instance is running.",
+            "No instances running.",
             &html! {
-                "Start one with " code { "cynode-pma --role=project_manager" } "; handoffs wait for it."
+                "Start one with " code { "cynode-pma --role=project_manager" } "; handoffs stay queued until then."
             },
         );
     }
@@ -63,8 +63,8 @@ fn state(state: InstanceState) -> Markup {
 pub(super) fn in_work(in_work: &[InWork]) -> Markup {
     if in_work.is_empty() {
         return empty(
-            "Nothing is in work.",
-            &html! { "Handoffs show up here while instances work on them." },
+            "No handoffs in progress.",
+            &html! { "Handoffs appear here while an instance works on them." },
         );
     }
     let rows: Vec<Markup> = in_work
@@ -91,15 +91,12 @@ pub(super) fn in_work(in_work: &[InWork]) -> Markup {
             html! { tr role="row" { (cells(&IN_WORK, &cells_of)) } }
         })
         .collect();
-    table("Handoffs in work, the longest first", &IN_WORK, &rows)
+    table("Handoffs in progress, longest first", &IN_WORK, &rows)
 }
 
 pub(super) fn answered(answered: &[Answered]) -> Markup {
     if answered.is_empty() {
-        return empty(
-            "Nothing was answered yet.",
-            &html! { "The latest answers are listed here, for seven days." },
-        );
+        return empty("No answers yet.", &html! { "Answers of the last seven days appear here." });
     }
     let rows: Vec<Markup> = answered
         .iter()
@@ -126,7 +123,7 @@ pub(super) fn answered(answered: &[Answered]) -> Markup {
 fn handoff(id: Option<&str>) -> Markup {
     match id {
         Some(id) => html! { a .nowrap href=(address(id)) { (short(id)) } },
-        None => html! { "(not readable)" },
+        None => html! { "(unreadable)" },
     }
 }
 
