@@ -87,7 +87,7 @@ async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
         for (role, provision) in Role::ALL.into_iter().flat_map(|role| [(role, "create"), (role, "verify")]) {
             let words = refused(&worker(role).laid_out(wanted).set("nats.provision", provision));
             for part in [
-                &*format!("laid out as `{layout}`, not as `{wanted}`"),
+                &*format!("use the layout `{layout}`, not `{wanted}`"),
                 &format!("`pa.verify` is in {there} and should be in"),
                 &format!("`pa.run.*.*` is in {runs} and should be in"),
                 "wait until the queues are empty",
@@ -228,7 +228,7 @@ async fn tls_is_checked_on_both_sides() {
         "tls {{ cert_file: {server:?}, key_file: {server_key:?}, ca_file: {client:?}, verify: true }}"
     ));
     let stranger = Worker::manager(&nats).set("nats.tls.required", "true");
-    assert!(refused(&stranger).contains("no TLS with NATS"), "it trusts whom it does not know");
+    assert!(refused(&stranger).contains("TLS handshake with NATS"), "it trusts whom it does not know");
     let settings = Worker::manager(&nats)
         .set("nats.tls.required", "true")
         .set("nats.tls.ca_file", &server)

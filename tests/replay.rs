@@ -72,5 +72,5 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
     let answer = orchestrator.completion(Kind::Chat, id).await;
     let error = answer.error.unwrap();
     assert_eq!((answer.status, error.code), (Status::Failed, ErrorCode::InferenceFailed));
-    assert!(error.message.contains("recording holds no answer"), "{}", error.message);
+    assert!(error.message.contains("recording has no answer"), "{}", error.message);
 }

@@ -131,10 +131,10 @@ async fn a_worker_tells_none(format: &'static str) {
     let answer = orchestrator.answered(Kind::Chat, asked.id).await;
     assert!(!format!("{answer:?}").contains(&token), "the user is not told our token either: {answer:?}");
     let said = [
-        "A model did not answer",
+        "Model did not answer",
         "Model did not answer.",
-        "Handoff given up",
-        "A cancel that names no handoff",
+        "Handoff dead-lettered",
+        "Cancel without a handoff id",
     ];
     eventually("the worker's words", async || {
         let log = worker.log();

@@ -74,7 +74,7 @@ async fn a_worker_waits_for_a_server_that_is_not_there_yet() {
     eventually("the worker to serve HTTP", async || worker.http()).await;
     eventually("the worker to say why it is not ready", async || {
         let (status, why) = worker.get("/readyz").await;
-        (status == 503 && why.contains("cannot be reached")).then_some(())
+        (status == 503 && why.contains("cannot connect")).then_some(())
     })
     .await;
     nats.start_again();

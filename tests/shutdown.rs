@@ -116,7 +116,7 @@ async fn a_worker_that_waits_for_nats_stops_when_told() {
     let mut nats = Nats::start();
     nats.kill();
     let mut worker = Worker::manager(&nats).spawn();
-    eventually("the worker to wait", async || worker.log().contains("NATS is not there yet").then_some(()))
+    eventually("the worker to wait", async || worker.log().contains("NATS not reachable yet").then_some(()))
         .await;
     worker.process.terminate();
     assert_eq!(worker.process.wait(Duration::from_secs(3)).code(), Some(0), "{}", worker.log());

@@ -266,7 +266,7 @@ async fn a_collector_that_is_away_changes_nothing() {
             assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
             if tells {
                 eventually("a failed delivery", async || {
-                    worker.log().contains("takes no traces").then_some(())
+                    worker.log().contains("Trace collector not reachable").then_some(())
                 })
                 .await;
             }
@@ -276,7 +276,7 @@ async fn a_collector_that_is_away_changes_nothing() {
         assert!(worker.process.wait(STOPS_WITHIN).success(), "{}", worker.log());
         assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
         let log = worker.log();
-        let told = log.lines().filter(|line| line.contains("takes no traces")).count();
+        let told = log.lines().filter(|line| line.contains("Trace collector not reachable")).count();
         assert!(told <= 1, "{log}");
         let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let problems =

@@ -42,7 +42,7 @@ async fn a_worker_needs_its_key_and_a_certificate() {
     let another_server =
         Worker::manager_at(&stage.url()).set("nats.tls.ca_file", stage.path("others/ca.crt"));
     assert!(
-        refused(&another_server).contains("no TLS with NATS"),
+        refused(&another_server).contains("TLS handshake with NATS"),
         "it trusts a server that it does not know"
     );
 }
@@ -51,7 +51,7 @@ async fn a_worker_needs_its_key_and_a_certificate() {
 /// server that is not there, and wait.
 async fn gets_in(settings: &testkit::WorkerBuilder) -> bool {
     let mut worker = settings.spawn();
-    let told = ["no TLS with NATS", "NATS is not there yet"];
+    let told = ["TLS handshake with NATS", "NATS not reachable yet"];
     eventually_within(Duration::from_secs(20), "it to be kept out", async || {
         let log = worker.log();
         (log.contains("\"Ready.\"") || told.iter().any(|said| log.contains(said))).then_some(())

@@ -114,7 +114,7 @@ async fn what_cannot_be_done_says_what_to_do() {
     assert!(said.stderr.contains("/nowhere"), "{said:?}");
     let nobody = run(&cynodectl(), Path::new("."), &["--server", "nats://127.0.0.1:1", "status"], &[]);
     assert_eq!(nobody.code, UNAVAILABLE);
-    assert!(nobody.stderr.contains("cannot be reached"), "{nobody:?}");
+    assert!(nobody.stderr.contains("cannot connect to NATS"), "{nobody:?}");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn dead_letters_live(layout: Layout, mut late: Handoff) {
     // Whoever looks for its answer where it is not would send it out under an id that has one.
     let lost = ctl_in(layout.other(), &nats, &["dead", "replay", &number]).await;
     assert_eq!((lost.code, orchestrator.stored(streams::DEAD).await), (UNAVAILABLE, 2), "{lost:?}");
-    assert!(lost.stderr.contains(&format!("laid out as `{layout}`")), "{lost:?}");
+    assert!(lost.stderr.contains(&format!("use the layout `{layout}`")), "{lost:?}");
     let replayed = ctl(&nats, &["--json", "dead", "replay", &number]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
     assert!(

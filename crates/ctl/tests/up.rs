@@ -240,7 +240,7 @@ async fn what_stands_in_the_way_is_said() {
     let taken = TcpListener::bind(("127.0.0.1", place.gateway_port)).unwrap();
     let refused = place.run(place.up(&[])).await;
     assert_eq!(refused.code, USAGE);
-    let words = format!("port {} is taken", place.gateway_port);
+    let words = format!("port {} is in use", place.gateway_port);
     assert!(refused.stderr.contains(&words) && refused.stderr.contains("GATEWAY_PORT="), "{refused:?}");
     drop(taken);
 

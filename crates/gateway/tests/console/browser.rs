@@ -169,7 +169,7 @@ async fn browser_adds_and_removes_a_server() {
     browser.click("details.confirm summary").await;
     browser.click("details.confirm button").await;
     browser.wait_for_text(".flash", "program is removed").await;
-    browser.wait_for_text(".empty", "No server is registered").await;
+    browser.wait_for_text(".empty", "No servers registered").await;
     no_fault(&browser).await;
 }
 

@@ -35,7 +35,7 @@ async fn what_goes_wrong_is_told_in_the_same_frame() {
         ("/console/nothing", 404, "Page not found"),
         ("/console/tools/tool?name=no.such", 404, "Not found"),
         ("/console/audit/row?call=none", 404, "Not found"),
-        ("/console/logout", 405, "takes forms only"),
+        ("/console/logout", 405, "Method not allowed"),
     ] {
         let answer = admin.get(path).await;
         assert_eq!(answer.status, status, "{path}");

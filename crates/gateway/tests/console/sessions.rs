@@ -48,7 +48,7 @@ async fn a_session_ends_when_its_time_is_over() {
     .await;
     let login = sent.header("location").unwrap();
     assert_eq!(login, "/console/login?next=%2Fconsole%2Faudit%3Fdecision%3Ddeny&ended=1");
-    assert!(gateway.get(login).await.shows("Your session has ended"));
+    assert!(gateway.get(login).await.shows("Your session has expired"));
     // What was about to be changed is not changed, and the way back is a page.
     let posted = visitor.post("/console/rules/remove", &[("id", "1")]).await;
     assert_eq!(posted.header("location"), Some("/console/login?next=%2Fconsole%2Frules&ended=1"));

@@ -87,7 +87,7 @@ async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
     works().await;
     for path in ["/console/handoffs", "/console/dead", UNKNOWN] {
         let page = admin.get(path).await;
-        assert!(page.shows("NATS cannot be used at the moment"), "{path}: {}", page.body);
+        assert!(page.shows("NATS is not available"), "{path}: {}", page.body);
     }
 
     nats.start_again();
@@ -96,14 +96,14 @@ async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
     };
     sees("the streams are not there").await;
     let _worker = Worker::manager(&nats).start().await;
-    sees("Nothing is in work").await;
+    sees("No handoffs in progress").await;
     works().await;
 
     nats.kill();
     sees("is lost").await;
     works().await;
     nats.start_again();
-    sees("Nothing is in work").await;
+    sees("No handoffs in progress").await;
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
 
     let page = admin.get(UNKNOWN).await;
     assert_eq!(page.status, 200);
-    assert!(page.shows("Nobody has taken this handoff up"), "{}", page.body);
+    assert!(page.shows("No instance has claimed this handoff"), "{}", page.body);
     assert_eq!(admin.get("/console/handoffs/nonsense").await.status, 404);
     assert_eq!(admin.get("/console/dead/letter?number=7").await.status, 404);
     assert_eq!(admin.get("/console/dead/letter?number=x").await.status, 404);

@@ -24,7 +24,7 @@ async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
     browser.open(&gateway.url("/console/handoffs")).await;
-    browser.wait_for_text("#in-work", "Nothing is in work").await;
+    browser.wait_for_text("#in-work", "No handoffs in progress").await;
     browser.wait_for_text("#instances", "Ready").await;
     browser.wait_for_text("#live-said", "Live").await;
     browser.script("window.here = true", vec![]).await;
@@ -56,7 +56,7 @@ async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer
 
     // What was seen last stays while NATS is away, and the page goes on by itself.
     nats.kill();
-    browser.wait_for_text("#away", "NATS cannot be used").await;
+    browser.wait_for_text("#away", "NATS is not available").await;
     browser.wait_for_text("#answered", "Completed").await;
     nats.start_again();
     browser.wait_for_no("#away .flash").await;
