@@ -137,7 +137,7 @@ impl Policy {
         if age >= fresh_for {
             let kept = humantime::format_duration(fresh_for);
             let message = format!(
-                "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; hand off anew",
+                "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; publish a new handoff",
                 handoff.issued_at
             );
             return Err(Refusal::new(ErrorCode::StaleHandoff, message));

@@ -325,14 +325,16 @@ impl Desk {
             }
             Claim::Foreign { of } => {
                 let why = format!(
-                    "it replays handoff {of}, which belongs to another user or project; hand off anew"
+                    "it replays handoff {of}, which belongs to another user or project; publish a new handoff"
                 );
                 return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::ScopeMismatch, why))).await;
             }
             Claim::Poisoned { attempts } => {
                 drop(running);
-                let why =
-                    format!("taken up {attempts} times, and the last {} came to nothing", self.max_attempts);
+                let why = format!(
+                    "claimed {attempts} times; the last {} attempts made no progress",
+                    self.max_attempts
+                );
                 return Box::pin(self.give_up_poisoned(delivery, why)).await;
             }
             Claim::Torn { why } => {

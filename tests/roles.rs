@@ -97,7 +97,7 @@ fn wrong_values_are_named() {
     check("worker.max_attempts=101", &["from 1 to 100"]);
     check("nats.provision=maybe", &["create, verify or none"]);
     check("nats.layout=per_role", &["nats.layout (from flag)", "`per_role`", "shared or by_role"]);
-    check("nats.creds_file=/nowhere", &["nats.creds_file", "a file that is there"]);
+    check("nats.creds_file=/nowhere", &["nats.creds_file", "an existing file"]);
     check("nats.url=", &["nats.url"]);
     check("nats.inbox_prefix=_INBOX.>", &["nats.inbox_prefix", "words between dots"]);
     check("http.listen=everywhere", &["http.listen", "127.0.0.1:9180"]);

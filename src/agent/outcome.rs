@@ -89,7 +89,7 @@ pub(crate) enum Broken {
     #[error("cannot read the earlier answer: {0}")]
     EarlierAnswer(String),
     /// It goes on from a handoff of another user or project.
-    #[error("handoff {0} belongs to another user or project, so it cannot be continued here; hand off anew")]
+    #[error("handoff {0} belongs to another user or project and cannot be continued; publish a new handoff")]
     Foreign(HandoffId),
     /// The handoff asks for what makes no sense.
     #[error("{0}")]

@@ -208,7 +208,7 @@ impl Check<'_> {
     /// A file that must be there, since it holds a secret that is needed at once.
     fn file(&self, key: &str, text: &Text) -> Result<PathBuf, Error> {
         let path = PathBuf::from(&text.0);
-        if path.is_file() { Ok(path) } else { Err(self.wrong(key, &text.0, "a file that is there")) }
+        if path.is_file() { Ok(path) } else { Err(self.wrong(key, &text.0, "an existing file")) }
     }
 
     fn instructions(&self, role: Role, raw: &raw::Instructions) -> Result<Instructions, Error> {

@@ -204,7 +204,7 @@ fn register_kinds(registry: &mut Registry) -> [OfKind; Kind::ALL.len()] {
     };
     let received = counter("handoffs_received", "Deliveries taken from the queue");
     let redelivered = counter("handoffs_redelivered", "Deliveries that were not the first of their handoff");
-    let returned = counter("handoffs_returned", "Deliveries dropped unsettled and handed back");
+    let returned = counter("handoffs_returned", "Deliveries returned to the queue unsettled");
     let heartbeat_failures = counter("heartbeat_failures", "In-progress signals that were not confirmed");
     let ack_failures = counter("ack_failures", "Settlements that were not confirmed; the handoff comes back");
     let pulls = counter("pulls", "Pull requests made");

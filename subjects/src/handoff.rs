@@ -229,7 +229,7 @@ impl Handoff {
     fn check(&self) -> Result<(), Refusal> {
         if self.replays.len() > MAX_REPLAYS {
             return Err(Refusal::invalid(format!(
-                "replays names more than {MAX_REPLAYS} handoffs; hand off anew"
+                "replays names more than {MAX_REPLAYS} handoffs; publish a new handoff"
             )));
         }
         // So a handoff has one replay, however often it is made.

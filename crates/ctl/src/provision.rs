@@ -27,9 +27,9 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool
         let told: Vec<_> = drifts.iter().map(ToString::to_string).collect();
         print::json(&json!({ "drifts": told }));
     } else if drifts.is_empty() {
-        print::line("all is there, and as it should be");
+        print::line("all streams and consumers exist and match the expected configuration");
     } else {
-        print::line("left as it is; change it with the nats CLI or remove it to have it made anew:");
+        print::line("left unchanged; edit it with the nats CLI, or delete it to have it created again:");
         drifts.iter().for_each(|drift| print::line(&format!("  {drift}")));
     }
     Ok(if drifts.is_empty() { Exit::Done } else { Exit::Failed })

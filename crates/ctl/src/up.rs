@@ -116,7 +116,7 @@ async fn start(parts: &Parts, stack: &mut Stack) -> Result<Broker, Error> {
         let status = operate::status::look(&broker).await.ok()?;
         (status.instances.len() >= count).then_some(())
     };
-    stack.until("all workers are there", all_are_there).await?;
+    stack.until("all workers are running", all_are_there).await?;
     print::note(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(broker)
 }

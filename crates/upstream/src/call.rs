@@ -106,7 +106,7 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         // Without a runtime everything ends anyway.
         if let (Some(handle), Ok(runtime)) = (self.handle.take(), runtime::Handle::try_current()) {
-            let give_up = handle.cancel(Some("nobody waits for it any more".to_owned()));
+            let give_up = handle.cancel(Some("the caller is gone".to_owned()));
             self.tasks.spawn_on(give_up, &runtime);
         }
     }

@@ -58,7 +58,7 @@ impl Screen {
                 self.line(&format!("  → {name}"));
                 format!("{} waits for {name}{again}", event.instance)
             }
-            Progress::Called => format!("{} goes on{again}", event.instance),
+            Progress::Called => format!("{} continues{again}", event.instance),
             Progress::Verifying => {
                 self.line(&format!("  → an analyst verifies {name}"));
                 "an analyst is at it".to_owned()

@@ -38,7 +38,7 @@ pub(super) async fn run(
         let number = letter.number;
         replayed.notes.iter().for_each(|note| print::note(note));
         if replayed.lost_its_signature {
-            print::note(&format!("{number}: its signature no longer fits; sign it anew with --sign."));
+            print::note(&format!("{number}: the signature is no longer valid; sign again with --sign."));
         }
         if json {
             print::json(&json!({ "number": number, "handoff_id": replayed.id, "replay_of": replayed.was }));

@@ -67,7 +67,7 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
         return Ok(Exit::Done);
     }
     let about = &letter.about;
-    print::line(&format!("{} handoff, given up as {}", about.kind, about.reason));
+    print::line(&format!("{} handoff, dead-lettered as {}", about.kind, about.reason));
     print::line(&format!("why         {}", print::safe(&about.message)));
     let state = fate
         .refusal()
@@ -75,7 +75,7 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     print::line(&format!("state       {state}"));
     print::line(&format!("deliveries  {}", about.deliveries));
     print::line(&format!("published   {}", about.published_at));
-    print::line(&format!("given up    {} by {}", letter.died_at, print::safe(&about.instance)));
+    print::line(&format!("dead since  {} by {}", letter.died_at, print::safe(&about.instance)));
     for (name, value) in letter.headers() {
         print::line(&format!(
             "header      {}: {}",

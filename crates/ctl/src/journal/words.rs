@@ -73,7 +73,7 @@ impl Story {
             }
             Record::Released => {
                 self.owner = None;
-                "handed back: the instance stopped in an orderly way".to_owned()
+                "returned to the queue: the instance shut down".to_owned()
             }
             Record::Still => "made sure that it is still its own".to_owned(),
         }
@@ -106,11 +106,11 @@ impl Story {
             (Some(owner), Some(since)) => {
                 let (day, clock) = moment(since.at());
                 lines.push(format!(
-                    "not answered yet; last taken up by {} on {day} at {clock}",
+                    "not answered yet; last claimed by {} on {day} at {clock}",
                     owner.instance
                 ));
             }
-            _ => lines.push("not answered yet, and nobody has it at the moment".to_owned()),
+            _ => lines.push("not answered yet, and not claimed by any instance".to_owned()),
         }
         for (number, tool) in &self.open {
             lines.push(format!("  call {number}: {tool} has not answered"));

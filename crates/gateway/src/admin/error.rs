@@ -26,7 +26,7 @@ pub enum Error {
     Unavailable,
     /// The store failed when it was being done or recorded. If it was done, its row is written when the store is back.
     #[error(
-        "the store failed after the change was begun, so it may be done; look at what is there before you try again"
+        "the store failed while the change was being committed; check the current state before you try again"
     )]
     Unrecorded,
 }

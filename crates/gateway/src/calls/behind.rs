@@ -181,7 +181,7 @@ impl Calls {
             Fate::NotRun => (Ended::badly(code, &told), Effect::None),
             Fate::Unknown if behind.safe_to_repeat => (Ended::badly(code, &told), Effect::None),
             Fate::Unknown => {
-                let told = format!("{told}. Nobody knows whether it had its effect.");
+                let told = format!("{told}. It is unknown whether the call had its effect.");
                 (Ended::badly(code, &told), Effect::InDoubt)
             }
         }

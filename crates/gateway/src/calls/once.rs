@@ -39,6 +39,6 @@ pub(super) fn recorded(known: &idempotency::Model, request: &Request, digest: &s
 pub(super) fn in_doubt() -> Ended {
     Ended::badly(
         "in_doubt",
-        "An earlier call with this key was begun, and nobody knows whether it had its effect. Look before you try again.",
+        "An earlier call with this key was started, and it is unknown whether it had its effect. Check before you try again.",
     )
 }

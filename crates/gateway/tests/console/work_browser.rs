@@ -96,7 +96,7 @@ async fn browser_replays_a_dead_letter_and_sees_its_answer() {
     browser.click("td.does details.confirm:last-child summary").await;
     browser.click("form[action$=drop] button").await;
     browser.wait_for_text(".flash", "gone for good").await;
-    browser.wait_for_text(".empty", "Nothing was given up").await;
+    browser.wait_for_text(".empty", "No dead letters").await;
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     browser.open(&gateway.url("/console/audit?tool=admin.dead.*")).await;
     browser.wait_for_text("#rows", "admin.dead.replay").await;

@@ -49,7 +49,7 @@ impl Fate {
             Self::Cancelled => Some("its handoff was cancelled".to_owned()),
             Self::Replayed(id) => Some(format!("its handoff was replayed before, as {id}")),
             Self::Expired => Some(
-                "its journal is no longer kept, so a replay could repeat what it did; hand it off anew"
+                "its journal has expired, so a replay could repeat its effects; publish a new handoff"
                     .to_owned(),
             ),
         }

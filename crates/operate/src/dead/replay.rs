@@ -99,7 +99,7 @@ impl Ready {
                 None => value["replays"] = json!([was]),
             }
             self.told.id = Some(id);
-            self.note(letter, &format!("{was} has been answered; it goes on from there as {id}."));
+            self.note(letter, &format!("{was} has been answered; resuming from its journal as {id}."));
             changed = true;
         }
         let deadline = value["deadline"].as_str().and_then(|text| text.parse::<Timestamp>().ok());

@@ -80,7 +80,7 @@ pub(super) async fn gather(
     let published = of_nats(gateway.is_some(), nats, command, &mut gathered.warnings).await?;
     let outside = published.last().or(filed.last()).map(|head| head.key.clone());
     let Some(key) = command.key.clone().or(its_key).or(outside) else {
-        gathered.warnings.push("there are no signed heads: a chain that was made anew would pass".to_owned());
+        gathered.warnings.push("no signed heads found: a rewritten chain would pass verification".to_owned());
         return Ok(gathered);
     };
     if command.key.is_none() {

@@ -54,7 +54,7 @@ pub(super) async fn list(
         @if rows.is_empty() && is_filtered {
             (empty("There is no such letter.", &html! { a href=(Section::Dead.address()) { "Show all letters" } }))
         } @else if rows.is_empty() {
-            (empty("Nothing was given up.", &html! { "That is how it should be." }))
+            (empty("No dead letters.", &html! { "Handoffs that fail permanently appear here." }))
         } @else {
             p .count {
                 (when::count(rows.len(), "letter", "letters")) ", newest first"

@@ -65,7 +65,8 @@ pub(super) async fn reject(State(console): State<Arc<Console>>, posted: Posted) 
     let Posted { session, fields } = posted;
     let (namespace, remote) = (fields.text("namespace"), fields.text("remote"));
     let done = console.admin.reject_tool(&session.actor, namespace, remote).await;
-    let said = |()| format!("{} of {namespace} stays out until somebody approves it.", visible(remote));
+    let said =
+        |()| format!("{} of {namespace} rejected. It is not served until it is approved.", visible(remote));
     flash::after(&console, Section::Quarantine.address(), done, said)
 }
 

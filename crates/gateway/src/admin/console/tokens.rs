@@ -138,7 +138,7 @@ fn row(session: &Session, token: &Token) -> Markup {
         }
         TokenState::Active => confirm(
             "Revoke",
-            &html! { "Whoever has “" bdi { (token.label) } "” is denied from the next call on. This cannot be undone." },
+            &html! { "Clients that use “" bdi { (token.label) } "” are denied from the next call on. This cannot be undone." },
             &button(
                 session,
                 "/console/tokens/revoke",
@@ -196,7 +196,7 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
                 @if is_bound {
                     (input(filled, ("task_id", "task_id"), "text", "Task", "Id of the task that it is bound to."))
                 }
-                (input(filled, ("lives", "lives"), "text", "Good for", lives))
+                (input(filled, ("lives", "lives"), "text", "Lifetime", lives))
                 button .button type="submit" { "Issue the token" }
             }))
         }
@@ -209,7 +209,7 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
     let body = html! {
         div .card .narrow {
             p .flash role="status" {
-                "The token “" bdi { (token.label) } "” is good from now on. "
+                "The token “" bdi { (token.label) } "” is valid now. "
                 strong { "The secret is shown only now:" } " it is kept nowhere, so copy it before you leave this page."
             }
             div .secret {

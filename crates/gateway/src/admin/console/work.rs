@@ -113,7 +113,7 @@ pub(super) fn without(console: &Console, error: &Error) -> Option<Markup> {
         return Some(empty(
             "The gateway is not connected to NATS.",
             &html! {
-                "Set " code { "nats.url" } " to see what is waiting, in work, answered and given up: in "
+                "Set " code { "nats.url" } " to see queued, running, answered and dead-lettered handoffs: in "
                 code { "gateway.toml" } ", as " code { "GATEWAY_NATS__URL" } ", or with "
                 code { "--set nats.url=nats://127.0.0.1:4222" } ". Calls of agents do not depend on it."
             },

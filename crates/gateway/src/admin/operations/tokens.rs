@@ -225,8 +225,7 @@ impl Admin {
         const WHAT: &str = "admin.token.revoke";
         self.admin_only(actor, WHAT).await?;
         if id == actor.token_id {
-            let why =
-                "this is the token that you come with; revoke it with another, so that nobody is locked out";
+            let why = "this is the token you are using; revoke it with another token, so that you are not locked out";
             return Err(Error::Conflict(why.to_owned()));
         }
         let open = self.begin(actor, WHAT, &json!({ "id": id })).await?;
@@ -275,7 +274,7 @@ fn holder(new: &NewToken) -> Result<Holder, Error> {
         TokenFor::ProjectAnalyst => Ok(Holder::Agent(Agent::Analyst(bound()?))),
         TokenFor::Sandbox => Ok(Holder::Agent(Agent::Sandbox(bound()?))),
         TokenFor::Admin => {
-            let why = "an administrator is bound to nobody; leave it out";
+            let why = "an admin token is not bound to a user or task; omit it";
             without("user_id", &user, why)?;
             without("task_id", &task, why)?;
             Ok(Holder::Admin)

@@ -38,9 +38,7 @@ impl FromRequestParts<Arc<Admin>> for By {
             proven(&admin.strangers, &parts.extensions, secret);
         }
         actor.map(Self).ok_or_else(|| {
-            unauthenticated(
-                "this token administers nothing: it is not known, not good any more, or an agent's",
-            )
+            unauthenticated("invalid admin token: it is unknown, expired, revoked, or an agent token")
         })
     }
 }

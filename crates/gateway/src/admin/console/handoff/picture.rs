@@ -72,7 +72,7 @@ fn attempted(attempt: &Attempt, goes_on: bool, axis: Axis) -> Markup {
     let (tone, end) = match attempt.end {
         AttemptEnd::Open => (Tone::Plain, "at it"),
         AttemptEnd::Answered => (Tone::Good, "answered"),
-        AttemptEnd::Released => (Tone::Warn, "handed back"),
+        AttemptEnd::Released => (Tone::Warn, "returned"),
         AttemptEnd::Lost => (Tone::Bad, "fell silent"),
     };
     // One that fell silent was there at least until its last entry.

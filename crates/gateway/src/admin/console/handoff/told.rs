@@ -51,7 +51,7 @@ pub(super) fn unreadable(life: &Life) -> Markup {
                     (visible(&torn.why)) ". What is shown here is what came before and after it."
                 } @else {
                     "Message " (torn.sequence) " of the journal is torn and cannot be read (" (visible(&torn.why))
-                    "). A torn journal is not guessed at: whoever takes the handoff up answers it as internal, and makes a dead letter of it."
+                    "). An unreadable journal is not repaired: the next worker dead-letters the handoff as internal."
                 }
             }
         }

@@ -77,7 +77,7 @@ pub(super) fn in_work(in_work: &[InWork]) -> Markup {
                 html! { (it.kind.as_str()) },
                 when::at(clock::micros(it.published_at.at())),
                 match so_far {
-                    None => html! { "Nobody yet" },
+                    None => html! { "Not claimed" },
                     Some(so_far) => html! {
                         @match &so_far.instance { Some(instance) => { (name(instance.as_str())) } None => { "Handed back" } }
                         @if so_far.attempt > 1 { span .sub { "attempt " (so_far.attempt) } }
