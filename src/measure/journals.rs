@@ -1,5 +1,8 @@
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -26,6 +29,7 @@ const RESULT_BYTES: usize = 1_024;
 pub struct Journals {
     storage: Storage,
     instance: InstanceId,
+    deliveries: AtomicU64,
 }
 
 impl Journals {
@@ -45,6 +49,7 @@ impl Journals {
         Some(Self {
             storage: Storage::new(Arc::new(broker), breaker, Duration::MAX),
             instance: "bench".parse().ok()?,
+            deliveries: AtomicU64::new(0),
         })
     }
 
@@ -82,7 +87,8 @@ impl Journals {
             kind: Kind::Chat,
             id,
             instance: &self.instance,
-            holder: Holder { message: 1, delivery: 1 },
+            // Each claim is a later delivery of the same message, as after a death.
+            holder: Holder { message: 1, delivery: self.deliveries.fetch_add(1, Ordering::Relaxed) + 1 },
             origin: None,
             replays: &[],
             ack_wait: Duration::from_secs(30),
