@@ -81,7 +81,7 @@ async fn findings_flow_back(layout: Layout) {
     orchestrator.settled().await;
 }
 
-/// P18: switched off, nothing is handed off, and the model is told so that it can say so.
+/// P18: disabled, nothing is handed off, and the model is told so that it can say so.
 #[tokio::test]
 async fn with_analysts_switched_off_it_says_so() {
     let nats = Nats::start();
@@ -91,21 +91,17 @@ async fn with_analysts_switched_off_it_says_so() {
     let answer = ask(&orchestrator).await;
     let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
     assert_eq!(verification.status, None);
-    assert!(verification.error.as_ref().unwrap().message.contains("switched off"), "{verification:?}");
+    assert!(verification.error.as_ref().unwrap().message.contains("disabled"), "{verification:?}");
     // Whatever the model says, the answer says it too.
     let said = &answer.message.as_ref().unwrap().content;
     assert!(
-        said.contains("`deploy-docs-2` was not verified: verification by analysts is switched off"),
+        said.contains("`deploy-docs-2` was not verified: verification by analysts is disabled"),
         "{said}"
     );
     let step = answer.trace.steps.iter().find(|step| step.act == Act::Analyst).unwrap();
     assert_eq!(step.outcome, StepOutcome::Failed);
-    assert!(step.detail.as_ref().unwrap().contains("switched off"), "{step:?}");
-    assert!(
-        told(&model).contains("Not verified: verification by analysts is switched off"),
-        "{}",
-        told(&model)
-    );
+    assert!(step.detail.as_ref().unwrap().contains("disabled"), "{step:?}");
+    assert!(told(&model).contains("Not verified: verification by analysts is disabled"), "{}", told(&model));
     orchestrator.settled().await;
 
     // The offline model says what it was told.
@@ -114,7 +110,7 @@ async fn with_analysts_switched_off_it_says_so() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("verify deploy-docs-2")).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
-    assert!(answer.message.unwrap().content.contains("switched off"));
+    assert!(answer.message.unwrap().content.contains("disabled"));
 }
 
 /// A manager signs what it hands off; an analyst that wants signatures takes it from that key and for that subject.

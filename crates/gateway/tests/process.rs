@@ -94,7 +94,7 @@ fn nonsense_is_refused_with_what_would_be_right() {
         (&["--set", "mcp.hosts=[]"], "mcp.hosts (from flag): name at least one host"),
         (&["--set", "mcp.colour=red"], "`colour` is not a setting here"),
         (&["--store-url", "mysql://x"], "sqlite://<path> or postgres://"),
-        (&["--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (&["--config", "nowhere.toml"], "cannot read the configuration file nowhere.toml"),
     ] {
         let finished = run(&binary("cynode-gateway"), folder.path(), arguments, &[]);
         assert!(finished.code != 0 && finished.stderr.contains(told), "{arguments:?}: {finished:?}");

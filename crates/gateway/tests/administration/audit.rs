@@ -123,7 +123,10 @@ async fn a_chain_that_was_made_anew_is_found_by_what_nats_keeps() {
     assert_eq!(parsed(&ctl(&gateway, &["--json", "audit", "verify"]).await)["from_nats"], 0);
     let found = verify(&["--nats", "--key", &key]).await;
     assert_eq!(found.code, FAILED, "{found:?}");
-    assert!(parsed(&found)["problem"].as_str().expect("a problem").contains("signed for"), "{found:?}");
+    assert!(
+        parsed(&found)["problem"].as_str().expect("a problem").contains("signed audit head"),
+        "{found:?}"
+    );
 }
 
 fn as_json(row: &audit::Model) -> Value {

@@ -173,9 +173,9 @@ async fn what_cannot_be_done_says_what_to_do() {
     let wrong = wrong.display().to_string();
     for (url, file, code, said) in [
         ("http://127.0.0.1:1", &file, UNAVAILABLE, "start cynode-gateway"),
-        ("nonsense", &file, USAGE, "no address"),
+        ("nonsense", &file, USAGE, "invalid gateway URL"),
         (&url, &"/nowhere/token".to_owned(), USAGE, "/nowhere/token"),
-        (&url, &wrong, USAGE, "administers nothing"),
+        (&url, &wrong, USAGE, "invalid admin token"),
     ] {
         let finished = with(url, file, &["tools", "list"]).await;
         assert_eq!(finished.code, code, "{finished:?}");

@@ -37,7 +37,7 @@ async fn browser_switches_a_tool_off_and_sees_the_denied_call_come_in() {
 
     browser.open(&gateway.url("/console/tools?text=project.list")).await;
     browser.click("button.switch").await;
-    browser.wait_for_text(".flash", "db.project.list is off").await;
+    browser.wait_for_text(".flash", "db.project.list disabled").await;
     assert_eq!(browser.attribute("button.switch", "aria-checked").await.as_deref(), Some("false"));
     assert!(browser.url().await.ends_with("/console/tools?text=project.list"));
 
@@ -93,7 +93,7 @@ async fn browser_decides_about_tools_of_a_server() {
     browser.fill("#namespace", "wiki").await;
     browser.fill("#url", &wiki.server.url()).await;
     browser.click("main form button[type=submit]").await;
-    browser.wait_for_text(".flash", "wiki is added").await;
+    browser.wait_for_text(".flash", "wiki added").await;
     browser.wait_for_text(".facts", "Up").await;
     agent.call("wiki.search").await.unwrap_err();
 
@@ -142,7 +142,7 @@ async fn browser_issues_a_token_and_revokes_it() {
     assert!(!browser.text("main").await.contains(&secret));
     browser.click("details.confirm summary").await;
     browser.click("details.confirm button").await;
-    browser.wait_for_text(".flash", "is revoked").await;
+    browser.wait_for_text(".flash", "revoked").await;
     let refused = agent.call("db.project.list").await.unwrap_err();
     assert!(matches!(refused, mcp::Error::Unauthorized(_)), "{refused:?}");
     browser.open(&gateway.url("/console/tokens?state=revoked")).await;
@@ -160,7 +160,7 @@ async fn browser_adds_and_removes_a_server() {
     browser.fill("#namespace", "program").await;
     browser.fill("#argv", &format!("{program}\nnormal")).await;
     browser.click("main form button[type=submit]").await;
-    browser.wait_for_text(".flash", "program is added").await;
+    browser.wait_for_text(".flash", "program added").await;
     browser.wait_for_text("main", "program.echo").await;
 
     browser.open(&gateway.url("/console/servers")).await;
@@ -168,7 +168,7 @@ async fn browser_adds_and_removes_a_server() {
     browser.wait_for_text("tbody", "Off").await;
     browser.click("details.confirm summary").await;
     browser.click("details.confirm button").await;
-    browser.wait_for_text(".flash", "program is removed").await;
+    browser.wait_for_text(".flash", "program removed").await;
     browser.wait_for_text(".empty", "No servers registered").await;
     no_fault(&browser).await;
 }
@@ -198,7 +198,7 @@ async fn browser_is_used_with_the_keyboard_alone() {
     let outline = "return getComputedStyle(document.activeElement).outlineStyle";
     assert_eq!(browser.script(outline, vec![]).await, "solid", "the focus is seen");
     browser.press_enter().await;
-    browser.wait_for_text(".flash", "is off").await;
+    browser.wait_for_text(".flash", "disabled").await;
     no_fault(&browser).await;
 }
 

@@ -235,7 +235,7 @@ async fn the_audit_is_verified_and_filtered() {
 async fn postgres_that_is_gone_is_a_page_that_says_so() {
     let mut postgres = Postgres::start();
     let url = postgres.database();
-    let gateway = Gateway::start_with(&["--store-url", &url, "--set", "store.patience=1s"]).await;
+    let gateway = Gateway::start_with(&["--store-url", &url, "--set", "store.patience=3s"]).await;
     let admin = gateway.administrator().await;
     assert_eq!(admin.get("/console").await.status, 200);
     postgres.kill();
