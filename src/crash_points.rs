@@ -56,7 +56,7 @@ mod stops {
         };
         let here = format!("{name}#{count}");
         let stops = here == *stop_at;
-        info!(point = here, stops, "Reached.");
+        info!(point = here, stops, "Crash point reached.");
         if stops {
             std::future::pending::<()>().await;
         }

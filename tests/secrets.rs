@@ -200,7 +200,12 @@ async fn a_gateway_tells_none(format: &'static str) {
         gateway.ask_as(&one_line, "GET", "/api/v1/tokens", None).await;
         gateway.post(Some(&manager), secret).await;
     }
-    let said = ["Denied.", "Upstream process wrote to stderr.", "Cannot connect.", "dministered."];
+    let said = [
+        "Call denied.",
+        "Upstream process wrote to stderr.",
+        "Upstream connection failed.",
+        "Admin operation completed.",
+    ];
     eventually("the gateway's words", async || {
         let log = gateway.log();
         said.iter().all(|message| log.contains(message)).then_some(())

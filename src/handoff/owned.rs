@@ -209,7 +209,7 @@ impl Owned<'_> {
         if let Some(reply_to) = &self.admitted.handoff.reply_to {
             reply::copy(&storage.broker, short.as_ref().unwrap_or(answer), encoding, stored, reply_to).await;
         }
-        debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Answered.");
+        debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Handoff answered.");
         Ok(Verdict::done(outcome))
     }
 

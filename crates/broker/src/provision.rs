@@ -159,7 +159,7 @@ async fn provision_stream(
         (None, Provision::Create) => {
             // Two instances may start at once: the second finds the stream of the first, which is the same.
             let made = jetstream.get_or_create_stream(expected).await.map_err(|error| make(&what, error))?;
-            info!(%what, "Created.");
+            info!(%what, "Stream created.");
             Ok(Some(made.cached_info().config.clone()))
         }
         (None, _) => {
@@ -181,7 +181,7 @@ async fn provision_bucket(
     }
     if how == Provision::Create {
         jetstream.create_object_store(expected).await.map_err(|error| make(&what, error))?;
-        info!(%what, "Created");
+        info!(%what, "Object store created.");
     } else {
         found.drifts.push(missing(what));
     }
@@ -223,7 +223,7 @@ async fn provision_consumer(
                 .create_consumer_on_stream(expected, stream)
                 .await
                 .map_err(|error| make(&what, error))?;
-            info!(%what, "Created");
+            info!(%what, "Consumer created.");
             Ok(Some(made.cached_info().config.clone()))
         }
         (None, _) => {

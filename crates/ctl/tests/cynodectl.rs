@@ -246,7 +246,7 @@ async fn dead_letters_live(layout: Layout, mut late: Handoff) {
     let number = json(&only)["number"].as_u64().unwrap().to_string();
     let shown = ctl(&nats, &["dead", "show", &number]).await;
     assert!(
-        shown.stdout.contains("given up as deadline_exceeded") && shown.stdout.contains("late\""),
+        shown.stdout.contains("dead-lettered as deadline_exceeded") && shown.stdout.contains("late\""),
         "{shown:?}"
     );
     let raw = ctl(&nats, &["dead", "show", &number, "--raw"]).await;

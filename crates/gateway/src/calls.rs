@@ -239,7 +239,7 @@ impl Calls {
     async fn stopped(&self, mut record: Record, stop: Stop) -> Outcome {
         let (decision, status, error_type, begun, outcome) = match stop {
             Stop::Denied(denial) => {
-                info!(call_id = record.call_id, tool = record.tool, agent = record.agent, reason = %denial, "Denied.");
+                info!(call_id = record.call_id, tool = record.tool, agent = record.agent, reason = %denial, "Call denied.");
                 let error_type = denial.error_type();
                 (Decision::Deny, Status::Denied, error_type, WasBegun::Not, Outcome::Denied(denial))
             }

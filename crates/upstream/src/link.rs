@@ -227,11 +227,11 @@ impl Link {
                 if std::mem::replace(&mut attempts.connected_before, true) {
                     self.events.tools_changed();
                 }
-                info!(upstream = self.name, version = live.version, "Connected.");
+                info!(upstream = self.name, version = live.version, "Upstream connected.");
                 Ok(live)
             }
             Err(error) => {
-                warn!(upstream = self.name, error = error.in_full(), "Cannot connect.");
+                warn!(upstream = self.name, error = error.in_full(), "Upstream connection failed.");
                 attempts.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
