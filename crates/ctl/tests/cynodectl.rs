@@ -135,7 +135,7 @@ async fn status_shows_queues_work_and_instances() {
     assert_eq!(said["queues"][0]["in_flight"], 1);
     assert_eq!(said["instances"][0]["in_flight"]["chat"]["running"], 1);
     drop(worker);
-    assert!(ctl(&nats, &["status"]).await.stdout.contains("no running instance"));
+    assert!(ctl(&nats, &["status"]).await.stdout.contains("no instance is running"));
     let said = ctl_in(Layout::ByRole, &nats, &["status"]).await;
     assert_eq!(said.code, UNAVAILABLE, "{said:?}");
     assert!(said.stderr.contains("`pa.verify` is in CYNODE_HANDOFFS"), "{said:?}");
