@@ -109,7 +109,7 @@ impl Gate {
         }
     }
 
-    /// Returns how much may be pulled beside so many handoffs in work.
+    /// Returns how much may be pulled beside the handoffs in work.
     pub(crate) fn admits(&mut self, in_work: usize) -> Admission {
         let breakers = *self.breakers.borrow();
         if breakers.half_open == 0 {

@@ -18,9 +18,8 @@ const UNDISTURBED: &str = "y0";
 /// A point that a worker passed: its name and how often it was passed by then.
 fn passed(worker: &Worker) -> Vec<String> {
     let log = worker.log();
-    let lines = log.lines().filter(|line| line.contains("\"Reached.\""));
-    let line = |line| serde_json::from_str::<serde_json::Value>(line).expect("a line of the log");
-    lines.map(|text| line(text)["point"].as_str().expect("a point").to_owned()).collect()
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines.filter_map(|line| Some(line.get("point")?.as_str()?.to_owned())).collect()
 }
 
 fn turns(journal: &[Entry]) -> usize {

@@ -63,6 +63,20 @@ async fn a_hundred_at_once_create_one_task() {
     assert_eq!((rows.len(), with("success"), with("replayed")), (100, 1, 99));
 }
 
+/// Not every store takes every character, so a key that has one of those is refused before anything is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_that_no_store_could_keep_is_refused() {
+    let gateway = GatewayProcess::start().await;
+    let manager = gateway.manager().await;
+    for key in ["", "run\u{0}1", "run\n1", &"k".repeat(257)] {
+        let body = call("db.task.create", &json!({ "title": "None" }), key);
+        let (_, answer) = gateway.post(Some(&manager), body).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{key:?}: {answer}"));
+        assert!(message.contains("no control characters"), "{key:?}: {answer}");
+    }
+    assert_eq!(tasks(&gateway, &manager).await, 0);
+}
+
 /// A server behind us: killed while it runs, nobody knows, and nobody does it again; killed after, its answer is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_a_server_is_at_work() {
