@@ -5,6 +5,7 @@ DENY   := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
 # A test that cannot go on should stop where it stands, and may say what it measured.
 IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A clippy::print_stdout -A clippy::print_stderr
+PROGRAMS := --package cynode-pma --package cynode-gateway --package cynodectl --bins
 # What the benches compare with is a workspace of its own, so that its dependencies are not ours.
 RESTATE_PEER := --manifest-path benches/restate/Cargo.toml --target-dir target/restate
 
@@ -14,15 +15,15 @@ help: ## show this list
 
 .PHONY: run
 run: nats-server ## build everything, start it on this machine, and talk to the project manager
-	@echo "building (the first time takes a few minutes) ..."
-	@$(CARGO) build --quiet --bins --workspace
+	@echo "Building; the first time takes a few minutes."
+	@$(CARGO) build $(PROGRAMS)
 	@target/debug/cynodectl up
 
 .PHONY: run-model
 run-model: nats-server ## the same with a real small language model, on this machine's own cores
 	@$(PYTHON) scripts/get_model.py --required
-	@echo "building (the first time takes a few minutes) ..."
-	@$(CARGO) build --quiet --bins --workspace
+	@echo "Building; the first time takes a few minutes."
+	@$(CARGO) build $(PROGRAMS)
 	@.tools/model/bin/python scripts/serve_model.py -- target/debug/cynodectl up
 
 .PHONY: test
@@ -63,6 +64,11 @@ conformance: tools ## the official MCP conformance suite against gateway and cli
 .PHONY: contract
 contract: ## write schemas, AsyncAPI and golden vectors anew from the types
 	UPDATE_CONTRACT=1 $(CARGO) test --quiet -p subjects --test contract
+
+.PHONY: docs
+docs: ## write docs/settings.md anew from the programs
+	$(CARGO) build --workspace --bins
+	UPDATE_DOCS=1 $(CARGO) test --quiet --test documents settings_reference
 
 .PHONY: fmt
 fmt: ## format the code

@@ -1,7 +1,7 @@
-//! The numbers that the README claims, measured here and now: `make bench`.
+//! Measures the numbers that the README claims: `make bench`.
 //!
-//! Every throughput is a ratio to a bare client loop on the same server in the same run, since machines differ
-//! and are never quiet.
+//! Throughput is given as a ratio to a bare client loop on the same server in the same run, since machines
+//! differ and their load varies.
 
 mod worker {
     pub(crate) mod bare;

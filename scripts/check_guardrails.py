@@ -27,9 +27,10 @@ MAY_DEPEND_ON = {
     "operate": {"subjects", "broker"},
     "mcp": set(),
     "telemetry": set(),
+    "settings": {"subjects", "broker", "telemetry"},
     "upstream": {"mcp"},
-    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream", "telemetry"},
-    "cynode-pma": {"subjects", "protocol", "broker", "mcp", "telemetry"},
+    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream", "settings", "telemetry"},
+    "cynode-pma": {"subjects", "protocol", "broker", "mcp", "settings", "telemetry"},
     "cynodectl": {"subjects", "broker", "operate", "mcp"},
     "testkit": {"subjects", "mcp"},
 }
@@ -133,6 +134,8 @@ def check_sources():
         production = not re.search(r"(^|/)(tests|benches|testkit)(/|\.rs$)", name)
         if production and not name.startswith("subjects/") and re.search(r'format!\(\s*"(pma|pa)\.', text):
             problem(f"{name} writes a subject by hand; `subjects` builds them.")
+        if production and not text.startswith("//!"):
+            problem(f"{name} does not begin with what it is for (`//!`).")
         may_spawn = re.search(r"#!?\[expect\([^]]*clippy::disallowed_types", text)
         if production and may_spawn and name not in MAY_SPAWN:
             problem(f"{name} is allowed to spawn processes.")

@@ -1,19 +1,19 @@
-//! May this be worked on? A pure decision over the bytes, the headers and the time.
+//! Decides whether a message is accepted as a handoff. Pure: depends on bytes, headers and time only.
 //!
-//! Whatever passes is a [`Handoff`]; nothing behind this point sees raw bytes, and nothing that is refused here
-//! ever reaches a model.
+//! An accepted message is a decoded [`Handoff`]; no later stage sees raw bytes, and a refused message never
+//! reaches a model.
 
 use std::time::Duration;
 
 use async_nats::HeaderMap;
 use subjects::{
     Body, Encoding, ErrorCode, Handoff, HandoffId, Kind, Refusal, headers,
-    signature::{self, Signed, TrustedProducer},
+    signature::{self, SignatureBase, TrustedProducer},
 };
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-/// How far ahead of ours a producer's clock may be, where answers are kept long enough.
+/// How far a producer's clock may be ahead. Lower if answers are kept for less than four times as long.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 
 /// What an instance accepts.
@@ -21,38 +21,38 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 pub(crate) struct Policy {
     pub(crate) trusted_producers: Vec<TrustedProducer>,
     pub(crate) reply_prefixes: Vec<String>,
-    /// How long answers are kept. What was issued longer ago may have been answered and forgotten.
+    /// How long answers are kept. An older handoff may have been answered and its answer deleted.
     pub(crate) answers_kept: watch::Receiver<Duration>,
 }
 
-/// A message as it arrived.
+/// A message as delivered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived<'a> {
+pub(crate) struct IncomingMessage<'a> {
     pub(crate) kind: Kind,
     pub(crate) subject: &'a str,
     pub(crate) headers: Option<&'a HeaderMap>,
     pub(crate) body: &'a [u8],
 }
 
-/// What could be told about a message before reading it as a handoff.
+/// What is known about a message before it is decoded as a handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// To whom an answer can go. `None` when the id cannot be read, or when the message is not to be trusted:
-    /// answering a stranger would let him occupy another handoff's id.
+    /// The handoff to answer. `None` if the id cannot be read or the producer is not trusted: answering an
+    /// untrusted producer would let it occupy the id of another handoff.
     pub(crate) answer_to: Option<HandoffId>,
-    /// Where a copy of the answer goes, if that is readable and allowed.
+    /// Where to send a copy of the answer, if the subject is readable and allowed.
     pub(crate) reply_to: Option<String>,
     pub(crate) encoding: Encoding,
     pub(crate) trace_id: Option<String>,
 }
 
-/// A handoff to be worked on.
+/// An accepted handoff.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Admitted {
     pub(crate) handoff: Handoff,
     pub(crate) encoding: Encoding,
     pub(crate) trace_id: String,
-    /// The producer gave the server the id, so a second copy was dropped there while it was young.
+    /// The producer set the handoff id as message id, so the server drops copies within its duplicate window.
     pub(crate) deduplicated: bool,
 }
 
@@ -63,14 +63,18 @@ pub(crate) struct Refused {
 }
 
 impl Policy {
-    /// Decides. The order matters: who sent it comes before what it says.
-    pub(crate) fn admit(&self, arrived: &Arrived<'_>, now: OffsetDateTime) -> Result<Admitted, Refused> {
-        let (identity, body) = self.identify(arrived)?;
+    /// Accepts or refuses a message. The signature is checked before the content.
+    pub(crate) fn admit(
+        &self,
+        incoming: &IncomingMessage<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Admitted, Refused> {
+        let (identity, body) = self.identify(incoming)?;
         let refused = |refusal| Refused { refusal, identity: identity.clone() };
-        let handoff = Handoff::decode(arrived.kind, &body).map_err(refused)?;
+        let handoff = Handoff::decode(incoming.kind, &body).map_err(refused)?;
         self.check(&handoff, now).map_err(refused)?;
-        // As the server reads it: this spelling of the header, this spelling of the id.
-        let deduplicated = arrived
+        // Compared the way the server does: exact header name, exact spelling of the id.
+        let deduplicated = incoming
             .headers
             .and_then(|headers| headers.get(headers::MSG_ID))
             .is_some_and(|id| id.as_str() == handoff.id.to_string());
@@ -78,52 +82,58 @@ impl Policy {
         Ok(Admitted { handoff, encoding: identity.encoding, trace_id, deduplicated })
     }
 
-    /// Who may be answered about a message that is not going to be worked on.
-    pub(crate) fn identity(&self, arrived: &Arrived<'_>) -> Identity {
-        match self.identify(arrived) {
+    /// Returns whom to answer about a message that will not be processed.
+    pub(crate) fn identity(&self, incoming: &IncomingMessage<'_>) -> Identity {
+        match self.identify(incoming) {
             Ok((identity, _)) => identity,
             Err(refused) => refused.identity,
         }
     }
 
-    fn identify<'b>(&self, arrived: &Arrived<'b>) -> Result<(Identity, Body<'b>), Refused> {
-        let content_type = headers::get_any_case(arrived.headers, headers::CONTENT_TYPE);
+    fn identify<'b>(&self, incoming: &IncomingMessage<'b>) -> Result<(Identity, Body<'b>), Refused> {
+        let content_type = headers::get_any_case(incoming.headers, headers::CONTENT_TYPE);
         let encoding = Encoding::from_content_type(content_type);
-        let body = Body::inspect(encoding.unwrap_or_default(), arrived.body);
+        let body = Body::inspect(encoding.unwrap_or_default(), incoming.body);
         let mut identity = Identity {
             answer_to: None,
             reply_to: None,
             encoding: encoding.unwrap_or_default(),
-            trace_id: headers::trace_id(arrived.headers).map(str::to_owned),
+            trace_id: headers::trace_id(incoming.headers).map(str::to_owned),
         };
-        // The content type is not signed: with another one a stranger could have a good body refused.
+        // The content type is not signed: by changing it an untrusted producer could have a valid body
+        // refused.
         let trusted = match encoding {
             Err(_) if !self.trusted_producers.is_empty() => Err(signature::SignatureError::Mismatch),
-            Ok(_) | Err(_) => self.trust(arrived, &body),
+            Ok(_) | Err(_) => self.verify_signature(incoming, &body),
         };
         if let Err(error) = trusted {
             let refusal = Refusal::new(ErrorCode::UntrustedProducer, error.to_string());
             return Err(Refused { refusal, identity });
         }
-        // A body that cannot be read to its id may still have it as its message id.
-        identity.answer_to = body.glimpse().handoff_id.or_else(|| {
-            headers::get_any_case(arrived.headers, headers::MSG_ID).and_then(|id| id.parse().ok())
+        // If the body does not yield an id, the message id may.
+        identity.answer_to = body.envelope_fields().handoff_id.or_else(|| {
+            headers::get_any_case(incoming.headers, headers::MSG_ID).and_then(|id| id.parse().ok())
         });
-        identity.reply_to = body.glimpse().reply_to.clone().filter(|subject| self.may_reply_to(subject));
+        identity.reply_to =
+            body.envelope_fields().reply_to.clone().filter(|subject| self.may_reply_to(subject));
         match encoding {
             Ok(_) => Ok((identity, body)),
             Err(unknown) => Err(Refused { refusal: Refusal::invalid(unknown.to_string()), identity }),
         }
     }
 
-    /// P2: with trusted producers set, only what one of them signed is a handoff.
-    fn trust(&self, arrived: &Arrived<'_>, body: &Body<'_>) -> Result<(), signature::SignatureError> {
+    /// P2: with trusted producers configured, only messages signed by one of them are handoffs.
+    fn verify_signature(
+        &self,
+        incoming: &IncomingMessage<'_>,
+        body: &Body<'_>,
+    ) -> Result<(), signature::SignatureError> {
         if self.trusted_producers.is_empty() {
             return Ok(());
         }
-        let header = headers::get_any_case(arrived.headers, headers::SIGNATURE);
-        let signed = Signed::of(arrived.subject, body.glimpse(), arrived.body);
-        // What cannot be read cannot have been signed as it is.
+        let header = headers::get_any_case(incoming.headers, headers::SIGNATURE);
+        let signed = SignatureBase::new(incoming.subject, body.envelope_fields(), incoming.body);
+        // An unreadable body cannot match a signature.
         let signed = signed.ok_or(signature::SignatureError::Mismatch)?;
         signature::verify(&self.trusted_producers, header, &signed)
     }
@@ -132,12 +142,13 @@ impl Policy {
         let age = now - handoff.issued_at.at();
         let kept = *self.answers_kept.borrow();
         let skew = MAX_CLOCK_SKEW.min(kept / 4);
-        // By a clock that is ahead it would be younger than it is.
+        // The producer's clock may be ahead, which makes the handoff look younger than it is.
         let fresh_for = kept.saturating_sub(skew);
         if age >= fresh_for {
             let kept = humantime::format_duration(fresh_for);
             let message = format!(
-                "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; publish a new handoff",
+                "issued at {}, longer ago than answers are kept ({kept}): it may have been answered before; \
+                 publish a new handoff",
                 handoff.issued_at
             );
             return Err(Refusal::new(ErrorCode::StaleHandoff, message));
@@ -163,11 +174,11 @@ impl Policy {
     }
 
     fn may_reply_to(&self, subject: &str) -> bool {
-        const LONGEST: usize = 256;
+        const MAX_BYTES: usize = 256;
         let plain = |token: &str| {
             !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte))
         };
-        subject.len() <= LONGEST
+        subject.len() <= MAX_BYTES
             && subject.split('.').all(plain)
             && self.reply_prefixes.iter().any(|prefix| subject.starts_with(prefix.as_str()))
     }

@@ -1,4 +1,4 @@
-//! Verification by a project analyst: handed off like any other work, and its findings awaited.
+//! Hands verifications off to project analysts and waits for their findings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,21 +6,23 @@ use async_nats::HeaderMap;
 use broker::Chain;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use subjects::{Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::Signed};
+use subjects::{
+    Answer, Encoding, Findings, Handoff, HandoffId, Role, Subject, headers, signature::SignatureBase,
+};
 use tokio::{sync::Semaphore, time::timeout};
 
 use tracing::{Instrument, debug};
 
 use crate::{reply, storage::Storage, telemetry::spans};
 
-/// Besides hearing of it, the stored answer is looked for this often: what is heard may be lost, what is stored is not.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the stored answer is read besides listening for it: a published message may be missed.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How this instance has work verified.
+/// Has work verified by analysts.
 #[derive(Debug)]
 pub(crate) struct Analysts {
     storage: Storage,
-    /// `None`: this instance asks no analysts.
+    /// Limits concurrent verifications; `None` if this instance uses no analysts.
     slots: Option<Arc<Semaphore>>,
     signing_key: Option<nkeys::KeyPair>,
     patience: Duration,
@@ -42,20 +44,20 @@ pub(crate) enum Error {
 impl Analysts {
     pub(crate) fn new(
         storage: Storage,
-        at_once: Option<usize>,
+        max_concurrent: Option<usize>,
         signing_key: Option<nkeys::KeyPair>,
         patience: Duration,
     ) -> Self {
-        let slots = at_once.map(|count| Arc::new(Semaphore::new(count)));
+        let slots = max_concurrent.map(|count| Arc::new(Semaphore::new(count)));
         Self { storage, slots, signing_key, patience }
     }
 
-    /// Hands the verification off and waits for its findings. The same handoff is verified once, however often it is
-    /// handed off. It belongs to the trace of whoever wants it.
+    /// Hands the verification off and waits for its findings. Handing off the same handoff again does not
+    /// verify it again. The verification joins the current trace; without spans it joins `traceparent`.
     pub(crate) async fn verify(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
         let slots = self.slots.as_ref().ok_or(Error::Disabled)?;
         let waiting = async {
-            // P18: no more than so many at once, over all that this instance does.
+            // P18: limits concurrent verifications over all handoffs of this instance.
             let _slot = slots.acquire().await;
             self.hand_off_and_wait(handoff, traceparent).await
         };
@@ -72,10 +74,10 @@ impl Analysts {
     async fn hand_off_and_wait(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
         let not_handed_off = |error: &dyn std::error::Error| Error::NotHandedOff(Chain(error).to_string());
         let subject = Subject::Findings(handoff.id).to_string();
-        // Before it is handed off, so that no answer comes too early to be heard.
-        let mut heard =
+        // Subscribed before the handoff is published, so that no answer is missed.
+        let mut published =
             self.storage.broker.client.subscribe(subject).await.map_err(|error| not_handed_off(&error))?;
-        if let Some(findings) = self.stored(handoff).await {
+        if let Some(findings) = self.read_findings(handoff).await {
             return Ok(findings);
         }
         let body = handoff.encode(Encoding::Json).map_err(|error| not_handed_off(&error))?;
@@ -92,15 +94,16 @@ impl Analysts {
             .await
             .map_err(|error| not_handed_off(&error))?;
         loop {
-            // Heard or not, the stored one counts: anyone may publish on a subject, not everyone under its conditions.
-            drop(timeout(LOOK_EVERY, heard.next()).await);
-            if let Some(findings) = self.stored(handoff).await {
+            // Only the stored answer counts: any client may publish on the subject, but storing needs the
+            // compare-and-set.
+            drop(timeout(POLL_INTERVAL, published.next()).await);
+            if let Some(findings) = self.read_findings(handoff).await {
                 return Ok(findings);
             }
         }
     }
 
-    /// When nobody waits any more, nobody should work on it either. Best effort.
+    /// Cancels a verification that is no longer awaited. Best effort.
     async fn cancel(&self, id: HandoffId) {
         let cancel = self.storage.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
         if let Err(error) = cancel.await {
@@ -108,9 +111,9 @@ impl Analysts {
         }
     }
 
-    /// The findings of just this task, if they are there. A look that fails is a look too early.
-    async fn stored(&self, handoff: &Handoff) -> Option<Findings> {
-        match reply::stored(&self.storage, Role::ProjectAnalyst, handoff.id).await {
+    /// Reads the findings for the task of this handoff. A failed read counts as not stored yet.
+    async fn read_findings(&self, handoff: &Handoff) -> Option<Findings> {
+        match reply::read_stored(&self.storage, Role::ProjectAnalyst, handoff.id).await {
             Ok(Some(Answer::Findings(findings)))
                 if findings.task_id == handoff.scope.task_id || findings.error.is_some() =>
             {
@@ -124,9 +127,9 @@ impl Analysts {
         }
     }
 
-    /// Looks whether a verification ended without findings.
-    pub(crate) async fn has_failed(&self, id: HandoffId) -> bool {
-        let stored = reply::stored(&self.storage, Role::ProjectAnalyst, id).await;
+    /// Reads whether a verification ended without findings.
+    pub(crate) async fn check_failed(&self, id: HandoffId) -> bool {
+        let stored = reply::read_stored(&self.storage, Role::ProjectAnalyst, id).await;
         matches!(stored, Ok(Some(Answer::Findings(findings))) if findings.error.is_some())
     }
 
@@ -135,8 +138,10 @@ impl Analysts {
         out.insert(headers::MSG_ID, handoff.id.to_string());
         if let Some(key) = &self.signing_key {
             let (subject, issued_at) = (handoff.subject().to_string(), handoff.issued_at.to_string());
-            let signed = Signed { subject: &subject, handoff_id: handoff.id, issued_at: &issued_at, body };
-            // A key that cannot sign leaves the handoff unsigned, and whoever wants signatures refuses it by name.
+            let signed =
+                SignatureBase { subject: &subject, handoff_id: handoff.id, issued_at: &issued_at, body };
+            // If signing fails, the handoff is sent unsigned, and an analyst that requires signatures refuses
+            // it.
             if let Ok(signature) = signed.sign(key) {
                 out.insert(headers::SIGNATURE, signature);
             }

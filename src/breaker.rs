@@ -1,4 +1,6 @@
-//! An outage must not cost deliveries: while something that every handoff needs is away, no more work is pulled.
+//! Circuit breakers: while something that every handoff needs is unavailable, no handoffs are pulled.
+//!
+//! Otherwise an outage would use up the deliveries of every queued handoff.
 
 use std::{
     sync::{
@@ -8,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use broker::retry::Waits;
+use broker::retry::RetryDelays;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -18,41 +20,41 @@ use tracing::{info, warn};
 
 use crate::telemetry::{Blocker, Health};
 
-/// This many failures in a row, with no success between them, are an outage.
+/// This many consecutive failures are an outage.
 const OUTAGE_FAILURES: u32 = 5;
-/// So are failures alone for this long, however few: one handoff fails seldom.
-const OUTAGE_TIME: Duration = Duration::from_secs(2);
-const FIRST_PROBE: Duration = Duration::from_secs(1);
-const LONGEST_PROBE_WAIT: Duration = Duration::from_secs(30);
+/// Failures without a success over this time are an outage too, however few: a single handoff fails rarely.
+const OUTAGE_DURATION: Duration = Duration::from_secs(2);
+const FIRST_PROBE_WAIT: Duration = Duration::from_secs(1);
+const MAX_PROBE_WAIT: Duration = Duration::from_secs(30);
 
-/// Whether work may be pulled, as all breakers together say.
+/// Whether handoffs may be pulled, given the state of all breakers.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     breakers: watch::Receiver<Breakers>,
-    /// The trial that goes on, and how many handoffs were in work when it began.
+    /// Number of the current trial, and how many handoffs were running when it began.
     trial: Option<(u64, usize)>,
 }
 
-/// How many breakers are open, and how many half open.
+/// How many breakers are open and half-open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Breakers {
     open: u32,
     half_open: u32,
-    /// Counts how often one became half open.
+    /// Number of times that a breaker became half-open.
     trials: u64,
 }
 
-/// How much may be pulled.
+/// How many handoffs may be pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum PullAllowance {
     All,
-    /// To find out whether an outage is over.
+    /// One, to test whether the outage is over.
     One,
-    /// Until that one has found out.
+    /// None until that test has a result.
     None,
 }
 
-/// Stops the pulling while one thing that is needed is away.
+/// Stops pulling while one required service is unavailable.
 #[derive(Clone, Debug)]
 pub(crate) struct Breaker(Arc<Inner>);
 
@@ -60,11 +62,11 @@ pub(crate) struct Breaker(Arc<Inner>);
 struct Inner {
     needed: Blocker,
     failures: AtomicU32,
-    /// When the first of the failures in a row was.
+    /// When the current run of failures began.
     failing_since: Mutex<Option<Instant>>,
-    /// Handoffs in work that wait for it and try it themselves.
+    /// Number of running handoffs that wait for the service and retry it themselves.
     waiting: AtomicU32,
-    /// Whether there was a success since the last probe.
+    /// Whether a call succeeded since the last probe.
     succeeded: AtomicBool,
     state: watch::Sender<State>,
     breakers: watch::Sender<Breakers>,
@@ -76,15 +78,16 @@ enum State {
     Closed,
     /// Nothing is pulled.
     Open,
-    /// A probe succeeded. One handoff of each kind is pulled to find out whether that is true.
+    /// A probe succeeded. One handoff of each kind is pulled to confirm it.
     HalfOpen,
 }
 
-/// A handoff in work waits for what is away. While there is one, its tries tell more than a probe.
+/// Counts a running handoff that waits for the service, until it is dropped. While there is one, its retries
+/// replace the probes.
 #[derive(Debug)]
-pub(crate) struct Waiting(Breaker);
+pub(crate) struct WaitingGuard(Breaker);
 
-impl Drop for Waiting {
+impl Drop for WaitingGuard {
     fn drop(&mut self) {
         self.0.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -96,31 +99,32 @@ impl Gate {
         (sender, Self { breakers: receiver, trial: None })
     }
 
-    /// Waits until work may be pulled.
-    pub(crate) async fn opened(&mut self) {
-        // The sender lives as long as the worker; without it nothing could close the gate either.
+    /// Waits until handoffs may be pulled.
+    pub(crate) async fn wait_open(&mut self) {
+        // The sender lives as long as the worker, and without it the gate could not close.
         drop(self.breakers.wait_for(|breakers| breakers.open == 0).await);
     }
 
-    /// Waits until work may not be pulled.
-    pub(crate) async fn closed(&mut self) {
+    /// Waits until handoffs may not be pulled.
+    pub(crate) async fn wait_closed(&mut self) {
         if self.breakers.wait_for(|breakers| breakers.open > 0).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Returns how much may be pulled beside the handoffs in work.
-    pub(crate) fn admits(&mut self, in_work: usize) -> Admission {
+    /// Returns how many handoffs may be pulled while `running` ones are in progress. Begins a new trial if a
+    /// breaker became half-open.
+    pub(crate) fn allowance(&mut self, running: usize) -> PullAllowance {
         let breakers = *self.breakers.borrow();
         if breakers.half_open == 0 {
-            return Admission::All;
+            return PullAllowance::All;
         }
-        let (trial, before) = *self.trial.get_or_insert((breakers.trials, in_work));
+        let (trial, before) = *self.trial.get_or_insert((breakers.trials, running));
         if trial != breakers.trials {
-            self.trial = Some((breakers.trials, in_work));
-            return Admission::One;
+            self.trial = Some((breakers.trials, running));
+            return PullAllowance::One;
         }
-        if in_work > before { Admission::None } else { Admission::One }
+        if running > before { PullAllowance::None } else { PullAllowance::One }
     }
 
     #[cfg(test)]
@@ -154,46 +158,48 @@ impl Breaker {
         }))
     }
 
-    pub(crate) fn succeeded(&self) {
+    /// Records a successful call. Closes the breaker.
+    pub(crate) fn record_success(&self) {
         self.0.succeeded.store(true, Ordering::Relaxed);
-        // Almost always: nothing has failed.
+        // The common case is that nothing has failed.
         if self.0.failures.load(Ordering::Relaxed) > 0 || self.state() != State::Closed {
             self.forget_failures();
-            if self.set(State::Closed) {
+            if self.set_state(State::Closed) {
                 self.0.health.clear(self.0.needed);
                 info!(needed = ?self.0.needed, "Outage over; pulling handoffs again.");
             }
         }
     }
 
-    pub(crate) fn failed(&self, why: &str) {
+    /// Records a failed call. Opens the breaker if this is an outage, or if it was half-open.
+    pub(crate) fn record_failure(&self, why: &str) {
         let failures = self.0.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let failing_for = self.failing_since().get_or_insert_with(Instant::now).elapsed();
-        let is_outage = failures >= OUTAGE_FAILURES || failing_for >= OUTAGE_TIME;
+        let is_outage = failures >= OUTAGE_FAILURES || failing_for >= OUTAGE_DURATION;
         if is_outage || self.state() == State::HalfOpen {
             self.trip(why);
         }
     }
 
-    /// Opens at once: one failure is proof enough.
+    /// Opens the breaker at once, for a failure that proves an outage by itself.
     pub(crate) fn trip(&self, why: &str) {
-        if self.set(State::Open) {
+        if self.set_state(State::Open) {
             self.0.health.block(self.0.needed, why.to_owned());
             warn!(needed = ?self.0.needed, why, "Outage: no handoffs are pulled until it is over.");
         }
     }
 
-    /// Counts a handoff in work that waits, until the guard is dropped.
-    pub(crate) fn wait(&self) -> Waiting {
+    /// Counts a running handoff as waiting until the guard is dropped.
+    pub(crate) fn count_waiting(&self) -> WaitingGuard {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(self.clone())
+        WaitingGuard(self.clone())
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.state() == State::Open
     }
 
-    /// Whether the next handoff finds out if the outage is over.
+    /// Returns whether the next handoff tests if the outage is over.
     pub(crate) fn is_half_open(&self) -> bool {
         self.state() == State::HalfOpen
     }
@@ -202,8 +208,8 @@ impl Breaker {
         *self.0.state.borrow()
     }
 
-    /// Whether that is a change.
-    fn set(&self, to: State) -> bool {
+    /// Sets the state and returns whether it changed.
+    fn set_state(&self, to: State) -> bool {
         self.0.state.send_if_modified(|state| {
             let from = std::mem::replace(state, to);
             if from == to {
@@ -231,35 +237,35 @@ impl Breaker {
         self.0.failing_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// While the breaker is open and no handoff in work finds out by itself, probes now and then whether what is needed is
-    /// back.
+    /// Probes the service with `probe` while the breaker is open and no running handoff retries it. A
+    /// successful probe makes the breaker half-open. Runs until `stop`.
     pub(crate) async fn watch<F: Future<Output = bool>>(
         self,
-        is_back: impl Fn() -> F,
+        probe: impl Fn() -> F,
         stop: CancellationToken,
     ) {
         let mut state = self.0.state.subscribe();
-        let mut waits = Waits::forever(FIRST_PROBE, LONGEST_PROBE_WAIT);
+        let mut waits = RetryDelays::forever(FIRST_PROBE_WAIT, MAX_PROBE_WAIT);
         loop {
             tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
                 () = stop.cancelled() => return,
-                // Cancel-safe: it only looks.
+                // Cancel-safe: only observes.
                 seen = state.wait_for(|state| *state == State::Open) => if seen.is_err() { return },
             }
-            // Not reset when a probe succeeded and the next use failed all the same: then probes come less often.
+            // Not reset if a probe succeeded and the next call failed: then probes become less frequent.
             if self.0.succeeded.swap(false, Ordering::Relaxed) {
                 waits.reset();
             }
-            let pause = waits.next_wait().unwrap_or(LONGEST_PROBE_WAIT);
+            let pause = waits.next_delay().unwrap_or(MAX_PROBE_WAIT);
             if timeout(pause, stop.cancelled()).await.is_ok() {
                 return;
             }
-            let is_waited_for = || self.0.waiting.load(Ordering::Relaxed) > 0;
-            if self.is_open() && !is_waited_for() && is_back().await && !is_waited_for() {
+            let has_waiting = || self.0.waiting.load(Ordering::Relaxed) > 0;
+            if self.is_open() && !has_waiting() && probe().await && !has_waiting() {
                 self.forget_failures();
-                if self.set(State::HalfOpen) {
+                if self.set_state(State::HalfOpen) {
                     self.0.health.clear(self.0.needed);
                     info!(needed = ?self.0.needed, "Probe succeeded; pulling one handoff of each kind.");
                 }
@@ -282,30 +288,30 @@ mod tests {
     async fn five_failures_in_a_row_close_the_gate_until_a_probe_succeeds() {
         let (breaker, mut gate, health) = breaker();
         for _ in 0..4 {
-            breaker.failed("refused");
+            breaker.record_failure("refused");
         }
-        breaker.succeeded();
+        breaker.record_success();
         for _ in 0..4 {
-            breaker.failed("refused");
+            breaker.record_failure("refused");
         }
         assert!(gate.is_open(), "a success between them starts the count anew");
-        breaker.failed("connection refused");
-        breaker.failed("connection refused");
+        breaker.record_failure("connection refused");
+        breaker.record_failure("connection refused");
         assert!(!gate.is_open());
-        assert!(health.why_not().contains(&"connection refused".to_owned()));
+        assert!(health.reasons_not_ready().contains(&"connection refused".to_owned()));
 
         let stop = CancellationToken::new();
         let probes = Arc::new(AtomicU32::new(0));
         let watching = breaker.watch(|| async { probes.fetch_add(1, Ordering::Relaxed) == 2 }, stop.clone());
         tokio::select! {
             () = watching => panic!("it watches until it is told to stop"),
-            () = gate.opened() => {}
+            () = gate.wait_open() => {}
         }
         assert_eq!(probes.load(Ordering::Relaxed), 3);
-        assert_eq!(gate.admits(2), Admission::One, "one handoff finds out whether that is true");
-        assert_eq!(gate.admits(3), Admission::None);
-        assert_eq!(gate.admits(2), Admission::One, "its request brought nothing");
-        assert!(!health.why_not().contains(&"connection refused".to_owned()));
+        assert_eq!(gate.allowance(2), PullAllowance::One, "one handoff finds out whether that is true");
+        assert_eq!(gate.allowance(3), PullAllowance::None);
+        assert_eq!(gate.allowance(2), PullAllowance::One, "its request brought nothing");
+        assert!(!health.reasons_not_ready().contains(&"connection refused".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -314,25 +320,25 @@ mod tests {
         let half_open = async |gate: &mut Gate| {
             tokio::select! {
                 () = breaker.clone().watch(|| async { true }, CancellationToken::new()) => unreachable!(),
-                () = gate.opened() => {}
+                () = gate.wait_open() => {}
             }
         };
         breaker.trip("refused");
         half_open(&mut gate).await;
-        assert_eq!(gate.admits(0), Admission::One);
-        breaker.failed("refused");
+        assert_eq!(gate.allowance(0), PullAllowance::One);
+        breaker.record_failure("refused");
         assert!(!gate.is_open());
         half_open(&mut gate).await;
-        assert_eq!(gate.admits(1), Admission::One, "each trial admits one");
-        breaker.succeeded();
-        assert_eq!(gate.admits(1), Admission::All);
+        assert_eq!(gate.allowance(1), PullAllowance::One, "each trial admits one");
+        breaker.record_success();
+        assert_eq!(gate.allowance(1), PullAllowance::All);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_probed_while_a_handoff_in_work_tries_itself() {
+    async fn no_probe_is_sent_while_a_running_handoff_retries() {
         let (breaker, mut gate, _health) = breaker();
         breaker.trip("refused");
-        let waiting = breaker.wait();
+        let waiting = breaker.count_waiting();
         let watching = breaker.clone().watch(|| async { true }, CancellationToken::new());
         let mut watching = std::pin::pin!(watching);
         tokio::select! {
@@ -342,19 +348,19 @@ mod tests {
         drop(waiting);
         tokio::select! {
             () = watching => unreachable!(),
-            () = gate.opened() => {}
+            () = gate.wait_open() => {}
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_alone_for_a_while_close_the_gate_however_few() {
+    async fn failures_without_a_success_close_the_gate_after_a_while() {
         let (breaker, gate, _health) = breaker();
-        breaker.failed("refused");
-        tokio::time::advance(OUTAGE_TIME).await;
+        breaker.record_failure("refused");
+        tokio::time::advance(OUTAGE_DURATION).await;
         assert!(gate.is_open());
-        breaker.failed("refused");
+        breaker.record_failure("refused");
         assert!(!gate.is_open());
-        breaker.succeeded();
+        breaker.record_success();
         assert!(gate.is_open());
     }
 }

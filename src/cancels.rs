@@ -1,5 +1,7 @@
-//! What nobody wants any more: `pma.cancel.<handoff_id>`, heard by every instance and remembered for a while,
-//! so that a handoff that is still queued is stopped too.
+//! Cancel requests on `pma.cancel.<handoff_id>`.
+//!
+//! Every instance receives them and remembers them for a while, so that a handoff that is still queued is
+//! stopped too.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,33 +19,33 @@ use tracing::{info, warn};
 
 use crate::telemetry::Metrics;
 
-/// A cancel is remembered this long, and only so many of them.
-const REMEMBER: Duration = Duration::from_secs(24 * 3_600);
-const REMEMBER_AT_MOST: usize = 100_000;
+/// How long a cancel is remembered.
+const CANCEL_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
+const MAX_REMEMBERED: usize = 100_000;
 
-/// The handoffs that run here and the cancels that were heard.
+/// The handoffs that run on this instance, and the cancels it has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancels(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<HandoffId, CancellationToken>,
-    /// Who waits for a running handoff to end. Made only when someone does.
-    awaited: HashMap<HandoffId, CancellationToken>,
-    /// In the order in which they were heard.
-    heard: VecDeque<(Instant, HandoffId)>,
+    /// Cancelled when a running handoff ends. Created only when a task waits for that.
+    ended: HashMap<HandoffId, CancellationToken>,
+    /// In order of arrival.
+    received: VecDeque<(Instant, HandoffId)>,
     remembered: HashMap<HandoffId, Instant>,
 }
 
 impl State {
-    /// Tells when a handoff that runs here has ended; `None` when it does not run.
-    fn end_of(&mut self, id: HandoffId) -> Option<CancellationToken> {
+    /// Returns a token that is cancelled when the handoff ends; `None` if it does not run here.
+    fn end_token(&mut self, id: HandoffId) -> Option<CancellationToken> {
         let runs = self.running.contains_key(&id);
-        runs.then(|| self.awaited.entry(id).or_default().clone())
+        runs.then(|| self.ended.entry(id).or_default().clone())
     }
 }
 
-/// A handoff's entry for as long as it runs here.
+/// Registration of a running handoff; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Running {
     id: HandoffId,
@@ -52,7 +54,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Ends when the handoff is cancelled.
+    /// Waits until the handoff is cancelled.
     pub(crate) async fn cancelled(&self) {
         self.token.cancelled().await;
     }
@@ -62,37 +64,38 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut state = self.cancels.lock();
         state.running.remove(&self.id);
-        if let Some(awaited) = state.awaited.remove(&self.id) {
-            awaited.cancel();
+        if let Some(ended) = state.ended.remove(&self.id) {
+            ended.cancel();
         }
     }
 }
 
-/// Why a handoff must not run here now.
+/// Why a handoff may not run here now.
 #[derive(Clone, Debug)]
-pub(crate) enum MayNotRun {
+pub(crate) enum NotStarted {
     Cancelled,
-    /// A copy of it runs here already; the token tells when that has ended.
-    RunsAlready(CancellationToken),
+    /// A copy of it already runs here; the token is cancelled when that one ends.
+    AlreadyRunning(CancellationToken),
 }
 
 impl Cancels {
-    pub(crate) fn start(&self, id: HandoffId) -> Result<Running, MayNotRun> {
+    /// Registers a handoff as running. Fails if it was cancelled or already runs here.
+    pub(crate) fn start(&self, id: HandoffId) -> Result<Running, NotStarted> {
         let mut state = self.lock();
-        if state.remembered.get(&id).is_some_and(|heard| heard.elapsed() < REMEMBER) {
-            return Err(MayNotRun::Cancelled);
+        if state.remembered.get(&id).is_some_and(|received| received.elapsed() < CANCEL_LIFETIME) {
+            return Err(NotStarted::Cancelled);
         }
-        if let Some(ended) = state.end_of(id) {
-            return Err(MayNotRun::RunsAlready(ended));
+        if let Some(ended) = state.end_token(id) {
+            return Err(NotStarted::AlreadyRunning(ended));
         }
         let token = CancellationToken::new();
         state.running.insert(id, token.clone());
         Ok(Running { id, token, cancels: self.clone() })
     }
 
-    /// Waits until the handoff does not run here, if it does.
-    pub(crate) async fn ended(&self, id: HandoffId) {
-        let ended = self.lock().end_of(id);
+    /// Waits until the handoff no longer runs here. Returns at once if it does not.
+    pub(crate) async fn wait_until_ended(&self, id: HandoffId) {
+        let ended = self.lock().end_token(id);
         if let Some(ended) = ended {
             ended.cancelled().await;
         }
@@ -101,14 +104,17 @@ impl Cancels {
     fn cancel(&self, id: HandoffId) -> CancelState {
         let mut state = self.lock();
         let now = Instant::now();
-        state.heard.push_back((now, id));
+        state.received.push_back((now, id));
         state.remembered.insert(id, now);
-        while state.heard.len() > REMEMBER_AT_MOST
-            || state.heard.front().is_some_and(|(heard, _)| now.duration_since(*heard) >= REMEMBER)
+        while state.received.len() > MAX_REMEMBERED
+            || state
+                .received
+                .front()
+                .is_some_and(|(received, _)| now.duration_since(*received) >= CANCEL_LIFETIME)
         {
-            let Some((heard, old)) = state.heard.pop_front() else { break };
+            let Some((received, old)) = state.received.pop_front() else { break };
             // It may have been cancelled again since.
-            if state.remembered.get(&old) == Some(&heard) {
+            if state.remembered.get(&old) == Some(&received) {
                 state.remembered.remove(&old);
             }
         }
@@ -121,12 +127,12 @@ impl Cancels {
         }
     }
 
-    /// No entry is ever left half written, so a panic elsewhere does not matter.
+    /// A panic cannot leave an entry half written.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears cancels from `cancels` until `stop`.
+    /// Processes the messages of `cancels` until `stop`.
     pub(crate) async fn listen(
         self,
         mut cancels: Subscriber,
@@ -152,8 +158,8 @@ impl Cancels {
             let state = self.cancel(id);
             info!(handoff.id = %id, ?state, "Cancel received.");
             if let Some(reply) = message.reply {
-                let said = CancelReply { instance: instance.clone(), state };
-                let body = serde_json::to_vec(&said).unwrap_or_default();
+                let confirmation = CancelReply { instance: instance.clone(), state };
+                let body = subjects::encode_json(&confirmation);
                 if let Err(error) = client.publish(reply, body.into()).await {
                     warn!(error = %Chain(&error), "Cancel reply not sent.");
                 }
@@ -171,31 +177,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_running_handoff_is_told_and_a_queued_one_is_remembered() {
+    async fn cancel_stops_a_running_handoff_and_is_remembered_for_a_queued_one() {
         let cancels = Cancels::default();
         let running = cancels.start(id(1)).unwrap();
         assert_eq!(cancels.cancel(id(1)), CancelState::Stopping);
         running.cancelled().await;
         assert_eq!(cancels.cancel(id(2)), CancelState::Remembered);
-        assert!(matches!(cancels.start(id(2)), Err(MayNotRun::Cancelled)));
+        assert!(matches!(cancels.start(id(2)), Err(NotStarted::Cancelled)));
     }
 
     #[tokio::test]
     async fn a_handoff_runs_once_at_a_time() {
         let cancels = Cancels::default();
         let running = cancels.start(id(1)).unwrap();
-        let Err(MayNotRun::RunsAlready(ended)) = cancels.start(id(1)) else { panic!("it ran twice") };
+        let Err(NotStarted::AlreadyRunning(ended)) = cancels.start(id(1)) else { panic!("it ran twice") };
         drop(running);
         ended.cancelled().await;
-        cancels.ended(id(1)).await;
+        cancels.wait_until_ended(id(1)).await;
         assert!(cancels.start(id(1)).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancel_is_forgotten_after_its_time() {
+    async fn cancel_is_forgotten_after_its_lifetime() {
         let cancels = Cancels::default();
         cancels.cancel(id(1));
-        tokio::time::advance(REMEMBER).await;
+        tokio::time::advance(CANCEL_LIFETIME).await;
         assert!(cancels.start(id(1)).is_ok());
         cancels.cancel(id(2));
         assert_eq!(cancels.lock().remembered.len(), 1, "the old one is gone");

@@ -1,32 +1,33 @@
 //! Configuration: flag > file > environment > default.
 //!
-//! What is written (`raw`) becomes one checked [`Config`] before anything connects; a wrong value is told
-//! with its key, its source and what would be right.
+//! Settings as written (`raw`) become one checked [`Config`] before anything connects. An error names the
+//! key, its source and what is accepted.
 
-mod check; // raw -> checked
-mod cli; // flags
-mod describe; // `cynode-pma config`
-mod environment; // variables as an argument
-mod error;
-mod raw; // as written, with the defaults
+mod check;
+mod cli;
+mod provider_keys;
+mod raw;
 
 use std::{
     collections::BTreeMap, net::SocketAddr, num::NonZeroU32, num::NonZeroUsize, path::PathBuf, time::Duration,
 };
 
 pub use cli::{Cli, Command};
-pub use describe::Loaded;
-pub use error::Error;
-use figment::{
-    Figment,
-    providers::{Format, Serialized, Toml},
-};
+use settings::{CheckedTelemetry, Program};
 use subjects::{InstanceId, Kind, Role, signature::TrustedProducer};
 
-/// The file that is read when none is named.
-pub const DEFAULT_FILE: &str = "pma.toml";
+pub use settings::Error;
 
-/// Everything an instance needs to know, known to be right.
+const PROGRAM: Program = Program {
+    name: "cynode-pma",
+    default_file: "pma.toml",
+    prefix: "PMA_",
+    plain_variables: &[("PLANNER_MAX_STEPS", "agent.max_steps"), ("MODEL_TEMPERATURE", "agent.temperature")],
+    renamed: &[],
+    explain_unknown: provider_keys::explain_setting,
+};
+
+/// The checked configuration of an instance.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub role: Role,
@@ -40,8 +41,8 @@ pub struct Config {
     pub analysts: Analysts,
     pub security: Security,
     pub http: Option<SocketAddr>,
-    pub telemetry: Telemetry,
-    /// Values that were put right, in words; told once the log is open.
+    pub telemetry: CheckedTelemetry,
+    /// Warnings about values that were corrected; logged once the log is open.
     pub warnings: Vec<String>,
 }
 
@@ -50,11 +51,11 @@ pub struct Nats {
     pub options: broker::Options,
     pub provision: broker::Provision,
     pub replicas: usize,
-    /// How long the queue remembers message ids.
+    /// How long the server remembers message ids of the queue.
     pub dedupe_window: Duration,
 }
 
-/// Where the bundles are. The other role's is known only so that it is never loaded by mistake.
+/// Paths of the bundles. The other role's path is known only to refuse it.
 #[derive(Clone, Debug)]
 pub struct Instructions {
     pub own: PathBuf,
@@ -67,7 +68,7 @@ pub struct Gateway {
     pub url: String,
     pub token_file: Option<PathBuf>,
     pub timeout: Duration,
-    /// How long a gateway that is away is waited for, from the first call that failed.
+    /// How long to wait for an unavailable gateway, from the first failed call.
     pub patience: Duration,
     pub max_result_bytes: usize,
 }
@@ -75,24 +76,24 @@ pub struct Gateway {
 #[derive(Clone, Debug)]
 pub struct Inference {
     pub backend: Backend,
-    /// The longest silence of a model.
+    /// Longest time without data from a model.
     pub timeout: Duration,
     pub tries: u32,
-    /// How long a model that is away is waited for, from the first try that failed.
+    /// How long to wait for an unavailable model, from the first failed try.
     pub patience: Duration,
     pub skills: bool,
     pub prices: Option<Prices>,
-    /// Where everything that is asked and answered is written down.
+    /// File to which all model and tool calls are recorded.
     pub record_to: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Deterministic, needs nothing; `delay` is its thinking time.
+    /// Deterministic, needs no server; `delay` simulates the response time.
     Offline { delay: Duration },
-    /// OpenAI-compatible servers: our own, and providers behind the egress.
+    /// OpenAI-compatible servers: a local one, and providers behind the egress.
     Endpoints { local: Option<Endpoint>, egress: Option<Egress> },
-    /// Answers from a recording, and refuses what was not recorded.
+    /// Replays a recording and refuses what was not recorded.
     Replay { recording: PathBuf },
 }
 
@@ -105,7 +106,7 @@ pub struct Endpoint {
     pub token_file: Option<PathBuf>,
 }
 
-/// The way to external providers: `<url>/<provider>` is each one's OpenAI-compatible address.
+/// Proxy to external providers: `<url>/<provider>` is the OpenAI-compatible base URL of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Egress {
     pub url: String,
@@ -119,7 +120,7 @@ pub struct Provider {
     pub model: String,
 }
 
-/// US dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
     pub prompt: f64,
@@ -128,7 +129,7 @@ pub struct Prices {
 
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// How many handoffs of a kind run at once; only the kinds of this role.
+    /// How many handoffs of each kind run at once. Contains only the kinds of this role.
     pub slots: BTreeMap<Kind, NonZeroUsize>,
     pub threads: NonZeroUsize,
     pub ack_wait: Duration,
@@ -146,7 +147,7 @@ pub struct Agent {
     pub offered_tools: usize,
     pub max_reply_bytes: usize,
     pub think_timeout: Duration,
-    /// The longest that one handoff may be worked on.
+    /// Time limit for the work on one handoff.
     pub max_turn: Duration,
     pub assess_input: bool,
 }
@@ -160,30 +161,77 @@ pub struct Analysts {
 
 #[derive(Clone, Debug)]
 pub struct Security {
-    /// Empty: every producer that NATS lets through is trusted.
+    /// If empty, every producer that NATS lets through is trusted.
     pub trusted_producers: Vec<TrustedProducer>,
     pub signing_key_file: Option<PathBuf>,
     pub reply_prefixes: Vec<String>,
 }
 
-#[derive(Clone, Debug)]
-pub struct Telemetry {
-    pub log_format: telemetry::Format,
-    pub log_level: String,
-    pub otlp_endpoint: Option<telemetry::Endpoint>,
+/// A checked configuration and the source of each of its values.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    settings: settings::Loaded<raw::Raw>,
 }
 
 impl Config {
-    /// Reads all sources and checks what comes out. The environment is an argument, so that tests need not
-    /// change the real one.
+    /// Merges and checks all sources. The environment is an argument, so that tests do not change the real
+    /// one.
     pub fn load(cli: &Cli, environment: impl IntoIterator<Item = (String, String)>) -> Result<Loaded, Error> {
-        let environment = environment::Environment::new(environment)?;
-        let mut figment = Figment::from(Serialized::defaults(raw::Raw::default())).merge(&environment);
-        if let Some(file) = cli.config_file(&environment)? {
-            figment = figment.merge(Toml::file_exact(file));
-        }
-        let figment = figment.merge(cli.overrides()?);
-        let config = check::check(&figment)?;
-        Ok(Loaded { config, figment })
+        let environment: Vec<_> = environment.into_iter().collect();
+        provider_keys::refuse_variables(&environment)?;
+        let mut settings: settings::Loaded<raw::Raw> = PROGRAM.load(cli.file(), cli.flags()?, environment)?;
+        let mut config = check::check(settings.checker(), &settings.raw)?;
+        settings.warnings.append(&mut config.warnings);
+        config.warnings.clone_from(&settings.warnings);
+        Ok(Loaded { config, settings })
     }
+}
+
+impl Loaded {
+    /// Lists every setting as a line of TOML with its source, and the warnings.
+    pub fn describe(&self) -> String {
+        self.settings.describe(|key| self.effective(key))
+    }
+
+    /// Returns the effective value where it differs from the written one.
+    fn effective(&self, key: &str) -> Option<String> {
+        let config = &self.config;
+        let path_of = |role: Role| {
+            let instructions = &config.instructions;
+            if role == config.role { &instructions.own } else { &instructions.other }
+        };
+        match key {
+            "instance" => Some(format!("{:?}", config.instance.as_str())),
+            "agent.max_steps" => Some(config.agent.max_steps.to_string()),
+            "agent.temperature" => Some(config.agent.temperature.to_string()),
+            "instructions.project_manager" => Some(format!("{:?}", path_of(Role::ProjectManager))),
+            "instructions.project_analyst" => Some(format!("{:?}", path_of(Role::ProjectAnalyst))),
+            "instructions.skill" => Some(format!("{:?}", config.instructions.skill)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the address of the health endpoints, whatever the role.
+///
+/// Fails if there are none, or if the port is only known to the running instance.
+pub fn http_address(
+    cli: &Cli,
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> Result<SocketAddr, Error> {
+    let settings: settings::Loaded<raw::Raw> = PROGRAM.load(cli.file(), cli.flags()?, environment)?;
+    let listen = &settings.raw.http.listen;
+    match settings.checker().address("http.listen", listen)? {
+        address if address.port() == 0 => {
+            let problem = "any free port: set the port to ask, as in 127.0.0.1:9180";
+            Err(settings.checker().refuse("http.listen", problem))
+        }
+        address => Ok(address),
+    }
+}
+
+/// Renders the reference of all settings as a Markdown table.
+pub fn reference() -> String {
+    PROGRAM.reference::<raw::Raw>()
 }

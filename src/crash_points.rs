@@ -1,10 +1,11 @@
-//! The instants at which a process may die, by name. In debug builds a test can have the process stop at one of them and
-//! kill it there; in release builds nothing of this is left.
+//! Named instants at which a test kills the process.
+//!
+//! In debug builds the process can be told to stop at one of them; release builds contain none of this.
 
-/// Before and after everything that can be seen from outside.
+/// One before and one after each step that is visible from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// Read as a handoff, not claimed yet.
+    /// Decoded and accepted, not claimed yet.
     Admitted,
     BeforeClaim,
     Claimed,
@@ -38,13 +39,14 @@ mod stops {
 
     use super::Point;
 
-    /// `<point>#<count>`, as in `BeforeTool#2`: where to stop. Anything else stops nowhere, and every point is told.
+    /// Where to stop, as `<point>#<count>`, for example `BeforeTool#2`. With any other value every point is
+    /// logged and none stops.
     const VARIABLE: &str = "CYNODE_STOP_AT";
 
     static STOP_AT: OnceLock<Option<String>> = OnceLock::new();
     static COUNTS: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
 
-    /// Tells that this point is reached, and goes no further if it is the one.
+    /// Logs that this point is reached, and never returns if it is the one to stop at.
     pub(crate) async fn reach(point: Point) {
         let Some(stop_at) = STOP_AT.get_or_init(|| std::env::var(VARIABLE).ok()) else { return };
         let name = format!("{point:?}");

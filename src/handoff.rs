@@ -1,6 +1,8 @@
-//! The life of one handoff, from delivery to settlement.
+//! Runs one handoff from its delivery to its settlement.
+//!
+//! This is the only module that knows the order of admission, claim, work, answer and acknowledgement.
 
-mod owned; // from the claim to the answer
+mod owned;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -11,43 +13,44 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, debug, debug_span, warn};
 
-use owned::{Ended, Owned};
+use owned::{OwnedHandoff, Stopped};
 
 use crate::{
-    admission::{Admitted, Arrived, Policy, Refused},
-    agent::{Account, Bench},
-    cancels::{Cancels, MayNotRun, Running},
+    admission::{Admitted, IncomingMessage, Policy, Refused},
+    agent::{AgentResources, LedgerSummary},
+    cancels::{Cancels, NotStarted, Running},
     crash_points::{Point, reach},
-    dead::{self, Casualty, GivenUp, Undertaker},
+    dead_letters::{self, DeadLetterOutcome, DeadLetterWriter, FailedHandoff},
     intake::{Delivery, Settlement},
     journal::{self, Claim, Claimant, Journal, Loss},
     reply,
     storage::Storage,
-    telemetry::{Metrics, OfKind, Outcome, spans},
+    telemetry::{KindMetrics, Metrics, Outcome, spans},
 };
 
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// A handoff that reached the queue this soon after it was issued was not published before; see `may_be_a_copy`.
-const PUBLISHED_AT_ONCE: time::Duration = time::Duration::seconds(2);
-/// What an older build cannot go on with is left to a newer one for so long.
-const LEAVE_TO_NEWER: Duration = Duration::from_secs(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// A handoff that reached the queue within this time of being issued has not been published before; see
+/// `may_be_a_copy`.
+const MAX_PUBLISH_DELAY: time::Duration = time::Duration::seconds(2);
+/// Redelivery delay for a handoff whose journal only a newer build can read.
+const NEWER_BUILD_DELAY: Duration = Duration::from_secs(5);
 
-/// What every handoff of this instance needs.
+/// Runs handoffs; holds what all of them share.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct HandoffRunner {
     pub(crate) storage: Storage,
     pub(crate) instance: InstanceId,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) bench: Arc<Bench>,
+    pub(crate) resources: Arc<AgentResources>,
     pub(crate) cancels: Cancels,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_attempts: u32,
-    /// The longest that one handoff may be worked on.
+    /// Time limit for the work on one handoff.
     pub(crate) max_turn: Duration,
 }
 
-/// How a delivery ends, and what is counted for it.
+/// How a delivery is settled, and which outcome is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
     settlement: Settlement,
@@ -56,113 +59,127 @@ struct Verdict {
 
 impl Verdict {
     const fn done(outcome: Outcome) -> Self {
-        Self { settlement: Settlement::Done, outcome }
+        Self { settlement: Settlement::Acknowledge, outcome }
     }
 
-    /// To be delivered again after that time.
-    const fn again(after: Duration) -> Self {
-        Self { settlement: Settlement::Again(after), outcome: Outcome::Retried }
+    /// Hands the message back for redelivery after `delay`.
+    const fn hand_back(delay: Duration) -> Self {
+        Self { settlement: Settlement::HandBack(delay), outcome: Outcome::Retried }
     }
 
-    /// Another delivery of the message holds the handoff.
+    /// Leaves the message alone: a later delivery of it holds the handoff.
     const fn superseded() -> Self {
         Self { settlement: Settlement::LeaveAlone, outcome: Outcome::Fenced }
     }
 }
 
-/// What went wrong around a handoff and does not pass by waiting. It is delivered again, which counts as an attempt.
+/// Failures that waiting does not resolve. The handoff is redelivered, which counts as an attempt.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
     Reply(#[from] reply::Error),
     #[error(transparent)]
-    Dead(#[from] dead::Error),
+    DeadLetter(#[from] dead_letters::Error),
     #[error(transparent)]
     Journal(#[from] Loss),
 }
 
-/// Runs one delivery to its end. Not an `async fn`: that would hold the delivery once for itself and once for what is in it.
-pub(crate) fn live(desk: Arc<Desk>, delivery: Delivery) -> impl Future<Output = ()> + Send {
-    let span = debug_span!("handoff", handoff.kind = %delivery.kind, sequence = delivery.sequence, delivery = delivery.deliveries);
+/// Runs one delivery to its settlement.
+///
+/// Not an `async fn`: its future would hold the delivery twice, as argument and as captured variable.
+pub(crate) fn run(runner: Arc<HandoffRunner>, delivery: Delivery) -> impl Future<Output = ()> + Send {
+    let span = debug_span!(
+        "handoff",
+        handoff.kind = %delivery.kind,
+        sequence = delivery.sequence,
+        delivery = delivery.deliveries
+    );
     let traced = spans::process(&delivery);
     let outer = traced.clone();
-    let living = async move {
+    let running = async move {
         let started = Instant::now();
-        let metrics = desk.metrics.of(delivery.kind);
+        let metrics = runner.metrics.of_kind(delivery.kind);
         metrics.in_flight.inc();
-        let _leaving = Leaving(metrics);
+        let _in_flight = InFlightGuard(metrics);
         let verdict = tokio::select! {
             biased;
-            verdict = desk.decide(&delivery) => verdict,
-            // In the same task as the work, so that it ends with it.
-            never = desk.keep(&delivery, started) => match never {},
+            verdict = runner.decide(&delivery) => verdict,
+            // Polled in the same task as the work, so that heartbeats end with it.
+            never = runner.keep_alive(&delivery, started) => match never {},
         };
         reach(Point::BeforeAck).await;
         let settling = spans::settle(&delivery, verdict.settlement);
         let settled =
-            delivery.settle(&desk.storage.broker.client, verdict.settlement).instrument(settling.clone());
+            delivery.settle(&runner.storage.broker.client, verdict.settlement).instrument(settling.clone());
         if let Err(error) = settled.await {
             metrics.ack_failures.inc();
-            telemetry::failed(&settling, "not_confirmed");
-            warn!(error = %Chain(&error), "Acknowledgement not confirmed; the handoff is settled at its next delivery.");
+            telemetry::mark_failed(&settling, "not_confirmed");
+            warn!(
+                error = %Chain(&error),
+                "Acknowledgement not confirmed; the handoff is settled at its next delivery."
+            );
         }
         drop(settling);
         reach(Point::Acknowledged).await;
         traced.record("cynode.outcome", verdict.outcome.as_str());
-        metrics.settled(verdict.outcome);
+        metrics.count_settled(verdict.outcome);
         metrics.seconds.observe(started.elapsed().as_secs_f64());
     };
-    // The inner one is what messages and calls carry on.
-    living.instrument(outer).instrument(span)
+    // The inner span is the one that outgoing messages and calls carry as their parent.
+    running.instrument(outer).instrument(span)
 }
 
-/// Counts a handoff out, also when its task is aborted.
-struct Leaving<'m>(&'m OfKind);
+/// Decrements the in-flight gauge on drop, also when the task is aborted.
+struct InFlightGuard<'m>(&'m KindMetrics);
 
-impl Drop for Leaving<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.in_flight.dec();
     }
 }
 
-impl Desk {
+impl HandoffRunner {
+    /// Returns how to settle the delivery. An error hands it back, with a delay that grows with each delivery.
     async fn decide(&self, delivery: &Delivery) -> Verdict {
         let decided = self.try_decide(delivery).await;
         decided.unwrap_or_else(|error| {
             let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
-            let delay = broker::retry::delay(attempt, FIRST_RETRY, LONGEST_RETRY);
+            let delay = broker::retry::delay(attempt, FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
             warn!(attempt, error = %Chain(&error), "Handoff not finished; returning it to the queue.");
-            telemetry::failed(&Span::current(), "handed_back");
-            Verdict::again(delay)
+            telemetry::mark_failed(&Span::current(), "handed_back");
+            Verdict::hand_back(delay)
         })
     }
 
-    /// What happens seldom is boxed: a handoff in work should not hold room for all that could befall it.
+    /// Admits the message and runs its handoff. Rare paths are boxed to keep the future of a running handoff
+    /// small.
     async fn try_decide(&self, delivery: &Delivery) -> Result<Verdict, Error> {
-        // Before the body is decoded: that may be what ended other workers.
+        // Before the body is decoded, since decoding may be what killed earlier workers.
         if delivery.deliveries > u64::from(self.max_attempts)
             && let Some(verdict) = Box::pin(self.begin_probation(delivery)).await?
         {
             return Ok(verdict);
         }
-        let admitted = self.policy.admit(&arrived(delivery), OffsetDateTime::now_utc());
+        let admitted = self.policy.admit(&incoming(delivery), OffsetDateTime::now_utc());
         reach(Point::Admitted).await;
         match admitted {
             Ok(admitted) => {
-                spans::admitted(&admitted);
-                self.answer(delivery, &admitted).await
+                spans::record_handoff(&admitted);
+                self.run_admitted(delivery, &admitted).await
             }
             Err(refused) => Box::pin(self.refuse(delivery, &refused)).await,
         }
     }
 
-    /// Counts the deliveries of a message that is delivered often, in a journal of its own, from before its body is
-    /// decoded until its handoff is claimed. The server counts deliveries too, but not why they ended: an instance that was
-    /// stopped, or that waited for a stream, did not die of the handoff.
+    /// Starts counting the deliveries of a message that was delivered more than `max_attempts` times.
+    ///
+    /// The count is kept in a separate journal, from before the body is decoded until the handoff is claimed.
+    /// The server's delivery count does not suffice: it includes deliveries that ended because an instance
+    /// was stopped or waited for a stream.
     async fn begin_probation(&self, delivery: &Delivery) -> Result<Option<Verdict>, Error> {
         let queue = self.storage.broker.layout.handoffs(delivery.kind.role());
         let published = delivery.published_at.unix_timestamp_nanos();
-        let id = HandoffId::of_queue_message(queue, delivery.sequence, published);
+        let id = HandoffId::for_queue_message(queue, delivery.sequence, published);
         let claimant = self.claimant(delivery, id, None, &[]);
         match journal::claim(&self.storage, claimant, true).await? {
             Claim::Ours(journal) => {
@@ -175,20 +192,20 @@ impl Desk {
                 let why = format!(
                     "delivered {tried} times, and the last {max} instances died before they claimed it"
                 );
-                self.give_up_poisoned(delivery, why).await.map(Some)
+                self.dead_letter_poisoned(delivery, why).await.map(Some)
             }
-            // A journal that counts has no answer, no copy, nothing to be torn.
+            // A probation journal has no answer, no copy and no earlier records, so none of these occurs.
             Claim::Answered
-            | Claim::Held
-            | Claim::Newer { .. }
-            | Claim::Torn { .. }
-            | Claim::Impostor
-            | Claim::StillRunning { .. }
-            | Claim::Foreign { .. } => Ok(None),
+            | Claim::HeldByCopy
+            | Claim::NewerBuild { .. }
+            | Claim::Unreadable { .. }
+            | Claim::ScopeMismatch
+            | Claim::ReplayStillRunning { .. }
+            | Claim::ReplayScopeMismatch { .. } => Ok(None),
         }
     }
 
-    /// The dangerous part is over: this delivery does not count.
+    /// Ends the probation: this delivery does not count as a failed one.
     async fn end_probation(&self, delivery: &Delivery) {
         if let Some(journal) = delivery.probation() {
             Box::pin(journal.release()).await;
@@ -215,79 +232,88 @@ impl Desk {
         }
     }
 
+    /// Dead-letters and answers a message that was not admitted.
     async fn refuse(&self, delivery: &Delivery, refused: &Refused) -> Result<Verdict, Error> {
         let Refused { refusal, identity } = refused;
-        let given_up =
-            self.undertaker().give_up(&casualty(delivery), refusal, identity, Stop::Refused).await?;
-        if given_up == GivenUp::Yes {
-            self.metrics.refused(delivery.kind, refusal.code);
-            telemetry::failed(&Span::current(), refusal.code.as_str());
+        let written = self
+            .dead_letter_writer()
+            .dead_letter(&failed_handoff(delivery), refusal, identity, Stop::Refused)
+            .await?;
+        if written == DeadLetterOutcome::Written {
+            self.metrics.count_refused(delivery.kind, refusal.code);
+            telemetry::mark_failed(&Span::current(), refusal.code.as_str());
         }
-        self.after_giving_up(delivery, given_up, Outcome::Refused).await
+        self.after_dead_letter(delivery, written, Outcome::Refused).await
     }
 
-    async fn give_up_poisoned(&self, delivery: &Delivery, why: String) -> Result<Verdict, Error> {
-        let id = self.policy.identity(&arrived(delivery)).answer_to;
+    async fn dead_letter_poisoned(&self, delivery: &Delivery, why: String) -> Result<Verdict, Error> {
+        let id = self.policy.identity(&incoming(delivery)).answer_to;
         if let Some(id) = id {
-            // It may be slow rather than poison: as long as it runs here, nobody gives it up.
-            self.cancels.ended(id).await;
+            // It may be slow rather than poisoned: it is not dead-lettered while it still runs here.
+            self.cancels.wait_until_ended(id).await;
         }
-        self.give_up(delivery, &Refusal::new(ErrorCode::Poisoned, why)).await
+        self.dead_letter(delivery, &Refusal::new(ErrorCode::Poisoned, why)).await
     }
 
-    async fn give_up(&self, delivery: &Delivery, why: &Refusal) -> Result<Verdict, Error> {
-        let identity = self.policy.identity(&arrived(delivery));
-        let given_up = self.undertaker().give_up(&casualty(delivery), why, &identity, Stop::GivenUp).await?;
-        self.after_giving_up(delivery, given_up, Outcome::GivenUp).await
+    async fn dead_letter(&self, delivery: &Delivery, why: &Refusal) -> Result<Verdict, Error> {
+        let identity = self.policy.identity(&incoming(delivery));
+        let written = self
+            .dead_letter_writer()
+            .dead_letter(&failed_handoff(delivery), why, &identity, Stop::GivenUp)
+            .await?;
+        self.after_dead_letter(delivery, written, Outcome::GivenUp).await
     }
 
-    async fn after_giving_up(
+    async fn after_dead_letter(
         &self,
         delivery: &Delivery,
-        given_up: GivenUp,
+        written: DeadLetterOutcome,
         outcome: Outcome,
     ) -> Result<Verdict, Error> {
         self.end_probation(delivery).await;
-        Ok(match given_up {
-            GivenUp::Yes => Verdict::done(outcome),
-            GivenUp::AlreadyAnswered => Verdict::done(Outcome::AlreadyAnswered),
-            // A copy of a handoff that is being worked on says nothing about it.
-            GivenUp::Held => Verdict::again(delivery.beat_every()),
-            GivenUp::Superseded => Verdict::superseded(),
+        Ok(match written {
+            DeadLetterOutcome::Written => Verdict::done(outcome),
+            DeadLetterOutcome::AlreadyAnswered => Verdict::done(Outcome::AlreadyAnswered),
+            // A copy of a running handoff says nothing about that handoff, so it waits.
+            DeadLetterOutcome::HeldByCopy => Verdict::hand_back(delivery.heartbeat_interval()),
+            DeadLetterOutcome::Superseded => Verdict::superseded(),
         })
     }
 
-    async fn answer(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
-        let mut look = may_be_a_copy(delivery, admitted);
+    /// Runs an admitted handoff, after any copy of it that runs here has ended.
+    async fn run_admitted(&self, delivery: &Delivery, admitted: &Admitted) -> Result<Verdict, Error> {
+        let mut read_first = may_be_a_copy(delivery, admitted);
         loop {
             match self.cancels.start(admitted.handoff.id) {
-                Ok(running) => return self.take_up(delivery, admitted, Some(running), look).await,
-                Err(MayNotRun::Cancelled) => {
-                    return Box::pin(self.take_up(delivery, admitted, None, look)).await;
+                Ok(running) => {
+                    return self.claim_and_run(delivery, admitted, Some(running), read_first).await;
                 }
-                // A redelivery to ourselves, or a copy: held, not handed back. When the first has ended, its answer is
-                // looked for.
-                Err(MayNotRun::RunsAlready(ended)) => {
+                Err(NotStarted::Cancelled) => {
+                    return Box::pin(self.claim_and_run(delivery, admitted, None, read_first)).await;
+                }
+                // A redelivery to this instance, or a copy. It is held until the running one ends, and then
+                // finds its answer.
+                Err(NotStarted::AlreadyRunning(ended)) => {
                     Box::pin(self.end_probation(delivery)).await;
                     ended.cancelled().await;
                 }
             }
-            look = true;
+            read_first = true;
         }
     }
 
-    /// Makes the handoff ours and works on it; without `running` it was cancelled before.
-    async fn take_up(
+    /// Claims the handoff and runs it. `running` is `None` if it was cancelled before it started.
+    async fn claim_and_run(
         &self,
         delivery: &Delivery,
         admitted: &Admitted,
         running: Option<Running>,
-        look: bool,
+        read_first: bool,
     ) -> Result<Verdict, Error> {
         let handoff = &admitted.handoff;
         let origin = Origin::from(&handoff.scope);
         let claimant = self.claimant(delivery, handoff.id, Some(&origin), &handoff.replays);
-        let claim = journal::claim(&self.storage, claimant, look).await?;
+        let claim = journal::claim(&self.storage, claimant, read_first).await?;
         if let Claim::Ours(journal) = &claim {
             delivery.set_journal(journal);
         }
@@ -295,39 +321,43 @@ impl Desk {
         let journal = match claim {
             Claim::Ours(journal) => journal,
             Claim::Answered => {
-                Box::pin(self.send_copy_again(admitted)).await;
+                Box::pin(self.resend_copy(admitted)).await;
                 return Ok(Verdict::done(Outcome::AlreadyAnswered));
             }
-            Claim::Held => {
+            Claim::HeldByCopy => {
                 debug!(handoff.id = %handoff.id, "Copy of a running handoff; waiting for it.");
-                return Ok(Verdict::again(delivery.beat_every()));
+                return Ok(Verdict::hand_back(delivery.heartbeat_interval()));
             }
             Claim::Superseded => {
                 debug!(handoff.id = %handoff.id, "Delivery superseded by a later one.");
                 return Ok(Verdict::superseded());
             }
-            Claim::Newer { version } => {
-                warn!(handoff.id = %handoff.id, version, "Journal was written by a newer build; returning the handoff to the queue.");
-                return Ok(Verdict::again(LEAVE_TO_NEWER));
+            Claim::NewerBuild { version } => {
+                warn!(
+                    handoff.id = %handoff.id,
+                    version,
+                    "Journal was written by a newer build; returning the handoff to the queue."
+                );
+                return Ok(Verdict::hand_back(NEWER_BUILD_DELAY));
             }
-            Claim::Impostor => {
-                // Not answered: the answer under this id is the other's.
-                let why =
-                    "its id is that of a handoff of another user or project; hand off under an id of its own";
+            Claim::ScopeMismatch => {
+                // Not answered: the answer under this id belongs to the other handoff.
+                let why = "its id belongs to a handoff of another user or project; publish it under a new id";
                 let why = Refusal::new(ErrorCode::ScopeMismatch, why);
-                self.undertaker().bury(&casualty(delivery), &why).await?;
-                self.metrics.refused(delivery.kind, why.code);
+                self.dead_letter_writer().write_dead_letter(&failed_handoff(delivery), &why).await?;
+                self.metrics.count_refused(delivery.kind, why.code);
                 return Ok(Verdict::done(Outcome::Refused));
             }
-            Claim::StillRunning { of } => {
+            Claim::ReplayStillRunning { of } => {
                 let why = format!("it replays handoff {of}, which is still being worked on");
-                return Box::pin(self.give_up(delivery, &Refusal::invalid(why))).await;
+                return Box::pin(self.dead_letter(delivery, &Refusal::invalid(why))).await;
             }
-            Claim::Foreign { of } => {
+            Claim::ReplayScopeMismatch { of } => {
                 let why = format!(
                     "it replays handoff {of}, which belongs to another user or project; publish a new handoff"
                 );
-                return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::ScopeMismatch, why))).await;
+                return Box::pin(self.dead_letter(delivery, &Refusal::new(ErrorCode::ScopeMismatch, why)))
+                    .await;
             }
             Claim::Poisoned { attempts } => {
                 drop(running);
@@ -335,65 +365,66 @@ impl Desk {
                     "claimed {attempts} times; the last {} attempts made no progress",
                     self.max_attempts
                 );
-                return Box::pin(self.give_up_poisoned(delivery, why)).await;
+                return Box::pin(self.dead_letter_poisoned(delivery, why)).await;
             }
-            Claim::Torn { why } => {
-                let why = format!("what was done before cannot be read, so nothing is done again: {why}");
-                return Box::pin(self.give_up(delivery, &Refusal::new(ErrorCode::Internal, why))).await;
+            Claim::Unreadable { why } => {
+                let why = format!("the journal cannot be read, so the handoff is not run again: {why}");
+                return Box::pin(self.dead_letter(delivery, &Refusal::new(ErrorCode::Internal, why))).await;
             }
         };
-        spans::taken_up(journal.attempt());
-        let owned = Owned { desk: self, delivery, admitted, journal };
+        spans::record_attempt(journal.attempt());
+        let owned = OwnedHandoff { runner: self, delivery, admitted, journal };
         match running {
             Some(running) => owned.work(running).await,
-            None => Box::pin(owned.end(Ended::Cancelled, Account::default())).await,
+            None => Box::pin(owned.end(Stopped::Cancelled, LedgerSummary::default())).await,
         }
     }
 
-    /// Whoever asked for a copy of the answer gets one more: nobody knows whether the first was sent.
-    async fn send_copy_again(&self, admitted: &Admitted) {
+    /// Sends the requested copy of the answer again, since the first may not have been sent.
+    async fn resend_copy(&self, admitted: &Admitted) {
         let (kind, id) = (admitted.handoff.kind(), admitted.handoff.id);
         if let Some(reply_to) = &admitted.handoff.reply_to {
-            reply::copy_stored(&self.storage, kind, id, reply_to).await;
+            reply::resend_copy(&self.storage, kind, id, reply_to).await;
         }
     }
 
-    fn undertaker(&self) -> Undertaker<'_> {
-        Undertaker { storage: &self.storage, instance: &self.instance, metrics: &self.metrics }
+    fn dead_letter_writer(&self) -> DeadLetterWriter<'_> {
+        DeadLetterWriter { storage: &self.storage, instance: &self.instance, metrics: &self.metrics }
     }
 
-    /// Keeps the delivery ours for as long as it is polled, and lets whoever watches know that work goes on.
-    async fn keep(&self, delivery: &Delivery, started: Instant) -> Infallible {
-        let every = delivery.beat_every();
+    /// Sends heartbeats while it is polled, so that the server does not redeliver the message. Never returns.
+    async fn keep_alive(&self, delivery: &Delivery, started: Instant) -> Infallible {
+        let every = delivery.heartbeat_interval();
         let mut due = started + every;
         loop {
             tokio::time::sleep_until(due).await;
             due = Instant::now() + every;
-            // Boxed, like all that happens seldom.
-            Box::pin(self.beat(delivery, started)).await;
+            // Boxed like all rare paths.
+            Box::pin(self.send_heartbeat(delivery, started)).await;
         }
     }
 
-    async fn beat(&self, delivery: &Delivery, started: Instant) {
+    /// Sends one heartbeat and a progress event. Checks ownership if the heartbeat is not confirmed.
+    async fn send_heartbeat(&self, delivery: &Delivery, started: Instant) {
         let sent = Instant::now();
         let extended = delivery.extend(&self.storage.broker.client).await;
         if let Err(error) = &extended {
-            self.metrics.of(delivery.kind).heartbeat_failures.inc();
+            self.metrics.of_kind(delivery.kind).heartbeat_failures.inc();
             debug!(sequence = delivery.sequence, error = %Chain(error), "Heartbeat not confirmed.");
         }
         let Some(journal) = delivery.journal() else { return };
         match extended {
-            Ok(()) => journal.is_sure_since(sent),
-            // Nothing was heard for too long: another may have it by now.
-            Err(_) => journal.look().await,
+            Ok(()) => journal.confirm_since(sent),
+            // The server has not confirmed a heartbeat for too long: another instance may own the handoff.
+            Err(_) => journal.check_ownership().await,
         }
-        if journal.is_sure() {
-            self.tell(journal, delivery, started).await;
+        if journal.is_ownership_fresh() {
+            self.publish_progress(journal, delivery, started).await;
         }
     }
 
-    /// Best effort: the answer does not depend on it.
-    async fn tell(&self, journal: &Journal, delivery: &Delivery, started: Instant) {
+    /// Publishes a progress event. Best effort: the answer does not depend on it.
+    async fn publish_progress(&self, journal: &Journal, delivery: &Delivery, started: Instant) {
         let id = journal.handoff();
         let event = Event {
             handoff_id: id,
@@ -404,7 +435,7 @@ impl Desk {
             name: None,
             elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        let body = serde_json::to_vec(&event).unwrap_or_default();
+        let body = subjects::encode_json(&event);
         if let Err(error) =
             self.storage.broker.client.publish(Subject::Event(id).to_string(), body.into()).await
         {
@@ -413,17 +444,19 @@ impl Desk {
     }
 }
 
-/// A first delivery that reached the queue just after it was issued, under its own id, cannot be a copy: the server
-/// drops copies that it remembers, and it can forget one only by a restart, which takes longer than that. Everything
-/// else is looked up before it is run.
+/// Returns whether the journal must be read before the handoff runs.
+///
+/// A first delivery that was published under its own message id right after it was issued cannot be a copy:
+/// the server drops copies whose id it remembers, and it forgets ids only in a restart, which takes longer
+/// than [`MAX_PUBLISH_DELAY`].
 fn may_be_a_copy(delivery: &Delivery, admitted: &Admitted) -> bool {
     let waited = delivery.published_at - admitted.handoff.issued_at.at();
-    let at_once = (time::Duration::ZERO..=PUBLISHED_AT_ONCE).contains(&waited);
+    let at_once = (time::Duration::ZERO..=MAX_PUBLISH_DELAY).contains(&waited);
     delivery.deliveries > 1 || !admitted.deduplicated || !at_once
 }
 
-fn arrived(delivery: &Delivery) -> Arrived<'_> {
-    Arrived {
+fn incoming(delivery: &Delivery) -> IncomingMessage<'_> {
+    IncomingMessage {
         kind: delivery.kind,
         subject: delivery.subject(),
         headers: delivery.headers(),
@@ -431,8 +464,8 @@ fn arrived(delivery: &Delivery) -> Arrived<'_> {
     }
 }
 
-fn casualty(delivery: &Delivery) -> Casualty<'_> {
-    Casualty {
+fn failed_handoff(delivery: &Delivery) -> FailedHandoff<'_> {
+    FailedHandoff {
         kind: delivery.kind,
         sequence: delivery.sequence,
         deliveries: delivery.deliveries,

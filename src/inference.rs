@@ -1,18 +1,18 @@
-//! Who answers. A request goes to one of the configured routes and comes back whole, or as an error that says
-//! what follows from it. Nothing here knows what a handoff is.
+//! Model inference: sends a request to one of the configured routes and returns the whole reply, or an error
+//! that says whether a retry may help. It knows nothing of handoffs.
 
-mod assembly; // fragments of a stream -> one reply
-mod endpoint; // an OpenAI-compatible server
-mod offline; // a deterministic model that needs nothing
-mod request; // what is asked and what comes back
-mod routes; // which models may answer, in which order
-mod service; // routes, tries, back-off
-mod transport; // the HTTP beneath
-mod wire; // what goes over the wire
+mod assembly;
+mod endpoint;
+mod offline;
+mod request;
+mod routes;
+mod service;
+mod transport;
+mod wire;
 
 pub(crate) use endpoint::{Endpoint, Models};
 pub(crate) use offline::Offline;
-pub(crate) use request::{AnswerShape, Error, Finish, Function, Hint, Purpose, Reply, Request, Tokens};
+pub(crate) use request::{Error, Finish, Function, Hint, OutputSchema, Purpose, Reply, Request, Tokens};
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, Permit, Prices};
-pub(crate) use wire::{Form, body_of};
+pub(crate) use wire::{SchemaMode, encode_body};

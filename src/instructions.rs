@@ -1,4 +1,4 @@
-//! The role's instruction bundle: a folder of Markdown files, loaded once at start.
+//! Loads the role's instruction bundle, a folder of Markdown files, once at start.
 //!
 //! `baseline.md` is the baseline layer; the other `.md` files, in order of their names, are role
 //! instructions. Nothing is ever loaded from the other role's bundle.
@@ -16,20 +16,20 @@ use crate::config;
 
 const BASELINE: &str = "baseline.md";
 const ROLE_MARK: &str = "role:";
-/// A file larger than this would leave a model no room for the work.
+/// A larger file would leave a model no room for the work.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024;
 pub const MAX_BUNDLE_BYTES: u64 = 256 * 1024;
 
-/// What a role is told before it is told anything else.
+/// The instructions of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     pub path: PathBuf,
     pub baseline: String,
-    /// The rest of the bundle, in order of file names.
+    /// The other files of the bundle, in order of their names.
     pub role_instructions: Vec<String>,
-    /// The default interaction skill, for backends that take skills.
+    /// The default interaction skill, for backends that accept skills.
     pub skill: String,
-    /// SHA-256 over names and contents: two instances with the same hash were told the same.
+    /// SHA-256 over names and contents: instances with the same hash have the same instructions.
     pub hash: String,
 }
 
@@ -55,8 +55,9 @@ pub enum Error {
 }
 
 impl Bundle {
+    /// Reads and checks the bundle of `role`. Errors name the offending file.
     pub fn load(role: Role, paths: &config::Instructions) -> Result<Self, Error> {
-        refuse_other_roles(role, paths)?;
+        refuse_other_role(role, paths)?;
         let mut names = Vec::new();
         let unreadable =
             |source| Error::Unreadable { what: "the instruction bundle", path: paths.own.clone(), source };
@@ -91,7 +92,7 @@ impl Bundle {
             digest.update(text.as_bytes());
             digest.update([0]);
             if name == BASELINE {
-                baseline = declared(role, &path, text)?;
+                baseline = strip_role_mark(role, &path, text)?;
             } else {
                 role_instructions.push(text);
             }
@@ -103,8 +104,8 @@ impl Bundle {
     }
 }
 
-/// P7: an analyst pointed at the manager's bundle, by whatever path, is a mistake.
-fn refuse_other_roles(role: Role, paths: &config::Instructions) -> Result<(), Error> {
+/// P7: refuses the other role's bundle, by whatever path it is reached.
+fn refuse_other_role(role: Role, paths: &config::Instructions) -> Result<(), Error> {
     let real = |path: &Path| fs::canonicalize(path).ok();
     match (real(&paths.own), real(&paths.other)) {
         (Some(own), Some(other)) if own == other => {
@@ -114,9 +115,11 @@ fn refuse_other_roles(role: Role, paths: &config::Instructions) -> Result<(), Er
     }
 }
 
-/// A baseline may say on its first line whose it is (`<!-- role: project_manager -->`), so that a copy of the
-/// other role's bundle is known for what it is. The line is for the loader and not shown to a model.
-fn declared(role: Role, path: &Path, text: String) -> Result<String, Error> {
+/// Removes the role mark from a baseline.
+///
+/// A baseline may declare its role in its first line (`<!-- role: project_manager -->`), so that a copy of
+/// the other role's bundle is refused. The line is not shown to a model.
+fn strip_role_mark(role: Role, path: &Path, text: String) -> Result<String, Error> {
     let Some((first, rest)) = text.split_once('\n') else { return Ok(text) };
     let Some(comment) = first.trim().strip_prefix("<!--").and_then(|line| line.strip_suffix("-->")) else {
         return Ok(text);

@@ -1,13 +1,13 @@
-//! From the queue to a settled delivery: pull no more than there are free slots, hold what is being worked on,
-//! settle it once, hand back what was dropped.
+//! Pulls messages, holds their deliveries while they are processed, and settles each once.
 //!
-//! It never looks into a body and never decides what becomes of a handoff.
+//! It requests no more messages than there are free slots, and hands back what was dropped unsettled. It
+//! never reads a body and never decides what happens to a handoff.
 
-mod delivery; // one message, ours until settled
-mod pool; // the slots of one kind
-mod pull; // one-shot pull requests over one subscription
-mod returner; // hands back what was dropped unsettled
+mod delivery;
+mod pool;
+mod pull;
+mod returner;
 
 pub(crate) use delivery::{Delivery, Settlement};
-pub(crate) use pool::{Around, Pool};
+pub(crate) use pool::{Pool, PoolResources};
 pub(crate) use returner::Returner;

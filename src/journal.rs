@@ -1,18 +1,21 @@
-//! Crash anywhere, resume there: what a handoff has come to is written down as it happens, by one writer at a time.
+//! The journal of a handoff: records what each attempt did, so that the next one resumes where it stopped.
+//! One instance writes at a time.
 //!
-//! The rule is: *write before acting, otherwise write while waiting*. Before a tool is called that may have an effect,
-//! everything up to and with the intent is stored; while a model thinks, what is not stored yet is being stored; and the
-//! answer holds all that is left. Whoever appends after another has taken the handoff up is refused by the server, and
-//! has **lost** it: its work is dropped where it stands.
+//! The rule is *write before acting, otherwise write while waiting*. Before a tool with an effect is called,
+//! everything up to and including its intent is stored. While a model answers, pending records are stored.
+//! The answer holds everything else.
+//!
+//! An instance that appends after another one has claimed the handoff is refused by the server and has
+//! **lost** it: its work is dropped.
 
-mod claim; // taking a handoff up
-mod history; // who has had it
-mod known; // pure: what earlier attempts have left
-mod queued; // whether its message is still in the queue
-mod tail; // the last place we know of, and appending after it
+mod claim;
+mod history;
+mod prior;
+mod queued;
+mod tail;
 
-pub(crate) use claim::{Claim, Claimant, Standing, claim, origin, standing};
-pub(crate) use known::Remembered;
+pub(crate) use claim::{Claim, Claimant, RunState, claim, read_origin, read_run_state};
+pub(crate) use prior::Remembered;
 pub(crate) use tail::Loss;
 
 use std::{
@@ -38,59 +41,62 @@ use crate::{
     crash_points::{Point, reach},
     storage::Storage,
 };
-use known::Known;
+use prior::PriorRecords;
 use tail::Tail;
 
-/// A model is asked without another look if the stream confirmed us this short a time ago. Another instance would have to
-/// claim the handoff, ask and store a turn within it.
-const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
+/// A model may be called without another read if the stream confirmed the tail within this time. To
+/// interfere, another instance would have to claim the handoff, call a model and store a turn in that time.
+const TAIL_CONFIRMATION_LIFETIME: Duration = Duration::from_millis(100);
 
-/// The journal of a handoff that is ours.
+/// The journal of a handoff that this instance has claimed.
 #[derive(Debug)]
 pub(crate) struct Journal {
     storage: Storage,
     id: HandoffId,
     attempt: u32,
-    notes: Mutex<Notes>,
-    /// Locked while writing: appends follow each other.
+    state: Mutex<State>,
+    /// Locked while writing, so that appends are sequential.
     tail: sync::Mutex<Tail>,
     lost: CancellationToken,
     loss: Mutex<Option<Loss>>,
-    /// When we last knew that it was ours, in milliseconds since `since`.
-    sure_at: AtomicU64,
-    /// When the stream last confirmed that its end is ours, in milliseconds since `since`.
-    confirmed_at: AtomicU64,
+    /// When ownership was last confirmed, in milliseconds since `since`.
+    owned_at: AtomicU64,
+    /// When the stream last confirmed that the journal ends with our own entry, in milliseconds since
+    /// `since`.
+    tail_confirmed_at: AtomicU64,
     since: Instant,
-    sure_for: Duration,
+    /// How long a confirmation of ownership stays valid.
+    fresh_for: Duration,
 }
 
+/// Records of earlier attempts, and records that are not stored yet.
 #[derive(Debug)]
-struct Notes {
-    known: Known,
+struct State {
+    prior: PriorRecords,
     /// Not stored yet.
     pending: Vec<Record>,
-    /// Something among that had its price or its effect.
-    did_cost: bool,
+    /// At least one pending record belongs to something that cost money or had an effect.
+    has_costly: bool,
 }
 
-/// What may become of a message whose handoff is released.
+/// How to settle the message of a released handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// Another delivery may follow at once.
+    /// Hand it back; it may be redelivered at once.
     HandBack,
-    /// Its handoff has an answer.
+    /// Acknowledge it: the handoff is answered.
     Acknowledge,
-    /// Another instance has the handoff, and with it the message.
+    /// Do nothing: another instance owns the handoff and its message.
     LeaveAlone,
 }
 
-/// A call of a tool that is about to be made.
+/// A tool call that is about to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,
-    /// With it, the call has its effect once.
+    /// Idempotency key: with it the call takes effect once.
     pub(crate) key: String,
-    /// What it came to in an earlier attempt.
+    /// Its outcome, if an earlier attempt completed it.
     pub(crate) outcome: Option<Remembered<ToolOutcome>>,
 }
 
@@ -99,289 +105,306 @@ impl Journal {
         self.id
     }
 
-    /// How often the handoff was taken up, this time included.
+    /// Number of claims of this handoff, including this one.
     pub(crate) fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// What the model answered to this question before. What it answered to a handoff that this one replays has to be
-    /// usable: that handoff failed.
-    pub(crate) fn answer_to(
+    /// Returns the stored reply of the model to this question, if there is one. A reply that was given to a
+    /// replayed handoff must satisfy `is_usable`, since that handoff failed.
+    pub(crate) fn take_reply(
         &self,
         question: &Question,
         is_usable: impl Fn(&Reply) -> bool,
     ) -> Option<Remembered<Reply>> {
-        self.notes().known.answer_to(question, is_usable)
+        self.state().prior.take_reply(question, is_usable)
     }
 
-    /// A typed question, by its place among those of its form.
-    pub(crate) fn think(&self, form: &str, lane: u32) -> Question {
-        self.notes().known.think(form, lane)
+    /// Returns the next structured-output question of this form in this lane.
+    pub(crate) fn next_question(&self, form: &str, lane: u32) -> Question {
+        self.state().prior.next_question(form, lane)
     }
 
-    /// The tools that the model was offered before.
-    pub(crate) fn offered(&self) -> Option<Vec<String>> {
-        self.notes().known.offered()
+    /// Returns the tools that the model was offered by an earlier attempt.
+    pub(crate) fn take_offered(&self) -> Option<Vec<String>> {
+        self.state().prior.take_offered()
     }
 
-    pub(crate) fn offers(&self, tools: &[String]) {
-        self.note(Record::Context(Context { tools: tools.to_vec() }));
+    /// Records the tools that the model is offered.
+    pub(crate) fn record_offered(&self, tools: &[String]) {
+        self.add_record(Record::Context(Context { tools: tools.to_vec() }));
     }
 
-    pub(crate) fn replied(&self, turn: ModelTurn, has_a_price: bool) {
+    /// Records a reply of the model.
+    pub(crate) fn record_turn(&self, turn: ModelTurn, is_costly: bool) {
         let turn = Record::ModelTurn(turn);
-        if has_a_price { self.note_cost(turn) } else { self.note(turn) }
+        if is_costly { self.add_costly_record(turn) } else { self.add_record(turn) }
     }
 
-    /// A call that is to be made, or was made before. The same call made again is the next of its kind.
-    pub(crate) fn call(&self, tool: &str, arguments_hash: String, has_effect: bool) -> Call {
-        let mut notes = self.notes();
-        let call = notes.known.call(self.id, self.attempt, tool, arguments_hash);
+    /// Returns the call to make, with its stored outcome if an earlier attempt made it. Repeating a call with
+    /// the same arguments returns the next stored call, or a new one. Records the intent of a call that has
+    /// an effect.
+    pub(crate) fn begin_call(&self, tool: &str, arguments_hash: String, has_effect: bool) -> Call {
+        let mut state = self.state();
+        let call = state.prior.take_call(self.id, self.attempt, tool, arguments_hash);
         if has_effect && call.outcome.is_none() && !call.is_written {
             let intent = ToolIntent { call: call.id.clone(), key: call.key.clone() };
-            notes.pending.push(Record::ToolIntent(intent));
+            state.pending.push(Record::ToolIntent(intent));
         }
         Call { id: call.id, key: call.key, outcome: call.outcome }
     }
 
-    pub(crate) fn returned(&self, call: Call, outcome: ToolOutcome, ms: u64, has_effect: bool) {
+    /// Records the outcome of a call.
+    pub(crate) fn record_result(&self, call: Call, outcome: ToolOutcome, ms: u64, has_effect: bool) {
         let result = Record::ToolResult(ToolResult { call: call.id, key: call.key, outcome, ms });
-        if has_effect { self.note_cost(result) } else { self.note(result) }
+        if has_effect { self.add_costly_record(result) } else { self.add_record(result) }
     }
 
-    /// The findings of the verification with one of these ids, if an earlier attempt has them.
-    pub(crate) fn verification(&self, ids: &[HandoffId]) -> Option<Remembered<subjects::Findings>> {
-        self.notes().known.verification(ids)
+    /// Returns the stored findings of the verification with one of these ids.
+    pub(crate) fn take_verification(&self, ids: &[HandoffId]) -> Option<Remembered<subjects::Findings>> {
+        self.state().prior.take_verification(ids)
     }
 
-    pub(crate) fn verified(&self, verified: Verified) {
-        self.note_cost(Record::Verified(Box::new(verified)));
+    /// Records the findings of a verification.
+    pub(crate) fn record_verification(&self, verified: Verified) {
+        self.add_costly_record(Record::Verified(Box::new(verified)));
     }
 
-    fn note(&self, record: Record) {
-        self.notes().pending.push(record);
+    fn add_record(&self, record: Record) {
+        self.state().pending.push(record);
     }
 
-    fn note_cost(&self, record: Record) {
-        let mut notes = self.notes();
-        notes.pending.push(record);
-        notes.did_cost = true;
+    fn add_costly_record(&self, record: Record) {
+        let mut state = self.state();
+        state.pending.push(record);
+        state.has_costly = true;
     }
 
-    /// Stores what is not stored yet if any of it cost something. What was only read can be read again, and waits.
-    pub(crate) async fn write_what_cost(&self) {
-        if self.notes().did_cost {
+    /// Stores the pending records if one of them is costly. Reads without an effect can be repeated, so they
+    /// wait.
+    pub(crate) async fn write_if_costly(&self) {
+        if self.state().has_costly {
             self.write().await;
         }
     }
 
-    /// Stores what is not stored yet. When the handoff turns out to be lost this never ends: whoever listens to
+    /// Stores the pending records. Never returns if the handoff turns out to be lost: the task that awaits
     /// [`lost`](Self::lost) drops the work.
     pub(crate) async fn write(&self) {
         let mut tail = self.tail.lock().await;
-        let records = self.take();
+        let records = self.take_pending();
         if records.is_empty() {
             return;
         }
-        let mut taken = Taken { journal: self, entry: Entry::new(records) };
+        let mut unwritten = UnwrittenRecords { journal: self, entry: Entry::new(records) };
         reach(Point::BeforeAppend).await;
         let sent = Instant::now();
-        // Boxed: few are writing, and none should hold room for it while doing something else.
-        match Box::pin(self.append(&mut tail, &taken.entry)).await {
+        // Boxed to keep the futures of handoffs that are not writing small.
+        match Box::pin(self.append(&mut tail, &unwritten.entry)).await {
             Ok(()) => {
-                taken.entry.records.clear();
-                self.is_sure_since(sent);
-                self.set_confirmed(sent);
+                unwritten.entry.records.clear();
+                self.confirm_since(sent);
+                self.set_tail_confirmed(sent);
                 reach(Point::Appended).await;
             }
             Err(loss) => {
-                drop((tail, taken));
-                self.lose(loss);
+                drop((tail, unwritten));
+                self.mark_lost(loss);
                 std::future::pending().await
             }
         }
     }
 
     async fn append(&self, tail: &mut Tail, entry: &Entry) -> Result<(), Loss> {
-        self.is_not_overtaken(tail).await?;
+        self.check_not_overtaken(tail).await?;
         tail.append(&self.storage, entry).await
     }
 
-    /// Returns when everything is stored and nobody can have taken over since: an effect may follow. A process that was
-    /// stopped for a while in between finds out here.
-    pub(crate) async fn secure(&self) {
+    /// Returns when everything is stored and ownership is fresh, so that an effect may follow. A process that
+    /// was suspended in between detects it here.
+    pub(crate) async fn write_and_confirm(&self) {
         loop {
             self.write().await;
-            if self.is_sure() {
+            if self.is_ownership_fresh() {
                 return;
             }
-            self.note(Record::Still);
+            self.add_record(Record::Still);
         }
     }
 
-    /// Returns when the journal ends with our own entry, as of a moment ago: what costs may follow. When another instance has
-    /// taken over, this never ends. A heartbeat is no proof: the server confirms one to any sender.
-    pub(crate) async fn confirm(&self) {
-        if self.is_confirmed() {
+    /// Returns when the stream has recently confirmed that the journal ends with our own entry, so that a
+    /// model may be called. Never returns if another instance has taken over.
+    ///
+    /// A heartbeat is no proof of ownership: the server confirms one to any sender.
+    pub(crate) async fn confirm_tail(&self) {
+        if self.is_tail_confirmed() {
             return;
         }
         let mut tail = self.tail.lock().await;
-        // A write that ended meanwhile has found out.
-        if self.is_confirmed() {
+        // A write that finished in the meantime has confirmed it.
+        if self.is_tail_confirmed() {
             return;
         }
         let looked_at = Instant::now();
-        // However long that takes: without an answer nothing is known.
+        // Waits as long as the server takes to answer.
         match Box::pin(tail.settle(&self.storage)).await {
-            Ok(()) => self.set_confirmed(looked_at),
+            Ok(()) => self.set_tail_confirmed(looked_at),
             Err(loss) => {
                 drop(tail);
-                self.lose(loss);
+                self.mark_lost(loss);
                 std::future::pending().await
             }
         }
     }
 
-    fn is_confirmed(&self) -> bool {
-        let at = Duration::from_millis(self.confirmed_at.load(Ordering::Relaxed));
-        self.since.elapsed().saturating_sub(at) < CONFIRMED_WITHIN
+    fn is_tail_confirmed(&self) -> bool {
+        let at = Duration::from_millis(self.tail_confirmed_at.load(Ordering::Relaxed));
+        self.since.elapsed().saturating_sub(at) < TAIL_CONFIRMATION_LIFETIME
     }
 
-    fn set_confirmed(&self, at: Instant) {
+    fn set_tail_confirmed(&self, at: Instant) {
         let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
-        self.confirmed_at.fetch_max(at, Ordering::Relaxed);
+        self.tail_confirmed_at.fetch_max(at, Ordering::Relaxed);
     }
 
-    /// Whether nobody can have taken over, by what we heard last. Two thirds of the time that the server gives us leave
-    /// the last third for what was begun.
-    pub(crate) fn is_sure(&self) -> bool {
-        let age = self.now().saturating_sub(self.sure_at.load(Ordering::Relaxed));
-        Duration::from_millis(age) < self.sure_for && !self.lost.is_cancelled()
+    /// Returns whether no other instance can have taken over, judging by the last confirmation. Valid for two
+    /// thirds of `ack_wait`; the last third is left for what was started.
+    pub(crate) fn is_ownership_fresh(&self) -> bool {
+        let age = self.now().saturating_sub(self.owned_at.load(Ordering::Relaxed));
+        Duration::from_millis(age) < self.fresh_for && !self.lost.is_cancelled()
     }
 
-    /// The delivery was confirmed to be ours at that moment, and so the journal is.
-    pub(crate) fn is_sure_since(&self, at: Instant) {
+    /// Notes that the server confirmed the delivery, and so the ownership of the handoff, at `at`.
+    pub(crate) fn confirm_since(&self, at: Instant) {
         let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
-        self.sure_at.fetch_max(at, Ordering::Relaxed);
+        self.owned_at.fetch_max(at, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Looks whether somebody else has taken the handoff up, if that can be.
-    pub(crate) async fn look(&self) {
-        // Being written to, it is being found out.
+    /// Checks whether another instance has taken over, if that is possible. If so, the handoff is lost.
+    pub(crate) async fn check_ownership(&self) {
+        // A concurrent write checks ownership itself.
         let Ok(mut tail) = self.tail.try_lock() else { return };
-        if let Err(loss) = self.is_not_overtaken(&mut tail).await {
+        if let Err(loss) = self.check_not_overtaken(&mut tail).await {
             drop(tail);
-            self.lose(loss);
+            self.mark_lost(loss);
         }
     }
 
-    /// Whether it is still ours, as far as can be found out.
-    pub(crate) async fn is_ours(&self) -> Result<(), Loss> {
-        self.is_not_overtaken(&mut *self.tail.lock().await).await
+    /// Checks that this instance still owns the handoff. Fails with [`Loss::Fenced`] if it does not; if the
+    /// server does not answer, ownership is assumed.
+    pub(crate) async fn confirm_ownership(&self) -> Result<(), Loss> {
+        self.check_not_overtaken(&mut *self.tail.lock().await).await
     }
 
-    /// To be asked before anything is published. The server refuses what one publishes who was overtaken, but whoever
-    /// listens on the subject itself would hear it. Nothing is asked of the server while nobody can have taken over.
-    async fn is_not_overtaken(&self, tail: &mut Tail) -> Result<(), Loss> {
-        if self.is_sure() {
+    /// Fails with [`Loss::Fenced`] if another instance has taken over. Call it before anything is published:
+    /// the server does not store a fenced message, but plain subscribers of the subject still receive it.
+    /// Does not ask the server while ownership is fresh.
+    async fn check_not_overtaken(&self, tail: &mut Tail) -> Result<(), Loss> {
+        if self.is_ownership_fresh() {
             return Ok(());
         }
-        // Boxed, like all that happens seldom. A look that fails tells nothing.
-        match Box::pin(tail.is_followed(&self.storage)).await {
+        // Boxed like all rare paths. A failed read proves nothing.
+        match Box::pin(tail.check_overtaken(&self.storage)).await {
             Ok(true) => Err(Loss::Fenced),
             Ok(false) | Err(_) => Ok(()),
         }
     }
 
-    /// Ends when the handoff is lost, and tells why.
+    /// Waits until the handoff is lost and returns why.
     pub(crate) async fn lost(&self) -> Loss {
         self.lost.cancelled().await;
         self.loss.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Loss::Fenced)
     }
 
-    /// Gives the handoff to another instance, because this one cannot work on any. Never ends: the work is dropped.
+    /// Gives the handoff up to another instance because this one cannot work on any. Never returns: the work
+    /// is dropped.
     pub(crate) async fn hand_back<T>(&self, why: String) -> T {
-        self.lose(Loss::HandedBack(why));
+        self.mark_lost(Loss::HandedBack(why));
         std::future::pending().await
     }
 
-    fn lose(&self, loss: Loss) {
+    fn mark_lost(&self, loss: Loss) {
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
         self.lost.cancel();
     }
 
-    /// Gives the handoff back to the next owner, with all that was done. Best effort: without it the next one finds a little
-    /// less. Returns what may become of the message.
+    /// Stores the pending records and releases the handoff for its next owner. Best effort: without it the
+    /// next owner finds less. Returns how to settle the message.
     pub(crate) async fn release(&self) -> Release {
         let mut tail = self.tail.lock().await;
-        let mut records = self.take();
+        let mut records = self.take_pending();
         records.push(Record::Released);
         let entry = Entry::new(records);
         match self.append(&mut tail, &entry).await {
             Ok(()) => Release::HandBack,
-            Err(Loss::Fenced) => match Box::pin(tail.ends_with_answer(&self.storage)).await {
+            Err(Loss::Fenced) => match Box::pin(tail.check_answered(&self.storage)).await {
                 Ok(true) => Release::Acknowledge,
                 Ok(false) | Err(_) => Release::LeaveAlone,
             },
             Err(loss) => {
-                debug!(handoff.id = %self.id, error = %broker::Chain(&loss), "Handoff returned without a final journal entry.");
+                debug!(
+                    handoff.id = %self.id,
+                    error = %broker::Chain(&loss),
+                    "Handoff returned without a final journal entry."
+                );
                 Release::HandBack
             }
         }
     }
 
-    /// The sequence after which the answer is to stand. What is not stored is not needed any more: the answer has it.
-    pub(crate) async fn end(&self) -> Result<u64, Loss> {
+    /// Closes the journal and returns the sequence that the answer must follow. Pending records are
+    /// discarded: the answer contains what matters.
+    pub(crate) async fn close(&self) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
-        self.take();
-        self.is_not_overtaken(&mut tail).await?;
-        if !tail.is_certain() {
-            // What was cut off in the middle may come after a look; it cannot come after this.
+        self.take_pending();
+        self.check_not_overtaken(&mut tail).await?;
+        if !tail.is_settled() {
+            // An interrupted append may still be stored after a read, but not after a further append.
             let still = Entry::new(vec![Record::Still]);
             Box::pin(tail.append(&self.storage, &still)).await?;
         }
         Ok(tail.sequence())
     }
 
-    /// The sequence after which the answer is to stand when it was refused after `refused`. Fails if another instance has
-    /// the handoff; the journal may also have been lost by the stream, and is then written again.
-    pub(crate) async fn end_again(&self, refused: u64) -> Result<u64, Loss> {
+    /// Returns the sequence that the answer must follow after it was refused at `refused`. Rewrites the
+    /// journal if the stream has lost it. Fails with [`Loss::Fenced`] if another instance owns the handoff.
+    pub(crate) async fn close_after_conflict(&self, refused: u64) -> Result<u64, Loss> {
         let mut tail = self.tail.lock().await;
         tail.settle(&self.storage).await?;
         if tail.sequence() == refused { Err(Loss::Fenced) } else { Ok(tail.sequence()) }
     }
 
-    fn take(&self) -> Vec<Record> {
-        let mut notes = self.notes();
-        notes.did_cost = false;
-        std::mem::take(&mut notes.pending)
+    fn take_pending(&self) -> Vec<Record> {
+        let mut state = self.state();
+        state.has_costly = false;
+        std::mem::take(&mut state.pending)
     }
 
-    /// Never left half written.
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A panic cannot leave it half written.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is being written. Given up halfway, as when a question beside the work takes too long, it is still to be written:
-/// others wait for it to be stored.
-struct Taken<'j> {
+/// Records that are being written. If the write is dropped halfway, as when a structured output times out,
+/// they become pending again, since other tasks wait for them to be stored.
+struct UnwrittenRecords<'j> {
     journal: &'j Journal,
     entry: Entry,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for UnwrittenRecords<'_> {
     fn drop(&mut self) {
         let mut records = std::mem::take(&mut self.entry.records);
         if !records.is_empty() {
-            let mut notes = self.journal.notes();
-            records.append(&mut notes.pending);
-            notes.pending = records;
-            notes.did_cost = true;
+            let mut state = self.journal.state();
+            records.append(&mut state.pending);
+            state.pending = records;
+            state.has_costly = true;
         }
     }
 }

@@ -1,33 +1,41 @@
-//! Takes handoffs from JetStream, answers each exactly once, settles it.
+//! Pulls handoffs from JetStream, answers each exactly once and settles it.
 //!
-//! Modules stand in the order in which a handoff passes them. The process spawns no other process, opens no
-//! database and holds no provider key.
+//! The process spawns no other process, opens no database and holds no provider key.
+//!
+//! - `worker`: starts and stops everything else in order
+//! - `intake`: pull requests, deliveries, settlement
+//! - `admission`: pure; decides whether a message is accepted as a handoff
+//! - `handoff`: runs one handoff from its delivery to its settlement
+//! - `journal`: records what each attempt did, so that the next one can resume
+//! - `agent`: answers a handoff, with `context`, `inference`, `tools` and `analysts`
+//! - `reply`: builds the answer and commits it
+//! - `dead_letters`: stores handoffs that failed, to be inspected and replayed
 
-mod admission; // pure: may this be worked on?
-mod agent; // from a handoff to what is answered
-mod analysts; // work verified by others
-mod breaker; // no work is pulled during an outage
-mod cancels; // what nobody wants any more
-pub mod config; // flags, file, environment: one checked value
-mod context; // pure: the six layers, preferences, what fits
-mod crash_points; // where a process may die
-mod dead; // what is given up
-mod handoff; // the life of one handoff, from delivery to settlement
-mod inference; // who answers
-pub mod instructions; // the role's bundle
-mod intake; // pull, hold, settle
-mod journal; // what was done, so that another can go on
+mod admission;
+mod agent;
+mod analysts;
+mod breaker;
+mod cancels;
+pub mod config;
+mod context;
+mod crash_points;
+mod dead_letters;
+mod handoff;
+mod inference;
+pub mod instructions;
+mod intake;
+mod journal;
 #[doc(hidden)]
-pub mod measure; // for the benchmarks
-mod presence; // who is here
-mod recording; // effects written down, and given back
-mod reply; // the one answer, committed
-mod storage; // the streams, waited for
-mod telemetry; // metrics, health, traces
-mod tools; // what may be called, and the way to it
-mod worker; // all of it, started and stopped in order
+pub mod measure;
+mod presence;
+mod recording;
+mod reply;
+mod storage;
+mod telemetry;
+mod tools;
+mod worker;
 
 pub use worker::{Error, check, run};
 
-/// What every answer and every connection names as its origin.
+/// Version reported in answers, claims and connection names.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

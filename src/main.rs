@@ -1,4 +1,5 @@
-//! `cynode-pma`: parse, load, run until told to stop, say how it went with the exit code.
+//! Entry point of `cynode-pma`: parses flags, loads the configuration, runs until a signal, returns an exit
+//! code.
 
 use std::{io, num::NonZeroUsize, process::ExitCode};
 
@@ -6,17 +7,17 @@ use broker::Chain;
 use clap::Parser;
 use cynode_pma::{
     VERSION,
-    config::{Cli, Command, Config},
+    config::{self, Cli, Command, Config},
 };
 use tokio::runtime::{self, Runtime};
 use tracing::warn;
 
-/// A handoff allocates some hundred and fifty times. With the system's allocator the worker takes a sixth more CPU; this one
-/// costs 9 MiB when idle.
+/// A handoff makes about 150 allocations. The system allocator needs a sixth more CPU; mimalloc costs 9 MiB
+/// when idle.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// As `sysexits.h` has them, so that a supervisor can tell a bad configuration from a bad day.
+/// Exit codes from `sysexits.h`, so that a supervisor can tell a configuration error from an outage.
 const EX_USAGE: u8 = 64;
 const EX_UNAVAILABLE: u8 = 69;
 
@@ -24,30 +25,37 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing can be said if even that stream is closed.
+            let is_error = error.use_stderr();
+            // Nothing is left to report to if this stream is closed as well.
             drop(error.print());
-            return if wrong { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
+            return if is_error { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
         }
     };
+    if let Command::Config { reference: true } = cli.command() {
+        return print(config::reference().trim_end());
+    }
+    if let Command::Health { ready } = cli.command() {
+        return health(&cli, if ready { "/readyz" } else { "/healthz" });
+    }
     let loaded = match Config::load(&cli, std::env::vars()) {
         Ok(loaded) => loaded,
         Err(error) => return fail(EX_USAGE, &error),
     };
-    if cli.command() == Command::Config {
-        return say(&loaded.describe());
+    if let Command::Config { .. } = cli.command() {
+        return print(&loaded.describe());
     }
     match runtime(loaded.config.worker.threads) {
         Ok(runtime) if cli.command() == Command::Check => {
-            ended(runtime.block_on(cynode_pma::check(loaded.config)))
+            exit_code(runtime.block_on(cynode_pma::check(loaded.config)))
         }
         Ok(runtime) => run(&runtime, loaded.config),
         Err(error) => fail(EX_UNAVAILABLE, &error),
     }
 }
 
-/// Handoffs wait for others far more than they compute. On one thread what is ready is done in one go, and what it sends
-/// goes out together; threads that wake each other for every message cost half as much again.
+/// Builds a runtime. One thread is the default: handoffs mostly wait, so a single thread handles everything
+/// that is ready in one pass and sends it in one batch. Waking several threads for each message costs half as
+/// much CPU again.
 fn runtime(threads: NonZeroUsize) -> io::Result<Runtime> {
     let mut builder = match threads.get() {
         1 => runtime::Builder::new_current_thread(),
@@ -58,6 +66,19 @@ fn runtime(threads: NonZeroUsize) -> io::Result<Runtime> {
         }
     };
     builder.enable_all().build()
+}
+
+fn health(cli: &Cli, path: &str) -> ExitCode {
+    let listen = match config::http_address(cli, std::env::vars()) {
+        Ok(listen) => listen,
+        Err(error) => return fail(EX_USAGE, &error),
+    };
+    let answer = runtime(NonZeroUsize::MIN).map(|runtime| runtime.block_on(telemetry::probe(listen, path)));
+    match answer {
+        Ok(Ok(answer)) => print(&answer),
+        Ok(Err(error)) => fail(EX_UNAVAILABLE, &error),
+        Err(error) => fail(EX_UNAVAILABLE, &error),
+    }
 }
 
 fn run(runtime: &Runtime, config: Config) -> ExitCode {
@@ -74,30 +95,31 @@ fn run(runtime: &Runtime, config: Config) -> ExitCode {
         Err(error) => return fail(EX_USAGE, &error),
     };
     let ran = runtime.block_on(cynode_pma::run(config));
-    // Last, so that all that was done is seen. It waits, so it does that elsewhere: here is where it is sent from.
+    // Telemetry stops last so that the shutdown itself is exported. `stop` blocks, and the exporter needs
+    // this runtime to make progress, so it runs on a blocking thread.
     let stopped = runtime.block_on(runtime.spawn_blocking(|| telemetry.stop()));
     if let Err(error) = stopped {
         warn!(%error, "Last traces may not have been exported.");
     }
-    ended(ran)
+    exit_code(ran)
 }
 
-fn ended(worked: Result<String, cynode_pma::Error>) -> ExitCode {
+fn exit_code(worked: Result<String, cynode_pma::Error>) -> ExitCode {
     match worked {
-        Ok(text) => say(&text),
+        Ok(text) => print(&text),
         Err(error) => fail(if error.is_configuration() { EX_USAGE } else { EX_UNAVAILABLE }, &error),
     }
 }
 
-#[expect(clippy::print_stdout, reason = "what the command was asked to print")]
-fn say(text: &str) -> ExitCode {
+#[expect(clippy::print_stdout, reason = "prints what the command returns")]
+fn print(text: &str) -> ExitCode {
     if !text.is_empty() {
         println!("{text}");
     }
     ExitCode::SUCCESS
 }
 
-#[expect(clippy::print_stderr, reason = "the last word of a process that cannot go on")]
+#[expect(clippy::print_stderr, reason = "reports a fatal error")]
 fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
     eprintln!("cynode-pma: {}", telemetry::redact(&Chain(error).to_string()));
     ExitCode::from(code)

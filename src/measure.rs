@@ -1,4 +1,4 @@
-//! For the benchmarks alone: the cost of parts that cannot be reached from outside.
+//! Entry points for the benchmarks, for code that cannot be reached from outside the crate.
 
 mod journals;
 
@@ -8,15 +8,15 @@ use subjects::{ChatMessage, ChatRole};
 
 use crate::{
     context::{Budget, Layers, Preamble, request_messages},
-    inference::{Form, Hint, Purpose, Request, body_of},
+    inference::{Hint, Purpose, Request, SchemaMode, encode_body},
     instructions::Bundle,
 };
 
 pub use journals::Journals;
 
-/// Composes a request of so many messages and bytes each time it is called: layers, messages, budget, body. Gives the
-/// length of the body.
-pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
+/// Returns a function that composes a request of `messages` messages with `bytes` bytes in total: layers,
+/// messages, budget, body. Each call returns the length of the body in bytes.
+pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize {
     let bundle = Bundle {
         path: PathBuf::new(),
         baseline: "You are a manager.\n".repeat(100),
@@ -42,11 +42,11 @@ pub fn composing(messages: usize, bytes: usize) -> impl FnMut() -> usize {
             system,
             tools: [].into(),
             may_call: false,
-            shape: None,
+            output_schema: None,
             temperature: 0.2,
             max_tokens: None,
             hint: Hint::Usual,
         };
-        body_of(&request, "model", Form::Bounded).len()
+        encode_body(&request, "model", SchemaMode::Bounded).len()
     }
 }

@@ -1,5 +1,5 @@
-//! Who is here: the NATS micro service that `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS` find, and what this
-//! instance answers when asked what it is doing.
+//! Announces the instance: registers the NATS micro service that `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`
+//! find, answers status requests, and publishes presence.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use tracing::{debug, warn};
 
 use crate::telemetry::{Health, Metrics};
 
-/// The name all instances share; `cynodectl status` asks for it.
+/// Service name shared by all instances; `cynodectl status` queries it.
 pub(crate) const SERVICE: &str = "cynode-pma";
-const ANNOUNCE_WITHIN: Duration = Duration::from_millis(500);
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What an instance says about itself.
+/// What an instance reports about itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Card {
+pub(crate) struct InstanceInfo {
     pub(crate) instance: InstanceId,
     pub(crate) role: Role,
     pub(crate) slots: Vec<(Kind, usize)>,
@@ -35,9 +35,9 @@ pub(crate) struct Card {
 #[error("registering as a NATS service")]
 pub struct Error(#[source] async_nats::Error);
 
-impl Card {
+impl InstanceInfo {
     fn status(&self) -> InstanceStatus {
-        let running = |kind| self.metrics.of(kind).in_flight.get();
+        let running = |kind| self.metrics.of_kind(kind).in_flight.get();
         InstanceStatus {
             instance: self.instance.clone(),
             role: self.role,
@@ -69,40 +69,40 @@ impl Card {
         metadata
     }
 
-    /// P20: tells whoever listens that this instance came, changed or goes. Best effort.
+    /// P20: publishes that this instance started, changed or stops. Best effort.
     pub(crate) async fn announce(&self, broker: &Broker) {
-        let body = serde_json::to_vec(&self.status()).unwrap_or_default();
+        let body = subjects::encode_json(&self.status());
         let publish = broker.client.publish(Subject::Presence.to_string(), body.into());
-        // While the connection is away nobody hears it, and nothing should wait for it.
-        if !matches!(timeout(ANNOUNCE_WITHIN, publish).await, Ok(Ok(()))) {
+        // Without a connection there are no receivers, so nothing waits for it.
+        if !matches!(timeout(ANNOUNCE_TIMEOUT, publish).await, Ok(Ok(()))) {
             debug!("Presence not announced.");
         }
     }
 }
 
-/// An instance that can be found and asked.
+/// A registered instance that answers status requests.
 pub(crate) struct Presence {
-    card: Card,
+    info: InstanceInfo,
     service: async_nats::service::Service,
     requests: async_nats::service::endpoint::Endpoint,
 }
 
 impl Presence {
-    pub(crate) async fn register(card: Card, broker: &Broker) -> Result<Self, Error> {
+    pub(crate) async fn register(info: InstanceInfo, broker: &Broker) -> Result<Self, Error> {
         let service = broker
             .client
             .service_builder()
             .description("Agent worker: takes handoffs, answers each exactly once.")
-            .metadata(card.metadata())
+            .metadata(info.metadata())
             .start(SERVICE, crate::VERSION)
             .await
             .map_err(Error)?;
-        let subject = Subject::Instance(card.instance.clone()).to_string();
+        let subject = Subject::Instance(info.instance.clone()).to_string();
         let requests = service.endpoint_builder().name("status").add(subject).await.map_err(Error)?;
-        Ok(Self { card, service, requests })
+        Ok(Self { info, service, requests })
     }
 
-    /// Answers until `stop`.
+    /// Answers status requests until `stop`.
     pub(crate) async fn serve(mut self, stop: CancellationToken) {
         loop {
             let request = tokio::select! {
@@ -113,7 +113,7 @@ impl Presence {
                 request = self.requests.next() => request,
             };
             let Some(request) = request else { break };
-            let body = serde_json::to_vec(&self.card.status()).unwrap_or_default();
+            let body = subjects::encode_json(&self.info.status());
             if let Err(error) = request.respond(Ok(body.into())).await {
                 warn!(error = %Chain(&error), "Status request not answered.");
             }

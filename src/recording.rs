@@ -1,7 +1,7 @@
-//! G2: effects written down as they happen, and given back instead of happening.
+//! G2: records model and tool calls, and replays them without making them.
 //!
-//! A recording is a file of JSON lines: what was asked (as a hash), what came back, and how long it took. A worker that
-//! reads from one asks nobody, and refuses what was not recorded.
+//! A recording is a file of JSON lines: a hash of the request, the response, and how long it took. A worker
+//! that replays calls nothing and refuses requests that were not recorded.
 
 use std::{
     collections::HashMap,
@@ -23,23 +23,24 @@ use tracing::warn;
 use crate::{
     agent::Ledger,
     inference::{self, Reply, Request},
-    tools::{CallError, Catalogue, Permitted, Returned, ToolInfo, Tools},
+    tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools},
 };
 
 const CATALOGUE: &str = "catalogue";
 
+/// Whether calls are recorded, replayed or neither.
 #[derive(Debug)]
 pub(crate) enum Recording {
     Off,
     Writing(Writer),
     Reading {
-        /// By handoff, effect and how often it was asked before.
+        /// Keyed by handoff, effect, and how often it was requested before.
         lines: HashMap<(Option<HandoffId>, String, usize), Line>,
         catalogue: Arc<Catalogue>,
     },
 }
 
-/// A value and the time it took to come by.
+/// A value and how long it took to obtain.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed<T> {
     pub(crate) value: T,
@@ -49,14 +50,14 @@ pub(crate) struct Timed<T> {
 #[derive(Debug)]
 pub(crate) struct Writer {
     file: Mutex<File>,
-    listed: Mutex<bool>,
+    catalogue_written: Mutex<bool>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     handoff: Option<HandoffId>,
     effect: String,
-    /// How often the same was asked before in this handoff.
+    /// How often the same request was made before in this handoff.
     repeat: usize,
     ms: u64,
     value: Value,
@@ -72,10 +73,10 @@ pub enum Error {
 
 impl Recording {
     pub(crate) fn write_to(path: &Path) -> Result<Self, Error> {
-        // It holds prompts and results whole: for its owner alone.
+        // It contains full prompts and results, so only its owner may read it.
         let file = File::options().create(true).append(true).mode(0o600).open(path);
         let file = file.map_err(|error| Error::Open(path.to_owned(), error))?;
-        Ok(Self::Writing(Writer { file: Mutex::new(file), listed: Mutex::new(false) }))
+        Ok(Self::Writing(Writer { file: Mutex::new(file), catalogue_written: Mutex::new(false) }))
     }
 
     pub(crate) fn read_from(path: &Path, tools: &Tools) -> Result<Self, Error> {
@@ -90,22 +91,23 @@ impl Recording {
                 listed = serde_json::from_value(line.value).map_err(|error| wrong(error.into()))?;
                 continue;
             }
-            // Of any handoff too, the first one recorded: the same question under another id gets the same answer.
+            // Also keyed without a handoff, first recording wins: the same request under another id gets the
+            // same response.
             lines.entry((None, line.effect.clone(), line.repeat)).or_insert_with(|| line.clone());
             lines.insert((line.handoff, line.effect.clone(), line.repeat), line);
         }
-        let catalogue = Arc::new(Catalogue::new(tools.allowed(), listed));
+        let catalogue = Arc::new(Catalogue::new(tools.allowlist(), listed));
         Ok(Self::Reading { lines, catalogue })
     }
 
-    /// What may be called.
+    /// Returns the tools that may be called.
     pub(crate) async fn catalogue(&self, tools: &Tools) -> Result<Arc<Catalogue>, CallError> {
         if let Self::Reading { catalogue, .. } = self {
             return Ok(Arc::clone(catalogue));
         }
         let catalogue = tools.catalogue().await?;
         if let Self::Writing(writer) = self {
-            let first = !std::mem::replace(&mut *lock(&writer.listed), true);
+            let first = !std::mem::replace(&mut *lock(&writer.catalogue_written), true);
             if first {
                 let tools: Vec<&ToolInfo> = catalogue.tools().collect();
                 let effect = CATALOGUE.to_owned();
@@ -121,24 +123,24 @@ impl Recording {
         request: &Request<'_>,
         live: impl Future<Output = Result<Reply, inference::Error>>,
     ) -> Timed<Result<Reply, inference::Error>> {
-        let asked = || request.in_full();
+        let asked = || request.canonical();
         let missing = || Err(inference::Error::NotRecorded(format!("question ({:?})", request.purpose)));
-        self.through(ledger, "model", asked, live, missing).await
+        self.record_or_replay(ledger, "model", asked, live, missing).await
     }
 
     pub(crate) async fn tool(
         &self,
         ledger: &Ledger,
-        call: &Permitted,
+        call: &PermittedCall,
         live: impl Future<Output = Result<Returned, CallError>>,
     ) -> Timed<Result<Returned, CallError>> {
         let asked = || json!([call.name(), call.arguments()]);
         let missing = || Err(CallError::NotRecorded(call.name().to_owned()));
-        self.through(ledger, "tool", asked, live, missing).await
+        self.record_or_replay(ledger, "tool", asked, live, missing).await
     }
 
-    /// Lets an effect happen, writes it down, or gives back what was written.
-    pub(crate) async fn through<T: Serialize + DeserializeOwned>(
+    /// Makes a call, makes and records it, or replays its recorded response.
+    pub(crate) async fn record_or_replay<T: Serialize + DeserializeOwned>(
         &self,
         ledger: &Ledger,
         kind: &str,
@@ -149,17 +151,17 @@ impl Recording {
         match self {
             Self::Off => timed(live).await,
             Self::Writing(writer) => {
-                let effect = effect(kind, &asked());
-                // Counted when it is asked: of two that are asked at once, either may be answered first.
-                let repeat = ledger.asked_before(&effect);
+                let effect = effect_key(kind, &asked());
+                // Counted at the request: of two concurrent requests either may be answered first.
+                let repeat = ledger.next_repeat(&effect);
                 let done = timed(live).await;
                 let value = json!(done.value);
                 writer.write(&Line { handoff: ledger.handoff(), effect, repeat, ms: done.ms, value });
                 done
             }
             Self::Reading { lines, .. } => {
-                let effect = effect(kind, &asked());
-                let repeat = ledger.asked_before(&effect);
+                let effect = effect_key(kind, &asked());
+                let repeat = ledger.next_repeat(&effect);
                 let found = |handoff| lines.get(&(handoff, effect.clone(), repeat));
                 let line = found(ledger.handoff()).or_else(|| found(None));
                 let value = line.and_then(|line| serde_json::from_value(line.value.clone()).ok());
@@ -176,12 +178,13 @@ async fn timed<T>(live: impl Future<Output = T>) -> Timed<T> {
     Timed { value, ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX) }
 }
 
-fn effect(kind: &str, asked: &Value) -> String {
+fn effect_key(kind: &str, asked: &Value) -> String {
     format!("{kind} {}", HEXLOWER.encode(&Sha256::digest(asked.to_string())))
 }
 
 impl Writer {
-    /// A recording with a gap is noticed when it is played, so a full disk does not stop the work.
+    /// Appends a line. A failure is only logged: a replay reports a missing line, and a full disk must not
+    /// stop work.
     fn write(&self, line: &Line) {
         let mut text = json!(line).to_string();
         text.push('\n');

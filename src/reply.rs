@@ -1,4 +1,4 @@
-//! The one answer of a handoff: how it is put, and how it is committed.
+//! Builds the answer of a handoff and commits it: exactly one is stored.
 
 use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use broker::{Broker, Chain, Expect, PublishError};
@@ -11,12 +11,12 @@ use subjects::{
 use tracing::{Instrument, warn};
 
 use crate::{
-    agent::{Account, Outcome, Said},
+    agent::{AnswerBody, LedgerSummary, Outcome},
     storage::Storage,
     telemetry::spans,
 };
 
-/// What every answer says about the run it ends.
+/// The part of an answer that describes its run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) kind: Kind,
@@ -24,29 +24,31 @@ pub(crate) struct Run<'a> {
     pub(crate) instance: &'a InstanceId,
     pub(crate) attempts: u32,
     pub(crate) trace_id: String,
-    /// The task that an analyst was to judge.
+    /// The task that an analyst verified.
     pub(crate) task: Option<ScopeId>,
 }
 
 impl Run<'_> {
-    /// Puts an outcome into the words of the contract.
-    pub(crate) fn answer(self, outcome: Outcome, account: Account) -> Answer {
-        let Outcome { said, stop, failure, keep: _ } = outcome;
-        let Account { usage, tasks, verifications, trace } = account;
-        let trace = trace.unwrap_or_else(|| Trace::ended(self.trace_id, stop));
+    /// Builds the answer from an outcome.
+    pub(crate) fn answer(self, outcome: Outcome, summary: LedgerSummary) -> Answer {
+        let Outcome { body, stop, failure, dead_letter: _ } = outcome;
+        let LedgerSummary { usage, tasks, verifications, trace } = summary;
+        let trace = trace.unwrap_or_else(|| Trace::new(self.trace_id, stop));
         match self.kind.role() {
             Role::ProjectManager => {
                 let (mut resumes_as, mut transcript) = (None, Vec::new());
-                let (status, content, finish_reason) = match (said, stop) {
-                    (Said::Message { status, content, finish }, _) => (status, Some(content), finish),
-                    (Said::Question { content, resumes_as: kind, transcript: messages }, _) => {
+                let (status, content, finish_reason) = match (body, stop) {
+                    (AnswerBody::Message { status, content, finish }, _) => (status, Some(content), finish),
+                    (AnswerBody::Question { content, resumes_as: kind, transcript: messages }, _) => {
                         (resumes_as, transcript) = (Some(kind), messages);
                         (Status::NeedsClarification, Some(content), FinishReason::Stop)
                     }
-                    (Said::Judgement(_) | Said::Nothing, Stop::Cancelled) => {
+                    (AnswerBody::Findings(_) | AnswerBody::Empty, Stop::Cancelled) => {
                         (Status::Cancelled, None, FinishReason::Cancelled)
                     }
-                    (Said::Judgement(_) | Said::Nothing, _) => (Status::Failed, None, FinishReason::Error),
+                    (AnswerBody::Findings(_) | AnswerBody::Empty, _) => {
+                        (Status::Failed, None, FinishReason::Error)
+                    }
                 };
                 Answer::Completion(Completion {
                     schema_version: SCHEMA_VERSION,
@@ -67,11 +69,11 @@ impl Run<'_> {
                 })
             }
             Role::ProjectAnalyst => {
-                let judged = match said {
-                    Said::Judgement(judged) => Some(*judged),
-                    Said::Message { .. } | Said::Question { .. } | Said::Nothing => None,
+                let judged = match body {
+                    AnswerBody::Findings(judged) => Some(*judged),
+                    AnswerBody::Message { .. } | AnswerBody::Question { .. } | AnswerBody::Empty => None,
                 };
-                // Without a judgement no verdict was reached; anything else would be one.
+                // Without a judgement there is no verdict; any other status would be one.
                 let status =
                     judged.as_ref().map_or(FindingsStatus::NeedsClarification, |judged| judged.status);
                 let (task_id, findings, recommended_actions, preferences_applied) = match judged {
@@ -97,19 +99,19 @@ impl Run<'_> {
         }
     }
 
-    /// The answer of a handoff that came to nothing.
-    pub(crate) fn failure(self, failure: Failure, stop: Stop, account: Account) -> Answer {
-        let outcome = Outcome { said: Said::Nothing, stop, failure: Some(failure), keep: false };
-        self.answer(outcome, account)
+    /// Builds the answer of a handoff that failed.
+    pub(crate) fn failure(self, failure: Failure, stop: Stop, summary: LedgerSummary) -> Answer {
+        let outcome = Outcome { body: AnswerBody::Empty, stop, failure: Some(failure), dead_letter: false };
+        self.answer(outcome, summary)
     }
 }
 
-/// What became of an answer.
+/// Result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// It is the one answer, and these are its bytes.
+    /// The answer is stored; these are its bytes.
     Ours(Bytes),
-    /// The handoff has another answer, or another owner. Stop silently.
+    /// The handoff has another answer or another owner. Nothing more may be published for it.
     Fenced,
 }
 
@@ -121,8 +123,8 @@ pub(crate) enum Error {
     Publish(#[from] PublishError),
 }
 
-/// Stores the answer if, and only if, the handoff's run still ends where we know it to end: with our own journal. From
-/// then on nothing is stored there any more.
+/// Stores the answer if the run still ends at `after`, our last journal entry (compare-and-set). From then on
+/// the run is closed.
 pub(crate) async fn commit(
     storage: &Storage,
     kind: Kind,
@@ -133,23 +135,23 @@ pub(crate) async fn commit(
     let body = Bytes::from(answer.encode(encoding)?);
     let expect = Expect { over: Pattern::Run(kind.role(), answer.handoff_id()), sequence: after };
     let subject = answer.subject();
-    let headers = || headers_of(answer, encoding);
+    let headers = || answer_headers(answer, encoding);
     let sending = spans::send(&subject, answer.handoff_id());
     let published = storage.publish(&subject, headers, &body, Some(&expect));
     let published = published.instrument(sending.clone()).await;
     if published.is_err() {
-        telemetry::failed(&sending, "not_stored");
+        telemetry::mark_failed(&sending, "not_stored");
     }
     drop(sending);
     match published {
         Ok(_) => Ok(Committed::Ours(body)),
-        // An earlier try of ours may have been stored though its confirmation was lost.
-        Err(PublishError::Conflict { unheard_before: true }) => {
+        // An earlier try may have been stored although its confirmation was lost.
+        Err(PublishError::Conflict { after_unconfirmed: true }) => {
             let stored = Box::pin(last_on(storage, kind.role(), &subject)).await;
             let ours = stored.is_some_and(|message| message.payload == body);
             Ok(if ours { Committed::Ours(body) } else { Committed::Fenced })
         }
-        Err(PublishError::Conflict { unheard_before: false }) => Ok(Committed::Fenced),
+        Err(PublishError::Conflict { after_unconfirmed: false }) => Ok(Committed::Fenced),
         Err(error) => Err(error.into()),
     }
 }
@@ -159,13 +161,13 @@ async fn last_on(storage: &Storage, role: Role, subject: &Subject) -> Option<Str
     storage.read(runs, || broker::last_on(jetstream, runs, subject)).await
 }
 
-/// Whether the handoff has its answer already.
-pub(crate) async fn is_answered(storage: &Storage, kind: Kind, id: HandoffId) -> bool {
+/// Reads whether the handoff is already answered.
+pub(crate) async fn check_answered(storage: &Storage, kind: Kind, id: HandoffId) -> bool {
     last_on(storage, kind.role(), &Subject::answer(kind, id)).await.is_some()
 }
 
-/// The answer that is stored, if there is one.
-pub(crate) async fn stored(
+/// Reads the stored answer, if there is one.
+pub(crate) async fn read_stored(
     storage: &Storage,
     role: Role,
     id: HandoffId,
@@ -180,23 +182,25 @@ pub(crate) async fn stored(
     Ok(Some(Answer::decode(role, encoding, &message.payload)?))
 }
 
-/// Sends the copy that a handoff asked for, of the bytes that are stored. Best effort: the answer is durable already.
-pub(crate) async fn copy(
+/// Sends the requested copy of the stored answer. Best effort: the answer itself is durable.
+pub(crate) async fn send_copy(
     broker: &Broker,
     answer: &Answer,
     encoding: Encoding,
     stored: Bytes,
     reply_to: &str,
 ) {
-    let sent =
-        broker.client.publish_with_headers(reply_to.to_owned(), headers_of(answer, encoding), stored).await;
+    let sent = broker
+        .client
+        .publish_with_headers(reply_to.to_owned(), answer_headers(answer, encoding), stored)
+        .await;
     if let Err(error) = sent {
         warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "Answer copy not sent.");
     }
 }
 
-/// Sends the copy again from what is stored, when it is not known whether it was sent before.
-pub(crate) async fn copy_stored(storage: &Storage, kind: Kind, id: HandoffId, reply_to: &str) {
+/// Sends the copy again from the stored answer, when it is unknown whether it was sent.
+pub(crate) async fn resend_copy(storage: &Storage, kind: Kind, id: HandoffId, reply_to: &str) {
     let Some(stored) = last_on(storage, kind.role(), &Subject::answer(kind, id)).await else { return };
     let mut kept = HeaderMap::new();
     if let Some(content_type) = stored.headers.get(headers::CONTENT_TYPE) {
@@ -208,7 +212,7 @@ pub(crate) async fn copy_stored(storage: &Storage, kind: Kind, id: HandoffId, re
     }
 }
 
-fn headers_of(answer: &Answer, encoding: Encoding) -> HeaderMap {
+fn answer_headers(answer: &Answer, encoding: Encoding) -> HeaderMap {
     let trace_id = match answer {
         Answer::Completion(completion) => &completion.trace.trace_id,
         Answer::Findings(findings) => &findings.trace.trace_id,
@@ -216,9 +220,9 @@ fn headers_of(answer: &Answer, encoding: Encoding) -> HeaderMap {
     let mut out = HeaderMap::new();
     out.insert(headers::CONTENT_TYPE, encoding.content_type());
     let id = answer.handoff_id();
-    // Without spans only a trace that the producer began is carried on; one made from the id is in the answer for whoever
-    // wants it.
-    let given = || (*trace_id != id.trace_id()).then(|| spans::of_handoff(trace_id, id));
+    // Without spans, only a trace that the producer started is continued. A trace id derived from the handoff
+    // id is in the answer itself.
+    let given = || (*trace_id != id.trace_id()).then(|| spans::handoff_traceparent(trace_id, id));
     if let Some(traceparent) = telemetry::traceparent().or_else(given) {
         out.insert(headers::TRACEPARENT, traceparent);
     }

@@ -1,9 +1,9 @@
-//! The streams that hold journals, answers and dead letters, waited for.
+//! Writes and reads the streams of journals, answers and dead letters, and waits while they are unavailable.
 //!
-//! A write that fails for a reason that may pass (no leader, a full stream, a server that restarts) is repeated until the
-//! server has it, and so is a read. The handoff keeps its delivery and its results meanwhile: nothing is paid twice, and
-//! no delivery is spent. Readiness tells, and nothing more is pulled. What ends the wait is success, a conflict, or the
-//! end of the process.
+//! A write or read that fails for a temporary reason (no leader, full stream, restarting server) is repeated
+//! until it succeeds. Meanwhile the handoff keeps its delivery and its results, so that no delivery is used
+//! up and nothing is paid twice. The breaker withdraws readiness and stops pulling. The wait ends with
+//! success, a conflict, or the end of the process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use async_nats::{
         stream::{self, DiscardPolicy},
     },
 };
-use broker::{Broker, Chain, Expect, PublishError, ReadError, SpillError, Stored, retry::Waits};
+use broker::{Broker, Chain, Expect, PublishError, ReadError, SpillError, Stored, retry::RetryDelays};
 use bytes::Bytes;
 use subjects::{HandoffId, Role, Subject, journal, streams};
 use tokio::{sync::watch, time::timeout};
@@ -25,8 +25,8 @@ use tracing::{debug, warn};
 use crate::breaker::Breaker;
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
@@ -40,7 +40,7 @@ impl Storage {
         Self { broker, breaker, answers_kept: Arc::new(watch::channel(answers_kept).0) }
     }
 
-    /// How long answers are kept, by the configuration of their stream.
+    /// How long answers are kept, according to the configuration of their stream.
     pub(crate) fn answers_kept(&self) -> watch::Receiver<Duration> {
         self.answers_kept.subscribe()
     }
@@ -49,7 +49,8 @@ impl Storage {
         &self.breaker
     }
 
-    /// Stores a message. Fails only with [`PublishError::Conflict`] and [`PublishError::TooLarge`], which do not pass.
+    /// Stores a message. Fails only with [`PublishError::Conflict`] and [`PublishError::TooLarge`], which are
+    /// final; retries everything else.
     pub(crate) async fn publish(
         &self,
         subject: &Subject,
@@ -59,11 +60,11 @@ impl Storage {
     ) -> Result<Stored, PublishError> {
         match broker::publish(&self.broker.client, subject, headers(), body.clone(), expect).await {
             Ok(stored) => {
-                self.breaker.succeeded();
+                self.breaker.record_success();
                 Ok(stored)
             }
             Err(error) if is_final(&error) => Err(error),
-            // Seldom, so it should not make every publish larger.
+            // Boxed to keep the common path small.
             Err(error) => Box::pin(self.publish_again(subject, headers, body, expect, error)).await,
         }
     }
@@ -76,73 +77,76 @@ impl Storage {
         expect: Option<&Expect>,
         mut error: PublishError,
     ) -> Result<Stored, PublishError> {
-        let (mut waits, _waiting) = (Waits::forever(FIRST_WAIT, LONGEST_WAIT), self.breaker.wait());
+        let (mut waits, _waiting) =
+            (RetryDelays::forever(FIRST_WAIT, MAX_WAIT), self.breaker.count_waiting());
         loop {
-            self.wait(&mut waits, &format!("cannot write {}", self.stream_of(subject)), &error).await;
+            self.wait_before_retry(&mut waits, &format!("cannot write {}", self.stream_of(subject)), &error)
+                .await;
             error = match broker::publish(&self.broker.client, subject, headers(), body.clone(), expect).await
             {
-                // One of the earlier tries may have been stored though its confirmation was lost.
+                // An earlier try may have been stored although its confirmation was lost.
                 Err(PublishError::Conflict { .. }) => {
-                    self.breaker.succeeded();
-                    return Err(PublishError::Conflict { unheard_before: true });
+                    self.breaker.record_success();
+                    return Err(PublishError::Conflict { after_unconfirmed: true });
                 }
                 Err(error) if !is_final(&error) => error,
                 stored => {
-                    self.breaker.succeeded();
+                    self.breaker.record_success();
                     return stored;
                 }
             };
         }
     }
 
-    /// Reads until there is an answer.
+    /// Reads, retrying until the server answers.
     pub(crate) async fn read<T, F>(&self, stream: &str, read: impl Fn() -> F) -> T
     where
         F: Future<Output = Result<T, ReadError>>,
     {
-        let (mut waits, mut waiting) = (Waits::forever(FIRST_WAIT, LONGEST_WAIT), None);
+        let (mut waits, mut waiting) = (RetryDelays::forever(FIRST_WAIT, MAX_WAIT), None);
         loop {
             match read().await {
                 Ok(found) => return found,
                 Err(error) => {
-                    waiting.get_or_insert_with(|| self.breaker.wait());
-                    Box::pin(self.wait(&mut waits, &format!("cannot read {stream}"), &error)).await;
+                    waiting.get_or_insert_with(|| self.breaker.count_waiting());
+                    Box::pin(self.wait_before_retry(&mut waits, &format!("cannot read {stream}"), &error))
+                        .await;
                 }
             }
         }
     }
 
-    /// Keeps a body beside a role's streams, under a name.
+    /// Stores a body in a role's object store under `name`, retrying until it succeeds.
     pub(crate) async fn spill(&self, role: Role, name: &str, body: &[u8]) {
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let mut waits = RetryDelays::forever(FIRST_WAIT, MAX_WAIT);
         while let Err(error) = broker::spill(&self.broker, role, name, body).await {
-            self.wait(&mut waits, "cannot write the object store", &error).await;
+            self.wait_before_retry(&mut waits, "cannot write the object store", &error).await;
         }
     }
 
-    /// Reads a body that was spilled. Fails only when it is gone.
+    /// Reads a spilled body. Fails only if it is missing.
     pub(crate) async fn fetch(&self, role: Role, name: &str) -> Result<Bytes, SpillError> {
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let mut waits = RetryDelays::forever(FIRST_WAIT, MAX_WAIT);
         loop {
             match broker::fetch(&self.broker, role, name).await {
                 Err(error) if !error.is_missing() => {
-                    self.wait(&mut waits, "cannot read the object store", &error).await;
+                    self.wait_before_retry(&mut waits, "cannot read the object store", &error).await;
                 }
                 found => return found,
             }
         }
     }
 
-    async fn wait(
+    async fn wait_before_retry(
         &self,
-        waits: &mut Waits,
+        waits: &mut RetryDelays,
         what: &str,
         error: &(dyn std::error::Error + Send + Sync + 'static),
     ) {
         let why = Chain(error).to_string();
-        let wait = waits.next_wait().unwrap_or(LONGEST_WAIT);
+        let wait = waits.next_delay().unwrap_or(MAX_WAIT);
         debug!(what, why, ?wait, "Stream not available; retrying.");
-        self.breaker.failed(&format!("{what}: {why}"));
+        self.breaker.record_failure(&format!("{what}: {why}"));
         tokio::time::sleep(wait).await;
     }
 
@@ -155,43 +159,44 @@ impl Storage {
         }
     }
 
-    /// The size from which a body goes to the object store: what the server takes at once, less room for headers.
-    pub(crate) fn spill_over(&self) -> usize {
-        journal::spill_over(self.broker.client.server_info().max_payload)
+    /// Body size in bytes above which an entry goes to the object store: the server's payload limit less room
+    /// for headers.
+    pub(crate) fn spill_threshold(&self) -> usize {
+        journal::spill_threshold(self.broker.client.server_info().max_payload)
     }
 
-    /// Whether the streams of a role's runs and of dead letters can take a message, as far as the server tells.
-    pub(crate) async fn is_back(&self, role: Role) -> bool {
+    /// Asks the server whether the streams of a role's runs and of dead letters accept messages.
+    pub(crate) async fn check_available(&self, role: Role) -> bool {
         for stream in [self.broker.layout.runs(role), streams::DEAD] {
-            if !self.takes_messages(stream, role).await {
+            if !self.check_writable(stream, role).await {
                 return false;
             }
         }
         true
     }
 
-    async fn takes_messages(&self, stream: &'static str, role: Role) -> bool {
-        let Ok(looked) = self.broker.jetstream.get_stream(stream).await else {
-            // Without the permission to look at the stream, a read tells whether it is there.
+    async fn check_writable(&self, stream: &'static str, role: Role) -> bool {
+        let Ok(found) = self.broker.jetstream.get_stream(stream).await else {
+            // Without the permission to read the stream's info, a read of a message shows whether it exists.
             let anything = Subject::Journal(role, HandoffId::now());
             return broker::last_on(&self.broker.jetstream, stream, &anything).await.is_ok();
         };
-        let is_full = is_full(looked.cached_info());
+        let is_full = is_full(found.cached_info());
         if is_full {
             warn!(stream, "Stream is still full.");
         }
         !is_full
     }
 
-    /// Looks at the streams now and then. A worker without work would not notice that one is missing or full, nor that
-    /// answers are kept for another time than before.
+    /// Checks the streams at an interval until `stop`. An idle worker would not notice that a stream is
+    /// missing or full, or that the retention of answers has changed.
     pub(crate) async fn watch_streams(self, role: Role, stop: CancellationToken) {
         let runs = self.broker.layout.runs(role);
-        while timeout(LOOK_EVERY, stop.cancelled()).await.is_err() {
+        while timeout(CHECK_INTERVAL, stop.cancelled()).await.is_err() {
             for stream in [runs, streams::DEAD] {
                 match self.broker.jetstream.get_stream(stream).await {
-                    Ok(looked) => {
-                        let info = looked.cached_info();
+                    Ok(found) => {
+                        let info = found.cached_info();
                         if is_full(info) {
                             self.breaker.trip(&format!("cannot write {stream}: the stream is full"));
                         }
@@ -202,7 +207,8 @@ impl Storage {
                     Err(error) if is_missing(&error) => {
                         self.breaker.trip(&format!("cannot write {stream}: the stream is missing"));
                     }
-                    // The server is away, which readiness tells by itself, or it may not be asked.
+                    // The server is unreachable, which readiness reports separately, or the permission is
+                    // missing.
                     Err(_) => {}
                 }
             }
@@ -218,12 +224,13 @@ fn is_full(info: &stream::Info) -> bool {
 }
 
 fn is_missing(error: &GetStreamError) -> bool {
-    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+    let kind = error.kind();
+    matches!(kind, GetStreamErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 fn is_final(error: &PublishError) -> bool {
     match error {
         PublishError::Conflict { .. } | PublishError::TooLarge => true,
-        PublishError::Full | PublishError::Unheard(_) | PublishError::Refused(_) => false,
+        PublishError::Full | PublishError::Unconfirmed(_) | PublishError::Refused(_) => false,
     }
 }

@@ -1,10 +1,10 @@
-//! What the operator sees: metrics, health, traces. Nothing here decides anything.
+//! Metrics, health and traces of the worker. Observes only; nothing here makes a decision.
 
 mod health;
 mod http;
 mod metrics;
-pub(crate) mod spans; // what of a handoff goes into its trace
+pub(crate) mod spans;
 
 pub(crate) use health::{Blocker, Health};
 pub(crate) use http::{Error as HttpError, Server};
-pub(crate) use metrics::{Metrics, OfKind, Outcome};
+pub(crate) use metrics::{KindMetrics, Metrics, Outcome};

@@ -1,15 +1,15 @@
-//! Tools, reached through the MCP gateway alone. What a role may call is decided here before the gateway decides
-//! it again; what is offered to a model is a small, ranked choice.
+//! Tools, called only through the MCP gateway. The role's allowlist is checked here before the gateway checks
+//! its own; a model is offered a small, ranked selection.
 
-mod allowlist; // what a role may call
-mod call; // one call and what came of it
-mod catalogue; // what the gateway offers
-mod control; // what a model may ask of the worker itself
-mod names; // names that models accept
-mod rank; // which tools suit a goal
+mod allowlist;
+mod call;
+mod catalogue;
+mod control;
+mod names;
+mod rank;
 
 pub(crate) use allowlist::Allowlist;
-pub(crate) use call::{CallError, Permitted, Returned, Tools};
+pub(crate) use call::{CallError, PermittedCall, Returned, Tools};
 pub(crate) use catalogue::{Catalogue, Offer, ToolInfo};
-pub(crate) use control::{Control, VerificationWanted};
+pub(crate) use control::{Control, VerificationRequest};
 pub(crate) use names::NameTable;

@@ -1,14 +1,14 @@
-//! All parts together: started in order, stopped in order.
+//! Starts every component of an instance in order, runs until a signal, and stops them in order.
 
-mod bench; // what handoffs are worked on with
-mod parts; // tasks that live as long as the worker
-mod signals; // stop, and hurry
+mod background;
+mod resources;
+mod signals;
 
 use std::{sync::Arc, time::Duration};
 
-use bench::Surroundings;
-use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Waits};
-use parts::Parts;
+use background::BackgroundTasks;
+use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::RetryDelays};
+use resources::ResourceInputs;
 use signals::Signals;
 use subjects::{
     Pattern, Timestamp,
@@ -23,23 +23,23 @@ use crate::{
     breaker::{Breaker, Breakers, Gate},
     cancels::Cancels,
     config::{Backend, Config},
-    dead,
-    handoff::{self, Desk},
+    dead_letters,
+    handoff::{self, HandoffRunner},
     inference::Offline,
     instructions::{self, Bundle},
-    intake::{Around, Pool, Returner},
-    presence::{self, Card, Presence},
+    intake::{Pool, PoolResources, Returner},
+    presence::{self, InstanceInfo, Presence},
     storage::Storage,
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
     tools::Allowlist,
 };
 
 const FIRST_CONNECT_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// What each of the last steps of a shutdown may take.
-const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+const MAX_CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// Time limit for each of the last steps of a shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why an instance could not start or go on.
+/// Why an instance could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -57,48 +57,48 @@ pub enum Error {
     #[error("the connection to NATS was lost during start-up")]
     Flush(#[from] async_nats::client::FlushError),
     #[error(transparent)]
-    Bench(#[from] bench::Error),
-    /// Something that is needed cannot be reached.
+    Resources(#[from] resources::Error),
+    /// A required service cannot be reached.
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
     #[error("installing signal handlers")]
     Signals(#[source] std::io::Error),
     #[error("worker task ended unexpectedly: {0}")]
-    Part(String),
+    BackgroundTask(String),
 }
 
 impl Error {
-    /// Whether a restart with the same configuration cannot help.
+    /// Returns whether a restart with the same configuration cannot help.
     pub fn is_configuration(&self) -> bool {
         match self {
-            Self::Instructions(_) | Self::Bench(_) => true,
+            Self::Instructions(_) | Self::Resources(_) => true,
             Self::Connect(_)
             | Self::Provision(_)
             | Self::Http(_)
             | Self::Presence(_)
             | Self::Subscribe(_)
             | Self::Flush(_)
-            | Self::Away(_)
+            | Self::Unavailable(_)
             | Self::Signals(_)
-            | Self::Part(_) => false,
+            | Self::BackgroundTask(_) => false,
         }
     }
 }
 
-/// Looks at everything a start needs, then leaves.
+/// Checks everything that a start needs and returns a report. Changes nothing.
 pub async fn check(config: Config) -> Result<String, Error> {
     let bundle = Bundle::load(config.role, &config.instructions)?;
     let broker = broker::connect(&config.nats.options).await?;
     let server = broker.client.server_info().version;
     let how = match config.nats.provision {
-        // A check changes nothing: what would be made is reported as missing.
+        // A check never creates streams; it reports the missing ones.
         broker::Provision::Create | broker::Provision::Verify => broker::Provision::Verify,
         broker::Provision::None => broker::Provision::None,
     };
     let streams = match broker::provision(&broker, how, config.role, sizing(&config)).await {
-        Ok(_) => "as they should be".to_owned(),
+        Ok(_) => "as expected".to_owned(),
         Err(error @ ProvisionError::Drifted(_)) if config.nats.provision == broker::Provision::Create => {
-            format!("to be made at start, or left as they are: {}", Chain(&error))
+            format!("created at start, or left unchanged: {}", Chain(&error))
         }
         Err(error) => return Err(error.into()),
     };
@@ -107,33 +107,35 @@ pub async fn check(config: Config) -> Result<String, Error> {
     let storage = Storage::new(
         Arc::new(broker),
         Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&health)),
-        streams::ANSWERS_KEPT,
+        streams::ANSWER_RETENTION,
     );
-    let around =
-        Surroundings { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, breakers };
-    let bench = bench::build(&config, &around)?;
-    if !bench.inference.is_there().await {
-        return Err(Error::Away(format!("no model answers: {}", route(&config))));
+    let inputs =
+        ResourceInputs { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, breakers };
+    let resources = resources::build(&config, &inputs)?;
+    if !resources.inference.probe().await {
+        return Err(Error::Unavailable(format!("no model answers: {}", route(&config))));
     }
     let gateway = match &config.gateway {
         None => "none: a worker without tools".to_owned(),
         Some(gateway) => {
-            let listed = bench.tools.catalogue().await.map_err(|error| Error::Away(error.to_string()))?;
+            let listed =
+                resources.tools.catalogue().await.map_err(|error| Error::Unavailable(error.to_string()))?;
             format!("{} ({} tools for this role)", gateway.url, listed.tools().count())
         }
     };
     let warnings: String = config.warnings.iter().map(|warning| format!("\nwarning    {warning}")).collect();
     Ok(format!(
-        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\nmodel      {}\ngateway    {gateway}{warnings}\nall good",
+        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\n\
+         model      {}\ngateway    {gateway}{warnings}\nall good",
         config.role,
         bundle.path.display(),
         &bundle.hash[..12],
-        config.nats.options.shown_url(),
+        config.nats.options.redacted_url(),
         route(&config),
     ))
 }
 
-/// Takes handoffs until SIGTERM or SIGINT. A second signal ends the grace at once.
+/// Processes handoffs until SIGTERM or SIGINT. A second signal ends the grace period at once.
 pub async fn run(config: Config) -> Result<String, Error> {
     let mut signals = Signals::listen()?;
     config.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -141,14 +143,14 @@ pub async fn run(config: Config) -> Result<String, Error> {
     info!(role = %config.role, bundle = %bundle.path.display(), hash = bundle.hash, "Instructions loaded.");
     let health = Arc::new(Health::starting());
     let metrics = Arc::new(Metrics::new());
-    let mut parts = Parts::default();
+    let mut tasks = BackgroundTasks::default();
     let http = match config.http {
         Some(address) => {
             let server = Server::bind(address, Arc::clone(&health), Arc::clone(&metrics)).await?;
             let address = server.address().to_string();
             info!(%address, "Serving /healthz, /readyz and /metrics.");
-            let stop = parts.stop.clone();
-            parts.spawn(server.serve(stop));
+            let stop = tasks.stop.clone();
+            tasks.spawn(server.serve(stop));
             Some(address)
         }
         None => None,
@@ -156,45 +158,45 @@ pub async fn run(config: Config) -> Result<String, Error> {
     let asked_to_stop = signals.first.clone();
     let started = tokio::select! {
         biased;
-        // Cancelled halfway, a start has made nothing that the next one would not make as well.
+        // Cancel-safe: an aborted start leaves nothing that the next start would not create as well.
         () = asked_to_stop.cancelled() => None,
         started = start(&config, &health, &metrics) => Some(started?),
         never = signals.watch() => match never {},
     };
     let Some((broker, provisioned)) = started else {
         info!("Stopped before NATS was reachable.");
-        parts.end().await;
+        tasks.end().await;
         return Ok(String::new());
     };
 
     let worker = Worker { config, broker: Arc::new(broker), health, metrics, provisioned };
-    worker.serve(parts, &bundle, http, signals).await
+    worker.serve(tasks, &bundle, http, signals).await
 }
 
 async fn start(config: &Config, health: &Health, metrics: &Metrics) -> Result<(Broker, Provisioned), Error> {
     let broker = connect(config, health).await?;
     let provisioned = broker::provision(&broker, config.nats.provision, config.role, sizing(config)).await?;
-    tell_drift(&provisioned, metrics);
+    report_drift(&provisioned, metrics);
     Ok((broker, provisioned))
 }
 
-/// Waits for a server that is not there yet; gives up on one that says no.
+/// Connects to NATS. Retries while the server is unreachable; fails if it rejects the connection.
 async fn connect(config: &Config, health: &Health) -> Result<Broker, ConnectError> {
-    let mut waits = Waits::forever(FIRST_CONNECT_WAIT, LONGEST_CONNECT_WAIT);
+    let mut waits = RetryDelays::forever(FIRST_CONNECT_WAIT, MAX_CONNECT_WAIT);
     loop {
         match broker::connect(&config.nats.options).await {
             Ok(broker) => {
                 health.clear(Blocker::Nats);
                 return Ok(broker);
             }
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_transient() => {
                 let why = Chain(&error).to_string();
                 warn!(why, "NATS not reachable yet; retrying.");
                 health.block(Blocker::Nats, why);
             }
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(waits.next_wait().unwrap_or(LONGEST_CONNECT_WAIT)).await;
+        tokio::time::sleep(waits.next_delay().unwrap_or(MAX_CONNECT_WAIT)).await;
     }
 }
 
@@ -206,7 +208,7 @@ fn sizing(config: &Config) -> Sizing {
     }
 }
 
-/// What answers, for people.
+/// Describes which models answer, for logs and reports.
 fn route(config: &Config) -> String {
     match &config.inference.backend {
         Backend::Offline { .. } => Offline::NAME.to_owned(),
@@ -224,10 +226,14 @@ fn route(config: &Config) -> String {
     }
 }
 
-fn tell_drift(provisioned: &Provisioned, metrics: &Metrics) {
+fn report_drift(provisioned: &Provisioned, metrics: &Metrics) {
     metrics.drift.set(i64::try_from(provisioned.drifts.len()).unwrap_or(i64::MAX));
     for drift in &provisioned.drifts {
-        warn!(%drift, "Configuration drift left as it is; change it with the nats CLI, or remove it to have it created again.");
+        warn!(
+            %drift,
+            "Configuration drift left as it is; change it with the nats CLI, or remove it to have it created \
+             again."
+        );
     }
 }
 
@@ -242,7 +248,7 @@ struct Worker {
 impl Worker {
     async fn serve(
         self,
-        mut parts: Parts,
+        mut tasks: BackgroundTasks,
         bundle: &Bundle,
         http: Option<String>,
         mut signals: Signals,
@@ -252,70 +258,89 @@ impl Worker {
         closing.spawn(returning);
 
         let (breakers, gate) = Gate::new();
-        let desk = Arc::new(self.desk(bundle, breakers)?);
-        let card = self.card(bundle, http);
-        self.start_parts(&mut parts, &desk, &card).await?;
+        let runner = Arc::new(self.handoff_runner(bundle, breakers)?);
+        let instance_info = self.instance_info(bundle, http);
+        self.start_background_tasks(&mut tasks, &runner, &instance_info).await?;
 
         let pulling = CancellationToken::new();
-        let mut pools = self.start_pools(&desk, &returner, &gate, &pulling, &signals.second);
-        // From here on the pools hold the only handles, and when they are done, nobody does.
-        drop((desk, returner));
+        let mut pools = self.start_pools(&runner, &returner, &gate, &pulling, &signals.second);
+        // From here on only the pools hold these handles, so that they are dropped when the last pool ends.
+        drop((runner, returner));
         self.health.clear(Blocker::Starting);
-        card.announce(&self.broker).await;
-        info!(instance = %self.config.instance, role = %self.config.role, version = crate::VERSION, model = route(&self.config), tools = Allowlist::of(self.config.role).in_words(), gateway = self.config.gateway.as_ref().map_or("none: a worker without tools", |gateway| &gateway.url), "Ready.");
+        instance_info.announce(&self.broker).await;
+        info!(
+            instance = %self.config.instance,
+            role = %self.config.role,
+            version = crate::VERSION,
+            model = route(&self.config),
+            tools = Allowlist::for_role(self.config.role).describe(),
+            gateway = self
+                .config
+                .gateway
+                .as_ref()
+                .map_or("none: a worker without tools", |gateway| &gateway.url),
+            "Ready."
+        );
 
         let asked_to_stop = signals.first.clone();
         let failure = tokio::select! {
             biased;
             // Cancel-safe per docs on `cancelled()`.
             () = asked_to_stop.cancelled() => None,
-            // Cancel-safe: a finished part stays in the set until it is taken.
-            part = parts.failed() => Some(part),
-            // Cancel-safe: signals are kept by the listener.
+            // Cancel-safe: a finished task stays in the set until it is joined.
+            reason = tasks.failed() => Some(reason),
+            // Cancel-safe: the listener buffers signals.
             never = signals.watch() => match never {},
         };
 
-        // 1. Not ready any more; no new handoffs.
+        // 1. Withdraw readiness and stop pulling.
         self.health.block(Blocker::Draining, "draining");
-        info!(grace = %humantime::format_duration(self.config.worker.grace), "Stopping: letting work finish.");
+        info!(
+            grace = %humantime::format_duration(self.config.worker.grace),
+            "Stopping: letting work finish."
+        );
         pulling.cancel();
-        card.announce(&self.broker).await;
-        // 2. Work finishes within its grace or is dropped; what is dropped goes to the returner.
+        instance_info.announce(&self.broker).await;
+        // 2. Let handoffs finish within the grace period; unfinished ones are dropped and go to the returner.
         tokio::select! {
             () = async { while pools.join_next().await.is_some() {} } => {}
             never = signals.watch() => match never {},
         }
-        // 3. The pools held the last handles, so the returner ends when all is handed back.
-        if timeout(CLOSE_WITHIN, closing.join_next()).await.is_err() {
+        // 3. The pools held the last handles of the returner, so it ends once everything is handed back.
+        if timeout(CLOSE_TIMEOUT, closing.join_next()).await.is_err() {
             warn!("Not all handoffs returned; the server redelivers them after ack_wait.");
         }
-        // 4. The helpers, then the connection with what is still in its buffers.
-        parts.end().await;
+        // 4. Stop the background tasks, then flush and close the connection.
+        tasks.end().await;
         close(&self.broker).await;
         match failure {
             None => {
                 info!("Stopped.");
                 Ok(String::new())
             }
-            Some(part) => Err(Error::Part(part)),
+            Some(reason) => Err(Error::BackgroundTask(reason)),
         }
     }
 
-    fn desk(&self, bundle: &Bundle, breakers: watch::Sender<Breakers>) -> Result<Desk, Error> {
+    fn handoff_runner(
+        &self,
+        bundle: &Bundle,
+        breakers: watch::Sender<Breakers>,
+    ) -> Result<HandoffRunner, Error> {
         let storage = Storage::new(
             Arc::clone(&self.broker),
             Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&self.health)),
-            self.provisioned.answers_kept.unwrap_or(streams::ANSWERS_KEPT),
+            self.provisioned.answers_kept.unwrap_or(streams::ANSWER_RETENTION),
         );
-        let around = Surroundings {
+        let inputs = ResourceInputs {
             bundle,
             storage: &storage,
             health: &self.health,
             metrics: &self.metrics,
             breakers,
         };
-        Ok(Desk {
-            bench: Arc::new(bench::build(&self.config, &around)?),
+        Ok(HandoffRunner {
+            resources: Arc::new(resources::build(&self.config, &inputs)?),
             storage: storage.clone(),
             instance: self.config.instance.clone(),
             policy: Arc::new(Policy {
@@ -330,67 +355,79 @@ impl Worker {
         })
     }
 
-    /// Starts the helpers. Whoever sees this instance as ready can find it, ask it and cancel what it does, so the
-    /// subscriptions for that are made, and known to the server, before this returns.
-    async fn start_parts(&self, parts: &mut Parts, desk: &Desk, card: &Card) -> Result<(), Error> {
+    /// Starts the background tasks. The status endpoint and the cancel subscription are registered with the
+    /// server before this returns, so that an instance that reports ready can be found, queried and
+    /// cancelled.
+    async fn start_background_tasks(
+        &self,
+        tasks: &mut BackgroundTasks,
+        runner: &HandoffRunner,
+        instance_info: &InstanceInfo,
+    ) -> Result<(), Error> {
         let (broker, instance) = (Broker::clone(&self.broker), self.config.instance.clone());
-        let (metrics, stop) = (Arc::clone(&self.metrics), parts.stop.clone());
-        let presence = Presence::register(card.clone(), &broker).await?;
-        parts.spawn_endless(presence.serve(stop.clone()));
+        let (metrics, stop) = (Arc::clone(&self.metrics), tasks.stop.clone());
+        let presence = Presence::register(instance_info.clone(), &broker).await?;
+        tasks.spawn_endless(presence.serve(stop.clone()));
         let cancels = broker.client.subscribe(Pattern::Cancels.to_string()).await?;
         broker.client.flush().await?;
-        let listening = desk.cancels.clone().listen(
+        let listening = runner.cancels.clone().listen(
             cancels,
             broker.client.clone(),
             instance.clone(),
             metrics,
             stop.clone(),
         );
-        parts.spawn_endless(listening);
-        let net = dead::Net {
-            storage: desk.storage.clone(),
+        tasks.spawn_endless(listening);
+        let dead_letter_resources = dead_letters::DeadLetterResources {
+            storage: runner.storage.clone(),
             role: self.config.role,
-            policy: Arc::clone(&desk.policy),
+            policy: Arc::clone(&runner.policy),
             instance,
             metrics: Arc::clone(&self.metrics),
         };
-        let schedule = dead::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
-        parts.spawn_endless(dead::run_mover(net.clone(), stop.clone()));
-        parts.spawn_endless(dead::run_sweeper(net, schedule, stop.clone()));
-        parts.spawn_endless(watch_connection(broker, Arc::clone(&self.health), stop.clone()));
-        // Whoever did not answer is looked for until there is an answer again.
-        let (bench, ended) = (Arc::clone(&desk.bench), stop.clone());
-        parts.spawn_endless(async move {
-            bench.inference.breaker.clone().watch(|| bench.inference.is_there(), ended).await;
+        let schedule =
+            dead_letters::Schedule { every: self.config.worker.sweep_every, ack_wait: self.ack_wait() };
+        tasks.spawn_endless(dead_letters::run_mover(dead_letter_resources.clone(), stop.clone()));
+        tasks.spawn_endless(dead_letters::run_sweeper(dead_letter_resources, schedule, stop.clone()));
+        tasks.spawn_endless(watch_connection(broker, Arc::clone(&self.health), stop.clone()));
+        // Each breaker probes what it guards until it is available again.
+        let (resources, ended) = (Arc::clone(&runner.resources), stop.clone());
+        tasks.spawn_endless(async move {
+            resources.inference.breaker.clone().watch(|| resources.inference.probe(), ended).await;
         });
-        let (storage, role) = (desk.storage.clone(), self.config.role);
-        parts.spawn_endless(storage.clone().watch_streams(role, stop.clone()));
+        let (storage, role) = (runner.storage.clone(), self.config.role);
+        tasks.spawn_endless(storage.clone().watch_streams(role, stop.clone()));
         let ended = stop.clone();
-        parts.spawn_endless(async move {
-            storage.breaker().clone().watch(|| storage.is_back(role), ended).await;
+        tasks.spawn_endless(async move {
+            storage.breaker().clone().watch(|| storage.check_available(role), ended).await;
         });
-        let bench = Arc::clone(&desk.bench);
-        parts.spawn_endless(async move {
-            bench.tools.breaker().clone().watch(|| bench.tools.is_there(), stop).await;
+        let resources = Arc::clone(&runner.resources);
+        tasks.spawn_endless(async move {
+            resources.tools.breaker().clone().watch(|| resources.tools.probe(), stop).await;
         });
         Ok(())
     }
 
     fn start_pools(
         &self,
-        desk: &Arc<Desk>,
+        runner: &Arc<HandoffRunner>,
         returner: &Returner,
         gate: &Gate,
         pulling: &CancellationToken,
         hurry: &CancellationToken,
     ) -> JoinSet<()> {
-        let around =
-            Around { broker: &self.broker, returner, gate, health: &self.health, metrics: &self.metrics };
+        let shared = PoolResources {
+            broker: &self.broker,
+            returner,
+            gate,
+            health: &self.health,
+            metrics: &self.metrics,
+        };
         let mut pools = JoinSet::new();
         for (&kind, &slots) in &self.config.worker.slots {
-            let pool = Pool::new(kind, slots, self.ack_wait(), &around);
-            let desk = Arc::clone(desk);
-            let work = move |delivery| handoff::live(Arc::clone(&desk), delivery);
+            let pool = Pool::new(kind, slots, self.ack_wait(), &shared);
+            let runner = Arc::clone(runner);
+            let work = move |delivery| handoff::run(Arc::clone(&runner), delivery);
             let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);
             pools.spawn(async move { pool.run(work, stop, hurry, grace).await });
         }
@@ -401,8 +438,8 @@ impl Worker {
         self.provisioned.ack_wait.unwrap_or(self.config.worker.ack_wait)
     }
 
-    fn card(&self, bundle: &Bundle, http: Option<String>) -> Card {
-        Card {
+    fn instance_info(&self, bundle: &Bundle, http: Option<String>) -> InstanceInfo {
+        InstanceInfo {
             instance: self.config.instance.clone(),
             role: self.config.role,
             slots: self.config.worker.slots.iter().map(|(kind, slots)| (*kind, slots.get())).collect(),
@@ -416,10 +453,10 @@ impl Worker {
     }
 }
 
-/// Readiness follows the connection.
+/// Sets readiness from the state of the NATS connection.
 async fn watch_connection(broker: Broker, health: Arc<Health>, stop: CancellationToken) {
-    const LOOK_EVERY: Duration = Duration::from_millis(250);
-    while timeout(LOOK_EVERY, stop.cancelled()).await.is_err() {
+    const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+    while timeout(CHECK_INTERVAL, stop.cancelled()).await.is_err() {
         match broker.client.connection_state() {
             async_nats::connection::State::Connected => health.clear(Blocker::Nats),
             async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => {
@@ -430,12 +467,12 @@ async fn watch_connection(broker: Broker, health: Arc<Health>, stop: Cancellatio
 }
 
 async fn close(broker: &Broker) {
-    match timeout(CLOSE_WITHIN, broker.client.flush()).await {
+    match timeout(CLOSE_TIMEOUT, broker.client.flush()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(error = %Chain(&error), "Last messages may not have been sent."),
         Err(_) => warn!("Last messages not sent in time."),
     }
-    match timeout(CLOSE_WITHIN, broker.client.drain()).await {
+    match timeout(CLOSE_TIMEOUT, broker.client.drain()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(error = %Chain(&error), "Connection not closed cleanly."),
         Err(_) => warn!("Connection not closed in time."),

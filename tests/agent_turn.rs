@@ -1,5 +1,5 @@
-//! One turn against a model server that misbehaves on demand, over real HTTP, with real tools behind a real MCP server.
-//! Each misbehaviour has one defined outcome, in the answer and in the trace.
+//! One turn against a model server that misbehaves on demand, over real HTTP, with real tools on a real MCP
+//! server. Each misbehaviour has one defined outcome, in the answer and in the trace.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,8 @@ fn code(completion: &Completion) -> Option<ErrorCode> {
     completion.error.as_ref().map(|error| error.code)
 }
 
-/// G5, O2, O3: tools are called by fragments, results come back, and the trace tells it all.
+/// G5, O2, O3: tool calls arrive in fragments, results go back to the model, and the trace records
+/// everything.
 #[tokio::test]
 async fn a_turn_calls_tools_and_answers() {
     let stage = Stage::set([
@@ -97,11 +98,11 @@ async fn a_turn_calls_tools_and_answers() {
     assert!(answer.trace.tools.contains(&"db.task.create".to_owned()), "{:?}", answer.trace.tools);
     let indices: Vec<u32> = answer.trace.steps.iter().map(|step| step.index).collect();
     assert_eq!(indices, (0..indices.len() as u32).collect::<Vec<_>>());
-    let [call] = &stage.gateway.calls()[..] else { panic!("one call") };
+    let [call] = &stage.gateway.calls()[..] else { panic!("expected one call") };
     assert_eq!(call.arguments["name"], "écrire-les-notes");
     assert_eq!(call.idempotency_key.as_deref(), Some(&*format!("{}/1/0", answer.handoff_id)));
     assert!(call.traceparent.as_ref().is_some_and(|it| it.contains(&answer.trace.trace_id)), "{call:?}");
-    // The result went back to the model, under the call's id.
+    // The result was sent back to the model under the id of the call.
     let last = stage.model.turns().pop().unwrap();
     let result = last.messages().last().unwrap();
     assert_eq!((result["role"].as_str(), result["tool_call_id"].as_str()), (Some("tool"), Some("call_0")));
@@ -109,7 +110,7 @@ async fn a_turn_calls_tools_and_answers() {
 }
 
 #[tokio::test]
-async fn two_calls_in_one_reply_run_at_the_same_time() {
+async fn calls_of_one_reply_run_concurrently() {
     let calls = ["a", "b"].map(|id| ("db__task__get".to_owned(), json!({ "task_id": id }).to_string()));
     let stage = Stage::set([Script::Call(calls.to_vec()), Script::say("both are open")]).await;
     let answer = stage.ask("How are a and b?").await;
@@ -117,7 +118,7 @@ async fn two_calls_in_one_reply_run_at_the_same_time() {
     let calls = stage.gateway.calls();
     assert_eq!(calls.len(), 2);
     let apart = calls[1].at.duration_since(calls[0].at);
-    assert!(apart < Duration::from_millis(200), "each takes 300 ms, and they began {apart:?} apart");
+    assert!(apart < Duration::from_millis(200), "each takes 300 ms, and they started {apart:?} apart");
     let last = stage.model.turns().pop().unwrap();
     let results: Vec<&str> = last
         .messages()
@@ -125,14 +126,15 @@ async fn two_calls_in_one_reply_run_at_the_same_time() {
         .filter(|it| it["role"] == "tool")
         .filter_map(|it| it["content"].as_str())
         .collect();
-    assert_eq!(results, ["task a is open", "task b is open"], "in the order of the calls");
+    assert_eq!(results, ["task a is open", "task b is open"], "results are in the order of the calls");
     let keys: Vec<_> = calls.iter().filter_map(|call| call.idempotency_key.clone()).collect();
     assert_ne!(keys[0], keys[1]);
 }
 
-/// What breaks off, is overloaded or silent is asked again; the answer is whole, and the trace says how often.
+/// A stream that breaks off, an overloaded server and a silent one are retried; the answer is complete, and
+/// the trace counts the tries.
 #[tokio::test]
-async fn a_model_that_stumbles_is_asked_again() {
+async fn failed_model_request_is_retried() {
     for (name, stumble) in [
         ("a stream that breaks off", Script::Cut("half of an ans".to_owned())),
         ("a server error", Script::Status(500, None)),
@@ -147,14 +149,14 @@ async fn a_model_that_stumbles_is_asked_again() {
         let stage = Stage::set([stumble, Script::say("whole")]).await;
         let answer = stage.ask("hello").await;
         assert_eq!((answer.status, content(&answer)), (Status::Completed, "whole"), "{name}: {answer:?}");
-        let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: one turn: {answer:?}") };
+        let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: expected one turn: {answer:?}") };
         assert_eq!((step.tries, step.outcome), (2, StepOutcome::Ok), "{name}");
         assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_time_gets_it() {
+async fn retry_after_of_the_model_server_is_honoured() {
     let stage = Stage::set([Script::Status(429, Some("2".to_owned())), Script::say("now")]).await;
     let answer = stage.ask("hello").await;
     assert_eq!(content(&answer), "now");
@@ -163,9 +165,10 @@ async fn a_server_that_asks_for_time_gets_it() {
     assert!((Duration::from_millis(1_950)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
 }
 
-/// An endpoint that stays away: the handoff is answered as such, and kept so that it can be replayed.
+/// If the endpoint does not come back, the handoff is answered as failed and dead-lettered, so that it can be
+/// replayed.
 #[tokio::test]
-async fn a_model_that_never_answers_ends_the_turn() {
+async fn model_that_never_answers_fails_the_handoff() {
     for (name, script) in [("500s", Script::Status(500, None)), ("a hang", Script::Hang)] {
         let stage = Stage::set([script]).await;
         let answer = stage.ask("hello").await;
@@ -177,12 +180,12 @@ async fn a_model_that_never_answers_ends_the_turn() {
         let [step] = steps(&answer, Act::Model)[..] else { panic!("{name}: {answer:?}") };
         assert_eq!((step.tries, step.outcome), (3, StepOutcome::Failed), "{name}");
         assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 1, "{name}");
-        stage.orchestrator.settled().await;
+        stage.orchestrator.wait_until_settled().await;
     }
 }
 
 #[tokio::test]
-async fn a_request_that_is_turned_down_is_not_repeated() {
+async fn refused_model_request_is_not_retried() {
     let stage = Stage::set([Script::Status(400, None)]).await;
     let answer = stage.ask("hello").await;
     assert_eq!(code(&answer), Some(ErrorCode::InferenceFailed));
@@ -191,9 +194,9 @@ async fn a_request_that_is_turned_down_is_not_repeated() {
     assert!(message.contains("HTTP 400") && message.contains("as scripted"), "{message}");
 }
 
-/// A mistake of the model's is told to it and costs no call; when it keeps making them, the turn ends.
+/// An invalid call is reported to the model and calls no tool; if the model repeats it, the turn ends.
 #[tokio::test]
-async fn wrong_calls_are_sent_back_to_the_model() {
+async fn invalid_calls_are_reported_to_the_model() {
     for (name, wrong, why) in [
         (
             "arguments that are no JSON",
@@ -226,9 +229,9 @@ async fn wrong_calls_are_sent_back_to_the_model() {
     }
 }
 
-/// G5, G7: a model that only ever calls tools is stopped; the last time it is offered none.
+/// G5, G7: a model that only calls tools is stopped by `agent.max_steps`; the last request offers no tools.
 #[tokio::test]
-async fn an_endless_loop_is_stopped_by_the_steps() {
+async fn endless_tool_loop_is_stopped_by_max_steps() {
     let calls = Script::call("db__task__list", &json!({}));
     let stage = Stage::with([calls], |worker| worker.set("agent.max_steps", "4")).await;
     let answer = stage.ask("loop").await;
@@ -240,10 +243,10 @@ async fn an_endless_loop_is_stopped_by_the_steps() {
     assert_eq!(stage.gateway.calls().len(), 3);
     let turns = stage.model.turns();
     assert!(turns[..3].iter().all(|turn| !turn.offered().is_empty()));
-    assert_eq!(turns[3].body["tool_choice"], "none", "the last time there is nothing to call");
+    assert_eq!(turns[3].body["tool_choice"], "none", "the last request allows no tool call");
     assert!(turns[..3].iter().all(|turn| turn.body["tool_choice"].is_null()));
 
-    // One that then answers with what it has is heard.
+    // A model that answers without tools in the last step completes the handoff.
     let calls = || Script::call("db__task__list", &json!({}));
     let stage =
         Stage::with([calls(), Script::say("as far as I got")], |it| it.set("agent.max_steps", "2")).await;
@@ -252,7 +255,7 @@ async fn an_endless_loop_is_stopped_by_the_steps() {
 }
 
 #[tokio::test]
-async fn a_reply_longer_than_the_limit_is_cut() {
+async fn reply_longer_than_the_limit_is_truncated() {
     let endless = "word ".repeat(10_000);
     let stage = Stage::with([Script::say(&endless)], |it| it.set("agent.max_reply_bytes", "1000")).await;
     let answer = stage.ask("tell me everything").await;
@@ -270,7 +273,7 @@ async fn a_reply_longer_than_the_limit_is_cut() {
     );
 }
 
-/// P16: a rejection is final. Not repeated, not worked around, and in the answer.
+/// P16: a rejection is final. It is neither repeated nor worked around, and it is in the answer.
 #[tokio::test]
 async fn a_rejected_call_ends_the_turn() {
     let stage = Stage::set([Script::call("db__project__list", &json!({})), Script::say("never said")]).await;
@@ -283,12 +286,12 @@ async fn a_rejected_call_ends_the_turn() {
     let [step] = steps(&answer, Act::Tool)[..] else { panic!("{answer:?}") };
     assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Rejected, "db.project.list"));
     assert_eq!((stage.gateway.calls().len(), stage.model.turns().len()), (1, 1));
-    assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "to replay it would be to work around it");
+    assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "a replay would work around the rejection");
 }
 
-/// A tool that fails is not a rejection: the model hears of it and goes on.
+/// A failed tool call is not a rejection: the model receives the error and continues.
 #[tokio::test]
-async fn a_failed_call_is_told_to_the_model() {
+async fn failed_call_is_reported_to_the_model() {
     let call = Script::call("db__task__update", &json!({ "task_id": "t-9" }));
     let stage = Stage::set([call, Script::say("there is no t-9")]).await;
     let answer = stage.ask("Close t-9").await;
@@ -298,21 +301,21 @@ async fn a_failed_call_is_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_stream_is_understood() {
+async fn server_without_streaming_is_supported() {
     let stage = Stage::set([Script::Whole("all at once".to_owned())]).await;
     let answer = stage.ask("hello").await;
     assert_eq!(
         (content(&answer), answer.usage.completion_tokens),
         ("all at once", 15),
-        "5 here, 10 for the assessment"
+        "5 for this request, 10 for the assessment"
     );
 }
 
-/// Budget: a handoff that used its tokens up is stopped before the next question.
+/// Budget: a handoff that has used up its tokens is stopped before the next model request.
 #[tokio::test]
-async fn the_tokens_of_a_handoff_are_limited() {
+async fn token_budget_of_a_handoff_is_enforced() {
     let calls = Script::call("db__task__list", &json!({}));
-    // Each answer counts 110 tokens; the assessment is one of them.
+    // Each model answer counts 110 tokens; the assessment is one of them.
     let stage = Stage::with([calls], |worker| worker.set("agent.token_budget", "1000")).await;
     let answer = stage.ask("loop").await;
     assert_eq!(
@@ -323,9 +326,9 @@ async fn the_tokens_of_a_handoff_are_limited() {
     assert!(answer.usage.prompt_tokens + answer.usage.completion_tokens >= 1_000);
 }
 
-/// What was done and paid for stands in the answer, also when the deadline ended it.
+/// The answer reports completed steps and usage, also when the deadline ended the handoff.
 #[tokio::test]
-async fn a_deadline_in_the_middle_leaves_its_trace() {
+async fn answer_after_a_deadline_reports_the_completed_steps() {
     let stage = Stage::set([Script::call("db__task__list", &json!({})), Script::Hang]).await;
     let mut question = chat("quickly");
     let soon = time::OffsetDateTime::now_utc() + Duration::from_millis(1_500);
@@ -340,10 +343,10 @@ async fn a_deadline_in_the_middle_leaves_its_trace() {
     assert_eq!(answer.usage.prompt_tokens, 200);
 }
 
-/// An outage stops the pulling, not the queue: what is in work waits for its end, what is queued stays there, and all of
-/// it is answered at its first delivery.
+/// During an outage the worker stops pulling: handoffs in progress wait, queued ones stay in the queue, and
+/// all are answered at their first delivery.
 #[tokio::test]
-async fn an_outage_is_not_paid_in_deliveries() {
+async fn outage_uses_up_no_deliveries() {
     let stage = Stage::with([Script::say("back")], |worker| {
         worker
             .set("inference.tries", "2")
@@ -356,18 +359,18 @@ async fn an_outage_is_not_paid_in_deliveries() {
     for number in 0..2 {
         ids.push(stage.orchestrator.publish(&chat(&format!("in work {number}"))).await);
     }
-    eventually("the worker to say that it is not ready", async || {
+    eventually("/readyz to report 503", async || {
         let (status, why) = stage.worker.get("/readyz").await;
         (status == 503 && why.contains("HTTP 503")).then_some(())
     })
     .await;
-    // One that is cancelled frees its slot, and still nothing is taken up.
+    // A cancelled handoff frees its slot, and still nothing is pulled.
     let cancel = subjects::Subject::Cancel(ids.remove(0)).to_string();
     stage.orchestrator.client.publish(cancel, "".into()).await.unwrap();
     for number in 0..3 {
         ids.push(stage.orchestrator.publish(&chat(&format!("queued {number}"))).await);
     }
-    stage.worker.holds(Kind::Chat, 1).await;
+    stage.worker.wait_for_in_flight(Kind::Chat, 1).await;
     let received = stage.worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await;
     assert_eq!(received, Some(2.0));
     assert_eq!(stage.orchestrator.consumer(Kind::Chat).await.num_pending, 3);
@@ -380,10 +383,10 @@ async fn an_outage_is_not_paid_in_deliveries() {
     assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0);
 }
 
-/// What kind of input it was is worth little of the answer's time: a question about it that hangs is left behind.
+/// The answer does not wait for the assessment of the input: a request for it that hangs is dropped.
 #[tokio::test]
-async fn an_answer_does_not_wait_for_its_assessment() {
-    let model = Model::start_thinking([Script::say("at once")], |_| Script::Hang).await;
+async fn answer_does_not_wait_for_the_assessment() {
+    let model = Model::start_with_structured([Script::say("at once")], |_| Script::Hang).await;
     let stage = Stage::around(model, |worker| worker.set("inference.timeout", "60s")).await;
     let started = Instant::now();
     let answer = stage.ask("hello").await;
@@ -393,9 +396,9 @@ async fn an_answer_does_not_wait_for_its_assessment() {
     assert_eq!((think.outcome, answer.trace.input.as_ref()), (StepOutcome::Unfinished, None));
 }
 
-/// Results that would not fit are shortened; the turn goes on.
+/// Results that do not fit into the context are truncated; the turn continues.
 #[tokio::test]
-async fn large_results_make_room() {
+async fn results_that_do_not_fit_are_truncated() {
     let nats = Nats::start();
     let gateway =
         Gateway::start(vec![Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object" }), |_| {
@@ -415,15 +418,15 @@ async fn large_results_make_room() {
     assert!(sent < 16_384 * 4, "{sent} bytes");
 }
 
-/// Tokens and their price are told; without an assessment a chat costs one question less.
+/// The answer reports tokens and their price; without an assessment a chat costs one request less.
 #[tokio::test]
-async fn what_it_cost_is_told() {
+async fn answer_reports_its_cost() {
     let priced = |worker: WorkerBuilder| {
         worker.set("inference.price.prompt", "2").set("inference.price.completion", "10")
     };
     let stage = Stage::with([Script::say("hello")], priced).await;
     let answer = stage.ask("hello").await;
-    // Two questions of 100 and 10 tokens each.
+    // Two requests of 100 and 10 tokens each.
     let cost = answer.usage.cost_usd.expect("a price");
     assert!((cost - 2.0 * (100.0 * 2.0 + 10.0 * 10.0) / 1e6).abs() < 1e-12, "{cost}");
 

@@ -1,4 +1,4 @@
-//! PM → PA → PM: two processes, one NATS, and findings that flow back into the answer.
+//! Manager → analyst → manager: two processes, one NATS, and findings that reach the answer.
 
 use std::{fs, time::Duration};
 
@@ -8,8 +8,8 @@ use subjects::{
     streams::{self, Layout},
 };
 use testkit::{
-    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat, eventually,
-    typical,
+    Answer, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
+    eventually, typical,
 };
 
 fn store() -> Vec<Tool> {
@@ -25,13 +25,15 @@ fn store() -> Vec<Tool> {
     ]
 }
 
-/// A manager that has a task verified, then says what it was told.
+/// The model of a manager: requests a verification, then answers with its result.
 async fn asking_for_verification() -> Model {
     let wanted = json!({ "task_id": "deploy-docs-2" });
     let turns =
         [Script::call("request_verification", &wanted), Script::say("Verified: it was published in 212 s.")];
-    Model::start_thinking(turns, |asked: &Asked| Script::Say(typical(asked.form().unwrap()).to_string()))
-        .await
+    Model::start_with_structured(turns, |asked: &ModelRequest| {
+        Script::Say(typical(asked.form().unwrap()).to_string())
+    })
+    .await
 }
 
 async fn ask(orchestrator: &Orchestrator) -> Completion {
@@ -48,9 +50,9 @@ fn enabled(worker: WorkerBuilder) -> WorkerBuilder {
     worker.set("analysts.enabled", "true")
 }
 
-/// W6: the findings reach the manager's model and the manager's answer.
+/// W6: the findings reach the model and the answer of the manager.
 #[tokio::test]
-async fn findings_flow_back_into_the_answer() {
+async fn findings_reach_the_managers_answer() {
     for layout in Layout::ALL {
         findings_flow_back(layout).await;
     }
@@ -73,17 +75,17 @@ async fn findings_flow_back(layout: Layout) {
     assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Ok, "deploy-docs-2"));
     let told = told(&model);
     assert!(told.contains("\"status\":\"pass\"") && told.contains("published in 212 s"), "{told}");
-    // The analyst's own answer is stored like any other, and its findings were recorded.
+    // The analyst's answer is stored like any other, and its findings were recorded.
     let own = orchestrator.answer(Kind::Verify, verification.handoff_id).await;
     assert!(matches!(own, Some(subjects::Answer::Findings(_))));
     assert!(gateway.calls().iter().any(|call| call.name == "db.finding.create"));
     assert!(analyst.log().contains("Ready."));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 }
 
-/// P18: disabled, nothing is handed off, and the model is told so that it can say so.
+/// P18: with analysts disabled no verification is published, and the model is told so.
 #[tokio::test]
-async fn with_analysts_switched_off_it_says_so() {
+async fn disabled_verification_is_reported_in_the_answer() {
     let nats = Nats::start();
     let model = asking_for_verification().await;
     let _manager = Worker::manager(&nats).asking(&model).start().await;
@@ -92,7 +94,7 @@ async fn with_analysts_switched_off_it_says_so() {
     let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
     assert_eq!(verification.status, None);
     assert!(verification.error.as_ref().unwrap().message.contains("disabled"), "{verification:?}");
-    // Whatever the model says, the answer says it too.
+    // The answer reports it regardless of what the model says.
     let said = &answer.message.as_ref().unwrap().content;
     assert!(
         said.contains("`deploy-docs-2` was not verified: verification by analysts is disabled"),
@@ -102,9 +104,9 @@ async fn with_analysts_switched_off_it_says_so() {
     assert_eq!(step.outcome, StepOutcome::Failed);
     assert!(step.detail.as_ref().unwrap().contains("disabled"), "{step:?}");
     assert!(told(&model).contains("Not verified: verification by analysts is disabled"), "{}", told(&model));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 
-    // The offline model says what it was told.
+    // The offline model repeats what it was told.
     let nats = Nats::start();
     let _manager = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -113,7 +115,8 @@ async fn with_analysts_switched_off_it_says_so() {
     assert!(answer.message.unwrap().content.contains("disabled"));
 }
 
-/// A manager signs what it hands off; an analyst that wants signatures takes it from that key and for that subject.
+/// A manager signs its verifications; an analyst that requires signatures accepts them from that key and for
+/// that subject.
 #[tokio::test]
 async fn a_verification_is_signed() {
     let nats = Nats::start();
@@ -129,14 +132,15 @@ async fn a_verification_is_signed() {
     let _analyst =
         Worker::analyst(&nats).set("security.trusted_producers", &trusted).asking(&model).start().await;
     let answer = ask(&orchestrator).await;
-    // The analyst has no criteria to judge by, but it took the handoff: an unsigned one would have no answer.
+    // The analyst has no criteria to judge, but it accepted the handoff: an unsigned one would get no answer.
     assert_eq!(answer.verifications[0].status, Some(FindingsStatus::NeedsClarification), "{answer:?}");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
 }
 
-/// P18: no more analysts at once than allowed, over all that an instance does; and patience has an end.
+/// P18: an instance runs no more verifications at once than allowed, and waits for them only for a limited
+/// time.
 #[tokio::test]
-async fn analysts_are_limited_in_number_and_time() {
+async fn verifications_are_limited_in_number_and_time() {
     let nats = Nats::start();
     let wanted = || Script::call("request_verification", &json!({ "task_id": "deploy-docs-2" }));
     let model = Model::start([wanted(), wanted(), Script::say("Not verified.")]).await;
@@ -144,11 +148,11 @@ async fn analysts_are_limited_in_number_and_time() {
         enabled(Worker::manager(&nats)).set("analysts.max_concurrent", "1").set("analysts.timeout", "3s");
     let _manager = settings.asking(&model).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    // Nobody there to verify: two handoffs want to, one of them waits for the other.
+    // No analyst is running: two handoffs request a verification, and one of them waits for the other.
     let ids = [orchestrator.publish(&chat("first")).await, orchestrator.publish(&chat("second")).await];
-    eventually("both to have asked", async || (model.turns().len() == 2).then_some(())).await;
+    eventually("both model requests", async || (model.turns().len() == 2).then_some(())).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(orchestrator.queued().await, 2 + 1, "two chats in work and one verification");
+    assert_eq!(orchestrator.queued().await, 2 + 1, "two chats in progress and one verification");
     for id in ids {
         let answer = orchestrator.completion(Kind::Chat, id).await;
         assert!(answer.verifications[0].error.as_ref().unwrap().message.contains("within 3s"), "{answer:?}");

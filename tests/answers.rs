@@ -1,4 +1,4 @@
-//! One handoff in, one answer out.
+//! Every handoff gets one answer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use subjects::{
 };
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, handoff, schedule, verify};
 
-/// C5, C6, P14: a chat for `cynodeai.pm` comes back as a completion on the handoff's own subject.
+/// C5, C6, P14: a chat for `cynodeai.pm` is answered with a completion on the subject of the handoff.
 #[tokio::test]
 async fn a_chat_is_answered_and_leaves_the_queue() {
     let nats = Nats::start();
@@ -22,12 +22,12 @@ async fn a_chat_is_answered_and_leaves_the_queue() {
     assert_eq!(completion.trace.trace_id, id.trace_id());
     let message = completion.message.expect("a message");
     assert!(message.content.contains("What is left to do?"), "{}", message.content);
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 }
 
-/// A worker has one thread to work on unless it is told to have more; either way all is answered.
+/// A worker uses one thread unless `worker.threads` says otherwise; either way it answers every handoff.
 #[tokio::test]
-async fn as_many_threads_work_as_are_set() {
+async fn worker_uses_the_configured_number_of_threads() {
     for (set, there) in [(None, 0), (Some("3"), 3)] {
         let nats = Nats::start();
         let settings = Worker::manager(&nats);
@@ -39,12 +39,12 @@ async fn as_many_threads_work_as_are_set() {
             asked.push(orchestrator.publish(&chat(&format!("question {number}"))).await);
         }
         for id in asked {
-            orchestrator.answered(Kind::Chat, id).await;
+            orchestrator.wait_for_answer(Kind::Chat, id).await;
         }
         let process = procfs::process::Process::new(worker.process.id().try_into().unwrap()).unwrap();
-        // What reads files and looks up names has threads for a few seconds, too, and they are called the same.
-        eventually("as many threads as were set", async || {
-            // One that ended since has no name any more.
+        // Blocking file reads and name lookups also use threads with this name for a few seconds.
+        eventually("the configured number of threads", async || {
+            // A thread that has ended has no name.
             let names = process.tasks().unwrap().filter_map(|thread| Some(thread.ok()?.stat().ok()?.comm));
             (names.filter(|name| name == "tokio-rt-worker").count() == there).then_some(())
         })
@@ -52,7 +52,7 @@ async fn as_many_threads_work_as_are_set() {
     }
 }
 
-/// P3: the other kinds of a manager are taken up as well, each from its own queue.
+/// P3: a manager also processes its other kinds, each from its own queue.
 #[tokio::test]
 async fn schedule_and_plan_are_answered() {
     let nats = Nats::start();
@@ -70,14 +70,14 @@ async fn schedule_and_plan_are_answered() {
     }
 }
 
-/// An analyst that has seen nothing says so, instead of passing or failing what it cannot judge.
+/// An analyst without tools reports that it could not judge the criteria, instead of passing or failing them.
 #[tokio::test]
-async fn a_verification_without_eyes_asks_for_clarification() {
+async fn verification_without_tools_asks_for_clarification() {
     let nats = Nats::start();
     let _worker = Worker::analyst(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&verify("deploy-docs-2")).await;
-    let Answer::Findings(findings) = orchestrator.answered(Kind::Verify, id).await else {
+    let Answer::Findings(findings) = orchestrator.wait_for_answer(Kind::Verify, id).await else {
         panic!("findings")
     };
     assert_eq!(findings.status, FindingsStatus::NeedsClarification);
@@ -85,7 +85,7 @@ async fn a_verification_without_eyes_asks_for_clarification() {
     assert_eq!(findings.error, None);
 }
 
-/// The answer comes in the encoding of the question, and `traceparent` runs through.
+/// The answer uses the encoding of the handoff and carries its `traceparent`.
 #[tokio::test]
 async fn message_pack_is_answered_in_message_pack() {
     let nats = Nats::start();
@@ -96,7 +96,7 @@ async fn message_pack_is_answered_in_message_pack() {
     sent.insert(headers::CONTENT_TYPE, Encoding::MessagePack.content_type());
     sent.insert("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
     orchestrator.publish_raw(Kind::Chat, sent, question.encode(Encoding::MessagePack).unwrap()).await;
-    orchestrator.answered(Kind::Chat, question.id).await;
+    orchestrator.wait_for_answer(Kind::Chat, question.id).await;
     let stored = orchestrator.answers().await;
     let content_type = stored[0].headers.get(headers::CONTENT_TYPE).unwrap().as_str();
     assert_eq!(content_type, "application/msgpack");
@@ -112,9 +112,9 @@ async fn message_pack_is_answered_in_message_pack() {
     assert_eq!(answer.handoff_id(), question.id);
 }
 
-/// `reply_to` asks for a copy beside the durable answer.
+/// `reply_to` requests a copy in addition to the durable answer.
 #[tokio::test]
-async fn a_copy_goes_where_the_handoff_asks() {
+async fn copy_of_the_answer_is_sent_to_reply_to() {
     use futures_util::StreamExt;
     let nats = Nats::start();
     let _worker = Worker::manager(&nats).start().await;
@@ -127,11 +127,11 @@ async fn a_copy_goes_where_the_handoff_asks() {
     let copy = tokio::time::timeout(Duration::from_secs(10), copies.next()).await.unwrap().unwrap();
     let stored = orchestrator.answers().await;
     assert_eq!(copy.payload, stored[0].payload);
-    assert_eq!(orchestrator.answered(Kind::Chat, id).await.handoff_id(), id);
+    assert_eq!(orchestrator.wait_for_answer(Kind::Chat, id).await.handoff_id(), id);
 }
 
-/// The same id published twice is run once: by the server's own memory while it lasts, by a look at the answers
-/// when the producer gave the server no id to remember.
+/// The same id published twice runs once. The server drops the copy within its dedupe window; without a
+/// message id, the worker finds the stored answer.
 #[tokio::test]
 async fn a_handoff_published_twice_runs_once() {
     let nats = Nats::start();
@@ -139,13 +139,15 @@ async fn a_handoff_published_twice_runs_once() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let question = chat("twice");
     orchestrator.publish(&question).await;
-    orchestrator.answered(Kind::Chat, question.id).await;
+    orchestrator.wait_for_answer(Kind::Chat, question.id).await;
     orchestrator.publish(&question).await;
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap()).await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"already_answered\"}";
-    eventually("the copy to be known for one", async || worker.metric(settled).await.filter(|n| *n == 1.0))
-        .await;
+    eventually("the copy to be settled as already answered", async || {
+        worker.metric(settled).await.filter(|n| *n == 1.0)
+    })
+    .await;
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.answers().await.len(), 1);
@@ -155,7 +157,8 @@ async fn a_handoff_published_twice_runs_once() {
 #[tokio::test]
 async fn a_copy_of_a_running_handoff_waits_for_it() {
     let nats = Nats::start();
-    // With one attempt allowed, a copy that was handed back and taken up again would be given up as poison.
+    // With one attempt allowed, a copy that was handed back and claimed again would be dead-lettered as
+    // poisoned.
     let settings = Worker::manager(&nats).set("worker.max_attempts", "1").set("worker.ack_wait", "1s");
     let worker = settings.thinking(Duration::from_secs(4)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -165,19 +168,20 @@ async fn a_copy_of_a_running_handoff_waits_for_it() {
             .publish_raw(Kind::Chat, HeaderMap::new(), question.encode(Encoding::Json).unwrap())
             .await;
     }
-    orchestrator.answered(Kind::Chat, question.id).await;
-    orchestrator.settled().await;
+    orchestrator.wait_for_answer(Kind::Chat, question.id).await;
+    orchestrator.wait_until_settled().await;
     let answered = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     assert_eq!(worker.metric(answered).await, Some(1.0));
     assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
-    // The answer and the assessment of the one that ran; the copy asked nobody anything.
+    // One answer and one assessment by the running handoff; the copy made no model call.
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(2.0));
 }
 
-/// A handoff that was answered by one who died before settling it is not given up because its deadline passed since.
+/// A worker answers a handoff and dies before it settles the delivery. The handoff is not dead-lettered when
+/// its deadline has passed by the redelivery.
 #[tokio::test]
-async fn what_was_answered_is_not_given_up_later() {
+async fn answered_handoff_is_not_dead_lettered_after_its_deadline() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats).set("worker.ack_wait", "1s");
     drop(settings.start().await);
@@ -186,7 +190,7 @@ async fn what_was_answered_is_not_given_up_later() {
     let soon = time::OffsetDateTime::now_utc() + Duration::from_secs(1);
     question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
     let id = orchestrator.publish(&question).await;
-    // One takes it, answers it and dies.
+    // A client takes the message, answers it and never settles it.
     let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
     let consumer: async_nats::jetstream::consumer::PullConsumer =
         stream.get_consumer(streams::consumer_name(Kind::Chat)).await.unwrap();
@@ -196,13 +200,13 @@ async fn what_was_answered_is_not_given_up_later() {
     orchestrator.jetstream.publish(subject, "the answer".into()).await.unwrap().await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let worker = settings.start().await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0));
 }
 
-/// A deadline that passes during the work ends it, with an answer and a dead letter that can be replayed.
+/// A deadline that passes during the work ends it with an answer and a dead letter that can be replayed.
 #[tokio::test]
 async fn a_deadline_ends_the_work() {
     let nats = Nats::start();
@@ -212,7 +216,7 @@ async fn a_deadline_ends_the_work() {
     let soon = time::OffsetDateTime::now_utc() + Duration::from_secs(1);
     question.deadline = Some(subjects::Timestamp::new(soon).unwrap());
     let id = orchestrator.publish(&question).await;
-    let answer = orchestrator.answered_within(Duration::from_secs(5), Kind::Chat, id).await;
+    let answer = orchestrator.wait_for_answer_within(Duration::from_secs(5), Kind::Chat, id).await;
     assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
 }

@@ -1,5 +1,5 @@
-//! Whatever arrives: answered with its own code where the id can be read, dead-lettered whole, settled, counted, and
-//! never shown to a model.
+//! Invalid input is answered with its error code if its id can be read, dead-lettered complete, settled,
+//! counted, and never sent to a model.
 
 use async_nats::HeaderMap;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use subjects::{
 };
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule, verify};
 
-/// One bad message and what must become of it.
+/// One invalid message and its expected outcome.
 struct Bad {
     name: &'static str,
     kind: Kind,
     headers: HeaderMap,
     body: Vec<u8>,
     code: ErrorCode,
-    /// Who must be answered; `None` when the id cannot be read.
+    /// The id that must be answered; `None` if it cannot be read.
     answered: Option<HandoffId>,
 }
 
@@ -30,7 +30,7 @@ fn content_type(text: &str) -> HeaderMap {
     headers
 }
 
-/// A chat changed in one place.
+/// A chat with one change.
 fn changed(name: &'static str, code: ErrorCode, change: impl Fn(&mut Value)) -> Bad {
     changed_from(name, &chat("hello"), code, change)
 }
@@ -55,7 +55,7 @@ fn raw(name: &'static str, headers: HeaderMap, body: Vec<u8>, answered: Option<H
 fn all() -> Vec<Bad> {
     use ErrorCode::{DeadlineExceeded, InvalidHandoff, NotForPma, UnsupportedVersion};
     let good = chat("hello");
-    // Written so that the id comes early, as the contract's own examples have it.
+    // The id comes early, as in the examples of the contract.
     let text = |handoff: &Handoff| {
         let id = handoff.id;
         let rest = value(handoff).to_string();
@@ -120,7 +120,7 @@ fn all() -> Vec<Bad> {
 }
 
 #[tokio::test]
-async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
+async fn invalid_input_is_answered_dead_lettered_settled_counted_and_never_processed() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -133,7 +133,7 @@ async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
         })
         .await;
 
-        // Kept whole, with the reason.
+        // Dead-lettered complete, with the reason.
         let letters = orchestrator.contents(streams::DEAD).await;
         assert_eq!(letters.len(), number + 1, "{name}");
         let stored = &letters[number];
@@ -148,7 +148,7 @@ async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
             assert_eq!(letter.original.get(header.clone()), values.first(), "{name}");
         }
 
-        // Answered where the id can be read.
+        // Answered if the id can be read.
         if let Some(id) = bad.answered {
             let Some(Answer::Completion(answer)) = orchestrator.answer(bad.kind, id).await else {
                 panic!("{name} was not answered")
@@ -158,20 +158,16 @@ async fn bad_input_is_answered_kept_settled_counted_and_never_worked_on() {
         }
     }
     let answers = all.iter().filter(|bad| bad.answered.is_some()).count();
-    assert_eq!(
-        orchestrator.stored(streams::RUNS).await,
-        answers as u64,
-        "someone was answered who was not to be"
-    );
+    assert_eq!(orchestrator.stored(streams::RUNS).await, answers as u64, "an unexpected answer was stored");
     for code in [ErrorCode::InvalidHandoff, ErrorCode::UnsupportedVersion, ErrorCode::DeadlineExceeded] {
         let expected = all.iter().filter(|bad| bad.code == code && bad.kind == Kind::Chat).count();
         let name = format!("pma_handoffs_refused_total{{kind=\"chat\",code=\"{code}\"}}");
         assert_eq!(worker.metric(&name).await, Some(expected as f64), "{name}");
     }
-    assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "something of it reached a model");
-    // And the worker is as well as before.
+    assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "invalid input reached a model");
+    // The worker still processes valid handoffs.
     let id = orchestrator.publish(&chat("still there?")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 }
 
 /// A refused verification is answered with findings that claim no verdict.
@@ -183,17 +179,17 @@ async fn a_refused_verification_claims_no_verdict() {
     let mut question = verify("task-1");
     question.deadline = Some("2020-01-01T00:00:00Z".parse().unwrap());
     let id = orchestrator.publish(&question).await;
-    let Answer::Findings(findings) = orchestrator.answered(Kind::Verify, id).await else {
+    let Answer::Findings(findings) = orchestrator.wait_for_answer(Kind::Verify, id).await else {
         panic!("findings")
     };
     assert_eq!(findings.status, FindingsStatus::NeedsClarification);
     assert_eq!(findings.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
 }
 
-/// A body that fills the server's largest message is answered when good; when bad it is kept whole although the reason
-/// no longer fits beside it. One byte more is the producer's error.
+/// A body of the server's maximum size is answered if valid; if invalid, it is dead-lettered complete,
+/// although the reason no longer fits into the same message. One byte more is refused to the producer.
 #[tokio::test]
-async fn the_largest_message_is_answered_or_kept_whole() {
+async fn largest_message_is_answered_or_dead_lettered_complete() {
     let nats = Nats::start();
     let _worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -210,24 +206,24 @@ async fn the_largest_message_is_answered_or_kept_whole() {
     let body = good.encode(Encoding::Json).unwrap();
     assert_eq!(body.len(), limit);
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body.clone()).await;
-    let answer = orchestrator.answered(Kind::Chat, good.id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, good.id).await;
     assert_eq!(answer.error(), None);
 
     let bad = filled("bad ");
     let body =
         String::from_utf8(bad.encode(Encoding::Json).unwrap()).unwrap().replace("cynodeai.pm", "cynodeai.xx");
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body.clone().into_bytes()).await;
-    let answer = orchestrator.answered(Kind::Chat, bad.id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, bad.id).await;
     assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::NotForPma));
     let letters = orchestrator.contents(streams::DEAD).await;
     let letter = DeadLetter::read(&letters[0].subject, &letters[0].headers).unwrap();
-    let object = letter.spilled.expect("it lies beside the letter");
+    let object = letter.spilled.expect("the body is in the object store");
     let store = orchestrator.jetstream.get_object_store(streams::SPILL).await.unwrap();
     let mut kept = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();
     assert_eq!(kept, body.as_bytes());
 
-    // Past the client, which would not even send it: the server says no, and nothing is stored.
+    // Sent without the client, which would refuse it: the server rejects it, and nothing is stored.
     let stored = orchestrator.stored(streams::HANDOFFS).await;
     let address = nats.url().replace("nats://", "");
     let said =
@@ -235,39 +231,39 @@ async fn the_largest_message_is_answered_or_kept_whole() {
     assert!(said.contains("Maximum Payload Violation"), "{said}");
     assert_eq!(orchestrator.stored(streams::HANDOFFS).await, stored);
     let id = orchestrator.publish(&chat("still there?")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 }
 
-/// Speaks to the server without a client; gives what it said.
+/// Publishes over a raw connection and returns what the server said.
 fn publish_over_the_limit(address: &str, bytes: usize) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "CONNECT {{\"verbose\":false}}\r\nPUB pma.handoff.chat {bytes}\r\n").unwrap();
     let mut said = String::new();
-    // It ends when the server hangs up, which it does for this.
+    // Ends when the server closes the connection, which it does in this case.
     stream.read_to_string(&mut said).ok();
     said
 }
 
-/// A message with more headers than a dead letter can carry is kept all the same, headers and body.
+/// A message with more headers than a dead letter can carry is kept completely, headers and body.
 #[tokio::test]
-async fn a_flood_of_headers_is_kept_beside_the_letter() {
+async fn excess_headers_are_kept_in_the_object_store() {
     for layout in Layout::ALL {
         let nats = Nats::start();
         let _manager = Worker::manager(&nats).laid_out(layout).start().await;
-        is_kept_beside_the_letter(&nats, layout, Kind::Chat).await;
+        check_kept_in_the_object_store(&nats, layout, Kind::Chat).await;
         let _analyst = Worker::analyst(&nats).laid_out(layout).start().await;
-        is_kept_beside_the_letter(&nats, layout, Kind::Verify).await;
+        check_kept_in_the_object_store(&nats, layout, Kind::Verify).await;
     }
 }
 
-async fn is_kept_beside_the_letter(nats: &Nats, layout: Layout, kind: Kind) {
+async fn check_kept_in_the_object_store(nats: &Nats, layout: Layout, kind: Kind) {
     let orchestrator = Orchestrator::connect(nats).await.laid_out(layout);
     let mut flood = HeaderMap::new();
     flood.insert("X-Flood", "x".repeat(60_000));
     flood.insert("Cynode-Dead-Body-Object", "someone-elses");
     orchestrator.publish_raw(kind, flood, b"{".to_vec()).await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let letters = orchestrator.contents(streams::DEAD).await;
     let last = letters.last().unwrap();
     let letter = DeadLetter::read(&last.subject, &last.headers).unwrap();
@@ -275,7 +271,7 @@ async fn is_kept_beside_the_letter(nats: &Nats, layout: Layout, kind: Kind) {
     assert_eq!((&last.payload[..], letter.spilled), (&b"{"[..], None));
     let store = orchestrator.jetstream.get_object_store(layout.spill(kind.role())).await.unwrap();
     let mut kept = String::new();
-    let object = letter.spilled_headers.expect("they lie beside the letter");
+    let object = letter.spilled_headers.expect("the headers are in the object store");
     tokio::io::AsyncReadExt::read_to_string(&mut store.get(&object).await.unwrap(), &mut kept).await.unwrap();
     assert!(kept.contains("X-Flood") && kept.contains("someone-elses"));
 }

@@ -1,4 +1,4 @@
-//! The promise, instant by instant: a worker is killed at every point where it can be, and another goes on from there.
+//! The promise at every crash point: a worker is killed at each one, and another continues from there.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,12 +10,12 @@ use subjects::{
 };
 use testkit::{Errands, Nats, Orchestrator, Worker, eventually};
 
-/// Points that are tried at the same time.
+/// Crash points that are tested concurrently.
 const AT_ONCE: usize = 3;
-/// Names say nothing, so that they do not change which tools are offered.
+/// Neutral name, so that it does not change which tools are offered.
 const UNDISTURBED: &str = "y0";
 
-/// A point that a worker passed: its name and how often it was passed by then.
+/// The crash points that a worker passed: name and count.
 fn passed(worker: &Worker) -> Vec<String> {
     let log = worker.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -27,8 +27,8 @@ fn turns(journal: &[Entry]) -> usize {
     records.filter(|record| matches!(record, Record::ModelTurn(_))).count()
 }
 
-/// What must be the same, however often the work was taken up.
-fn gist(errands: &Errands, name: &str, completion: &Completion) -> serde_json::Value {
+/// What must not depend on the number of attempts.
+fn comparable_outcome(errands: &Errands, name: &str, completion: &Completion) -> serde_json::Value {
     let steps: Vec<_> =
         completion.trace.steps.iter().map(|step| (step.act, &step.name, step.outcome)).collect();
     serde_json::json!({
@@ -42,14 +42,15 @@ fn gist(errands: &Errands, name: &str, completion: &Completion) -> serde_json::V
     })
 }
 
-/// Issue 5, every crash point: one answer, no finished turn paid twice, each effect once, the same transcript.
+/// Issue 5, every crash point: one answer, no finished turn paid twice, each effect once, the same
+/// transcript.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_point_another_goes_on_from_there() {
+async fn worker_killed_at_any_point_is_continued_by_another() {
     let errands = Errands::start(|| Duration::from_millis(5)).await;
     let (points, undisturbed) = undisturbed(&errands).await;
     println!("{} crash points: {}", points.len(), points.join(" "));
     for kind in ["Claim", "Append", "Model", "Tool", "Answer", "Ack"] {
-        assert!(points.iter().any(|point| point.contains(kind)), "no point about {kind}");
+        assert!(points.iter().any(|point| point.contains(kind)), "no crash point of {kind}");
     }
     let runs = points.iter().enumerate().map(|(number, point)| {
         let (errands, undisturbed) = (&errands, &undisturbed);
@@ -72,12 +73,12 @@ async fn undisturbed(errands: &Errands) -> (Vec<String>, serde_json::Value) {
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&Errands::handoff(UNDISTURBED)).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
-    eventually("its last point", async || {
+    eventually("its last crash point", async || {
         passed(&worker).iter().any(|it| it == "Acknowledged#1").then_some(())
     })
     .await;
     assert_eq!(errands.asked(UNDISTURBED), [1; Errands::TURNS]);
-    (passed(&worker), gist(errands, UNDISTURBED, &answer))
+    (passed(&worker), comparable_outcome(errands, UNDISTURBED, &answer))
 }
 
 async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &serde_json::Value) {
@@ -92,14 +93,14 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
     })
     .await;
     first.process.kill();
-    // What the model was asked and what is not written down is asked again; nothing else is.
+    // At most one turn was requested and not stored; only that one is requested again.
     let asked = passed(&first).iter().filter(|it| it.starts_with("BeforeModel") && *it != point).count();
     let answered = orchestrator.answer(Kind::Chat, id).await.is_some();
     let stored = if answered { Errands::TURNS } else { turns(&orchestrator.journal(id).await) };
-    assert!(asked.saturating_sub(stored) <= 1, "{point}: {stored} of {asked} turns are written down");
+    assert!(asked.saturating_sub(stored) <= 1, "{point}: {stored} of {asked} turns are stored");
     let second = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
-    assert_eq!(gist(errands, &name, &answer), *undisturbed, "{point}");
+    assert_eq!(comparable_outcome(errands, &name, &answer), *undisturbed, "{point}");
     for (turn, paid) in errands.asked(&name).into_iter().enumerate() {
         let most = if turn == stored && asked > stored { 2 } else { 1 };
         assert!(
@@ -107,7 +108,7 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
             "{point}: turn {turn} was paid {paid} times, {stored} were finished"
         );
     }
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let answers = orchestrator.all_answers(Role::ProjectManager, 1, Duration::from_secs(10)).await;
     assert_eq!(answers, [(id, 1)].into(), "{point}");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "{point}");

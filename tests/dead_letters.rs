@@ -1,4 +1,4 @@
-//! What ends every worker that takes it ends in the dead letters, exactly once, whoever is left to put it there.
+//! A handoff that kills every worker is dead-lettered exactly once, whichever process is left to do it.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ fn doomed(nats: &Nats) -> WorkerBuilder {
     Worker::manager(nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(600))
 }
 
-/// Starts a worker and kills it once it holds the handoff. `false` when there was nothing to hold any more.
+/// Starts a worker and kills it once it holds the handoff. Returns `false` if there was no handoff left.
 async fn dies_holding(settings: &WorkerBuilder, orchestrator: &Orchestrator) -> bool {
     let mut worker = settings.start().await;
-    let held = eventually_within(PATIENCE, "the handoff to be taken up or given up", async || {
+    let held = eventually_within(PATIENCE, "the handoff to be taken or dead-lettered", async || {
         if worker.metric("pma_handoffs_in_flight{kind=\"chat\"}").await == Some(1.0) {
             return Some(true);
         }
@@ -39,7 +39,7 @@ async fn given_up(orchestrator: &Orchestrator, id: subjects::HandoffId) {
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Poisoned));
 }
 
-/// The worker is the authority: it counts attempts and gives up before the server does.
+/// The worker counts attempts and dead-letters the handoff before the server stops delivering it.
 #[tokio::test]
 async fn a_crash_loop_ends_in_one_dead_letter() {
     let nats = Nats::start();
@@ -51,11 +51,11 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     let mut deaths = 0;
     while dies_holding(&settings, &orchestrator).await {
         deaths += 1;
-        // A few more than three: one may die while it is giving up.
-        assert!(deaths < 8, "it is never given up");
+        // A few more than three: one worker may die while it writes the dead letter.
+        assert!(deaths < 8, "the handoff is never dead-lettered");
     }
-    assert!(deaths >= 3, "it was given up after {deaths} deaths");
-    // Another look by a healthy worker changes nothing.
+    assert!(deaths >= 3, "dead-lettered after {deaths} crashes");
+    // A healthy worker that looks again changes nothing.
     let healthy = Worker::manager(&nats)
         .set("worker.ack_wait", "1s")
         .set("worker.max_attempts", "3")
@@ -73,7 +73,7 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     assert_eq!(letter.original.get("Nats-Msg-Id").map(|value| value.as_str()), Some(id.to_string().as_str()));
     let body = orchestrator.contents(streams::DEAD).await.remove(0).payload;
     assert_eq!(body, question.encode(subjects::Encoding::Json).unwrap());
-    // And it replays: under a new id, since this one has its answer.
+    // It can be replayed: under a new id, since the old one has its answer.
     let url = nats.url();
     let replayed = tokio::task::spawn_blocking(move || {
         let line = ["--server", &url, "--json", "dead", "replay", "--reason", "poisoned"];
@@ -83,12 +83,12 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     let said: serde_json::Value = serde_json::from_str(&replayed.stdout).expect(&replayed.stderr);
     assert_eq!(said["replay_of"], id.to_string());
     let again = said["handoff_id"].as_str().unwrap().parse().unwrap();
-    assert_eq!(orchestrator.answered(Kind::Chat, again).await.error(), None);
+    assert_eq!(orchestrator.wait_for_answer(Kind::Chat, again).await.error(), None);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     drop(healthy);
 }
 
-/// Makes the queue deliver a handoff twice and no more.
+/// Limits the queue to two deliveries per handoff.
 async fn two_deliveries_only(orchestrator: &Orchestrator) {
     let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap();
     let name = streams::consumer_name(Kind::Chat);
@@ -103,9 +103,9 @@ async fn two_deliveries_only(orchestrator: &Orchestrator) {
     stream.create_consumer(config).await.unwrap();
 }
 
-/// The server gave up first: the mover acts on its advisory.
+/// The server reaches its delivery limit first: the mover acts on its advisory.
 #[tokio::test]
-async fn the_mover_catches_what_the_server_gave_up() {
+async fn mover_dead_letters_after_the_servers_advisory() {
     let nats = Nats::start();
     let settings = doomed(&nats);
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -114,7 +114,8 @@ async fn the_mover_catches_what_the_server_gave_up() {
     let id = orchestrator.publish(&chat("too much for the server")).await;
     assert!(dies_holding(&settings, &orchestrator).await);
     assert!(dies_holding(&settings, &orchestrator).await);
-    // The server gives up when the next one asks. Two at once: only one letter must come of it.
+    // The server sends the advisory at the next pull. Two workers pull at once: only one dead letter may
+    // result.
     let first = Worker::manager(&nats).set("worker.sweep_every", "1h").start().await;
     let second = Worker::manager(&nats).set("worker.sweep_every", "1h").start().await;
     given_up(&orchestrator, id).await;
@@ -122,7 +123,7 @@ async fn the_mover_catches_what_the_server_gave_up() {
         (orchestrator.queued().await == 0).then_some(())
     })
     .await;
-    eventually_within(PATIENCE, "the advisory to be done with", async || {
+    eventually_within(PATIENCE, "the advisory to be acknowledged", async || {
         (orchestrator.stored(streams::ADVISORIES).await == 0).then_some(())
     })
     .await;
@@ -132,9 +133,9 @@ async fn the_mover_catches_what_the_server_gave_up() {
     assert!(moved >= 1.0);
 }
 
-/// The server gave up and its advisory was lost: the sweeper finds what was left behind.
+/// The server reached its delivery limit and the advisory was lost: the sweeper finds the handoff.
 #[tokio::test]
-async fn the_sweeper_catches_what_nobody_told_of() {
+async fn sweeper_dead_letters_after_a_lost_advisory() {
     let nats = Nats::start();
     let settings = doomed(&nats);
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -143,7 +144,7 @@ async fn the_sweeper_catches_what_nobody_told_of() {
     let id = orchestrator.publish(&chat("left behind")).await;
     assert!(dies_holding(&settings, &orchestrator).await);
     assert!(dies_holding(&settings, &orchestrator).await);
-    // Nobody listens when the advisory goes out, and nobody makes the stream again.
+    // No stream stores the advisory, and none is created again.
     orchestrator.jetstream.delete_stream(streams::ADVISORIES).await.unwrap();
     let worker = Worker::manager(&nats)
         .set("nats.provision", "none")

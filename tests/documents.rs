@@ -1,4 +1,4 @@
-//! What documents say of defaults is what the programs do.
+//! Defaults and figures in the documentation match the programs.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,11 +7,11 @@ use testkit::{binary, run, workspace};
 
 fn document(path: &str) -> String {
     let text = fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    // A sentence may be broken anywhere.
+    // A sentence may contain line breaks.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Every setting and its default, as the program lists them. Those that are not set are empty.
+/// Every setting with its default as the program prints it; unset ones are empty.
 fn defaults() -> BTreeMap<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let root = workspace().join("instructions").display().to_string();
@@ -29,72 +29,34 @@ fn defaults() -> BTreeMap<String, String> {
     listed.stdout.lines().filter_map(setting).collect()
 }
 
-/// The cells of the README's table of settings: keys, defaults.
-fn rows() -> Vec<(Vec<String>, Vec<String>)> {
-    let text = fs::read_to_string(workspace().join("README.md")).unwrap();
-    let table = text.split("### Settings").nth(1).expect("the section is there");
-    let rows = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-    let cells = rows.take_while(|line| line.starts_with('|')).map(|line| {
-        let mut cells = line.trim_matches('|').split('|').map(str::trim);
-        let mut list = || {
-            let cell = cells.next().unwrap_or_default();
-            cell.split(", ").map(|it| it.trim_matches('`').to_owned()).collect::<Vec<_>>()
-        };
-        (list(), list())
-    });
-    cells.collect()
-}
-
-/// `.tries` after `inference.timeout` is `inference.tries`.
-fn full_keys(keys: &[String]) -> Vec<String> {
-    let mut prefix = String::new();
-    let full = keys.iter().map(|key| match key.strip_prefix('.') {
-        Some(rest) => format!("{prefix}.{rest}"),
-        None => {
-            prefix = key.rsplit_once('.').map_or(String::new(), |(prefix, _)| prefix.to_owned());
-            key.clone()
-        }
-    });
-    full.collect()
-}
-
+/// The tables between the `begin` and `end` markers are what the programs print. `make docs` writes them.
 #[test]
-fn defaults_in_the_readme_are_those_of_the_program() {
-    let (defaults, mut checked) = (defaults(), 0);
-    for (keys, said) in rows() {
-        let keys = full_keys(&keys);
-        for (position, key) in keys.iter().enumerate() {
-            let Some(default) = defaults.get(key) else {
-                // Of the other role, or one that has no single value.
-                let of_other_role = key.ends_with(".verify");
-                assert!(
-                    of_other_role || defaults.keys().any(|known| known.starts_with(key.as_str())),
-                    "{key} is no setting"
-                );
-                continue;
-            };
-            // One value for all, or one for each.
-            let said = said.get(position).or(said.last()).expect("a default");
-            let is_told_in_words =
-                !said.chars().any(|c| c.is_ascii_digit()) && !defaults.values().any(|it| it == said);
-            if said == "–" || is_told_in_words {
-                continue;
-            }
-            assert_eq!(said, default, "the README's default of {key}");
-            checked += 1;
-        }
+fn settings_reference_is_what_the_programs_print() {
+    let path = workspace().join("docs/settings.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut expected = text.clone();
+    for program in ["cynode-pma", "cynode-gateway"] {
+        let printed = run(&binary(program), folder.path(), &["config", "--reference"], &[]);
+        assert_eq!(printed.code, 0, "{printed:?}");
+        let (begin, end) = (format!("<!-- begin: {program} -->\n"), format!("<!-- end: {program} -->"));
+        let (before, rest) = expected.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
+        let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("no {end}"));
+        expected = format!("{before}{begin}{}\n{end}{after}", printed.stdout.trim_end());
     }
-    assert!(checked > 30, "only {checked} defaults were compared");
-    let named: Vec<String> = rows().iter().flat_map(|(keys, _)| full_keys(keys)).collect();
-    for key in defaults.keys() {
-        let is_named = named.iter().any(|it| it == key || key.starts_with(&format!("{it}.")));
-        assert!(is_named, "{key} has no row in the README");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &expected).unwrap();
+    }
+    let current = fs::read_to_string(&path).unwrap();
+    assert!(current == expected, "docs/settings.md is not what the programs print; `make docs` writes it");
+    for line in expected.lines().filter(|line| line.starts_with("| `")) {
+        assert!(!line.ends_with("|  |"), "a setting without a description: {line}");
     }
 }
 
 #[test]
-fn figures_in_prose_are_those_of_the_code() {
-    let days = streams::ANSWERS_KEPT.as_secs() / (24 * 3_600);
+fn figures_in_prose_match_the_code() {
+    let days = streams::ANSWER_RETENTION.as_secs() / (24 * 3_600);
     assert_eq!(days, 7, "the documents say seven days");
     let defaults = defaults();
     for (path, sentence) in [
@@ -108,7 +70,7 @@ fn figures_in_prose_are_those_of_the_code() {
         ("docs/errors/stale_handoff.md", "(7 days)".to_owned()),
         ("docs/scaling.md", format!("`nats.dedupe_window` ({})", spaced(&defaults["nats.dedupe_window"]))),
     ] {
-        assert!(document(path).contains(&sentence), "{path} does not say: {sentence}");
+        assert!(document(path).contains(&sentence), "{path} does not contain: {sentence}");
     }
     let folder = tempfile::tempdir().unwrap();
     let gateway = run(&binary("cynode-gateway"), folder.path(), &["config"], &[]);
@@ -120,7 +82,7 @@ fn figures_in_prose_are_those_of_the_code() {
     );
 }
 
-/// `30m` as documents write it.
+/// Formats `30m` as the documents write it: `30 minutes`.
 fn spaced(duration: &str) -> String {
     match duration.strip_suffix('m') {
         Some(minutes) => format!("{minutes} minutes"),

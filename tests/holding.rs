@@ -1,13 +1,13 @@
-//! What is being worked on stays with whoever works on it; what is not, goes to whoever is free.
+//! A delivery in progress stays with its worker; waiting handoffs go to workers with free slots.
 
 use std::time::{Duration, Instant};
 
 use subjects::Kind;
 use testkit::{Nats, Orchestrator, Worker, chat, eventually, schedule};
 
-/// A handler that runs three times `ack_wait` is not redelivered.
+/// Work that takes three times `ack_wait` is not redelivered.
 #[tokio::test]
-async fn slow_work_is_not_taken_away() {
+async fn slow_work_is_not_redelivered() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(3));
     let workers = [settings.start().await, settings.start().await];
@@ -19,13 +19,13 @@ async fn slow_work_is_not_taken_away() {
     for worker in &workers {
         received += worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await.unwrap_or(0.0);
     }
-    assert_eq!(received, 1.0, "it was delivered more than once");
+    assert_eq!(received, 1.0, "the handoff was delivered more than once");
 }
 
-/// A busy instance holds nothing back: with one slot taken by slow work, the next handoff goes to the other instance
-/// at once.
+/// An instance pulls no more than it has free slots for: while its only slot is busy, the next handoff goes
+/// to the other instance at once.
 #[tokio::test]
-async fn a_busy_instance_holds_nothing_back() {
+async fn busy_instance_prefetches_no_handoffs() {
     let nats = Nats::start();
     let slow = Worker::manager(&nats)
         .set("worker.concurrency.chat", "1")
@@ -34,24 +34,24 @@ async fn a_busy_instance_holds_nothing_back() {
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     orchestrator.publish(&chat("occupies the slow one")).await;
-    slow.holds(Kind::Chat, 1).await;
+    slow.wait_for_in_flight(Kind::Chat, 1).await;
     let _quick = Worker::manager(&nats).set("worker.concurrency.chat", "1").start().await;
     for n in 0..20 {
         let asked = Instant::now();
         let id = orchestrator.publish(&chat(&format!("quick {n}"))).await;
-        orchestrator.answered_within(Duration::from_secs(2), Kind::Chat, id).await;
+        orchestrator.wait_for_answer_within(Duration::from_secs(2), Kind::Chat, id).await;
         assert!(asked.elapsed() < Duration::from_secs(1), "number {n} took {:?}", asked.elapsed());
     }
     assert_eq!(slow.metric("pma_handoffs_received_total{kind=\"chat\"}").await, Some(1.0));
     assert_eq!(orchestrator.consumer(Kind::Chat).await.num_ack_pending, 1);
 }
 
-/// A zombie, frozen past `ack_wait` and thawed when another has answered, gives no second answer and does no harm to
-/// what the other does.
+/// A worker that is frozen past `ack_wait` and resumes after another one took its handoff gives no second
+/// answer and does not disturb the other worker.
 #[tokio::test]
-async fn a_zombie_changes_nothing() {
+async fn frozen_worker_does_not_disturb_the_new_owner() {
     let nats = Nats::start();
-    // One slot, so that the zombie has no request open while it is frozen.
+    // One slot, so that the frozen worker has no open pull request.
     let settings = Worker::manager(&nats)
         .set("worker.ack_wait", "1s")
         .set("worker.grace", "0s")
@@ -59,11 +59,11 @@ async fn a_zombie_changes_nothing() {
     let mut zombie = settings.clone().thinking(Duration::from_secs(4)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("haunted")).await;
-    zombie.holds(Kind::Chat, 1).await;
+    zombie.wait_for_in_flight(Kind::Chat, 1).await;
     zombie.process.freeze();
     let other = settings.clone().thinking(Duration::from_secs(6)).start().await;
-    other.holds(Kind::Chat, 1).await;
-    // Thawed while the other works: its late signs of life and its leaving must not touch the other's delivery.
+    other.wait_for_in_flight(Kind::Chat, 1).await;
+    // Resumed while the other works: its late heartbeats and its shutdown must not touch the other delivery.
     zombie.process.thaw();
     zombie.process.terminate();
     assert_eq!(zombie.process.wait(Duration::from_secs(10)).code(), Some(0), "{}", zombie.log());
@@ -72,15 +72,15 @@ async fn a_zombie_changes_nothing() {
     assert_eq!(
         other.metric("pma_handoffs_received_total{kind=\"chat\"}").await,
         Some(1.0),
-        "taken from the other"
+        "the handoff was taken from the new owner"
     );
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(orchestrator.answers().await.len(), 1);
 }
 
-/// An instance never takes more than it has slots for.
+/// An instance never takes more handoffs than it has slots.
 #[tokio::test]
-async fn an_instance_takes_no_more_than_it_has_slots() {
+async fn instance_takes_no_more_handoffs_than_it_has_slots() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats)
         .set("worker.concurrency.chat", "3")
@@ -91,7 +91,7 @@ async fn an_instance_takes_no_more_than_it_has_slots() {
     for n in 0..10 {
         orchestrator.publish(&chat(&format!("{n}"))).await;
     }
-    worker.holds(Kind::Chat, 3).await;
+    worker.wait_for_in_flight(Kind::Chat, 3).await;
     let info = orchestrator.consumer(Kind::Chat).await;
     assert_eq!((info.num_ack_pending, info.num_pending), (3, 7));
 }
@@ -105,16 +105,16 @@ async fn a_flood_of_one_kind_does_not_delay_another() {
     for n in 0..1_000 {
         orchestrator.publish(&schedule(&format!("schedule {n}"))).await;
     }
-    eventually("schedules to be in work", async || {
+    eventually("schedules to be in progress", async || {
         (orchestrator.consumer(Kind::Schedule).await.num_ack_pending == 4).then_some(())
     })
     .await;
     for n in 0..5 {
         let asked = Instant::now();
         let id = orchestrator.publish(&chat(&format!("chat {n}"))).await;
-        orchestrator.answered(Kind::Chat, id).await;
-        // Its own thinking time, and hardly more.
+        orchestrator.wait_for_answer(Kind::Chat, id).await;
+        // The model time of the chat itself, and hardly more.
         assert!(asked.elapsed() < Duration::from_millis(1_000), "chat {n} took {:?}", asked.elapsed());
     }
-    assert!(orchestrator.queued().await > 500, "the schedules were gone before the chat was asked");
+    assert!(orchestrator.queued().await > 500, "the schedules were done before the chats were published");
 }

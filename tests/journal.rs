@@ -1,4 +1,4 @@
-//! What a journal makes possible, and what it refuses to guess.
+//! Resuming from a journal, and journals that cannot be resumed.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use subjects::{
     Continue, ErrorCode, Handoff, HandoffId, Kind, Status, Stop, Timestamp, Work,
-    journal::{Entry, Record, SPILL_OVER},
+    journal::{Entry, Record, SPILL_THRESHOLD},
     streams,
 };
 use testkit::{
@@ -21,7 +21,7 @@ use testkit::{
 };
 use time::OffsetDateTime;
 
-/// A model whose patience can be changed while it runs.
+/// Response time of the model, adjustable while it runs.
 fn adjustable(first: u64) -> (Arc<AtomicU64>, impl Fn() -> Duration + Send + Sync + 'static) {
     let ms = Arc::new(AtomicU64::new(first));
     let read = Arc::clone(&ms);
@@ -35,25 +35,25 @@ async fn settled(worker: &Worker, outcome: &str) -> f64 {
 
 /// Frozen before a call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_calls_nothing() {
-    a_zombie_does_nothing(1, None).await;
+async fn frozen_worker_makes_no_calls_after_losing_its_claim() {
+    check_frozen_worker(1, None).await;
 }
 
 /// Frozen before its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_answers_nothing() {
-    a_zombie_does_nothing(Errands::TURNS - 1, None).await;
+async fn frozen_worker_does_not_answer_after_losing_its_claim() {
+    check_frozen_worker(Errands::TURNS - 1, None).await;
 }
 
-/// Frozen until it is too late for an answer.
+/// Frozen until its deadline has passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_gives_nothing_up() {
-    a_zombie_does_nothing(Errands::TURNS - 1, Some(Duration::from_secs(10))).await;
+async fn frozen_worker_does_not_dead_letter_after_losing_its_claim() {
+    check_frozen_worker(Errands::TURNS - 1, Some(Duration::from_secs(10))).await;
 }
 
-/// The same, frozen before it heard whether its last entry was stored.
+/// The same, frozen before its last append was confirmed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_in_the_middle_of_an_append_gives_nothing_up() {
+async fn worker_frozen_during_an_append_does_not_dead_letter() {
     let (thinks, time) = adjustable(300);
     let (errands, nats) = (Errands::start(time).await, Nats::start());
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
@@ -63,13 +63,13 @@ async fn a_zombie_in_the_middle_of_an_append_gives_nothing_up() {
     let id = orchestrator.publish(&handoff).await;
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     errands.gateway.process.freeze();
-    eventually("the last calls to be intended", async || {
+    eventually("the intents of the last calls", async || {
         let intents = orchestrator.journal(id).await.into_iter().flat_map(|entry| entry.records);
         let intents = intents.filter(|record| matches!(record, Record::ToolIntent(_))).count();
         (intents == Errands::EFFECTS).then_some(())
     })
     .await;
-    // What they return is being stored, and nothing is heard of it.
+    // Their results are being stored, and the confirmation does not arrive.
     nats.process().freeze();
     errands.gateway.process.thaw();
     eventually("the last effects", async || {
@@ -79,10 +79,19 @@ async fn a_zombie_in_the_middle_of_an_append_gives_nothing_up() {
     zombie.process.freeze();
     thinks.store(10, Ordering::Relaxed);
     nats.process().thaw();
-    haunt(Haunted { errands, nats, settings, zombie, orchestrator, id, deadline: Some(deadline) }).await;
+    check_resumed_worker(Haunted {
+        errands,
+        nats,
+        settings,
+        zombie,
+        orchestrator,
+        id,
+        deadline: Some(deadline),
+    })
+    .await;
 }
 
-/// An errand that is to be done by then.
+/// An errand with a deadline.
 fn due_in(time: Duration) -> (Handoff, OffsetDateTime) {
     let deadline = OffsetDateTime::now_utc() + time;
     let handoff = Handoff { deadline: Some(Timestamp::new(deadline).unwrap()), ..Errands::handoff("x1") };
@@ -100,8 +109,9 @@ struct Haunted {
     deadline: Option<OffsetDateTime>,
 }
 
-/// Frozen past `ack_wait` in the middle of a turn, thawed when another has finished: no call, no publish, no ack.
-async fn a_zombie_does_nothing(turn: usize, within: Option<Duration>) {
+/// Freezes a worker past `ack_wait` in the middle of a turn and resumes it after another one has finished: it
+/// must not call, publish or acknowledge anything.
+async fn check_frozen_worker(turn: usize, within: Option<Duration>) {
     let (thinks, time) = adjustable(700);
     let (errands, nats) = (Errands::start(time).await, Nats::start());
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
@@ -112,24 +122,25 @@ async fn a_zombie_does_nothing(turn: usize, within: Option<Duration>) {
         None => (Errands::handoff("x1"), None),
     };
     let id = orchestrator.publish(&handoff).await;
-    eventually("the turn to be asked for", async || (errands.asked("x1")[turn] == 1).then_some(())).await;
+    eventually("the model request of the turn", async || (errands.asked("x1")[turn] == 1).then_some(()))
+        .await;
     zombie.process.freeze();
     thinks.store(10, Ordering::Relaxed);
-    haunt(Haunted { errands, nats, settings, zombie, orchestrator, id, deadline }).await;
+    check_resumed_worker(Haunted { errands, nats, settings, zombie, orchestrator, id, deadline }).await;
 }
 
-/// Another finishes it; then the zombie comes back.
-async fn haunt(haunted: Haunted) {
+/// Lets another worker finish the handoff, then resumes the frozen one.
+async fn check_resumed_worker(haunted: Haunted) {
     let Haunted { errands, nats: _nats, settings, zombie, orchestrator, id, deadline } = haunted;
     let other = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 
     let stored = orchestrator.contents(streams::RUNS).await.len();
     let calls = errands.gateway.audit("limit=1000").await.len();
-    // Also what the streams would refuse: whoever listens without them hears it. What it holds is the first delivery; a
-    // later one may have waited in its socket, and of that it may say that it is answered.
+    // Plain subscriptions also receive messages that the streams refuse. The frozen worker holds the first
+    // delivery; a redelivery may be in its socket, and it may acknowledge that one as already answered.
     let mut published = Vec::new();
     for subject in ["pma.run.>", "pma.event.>", "pma.delta.>", "pma.dead.>", "$JS.ACK.*.*.1.>"] {
         published.push(orchestrator.client.subscribe(subject).await.unwrap());
@@ -141,17 +152,23 @@ async fn haunt(haunted: Haunted) {
             .await;
     }
     zombie.process.thaw();
-    eventually("the zombie to find out", async || (settled(&zombie, "fenced").await == 1.0).then_some(()))
-        .await;
+    eventually("the frozen worker to be fenced", async || {
+        (settled(&zombie, "fenced").await == 1.0).then_some(())
+    })
+    .await;
     orchestrator.queued().await;
     let heard = published.next().now_or_never().flatten();
-    assert!(heard.is_none(), "it published on {}", heard.unwrap().subject);
-    assert_eq!(orchestrator.contents(streams::RUNS).await.len(), stored, "it published");
-    assert_eq!(errands.gateway.audit("limit=1000").await.len(), calls, "it called a tool");
+    assert!(heard.is_none(), "the frozen worker published on {}", heard.unwrap().subject);
+    assert_eq!(
+        orchestrator.contents(streams::RUNS).await.len(),
+        stored,
+        "the frozen worker stored a message"
+    );
+    assert_eq!(errands.gateway.audit("limit=1000").await.len(), calls, "the frozen worker called a tool");
     let effects = errands.effects().await;
     assert_eq!(effects.len(), Errands::EFFECTS);
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
-    // It is no worse for it: the next handoff may go to either.
+    // Both workers still process further handoffs.
     for name in ["x2", "x3", "x4"] {
         let id = orchestrator.publish(&Errands::handoff(name)).await;
         assert_eq!(orchestrator.completion(Kind::Chat, id).await.status, Status::Completed);
@@ -159,19 +176,21 @@ async fn haunt(haunted: Haunted) {
     drop(other);
 }
 
-/// Taken up, and killed before anything came of it.
+/// A handoff whose worker was killed right after the claim.
 async fn begun(nats: &Nats, orchestrator: &Orchestrator) -> HandoffId {
     let mut worker =
         Worker::manager(nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(600)).start().await;
     let id = orchestrator.publish(&chat("begun")).await;
-    eventually("the claim", async || (!orchestrator.journal(id).await.is_empty()).then_some(())).await;
+    eventually("the claim to be stored", async || (!orchestrator.journal(id).await.is_empty()).then_some(()))
+        .await;
     worker.process.kill();
     id
 }
 
-/// A record that cannot be read is told, and the handoff kept; nothing is done again by guessing.
+/// A journal entry that cannot be read ends the handoff with an error and a dead letter; nothing is repeated
+/// on a guess.
 #[tokio::test]
-async fn a_torn_journal_ends_in_an_answer_and_a_dead_letter() {
+async fn unreadable_journal_ends_in_an_answer_and_a_dead_letter() {
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = begun(&nats, &orchestrator).await;
@@ -183,29 +202,32 @@ async fn a_torn_journal_ends_in_an_answer_and_a_dead_letter() {
     assert_eq!(error.code, ErrorCode::Internal);
     assert!(error.message.contains("what was done before cannot be read"), "{}", error.message);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "the turn was started over");
 }
 
-/// What a newer build has begun is left to one of those.
+/// A handoff that a newer build has started is handed back.
 #[tokio::test]
-async fn a_journal_of_a_newer_build_is_left_alone() {
+async fn handoff_of_a_newer_build_is_handed_back() {
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = begun(&nats, &orchestrator).await;
     orchestrator.write_journal(id, r#"{"v":99,"unheard":"of"}"#).await;
     let worker = Worker::manager(&nats).set("worker.ack_wait", "1s").start().await;
-    eventually("it to be handed back", async || (settled(&worker, "retried").await == 1.0).then_some(()))
-        .await;
+    eventually("the handoff to be handed back", async || {
+        (settled(&worker, "retried").await == 1.0).then_some(())
+    })
+    .await;
     assert!(worker.log().contains("Journal was written by a newer build"));
     assert_eq!(orchestrator.queued().await, 1);
     assert!(orchestrator.answer(Kind::Chat, id).await.is_none());
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
 }
 
-/// A turn that a build of version 1 began, byte for byte as it wrote it, is finished by this one.
+/// This build finishes a turn that a build of version 1 started; the journal is byte for byte what that build
+/// wrote.
 #[tokio::test]
-async fn what_an_older_build_began_is_finished() {
+async fn handoff_of_an_older_build_is_finished() {
     let errands = Errands::start(|| Duration::from_millis(5)).await;
     let nats = Nats::start();
     drop(errands.worker(&nats).start().await);
@@ -216,45 +238,47 @@ async fn what_an_older_build_began_is_finished() {
         assert_eq!(Entry::decode(line.as_bytes()).unwrap().v, 1);
         orchestrator.write_journal(handoff.id, line.to_owned()).await;
     }
-    // As after a kill: published long ago, delivered again.
+    // As after a kill: published long ago and redelivered.
     orchestrator
         .publish_raw(Kind::Chat, Default::default(), handoff.encode(subjects::Encoding::Json).unwrap())
         .await;
     let _worker = errands.worker(&nats).set("worker.ack_wait", "1s").start().await;
     let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
-    assert_eq!(errands.asked("x1"), [0, 1, 1], "the first turn was finished before");
+    assert_eq!(errands.asked("x1"), [0, 1, 1], "the first turn was already finished");
     let effects: Vec<String> = errands.effects().await.into_keys().collect();
     assert_eq!(effects, Errands::expected_effects("x1"));
 }
 
-/// One that gets further each time may be taken up as often as it takes, also when few attempts in vain are allowed.
+/// A handoff that makes progress each time may be claimed any number of times, even with a small
+/// `worker.max_attempts`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_progresses_is_not_poison() {
+async fn handoff_with_progress_is_never_poisoned() {
     let errands = Errands::start(|| Duration::from_millis(5)).await;
     let nats = Nats::start();
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s").set("worker.max_attempts", "1");
     drop(settings.start().await);
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
-    // Each gets one append further than the one before. The second stores what its tools said while the model is
-    // already asked for the next turn: what it was asked until then is awaited, as a kill does not wait for it.
+    // Each worker makes one append more than the one before. The second stores its tool results while the
+    // next model request is already running: wait for that request, since a kill does not.
     for asked in [[1, 0, 0], [1, 1, 0], [1, 2, 0]] {
         let mut worker = settings.clone().stopping_at("Appended#1").start().await;
-        eventually("it to have got further", async || worker.log().contains("\"stops\":true").then_some(()))
+        eventually("the next crash point", async || worker.log().contains("\"stops\":true").then_some(()))
             .await;
-        eventually("the model to be asked", async || (errands.asked("x1") == asked).then_some(())).await;
+        eventually("the model request", async || (errands.asked("x1") == asked).then_some(())).await;
         worker.process.kill();
     }
     let _worker = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 4));
-    assert_eq!(errands.asked("x1"), [1, 2, 1], "one was asked when it was killed");
+    assert_eq!(errands.asked("x1"), [1, 2, 1], "one request was interrupted by the kill");
 }
 
-/// Stopped in an orderly way, a worker says so: the attempt does not count, and nothing finished is lost.
+/// A worker that is stopped in an orderly way records it: the attempt does not count, and no finished work is
+/// lost.
 #[tokio::test]
-async fn an_orderly_stop_is_no_attempt() {
+async fn orderly_stop_does_not_count_as_an_attempt() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats).set("worker.max_attempts", "1").set("worker.grace", "0s");
     let slow = settings.clone().thinking(Duration::from_secs(600));
@@ -263,14 +287,14 @@ async fn an_orderly_stop_is_no_attempt() {
     let id = orchestrator.publish(&chat("handed on")).await;
     for count in 1..=3 {
         let mut worker = slow.start().await;
-        worker.holds(Kind::Chat, 1).await;
+        worker.wait_for_in_flight(Kind::Chat, 1).await;
         let claims = async || {
             let journal = orchestrator.journal(id).await;
             let records = journal.iter().flat_map(|entry| &entry.records);
             let claims = records.filter(|record| matches!(record, Record::Claimed(_))).count();
             (claims == count).then_some(())
         };
-        eventually("the claim", claims).await;
+        eventually("the claim to be stored", claims).await;
         worker.process.terminate();
         assert_eq!(worker.process.wait(Duration::from_secs(10)).code(), Some(0));
     }
@@ -279,9 +303,9 @@ async fn an_orderly_stop_is_no_attempt() {
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 4));
 }
 
-/// A question, its answer, and a death in between: what follows builds on the transcript of what was before.
+/// A question, its answer, and a crash in between: the `continue` builds on the same transcript.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clarification_goes_on_from_the_same_transcript() {
+async fn continue_after_a_crash_uses_the_same_transcript() {
     let create = |title: &str| Script::call("db__task__create", &json!({ "title": title }));
     let ask = Script::call("ask_user", &json!({ "question": "Which site?" }));
     let model = Model::start([create("before"), ask, create("after"), Script::say("both are there")]).await;
@@ -297,25 +321,28 @@ async fn a_clarification_goes_on_from_the_same_transcript() {
     let mut dies = settings.clone().stopping_at("ToolAnswered#1").start().await;
     let work = Work::Continue(Continue { continues: asked, input: "the docs".to_owned() });
     let id = orchestrator.publish(&handoff(work)).await;
-    eventually("the call", async || dies.log().contains("\"stops\":true").then_some(())).await;
+    eventually("the crash point before the call", async || {
+        dies.log().contains("\"stops\":true").then_some(())
+    })
+    .await;
     dies.process.kill();
     let _next = settings.start().await;
     let answer = orchestrator.completion(Kind::Continue, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{:?}", answer.error);
     let turns = model.turns();
-    assert_eq!(turns.len(), 4, "no turn was asked for twice");
+    assert_eq!(turns.len(), 4, "no turn was requested twice");
     let roles: Vec<&str> =
         turns[3].messages().iter().map(|message| message["role"].as_str().unwrap_or_default()).collect();
     let expected = ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "tool"];
-    assert_eq!(roles, expected, "the whole conversation, in one piece");
+    assert_eq!(roles, expected, "the complete conversation");
     let effects: Vec<(String, usize)> = errands.effects().await.into_iter().collect();
     assert_eq!(effects, [("after".to_owned(), 1), ("before".to_owned(), 1)]);
 }
 
-/// An entry that is too large for a message is kept beside the journal, and found there by the next one.
+/// An entry that is too large for a message is stored in the object store, where the next worker finds it.
 #[tokio::test]
 async fn a_large_entry_is_kept_in_the_object_store() {
-    let long = "x".repeat(SPILL_OVER + 1);
+    let long = "x".repeat(SPILL_THRESHOLD + 1);
     let result = long.clone();
     let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), move |_| {
         GatewayAnswer::text(result.clone())
@@ -333,13 +360,13 @@ async fn a_large_entry_is_kept_in_the_object_store() {
     let mut first = settings.clone().stopping_at("Appended#2").start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("create the tasks at length")).await;
-    eventually("the entry", async || first.log().contains("\"stops\":true").then_some(())).await;
+    eventually("the entry to be stored", async || first.log().contains("\"stops\":true").then_some(())).await;
     first.process.kill();
     assert!(orchestrator.journal(id).await.iter().any(|entry| entry.spilled.is_some()));
     let _second = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.message.map(|message| message.content).as_deref(), Some("fini"), "{:?}", answer.error);
     let seen = model.turns().last().unwrap().messages().last().unwrap()["content"].to_string();
-    assert!(seen.contains(&long), "what was kept is what the model sees");
-    assert_eq!(gateway.calls().len(), 1, "it was not called again");
+    assert!(seen.contains(&long), "the model receives the stored result");
+    assert_eq!(gateway.calls().len(), 1, "the tool was not called again");
 }

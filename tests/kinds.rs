@@ -1,4 +1,4 @@
-//! What comes of each kind of handoff.
+//! The outcome of each kind of handoff.
 
 use serde_json::{Value, json};
 use subjects::{
@@ -6,7 +6,7 @@ use subjects::{
     PlannedState, Status, Stop, TaskChangeKind, Verdict, Verify, Work,
 };
 use testkit::{
-    Answer, Asked, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat, handoff, schedule,
+    Answer, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker, chat, handoff, schedule,
     typical, verify,
 };
 
@@ -14,7 +14,7 @@ fn any() -> Value {
     json!({ "type": "object" })
 }
 
-/// A store of tasks, as far as a worker sees one.
+/// A task store with the tools that a worker uses.
 fn store() -> Vec<Tool> {
     let create = json!({ "type": "object", "properties": {
         "name": {}, "description": {}, "acceptance_criteria": {}, "order": {}, "depends_on": {}, "project_id": {},
@@ -49,7 +49,7 @@ async fn completion(orchestrator: &Orchestrator, question: &Handoff) -> Completi
 
 async fn findings(orchestrator: &Orchestrator, question: &Handoff) -> Findings {
     let id = orchestrator.publish(question).await;
-    match orchestrator.answered(question.kind(), id).await {
+    match orchestrator.wait_for_answer(question.kind(), id).await {
         subjects::Answer::Findings(findings) => findings,
         other => panic!("{other:?}"),
     }
@@ -66,7 +66,8 @@ fn plan(goal: &str) -> Handoff {
     handoff
 }
 
-/// G4, G10: a plan becomes tasks, in order, with names, criteria and dependencies; the trace says who did what.
+/// G4: a plan becomes tasks, in order, with names, criteria and dependencies; the trace records the
+/// steps.
 #[tokio::test]
 async fn a_plan_becomes_tasks() {
     let nats = Nats::start();
@@ -86,9 +87,8 @@ async fn a_plan_becomes_tasks() {
     let tasks: Vec<_> = answer.tasks.iter().map(|task| (task.task_id.to_string(), task.change)).collect();
     let made = TaskChangeKind::Created;
     assert_eq!(tasks, [("id-of-build-docs".to_owned(), made), ("id-of-publish-docs".to_owned(), made)]);
-    let planned: Vec<_> =
-        answer.trace.plan.iter().map(|step| (step.name.as_str(), step.worker, step.state)).collect();
-    assert_eq!(planned, [("build-docs", 0, PlannedState::Done), ("publish-docs", 1, PlannedState::Done)]);
+    let planned: Vec<_> = answer.trace.plan.iter().map(|step| (step.name.as_str(), step.state)).collect();
+    assert_eq!(planned, [("build-docs", PlannedState::Done), ("publish-docs", PlannedState::Done)]);
     assert!(answer.trace.input.is_some());
     let asked = model.asked();
     let planning = asked.iter().find(|asked| asked.form() == Some("plan")).unwrap();
@@ -102,10 +102,10 @@ async fn a_plan_becomes_tasks() {
 }
 
 #[tokio::test]
-async fn a_plan_that_fails_halfway_says_how_far_it_came() {
+async fn plan_that_fails_halfway_reports_the_created_tasks() {
     let nats = Nats::start();
     let gateway = Gateway::start(store()).await;
-    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+    let model = Model::start_with_structured([Script::say("unused")], |asked: &ModelRequest| {
         let mut thought = typical(asked.form().unwrap());
         if asked.form() == Some("plan") {
             thought["steps"][1]["name"] = json!("unwanted");
@@ -123,21 +123,25 @@ async fn a_plan_that_fails_halfway_says_how_far_it_came() {
     assert!(answer.error.as_ref().unwrap().message.contains("that name is taken"));
     let states: Vec<_> = answer.trace.plan.iter().map(|step| step.state).collect();
     assert_eq!(states, [PlannedState::Done, PlannedState::Failed, PlannedState::NotStarted]);
-    assert_eq!(answer.tasks.len(), 1, "what was created is told");
+    assert_eq!(answer.tasks.len(), 1, "created tasks are reported");
 }
 
-/// A typed answer of the wrong form is sent back once, with what is wrong; the second time it ends the work.
+/// Structured output that does not match its schema is returned to the model once, with the error; a second
+/// mismatch fails the handoff.
 #[tokio::test]
-async fn a_typed_answer_is_repaired_once() {
+async fn invalid_structured_output_is_repaired_once() {
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
-    let asks_again = |asked: &Asked| asked.messages().len() > 3;
-    let model = Model::start_thinking([Script::say("unused")], move |asked: &Asked| match asked.form() {
-        Some("plan") if !asks_again(asked) => Script::say("Here is your plan: build, then publish."),
-        Some(form) => Script::Say(typical(form).to_string()),
-        None => unreachable!(),
-    })
-    .await;
+    let asks_again = |asked: &ModelRequest| asked.messages().len() > 3;
+    let model =
+        Model::start_with_structured([Script::say("unused")], move |asked: &ModelRequest| {
+            match asked.form() {
+                Some("plan") if !asks_again(asked) => Script::say("Here is your plan: build, then publish."),
+                Some(form) => Script::Say(typical(form).to_string()),
+                None => unreachable!(),
+            }
+        })
+        .await;
     let manager = Worker::manager(&nats).asking(&model).start().await;
     let answer = completion(&orchestrator, &plan("Publish")).await;
     assert_eq!(answer.status, Status::Completed, "{answer:?}");
@@ -149,16 +153,17 @@ async fn a_typed_answer_is_repaired_once() {
             .any(|it| it.detail.as_ref().is_some_and(|it| it.contains("asked again: there is no JSON"))),
         "{thinks:?}"
     );
-    assert_eq!(answer.usage.prompt_tokens, 300, "each is paid for and counted");
+    assert_eq!(answer.usage.prompt_tokens, 300, "every request is counted");
     assert!(answer.message.unwrap().content.contains("no tool for that is offered here"));
     drop(manager);
 
-    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| match asked.form() {
-        Some("plan") => Script::say(r#"{"summary": "s", "steps": [], "question": null}"#),
-        Some(form) => Script::Say(typical(form).to_string()),
-        None => unreachable!(),
-    })
-    .await;
+    let model =
+        Model::start_with_structured([Script::say("unused")], |asked: &ModelRequest| match asked.form() {
+            Some("plan") => Script::say(r#"{"summary": "s", "steps": [], "question": null}"#),
+            Some(form) => Script::Say(typical(form).to_string()),
+            None => unreachable!(),
+        })
+        .await;
     let _manager = Worker::manager(&nats).asking(&model).start().await;
     let answer = completion(&orchestrator, &plan("Publish")).await;
     let error = answer.error.unwrap();
@@ -166,7 +171,7 @@ async fn a_typed_answer_is_repaired_once() {
     assert!(error.message.contains("at least one step"), "{}", error.message);
 }
 
-/// W7: a schedule that fired becomes a task, and its workflow is started where that can be done.
+/// W7: a fired schedule becomes a task, and its workflow is started if the tool for that is offered.
 #[tokio::test]
 async fn a_schedule_becomes_a_task_whose_workflow_starts() {
     let nats = Nats::start();
@@ -186,9 +191,9 @@ async fn a_schedule_becomes_a_task_whose_workflow_starts() {
     assert!(model.asked()[0].messages()[1]["content"].as_str().unwrap().contains("check the links"));
 }
 
-/// A question is an outcome of its own, and the answer to it goes on from the transcript.
+/// A question ends the handoff with its own status; a `continue` resumes from the transcript.
 #[tokio::test]
-async fn a_clarified_handoff_goes_on_where_it_stopped() {
+async fn continue_resumes_from_the_transcript() {
     let nats = Nats::start();
     let gateway = Gateway::start(store()).await;
     let model = Model::start([
@@ -216,7 +221,11 @@ async fn a_clarified_handoff_goes_on_where_it_stopped() {
     );
     let asked = model.turns().pop().unwrap();
     let roles: Vec<&str> = asked.messages().iter().filter_map(|it| it["role"].as_str()).collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "user"], "the whole of it");
+    assert_eq!(
+        roles,
+        ["system", "user", "assistant", "tool", "assistant", "user"],
+        "the complete transcript"
+    );
     assert_eq!(asked.messages()[5]["content"], "staging");
 }
 
@@ -224,7 +233,7 @@ async fn a_clarified_handoff_goes_on_where_it_stopped() {
 async fn a_plan_can_be_clarified_too() {
     let nats = Nats::start();
     let gateway = Gateway::start(store()).await;
-    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+    let model = Model::start_with_structured([Script::say("unused")], |asked: &ModelRequest| {
         let mut thought = typical(asked.form().unwrap());
         let is_clear =
             asked.messages().iter().any(|message| message["content"].to_string().contains("the public one"));
@@ -241,7 +250,7 @@ async fn a_plan_can_be_clarified_too() {
     assert_eq!(first.status, Status::NeedsClarification, "{first:?}");
     assert!(
         gateway.calls().iter().all(|call| call.name != "db.task.create"),
-        "nothing is done before it is clear"
+        "no tool is called before the clarification"
     );
     let input = "the public one".to_owned();
     let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input }));
@@ -249,12 +258,13 @@ async fn a_plan_can_be_clarified_too() {
     assert_eq!((second.status, second.tasks.len()), (Status::Completed, 2), "{second:?}");
 }
 
-/// An analyst reads task and artifacts, judges each criterion with evidence, records it, and touches no other task.
+/// An analyst reads the task and its artifacts, judges each criterion with evidence, records the findings,
+/// and touches no other task.
 #[tokio::test]
 async fn an_analyst_judges_each_criterion() {
     let nats = Nats::start();
     let gateway = Gateway::start(store()).await;
-    let model = Model::start_thinking([Script::say("unused")], |asked: &Asked| {
+    let model = Model::start_with_structured([Script::say("unused")], |asked: &ModelRequest| {
         let mut thought = typical("judgement");
         let question = asked.messages().last().unwrap()["content"].as_str().unwrap();
         if question.contains("within a minute") {
@@ -289,7 +299,7 @@ async fn an_analyst_judges_each_criterion() {
     let material = model.asked()[0].messages()[1]["content"].as_str().unwrap().to_owned();
     assert!(material.contains("published in 212 s") && material.contains("[note]"), "{material}");
 
-    // A handoff that names two tasks is not guessed at.
+    // A handoff that names two tasks is refused, not guessed at.
     let mut confused = verify("deploy-docs-2");
     confused.scope.task_id = Some("another".parse().unwrap());
     let found = findings(&orchestrator, &confused).await;
@@ -321,5 +331,5 @@ async fn the_offline_model_drives_real_tools() {
     let verdicts: Vec<_> = found.findings.iter().map(|finding| finding.verdict).collect();
     assert_eq!(verdicts, [Verdict::Met, Verdict::Unclear], "{found:?}");
     assert_eq!(found.status, FindingsStatus::NeedsClarification);
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 }

@@ -1,4 +1,4 @@
-//! Who is here, what it does, and how it is stopped.
+//! Discovery of instances, their status, and cancellation.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ async fn instances_are_found_by_the_micro_protocol() {
     }
 }
 
-/// P20: an instance announces itself when it is ready and when it leaves, and tells what it is doing when asked.
+/// P20: an instance announces itself when it is ready and when it leaves, and reports its status on request.
 #[tokio::test]
-async fn an_instance_announces_itself_and_tells_what_it_does() {
+async fn instance_announces_itself_and_reports_its_status() {
     let nats = Nats::start();
     let client = nats.client().await;
     let mut announced = client.subscribe(Subject::Presence.to_string()).await.unwrap();
@@ -60,7 +60,7 @@ async fn an_instance_announces_itself_and_tells_what_it_does() {
     assert_eq!((ready.role, ready.state), (Role::ProjectManager, InstanceState::Ready));
     let orchestrator = Orchestrator::connect(&nats).await;
     orchestrator.publish(&chat("long")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     let subject = Subject::Instance("pm-one".parse().unwrap()).to_string();
     let status = read(client.request(subject, "".into()).await.unwrap());
     assert_eq!(status.in_flight[&Kind::Chat].running, 1);
@@ -78,17 +78,17 @@ async fn a_running_handoff_is_cancelled() {
     let worker = Worker::manager(&nats).thinking(Duration::from_secs(60)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("never mind")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     orchestrator.client.publish(Subject::Cancel(id).to_string(), "".into()).await.unwrap();
     let Answer::Completion(answer) =
-        orchestrator.answered_within(Duration::from_secs(5), Kind::Chat, id).await
+        orchestrator.wait_for_answer_within(Duration::from_secs(5), Kind::Chat, id).await
     else {
         panic!()
     };
     assert_eq!(answer.status, Status::Cancelled);
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Cancelled));
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
-    worker.holds(Kind::Chat, 0).await;
+    worker.wait_for_in_flight(Kind::Chat, 0).await;
 }
 
 /// A handoff that is cancelled while it waits in the queue is never started.
@@ -102,7 +102,7 @@ async fn a_queued_handoff_is_cancelled_before_it_starts() {
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     orchestrator.publish(&chat("occupies the slot")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     let id = orchestrator.publish(&chat("waits")).await;
     let reply = orchestrator.client.request(Subject::Cancel(id).to_string(), "".into()).await.unwrap();
     let reply: Value = serde_json::from_slice(&reply.payload).unwrap();
@@ -111,31 +111,37 @@ async fn a_queued_handoff_is_cancelled_before_it_starts() {
     assert_eq!((answer.status, answer.usage.model_calls), (Status::Cancelled, 0));
 }
 
-/// `/healthz`, `/readyz` and `/metrics` speak what a probe and a scraper expect.
+/// `/healthz`, `/readyz` and `/metrics` return what probes and scrapers expect.
 #[tokio::test]
 async fn health_and_metrics_are_served() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("count me")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     assert_eq!(worker.get("/healthz").await, (200, "alive\n".to_owned()));
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
     assert_eq!(worker.get("/nothing").await.0, 404);
     let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
-    eventually("it to be counted", async || worker.metric(settled).await.filter(|count| *count == 1.0)).await;
+    eventually("the handoff to be counted", async || {
+        worker.metric(settled).await.filter(|count| *count == 1.0)
+    })
+    .await;
     assert_eq!(worker.metric("pma_ready").await, Some(1.0));
     let (_, text) = worker.get("/metrics").await;
     assert!(text.ends_with("# EOF\n"));
     assert!(text.contains("pma_handoff_duration_seconds_bucket{le="), "{text}");
     orchestrator.publish_raw(Kind::Chat, async_nats::HeaderMap::new(), b"{".to_vec()).await;
-    eventually("the bad one to be kept", async || {
+    eventually("the invalid handoff to be dead-lettered", async || {
         (orchestrator.stored(streams::DEAD).await == 1).then_some(())
     })
     .await;
-    eventually("the bad one to be settled", async || (orchestrator.queued().await == 0).then_some(())).await;
+    eventually("the invalid handoff to be settled", async || {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
     let (_, text) = worker.get("/metrics").await;
-    // Every metric there is, by name and type: what dashboards are made from.
+    // Every metric by name and type, as dashboards use them.
     let vocabulary: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
     insta::assert_snapshot!(vocabulary.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Orchestrators in other languages, as the contract's page shows them, hand work off to a real worker.
+//! The example orchestrators in other languages hand off to a real worker.
 
 use std::{path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ async fn answered(nats: &Nats, program: &Path, arguments: &[&str], more: &[(&str
     .unwrap()
 }
 
-/// Run twice with one id it gets one answer, whoever asks.
+/// Run twice with one id, the example gets the same answer.
 async fn assert_answered_once(program: &Path, arguments: &[&str], more: &[(&str, &str)]) {
     let nats = Nats::start();
     let _worker = Worker::manager(&nats).start().await;
@@ -44,7 +44,7 @@ async fn a_python_peer_hands_off_as_the_example_shows() {
     assert_answered_once(&python, &["orchestrator.py", "What is left to do?"], &[]).await;
 }
 
-/// Debian's client has no module, so it is found the way it was before there were any.
+/// Debian's Go client has no module, so it is found through GOPATH.
 #[tokio::test]
 async fn a_go_producer_hands_off_as_the_example_shows() {
     let folder = tempfile::tempdir().unwrap();

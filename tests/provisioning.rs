@@ -1,4 +1,4 @@
-//! Streams and consumers: made, checked, or left alone; and servers that will not do.
+//! Streams and consumers are created, verified or left alone; unsuitable servers are refused.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server, 
 const UNAVAILABLE: i32 = 69;
 const WINDOW: Duration = streams::DEDUPE_WINDOW;
 
-/// Starts a worker that should refuse, and gives its last words.
+/// Starts a worker that must refuse to start, and returns its log.
 fn refused(settings: &WorkerBuilder) -> String {
     let mut worker = settings.spawn();
     let status = worker.process.wait(Duration::from_secs(10));
@@ -20,9 +20,9 @@ fn refused(settings: &WorkerBuilder) -> String {
     worker.log()
 }
 
-/// `create` makes what is missing, as the contract defines it, and `verify` is content with it.
+/// `create` creates what is missing as the contract defines it, and `verify` accepts it.
 #[tokio::test]
-async fn what_create_makes_verify_accepts() {
+async fn verify_accepts_what_create_created() {
     let nats = Nats::start();
     drop(Worker::manager(&nats).start().await);
     drop(Worker::analyst(&nats).start().await);
@@ -31,10 +31,10 @@ async fn what_create_makes_verify_accepts() {
     assert_eq!(manager.metric("pma_config_drift").await, Some(0.0));
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("hello")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 }
 
-/// `verify` refuses to start without streams and names each that is missing; it makes none.
+/// `verify` refuses to start without streams and names each missing one; it creates none.
 #[tokio::test]
 async fn verify_names_what_is_missing() {
     let nats = Nats::start();
@@ -49,12 +49,12 @@ async fn verify_names_what_is_missing() {
         assert!(words.contains(part), "{part} is not in:\n{words}");
     }
     let orchestrator = Orchestrator::connect(&nats).await;
-    assert!(orchestrator.jetstream.get_stream(streams::HANDOFFS).await.is_err(), "it made a stream");
+    assert!(orchestrator.jetstream.get_stream(streams::HANDOFFS).await.is_err(), "verify created a stream");
 }
 
-/// The same for analysts with streams of their own: they look for those, and for none of a manager's.
+/// The same for analysts with their own streams: they check those, and none of a manager's.
 #[tokio::test]
-async fn an_analyst_looks_for_its_own_streams_alone() {
+async fn analyst_verifies_only_its_own_streams() {
     let nats = Nats::start();
     let analyst = Worker::analyst(&nats).laid_out(Layout::ByRole).set("nats.provision", "verify");
     let words = refused(&analyst);
@@ -62,17 +62,17 @@ async fn an_analyst_looks_for_its_own_streams_alone() {
         assert!(words.contains(part), "{part} is not in:\n{words}");
     }
     assert!(!words.contains("CYNODE_HANDOFFS") && !words.contains("CYNODE_SPILL"), "{words}");
-    // Whoever makes streams makes them for both.
+    // `create` creates the streams of both roles.
     drop(Worker::manager(&nats).laid_out(Layout::ByRole).start().await);
     drop(Worker::analyst(&nats).laid_out(Layout::ByRole).start().await);
     let analyst = analyst.start().await;
     assert_eq!(analyst.metric("pma_config_drift").await, Some(0.0));
 }
 
-/// Streams of the other layout are refused, whoever comes and whatever it would do about streams, and nothing is made. Done
-/// as the message says, the change goes through.
+/// Streams of the other layout are refused for every role and every `nats.provision`, and nothing is created.
+/// After the steps in the message, the change succeeds.
 #[tokio::test]
-async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
+async fn streams_of_the_other_layout_are_refused_with_instructions() {
     for layout in Layout::ALL {
         let (nats, wanted) = (Nats::start(), layout.other());
         let worker = |role: Role| match role {
@@ -100,9 +100,9 @@ async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
         let mut names: Vec<String> =
             orchestrator.jetstream.stream_names().map(Result::unwrap).collect().await;
         names.retain(|name| !name.starts_with("OBJ_"));
-        assert_eq!(names.len(), layout.names().len(), "something was made: {names:?}");
+        assert_eq!(names.len(), layout.names().len(), "a stream was created: {names:?}");
 
-        // The layouts differ in these; answers of managers stay where they are.
+        // The layouts differ in these streams; managers' answers stay where they are.
         let jetstream = &orchestrator.jetstream;
         for stream in [streams::ADVISORIES, streams::PA_HANDOFFS, streams::PA_RUNS] {
             jetstream.delete_stream(stream).await.ok();
@@ -121,12 +121,13 @@ async fn streams_of_the_other_layout_are_refused_with_what_to_do() {
         let orchestrator = orchestrator.laid_out(wanted);
         for handoff in [chat("hello"), verify("t-1")] {
             let id = orchestrator.publish(&handoff).await;
-            orchestrator.answered(handoff.kind(), id).await;
+            orchestrator.wait_for_answer(handoff.kind(), id).await;
         }
     }
 }
 
-/// `verify` names each field that differs, with both values; `create` leaves it as it is and goes on, counting.
+/// `verify` names each field that differs, with both values; `create` leaves it unchanged, counts it and
+/// continues.
 #[tokio::test]
 async fn each_drifted_field_is_named() {
     let nats = Nats::start();
@@ -154,9 +155,10 @@ async fn each_drifted_field_is_named() {
     assert_eq!(orchestrator.consumer(Kind::Chat).await.config.ack_wait, Duration::from_secs(7));
 }
 
-/// A consumer that waits less than the configuration says is held by its own time, or slow work would be taken away.
+/// If the `ack_wait` of a consumer is shorter than the setting, heartbeats follow the consumer; otherwise
+/// slow work would be redelivered.
 #[tokio::test]
-async fn heartbeats_follow_what_the_server_really_waits() {
+async fn heartbeats_follow_the_ack_wait_of_the_consumer() {
     let nats = Nats::start();
     drop(Worker::manager(&nats).start().await);
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -165,16 +167,17 @@ async fn heartbeats_follow_what_the_server_really_waits() {
     stream.update_consumer(streams::consumer(Kind::Chat, sizing)).await.unwrap();
     let worker = Worker::manager(&nats).thinking(Duration::from_secs(3)).start().await;
     let id = orchestrator.publish(&chat("slowly")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     assert_eq!(worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await, Some(1.0));
 }
 
-/// `none` neither makes nor looks; without streams it is not ready and says why, and it recovers when they come.
+/// `none` neither creates nor verifies; without streams the worker is not ready and reports why, and it
+/// recovers when they are created.
 #[tokio::test]
-async fn none_leaves_it_all_to_others() {
+async fn provision_none_waits_for_missing_streams() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).set("nats.provision", "none").start().await;
-    testkit::eventually("the worker to say why it is not ready", async || {
+    testkit::eventually("/readyz to give the reason", async || {
         let (status, why) = worker.get("/readyz").await;
         (status == 503 && why.contains("cannot pull chat handoffs")).then_some(())
     })
@@ -187,7 +190,7 @@ async fn none_leaves_it_all_to_others() {
     drop(maker);
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("hello")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 }
 
 /// A server that is too old is refused, with its version.
@@ -198,9 +201,9 @@ async fn an_old_server_is_refused_with_its_version() {
     assert!(words.contains("nats-server 2.10.26") && words.contains("2.11.0 or newer"), "{words}");
 }
 
-/// A server without JetStream, and one that does not know us.
+/// A server without JetStream, and one that rejects the credentials.
 #[tokio::test]
-async fn servers_that_say_no_are_told_apart() {
+async fn reasons_for_a_refused_connection_are_distinguished() {
     let secured = Nats::start_with("authorization { users = [ { user: a, password: b } ] }");
     let words = refused(&Worker::manager(&secured));
     assert!(words.contains("rejected the credentials"), "{words}");
@@ -209,7 +212,7 @@ async fn servers_that_say_no_are_told_apart() {
     assert!(words.contains("JetStream is not enabled"), "{words}");
 }
 
-/// A certificate for this machine and its key, as files in a folder.
+/// Creates a certificate for this machine and its key, as files in a folder.
 fn certificate(folder: &std::path::Path, name: &str) -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let path = |end: &str| folder.join(format!("{name}.{end}")).display().to_string();
@@ -218,7 +221,8 @@ fn certificate(folder: &std::path::Path, name: &str) -> (String, String) {
     (path("crt"), path("key"))
 }
 
-/// TLS both ways: a worker checks whom it talks to, and shows who it is; a server that it cannot trust is not waited for.
+/// Mutual TLS: a worker verifies the server and presents its certificate; it does not wait for a server that
+/// it cannot trust.
 #[tokio::test]
 async fn tls_is_checked_on_both_sides() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +232,7 @@ async fn tls_is_checked_on_both_sides() {
         "tls {{ cert_file: {server:?}, key_file: {server_key:?}, ca_file: {client:?}, verify: true }}"
     ));
     let stranger = Worker::manager(&nats).set("nats.tls.required", "true");
-    assert!(refused(&stranger).contains("TLS handshake with NATS"), "it trusts whom it does not know");
+    assert!(refused(&stranger).contains("TLS handshake with NATS"), "the worker trusts an unknown authority");
     let settings = Worker::manager(&nats)
         .set("nats.tls.required", "true")
         .set("nats.tls.ca_file", &server)
@@ -238,9 +242,9 @@ async fn tls_is_checked_on_both_sides() {
     assert_eq!(worker.get("/readyz").await.0, 200);
 }
 
-/// An nkey from a file: a worker proves who it is, and the seed is nowhere to be seen.
+/// A worker authenticates with an nkey from a file, and the seed appears nowhere.
 #[tokio::test]
-async fn an_nkey_opens_the_door() {
+async fn worker_authenticates_with_an_nkey_file() {
     let key = nkeys::KeyPair::new_user();
     let nats = Nats::start_with(&format!("authorization {{ users = [ {{ nkey: {} }} ] }}", key.public_key()));
     let seed = nats.folder().join("worker.nk");

@@ -1,5 +1,5 @@
-//! A real language model on this machine's own cores, through the whole stack: worker, gateway, store. What it says is its
-//! own affair; that it is asked, understood and obeyed is ours.
+//! A real language model on this machine, through the whole stack: worker, gateway, store. The tests check
+//! that requests and replies are handled, not what the model says.
 
 use std::{fs, io::Read, path::PathBuf, process::ChildStdin, time::Duration};
 
@@ -11,7 +11,7 @@ use testkit::{
 };
 
 const NAME: &str = "smollm2-135m";
-/// On cores that are busy with other tests it is slow.
+/// It is slow on cores that are busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The server that `make run-model` starts.
@@ -28,7 +28,7 @@ impl RealModel {
         let log = folder.path().join("model.log");
         let python = workspace().join(".tools/model/bin/python");
         let script = workspace().join("scripts/serve_model.py").display().to_string();
-        let (process, input) = Process::start_typing(&python, &[script], &[], &log);
+        let (process, input) = Process::start_with_stdin(&python, &[script], &[], &log);
         let url = eventually_within(PATIENCE, "the model to be served", async || {
             let mut text = String::new();
             fs::File::open(&log).ok()?.read_to_string(&mut text).ok()?;
@@ -51,7 +51,7 @@ impl RealModel {
 
 async fn answered(orchestrator: &Orchestrator, kind: Kind, handoff: &Handoff) -> Completion {
     let id = orchestrator.publish(handoff).await;
-    match orchestrator.answered_within(PATIENCE, kind, id).await {
+    match orchestrator.wait_for_answer_within(PATIENCE, kind, id).await {
         Answer::Completion(answer) => answer,
         Answer::Findings(findings) => panic!("{findings:?}"),
     }
@@ -63,9 +63,9 @@ fn token_file(gateway: &GatewayProcess, token: &str) -> PathBuf {
     file
 }
 
-/// P9, P16, O1: a conversation, a typed question, and a tool call that follows from what the model said.
+/// P9, P16, O1: a conversation, structured output, and a tool call that follows from it.
 #[tokio::test]
-async fn a_real_model_answers_a_chat_and_a_typed_question_and_a_tool_is_called_for_it() {
+async fn real_model_answers_a_chat_and_gives_structured_output_for_a_tool_call() {
     let (model, nats, gateway) = (RealModel::start().await, Nats::start(), GatewayProcess::start().await);
     let token = gateway.manager().await;
     let worker = model
@@ -88,8 +88,8 @@ async fn a_real_model_answers_a_chat_and_a_typed_question_and_a_tool_is_called_f
     let step =
         |act| answer.trace.steps.iter().find(|step| step.act == act && step.outcome == StepOutcome::Ok);
     assert!(step(Act::Think).is_some() && step(Act::Tool).is_some(), "{:?}", answer.trace.steps);
-    let [created] = &answer.tasks[..] else { panic!("one task: {:?}", answer.tasks) };
-    // What the model named is in the store.
+    let [created] = &answer.tasks[..] else { panic!("expected one task: {:?}", answer.tasks) };
+    // The task that the model named is in the store.
     let agent = gateway.agent(&token);
     let task: Value = gateway
         .call(&agent, "db.task.get", json!({ "task_id": created.task_id }))

@@ -1,4 +1,5 @@
-//! G2: the same handoff with the same recording gives the same bytes, and what was not recorded is refused.
+//! G2: the same handoff with the same recording gives the same bytes, and requests that were not recorded
+//! fail.
 
 use async_nats::HeaderMap;
 use serde_json::json;
@@ -9,13 +10,13 @@ use testkit::{
 
 async fn bytes_of(orchestrator: &Orchestrator, question: &Handoff) -> Vec<u8> {
     let kind = question.kind();
-    // Without a message id, which the server would remember, and with nothing left of the last run.
+    // Without a message id, which the server would deduplicate, and with the last run removed.
     orchestrator.publish_raw(kind, HeaderMap::new(), question.encode(Encoding::Json).unwrap()).await;
-    orchestrator.answered(kind, question.id).await;
+    orchestrator.wait_for_answer(kind, question.id).await;
     let stream = orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap();
     let subject = Subject::answer(kind, question.id).to_string();
     let stored = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let run = Pattern::Run(Role::ProjectManager, question.id).to_string();
     stream.purge().filter(run).await.unwrap();
     stored.payload.to_vec()
@@ -52,7 +53,7 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
             recorded.push(bytes_of(&orchestrator, question).await);
         }
     }
-    // Neither model nor gateway is there any more.
+    // Model and gateway are stopped.
     let replaying = named(Worker::manager(&nats)).set("inference.recording", &recording);
     for process in 0..2 {
         let worker = replaying.start().await;
@@ -63,7 +64,7 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
                 assert!(replayed == *recorded, "process {process}, run {run}: {text}");
             }
         }
-        assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "nobody was asked");
+        assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "no model was called");
     }
 
     let _worker = replaying.start().await;

@@ -1,4 +1,4 @@
-//! Roles and configuration: who wins, what is refused, and how it is said.
+//! Roles and configuration: precedence, refused values and their messages.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use testkit::{Finished, Nats, Orchestrator, Worker, binary, chat, run, verify, w
 
 const USAGE: i32 = 64;
 
-/// A folder of its own, with a `pma.toml` in it if given.
+/// A temporary folder, with a `pma.toml` in it if given.
 fn folder(file: Option<&str>) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     if let Some(text) = file {
@@ -27,9 +27,10 @@ fn effective<'o>(finished: &'o Finished, key: &str) -> &'o str {
     })
 }
 
-/// P6: the full matrix of flag, file and environment; the flag beats the file, the file beats the environment.
+/// P6: all combinations of flag, file and environment; the flag overrides the file, the file overrides the
+/// environment.
 #[test]
-fn flag_beats_file_beats_environment() {
+fn flag_overrides_file_overrides_environment() {
     const ROLES: [&str; 2] = ["project_manager", "project_analyst"];
     let choices = [None, Some(ROLES[0]), Some(ROLES[1])];
     for flag in choices {
@@ -59,7 +60,7 @@ fn flag_beats_file_beats_environment() {
     }
 }
 
-/// P6: without a role nothing starts; a role that is none is refused with its source.
+/// P6: without a role nothing starts; an unknown role is refused with its source.
 #[test]
 fn no_role_and_wrong_roles_are_refused() {
     let none = folder(None);
@@ -79,9 +80,9 @@ fn no_role_and_wrong_roles_are_refused() {
     }
 }
 
-/// A wrong value is told with its key, its source and what would be right, before anything connects.
+/// A wrong value is reported with its key, its source and the accepted values, before anything connects.
 #[test]
-fn wrong_values_are_named() {
+fn wrong_values_are_reported_with_key_and_source() {
     let check = |setting: &str, parts: &[&str]| {
         let folder = folder(None);
         let finished = pma(folder.path(), &["run", "--role=project_manager", "--set", setting], &[]);
@@ -111,7 +112,7 @@ fn wrong_values_are_named() {
     check("nonsense", &["--set takes key=value"]);
 }
 
-/// What is unknown is refused wherever it stands: a mistyped security setting must not pass for a set one.
+/// Unknown settings are refused in every source: a mistyped security setting must not go unnoticed.
 #[test]
 fn unknown_settings_are_refused_in_file_and_environment() {
     let folder_with_typo = folder(Some("role = \"project_manager\"\n[security]\ntrusted_producer = []\n"));
@@ -131,9 +132,10 @@ fn unknown_settings_are_refused_in_file_and_environment() {
     assert!(finished.stderr.contains("absent.toml"), "{}", finished.stderr);
 }
 
-/// G7: steps and temperature are clamped or fall back, with a warning, and never stop the start.
+/// G7: steps and temperature are clamped or fall back to the default, with a warning, and never prevent the
+/// start.
 #[test]
-fn steps_and_temperature_are_put_right_with_a_warning() {
+fn steps_and_temperature_are_clamped_with_a_warning() {
     let check = |name: &str, value: &str, key: &str, expected: &str, warns: bool| {
         let folder = folder(None);
         let finished = pma(folder.path(), &["config", "--role=project_manager"], &[(name, value)]);
@@ -158,9 +160,9 @@ fn steps_and_temperature_are_put_right_with_a_warning() {
     check("MODEL_TEMPERATURE", "hot", "agent.temperature", "0.2", true);
 }
 
-/// The address of a collector may carry a password, which does not show.
+/// The address of a collector may contain a password, which is not printed.
 #[test]
-fn the_collector_is_shown_without_its_password() {
+fn collector_is_printed_without_its_password() {
     let folder = folder(Some(
         "role = \"project_manager\"\n[telemetry]\notlp_endpoint = \"http://me:s3cret@127.0.0.1:4318\"\n",
     ));
@@ -173,9 +175,9 @@ fn the_collector_is_shown_without_its_password() {
     );
 }
 
-/// Every setting is listed with its value and source; secrets do not show.
+/// Every setting is printed with its value and source, without secrets.
 #[test]
-fn the_effective_configuration_is_listed() {
+fn effective_configuration_is_printed() {
     let folder =
         folder(Some("role = \"project_analyst\"\n[nats]\nurl = \"nats://me:s3cret@127.0.0.1:4222\"\n"));
     let variables = [("PMA_WORKER__GRACE", "5s"), ("PMA_INSTANCE", "analyst-1")];
@@ -185,9 +187,9 @@ fn the_effective_configuration_is_listed() {
     insta::assert_snapshot!(finished.stdout);
 }
 
-/// P7, P8: an analyst pointed at the manager's bundle is refused, and so is a bundle that is not there.
+/// P7, P8: an analyst with the manager's bundle is refused, and so is a missing bundle.
 #[test]
-fn a_wrong_bundle_stops_the_start() {
+fn wrong_bundle_prevents_the_start() {
     let empty = folder(None);
     let manager = workspace().join("instructions/project_manager").display().to_string();
     let root = workspace().join("instructions").display().to_string();
@@ -205,7 +207,7 @@ fn a_wrong_bundle_stops_the_start() {
     assert!(finished.stderr.contains("elsewhere/project_manager"), "{}", finished.stderr);
 }
 
-/// P5, P6: instances of both roles run side by side, and each takes only what is its own.
+/// P5, P6: instances of both roles run side by side, and each takes only its own handoffs.
 #[tokio::test]
 async fn both_roles_run_side_by_side() {
     let nats = Nats::start();
@@ -214,8 +216,8 @@ async fn both_roles_run_side_by_side() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let chat = orchestrator.publish(&chat("hello")).await;
     let verify = orchestrator.publish(&verify("task-1")).await;
-    assert!(matches!(orchestrator.answered(Kind::Chat, chat).await, Answer::Completion(_)));
-    assert!(matches!(orchestrator.answered(Kind::Verify, verify).await, Answer::Findings(_)));
+    assert!(matches!(orchestrator.wait_for_answer(Kind::Chat, chat).await, Answer::Completion(_)));
+    assert!(matches!(orchestrator.wait_for_answer(Kind::Verify, verify).await, Answer::Findings(_)));
     let received = |worker: &Worker, kind: Kind| {
         let name = format!("pma_handoffs_received_total{{kind=\"{kind}\"}}");
         let text = worker.log();
@@ -228,9 +230,9 @@ async fn both_roles_run_side_by_side() {
     assert_eq!(analyst.metric(&received(&analyst, Kind::Chat)).await, Some(0.0));
 }
 
-/// P20: role, bundle, model and readiness are on record.
+/// P20: role, bundle, model and readiness are logged.
 #[tokio::test]
-async fn decisions_are_on_record() {
+async fn startup_decisions_are_logged() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
     let log = worker.log();

@@ -1,4 +1,4 @@
-//! P15, P19: which models may answer, in which order, and whose keys have no place here.
+//! P15, P19: which models may answer, in which order, and which keys are refused.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ async fn ask(orchestrator: &Orchestrator, preferences: Vec<Preference>) -> Compl
 fn with_egress(worker: WorkerBuilder, egress: &Model, folder: &std::path::Path) -> WorkerBuilder {
     let token = folder.join("token");
     fs::write(&token, "of-the-egress\n").unwrap();
-    // The stand-in serves one address only, so one provider has it and the other none.
+    // The scripted model serves one address only, so one provider is reachable and the other is not.
     let url = egress.url().replace("/v1", "");
     worker
         .set("inference.egress_url", url)
@@ -40,7 +40,7 @@ fn said(answer: &Completion) -> &str {
     answer.message.as_ref().map_or("", |message| &message.content)
 }
 
-/// P19: local first unless wished otherwise; external providers only when allowed, in their order, as a fallback.
+/// P19: local models first by default; external providers only if allowed, in their order, as a fallback.
 #[tokio::test]
 async fn routes_follow_the_preferences() {
     let nats = Nats::start();
@@ -53,38 +53,46 @@ async fn routes_follow_the_preferences() {
     let not_local = || routing("prefer_local", json!(false));
 
     assert_eq!(said(&ask(&orchestrator, vec![]).await), "local");
-    assert_eq!(said(&ask(&orchestrator, vec![allowed(&["v1"])]).await), "local", "preferred by default");
-    assert_eq!(said(&ask(&orchestrator, vec![not_local()]).await), "local", "nobody else is allowed");
+    assert_eq!(
+        said(&ask(&orchestrator, vec![allowed(&["v1"])]).await),
+        "local",
+        "local is preferred by default"
+    );
+    assert_eq!(
+        said(&ask(&orchestrator, vec![not_local()]).await),
+        "local",
+        "no external provider is allowed"
+    );
     assert!(external.asked().is_empty());
     let answer = ask(&orchestrator, vec![not_local(), allowed(&["v1"])]).await;
     assert_eq!(said(&answer), "external");
     assert!(answer.trace.steps.iter().any(|step| step.name == "v1/large"), "{:?}", answer.trace.steps);
     assert_eq!(external.asked()[0].authorization.as_deref(), Some("Bearer of-the-egress"));
     assert_eq!(external.asked()[0].body["model"], "large");
-    // The key of the other role changes nothing.
+    // The preference of the other role has no effect.
     let mut other_role = vec![not_local(), allowed(&["v1"])];
     other_role.iter_mut().for_each(|it| it.key = it.key.replace("manager", "analyst"));
     assert_eq!(said(&ask(&orchestrator, other_role).await), "local");
     drop(worker);
 
-    // Away, the local one is stood in for by the first that is allowed and there.
+    // If the local model is down, the first allowed and reachable provider is used.
     let away = Model::start([Script::Status(503, None)]).await;
     let settings = Worker::manager(&nats).asking(&away).set("inference.tries", "1");
     let _worker = with_egress(settings, &external, folder.path()).start().await;
     let order = routing("fallback_provider_order", json!(["absent", "v1"]));
     let answer = ask(&orchestrator, vec![allowed(&["v1", "absent"]), order]).await;
-    assert_eq!(said(&answer), "external", "the first one turned it down, the next one did not");
+    assert_eq!(said(&answer), "external", "the first provider refused, the next one answered");
     let answer = ask(&orchestrator, vec![allowed(&["v1"])]).await;
     assert_eq!(said(&answer), "external");
     let answer = ask(&orchestrator, vec![]).await;
     assert_eq!(
         answer.error.map(|error| error.code),
         Some(ErrorCode::InferenceUnavailable),
-        "not allowed, not asked"
+        "a provider that is not allowed is not called"
     );
 }
 
-/// P15: keys of providers, and providers themselves, are refused by name, before anything connects.
+/// P15: provider keys and provider addresses are refused by name before anything connects.
 #[test]
 fn provider_keys_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +110,7 @@ fn provider_keys_are_refused_by_name() {
         }
         assert!(
             !finished.stderr.contains("0123456789abcdef"),
-            "the key itself is not shown: {}",
+            "the message does not contain the key: {}",
             finished.stderr
         );
     };

@@ -1,5 +1,5 @@
-//! Secrets of many shapes go in wherever something can go in, with every log at its most talkative. None of them comes out, though
-//! each of these places says something.
+//! Secrets of many formats are put into every input, with all logs at their most verbose level. None of them
+//! appears in a log, although each of these places logs something.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,12 +12,12 @@ use testkit::{
     eventually, run,
 };
 
-/// A part of every secret here, and of nothing else.
+/// Part of every secret here, and of nothing else.
 const MARK: &str = "Zq7Xw2Pv9Kt4";
 const MARK_BASE32: &str = "ZQ7XW2PVKT4A";
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// One of each shape that can be told from other words.
+/// One of each format that can be recognised.
 fn shaped() -> Vec<String> {
     let body = format!("{MARK}{MARK}{MARK}");
     let base32 = MARK_BASE32.repeat(5);
@@ -47,11 +47,11 @@ fn all() -> String {
 #[track_caller]
 fn holds_none(what: &str, log: &str) {
     for line in log.lines() {
-        assert!(!line.contains(MARK) && !line.contains(MARK_BASE32), "{what} tells a secret:\n{line}");
+        assert!(!line.contains(MARK) && !line.contains(MARK_BASE32), "{what} logs a secret:\n{line}");
     }
 }
 
-/// Without this nothing would be shown by the absence of secrets.
+/// Checks that the log contains these messages; otherwise the absence of secrets would prove nothing.
 #[track_caller]
 fn says(log: &str, messages: &[&str]) {
     for message in messages {
@@ -61,7 +61,7 @@ fn says(log: &str, messages: &[&str]) {
 
 struct Stage {
     nats: Nats,
-    /// With a password.
+    /// URL with a password.
     url: String,
     folder: TempDir,
     format: &'static str,
@@ -94,8 +94,9 @@ impl Stage {
     }
 }
 
-/// G11: bodies, headers, subjects, a model server that quotes what it was sent, and a server that wants another password.
-async fn a_worker_tells_none(format: &'static str) {
+/// G11: bodies, headers, subjects, a model server that quotes its request, and a server that expects another
+/// password.
+async fn check_worker_log(format: &'static str) {
     let stage = Stage::set(format);
     let token = format!("{MARK}of-any-shape");
     let quoting = format!("not with {token}, {}", all());
@@ -103,7 +104,7 @@ async fn a_worker_tells_none(format: &'static str) {
     let worker = stage.worker().asking(&model).set("inference.tries", "2");
     let worker = worker.set("inference.token_file", stage.secret_file("model.token", &token)).start().await;
     let orchestrator = stage.orchestrator().await;
-    // Some that are refused: no handoff, half of one, one of another version, one whose fields are secrets.
+    // Refused input: not a handoff, half of one, one of another version, one whose fields are secrets.
     let mut odd: Value = serde_json::from_slice(&chat(&all()).encode(Encoding::Json).unwrap()).unwrap();
     odd["deadline"] = all().into();
     odd["reply_to"] = all().into();
@@ -116,11 +117,11 @@ async fn a_worker_tells_none(format: &'static str) {
         sent.insert(headers::TRACEPARENT, format!("00-{MARK}-{MARK}-01"));
         orchestrator.publish_raw(Kind::Chat, sent, body.into_bytes()).await;
     }
-    orchestrator.settled().await;
-    // A subject is what others write.
+    orchestrator.wait_until_settled().await;
+    // Subjects are written by others.
     let cancel = format!("pma.cancel.sk-{MARK}{MARK}");
     orchestrator.client.publish(cancel, "".into()).await.unwrap();
-    // One that is worked on, with secrets all over it.
+    // A valid handoff with secrets in all its texts.
     let asked = chat(&all());
     let mut sent = HeaderMap::new();
     sent.insert(headers::MSG_ID, asked.id.to_string());
@@ -128,15 +129,18 @@ async fn a_worker_tells_none(format: &'static str) {
         sent.insert(format!("X-Secret-{number}"), secret.replace('\n', " "));
     }
     orchestrator.publish_raw(Kind::Chat, sent, asked.encode(Encoding::Json).unwrap()).await;
-    let answer = orchestrator.answered(Kind::Chat, asked.id).await;
-    assert!(!format!("{answer:?}").contains(&token), "the user is not told our token either: {answer:?}");
+    let answer = orchestrator.wait_for_answer(Kind::Chat, asked.id).await;
+    assert!(
+        !format!("{answer:?}").contains(&token),
+        "the answer does not contain our token either: {answer:?}"
+    );
     let said = [
         "Model did not answer",
         "Model did not answer.",
         "Handoff dead-lettered",
         "Cancel without a handoff id",
     ];
-    eventually("the worker's words", async || {
+    eventually("the expected log messages of the worker", async || {
         let log = worker.log();
         said.iter().all(|message| log.contains(message)).then_some(())
     })
@@ -155,18 +159,20 @@ async fn a_worker_tells_none(format: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_tells_no_secrets_in_json() {
-    a_worker_tells_none("json").await;
+async fn worker_logs_no_secrets_as_json() {
+    check_worker_log("json").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_tells_no_secrets_in_text() {
-    a_worker_tells_none("text").await;
+async fn worker_logs_no_secrets_as_text() {
+    check_worker_log("text").await;
 }
 
-/// G11, M110: arguments, tokens good and bad, names of tools, what servers behind it answer and complain.
-async fn a_gateway_tells_none(format: &'static str) {
-    let gateway = GatewayProcess::start_with(&[("log.level", "trace"), ("log.format", format)]).await;
+/// G11, M110: arguments, valid and invalid tokens, tool names, and what upstreams answer and log.
+async fn check_gateway_log(format: &'static str) {
+    let gateway =
+        GatewayProcess::start_with(&[("telemetry.log_level", "trace"), ("telemetry.log_format", format)])
+            .await;
     let manager = gateway.manager().await;
     let program = binary("mcp-stdio-server").display().to_string();
     let theirs = gateway.folder().join("their.secret");
@@ -176,7 +182,7 @@ async fn a_gateway_tells_none(format: &'static str) {
         "transport": { "stdio": { "argv": [program, "normal"], "secret_env": { "TOKEN": theirs.display().to_string() } } },
     });
     gateway.must("POST", "/api/v1/upstreams", Some(local)).await;
-    // A server that complains and leaves.
+    // An upstream that writes to stderr and exits.
     let complains = all().replace('\'', "").replace('\n', " ");
     let noisy = json!({
         "namespace": "noisy",
@@ -206,7 +212,7 @@ async fn a_gateway_tells_none(format: &'static str) {
         "Upstream connection failed.",
         "Admin operation completed.",
     ];
-    eventually("the gateway's words", async || {
+    eventually("the expected log messages of the gateway", async || {
         let log = gateway.log();
         said.iter().all(|message| log.contains(message)).then_some(())
     })
@@ -220,18 +226,18 @@ async fn a_gateway_tells_none(format: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_tells_no_secrets_in_json() {
-    a_gateway_tells_none("json").await;
+async fn gateway_logs_no_secrets_as_json() {
+    check_gateway_log("json").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_tells_no_secrets_in_text() {
-    a_gateway_tells_none("text").await;
+async fn gateway_logs_no_secrets_as_text() {
+    check_gateway_log("text").await;
 }
 
-/// What is wrong with a setting is told without the secret in it, by whatever program and however it is set.
+/// Error messages about a setting do not contain the secret in it, in every program and from every source.
 #[test]
-fn wrong_settings_are_told_without_their_secrets() {
+fn errors_about_settings_contain_no_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let told = |program: &str, arguments: &[String], variables: &[(&str, &str)], key: &str| {
         let finished = run(&binary(program), folder.path(), arguments, variables);
@@ -262,7 +268,7 @@ fn wrong_settings_are_told_without_their_secrets() {
     for (key, setting) in [
         ("telemetry.otlp_endpoint", format!("telemetry.otlp_endpoint=ftp://user:{MARK}{MARK}@collector")),
         ("store", format!("store.url=postgres://user:{MARK}{MARK}@127.0.0.1:1/none")),
-        ("log.level", format!("log.level=token={MARK}{MARK}")),
+        ("telemetry.log_level", format!("telemetry.log_level=token={MARK}{MARK}")),
     ] {
         let data = Path::new("data").display().to_string();
         told("cynode-gateway", &["--data".to_owned(), data, "--set".to_owned(), setting], &[], key);

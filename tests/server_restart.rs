@@ -1,4 +1,4 @@
-//! The server dies and comes back; workers stay up and go on.
+//! nats-server is killed and restarted; workers keep running and continue.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use testkit::{Nats, Orchestrator, Worker, chat, eventually, eventually_within};
 
 const HANDOFFS: usize = 2_000;
 
-/// Nothing is lost, no worker needs a restart, and work goes on within 15 s of the server's return.
+/// No handoff is lost, no worker needs a restart, and work continues within 15 s of the restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_the_server_is_back() {
+async fn work_continues_after_a_restart_of_nats() {
     let mut nats = Nats::start();
     let settings =
         Worker::manager(&nats).set("worker.concurrency.chat", "8").thinking(Duration::from_millis(20));
@@ -19,12 +19,12 @@ async fn work_goes_on_when_the_server_is_back() {
     for n in 0..HANDOFFS {
         published.push(orchestrator.publish(&chat(&format!("handoff {n}"))).await);
     }
-    eventually("work to be under way", async || {
+    eventually("the first answers", async || {
         (orchestrator.queued().await < HANDOFFS as u64 - 100).then_some(())
     })
     .await;
     nats.kill();
-    eventually("workers to notice", async || {
+    eventually("workers to notice the outage", async || {
         let (status, why) = workers[0].get("/readyz").await;
         (status == 503 && why.contains("NATS")).then_some(())
     })
@@ -34,12 +34,15 @@ async fn work_goes_on_when_the_server_is_back() {
 
     let answered = async || match orchestrator.jetstream.get_stream(streams::HANDOFFS).await {
         Ok(stream) => Some((HANDOFFS as u64).saturating_sub(stream.cached_info().state.messages)),
-        // Not back yet.
+        // Not restarted yet.
         Err(_) => None,
     };
     let before = eventually_within(Duration::from_secs(15), "the answers to be readable", &answered).await;
-    assert!(before < HANDOFFS as u64, "all was done before the server died; make it slower");
-    // Never longer than 15 s without another answer, down to the last one.
+    assert!(
+        before < HANDOFFS as u64,
+        "all handoffs were done before the server was killed; make them slower"
+    );
+    // Never longer than 15 s without another answer, until the last one.
     let mut longest = Duration::ZERO;
     let mut last = (before, back);
     while last.0 < HANDOFFS as u64 {
@@ -54,7 +57,7 @@ async fn work_goes_on_when_the_server_is_back() {
     let answers = orchestrator.all_answers(Role::ProjectManager, HANDOFFS, Duration::from_secs(30)).await;
     assert_eq!(answers.len(), HANDOFFS);
     assert!(published.iter().all(|id| answers.get(id) == Some(&1)));
-    // What the server forgot that it delivered is settled when it comes back.
+    // Deliveries that the server forgot are settled after their redelivery.
     eventually_within(Duration::from_secs(60), "the queue to be empty", async || {
         (orchestrator.queued().await == 0).then_some(())
     })
@@ -65,19 +68,19 @@ async fn work_goes_on_when_the_server_is_back() {
     }
 }
 
-/// A worker that starts before its server waits for it and says so.
+/// A worker that starts before NATS waits for it and reports this.
 #[tokio::test]
-async fn a_worker_waits_for_a_server_that_is_not_there_yet() {
+async fn worker_waits_for_nats_at_startup() {
     let mut nats = Nats::start();
     nats.kill();
     let mut worker = Worker::manager(&nats).spawn();
     eventually("the worker to serve HTTP", async || worker.http()).await;
-    eventually("the worker to say why it is not ready", async || {
+    eventually("/readyz to give the reason", async || {
         let (status, why) = worker.get("/readyz").await;
         (status == 503 && why.contains("cannot connect")).then_some(())
     })
     .await;
     nats.start_again();
-    worker.ready().await;
+    worker.wait_until_ready().await;
     assert_eq!(worker.get("/readyz").await.0, 200);
 }

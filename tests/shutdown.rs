@@ -1,11 +1,11 @@
-//! SIGTERM: finish what can be finished, hand back the rest at once.
+//! SIGTERM: running handoffs finish within `worker.grace`; the rest is handed back at once.
 
 use std::time::{Duration, Instant};
 
 use subjects::Kind;
 use testkit::{Nats, Orchestrator, Worker, chat, eventually};
 
-/// Work that ends within `grace` ends here.
+/// A handoff that ends within `worker.grace` finishes.
 #[tokio::test]
 async fn running_work_finishes_within_grace() {
     let nats = Nats::start();
@@ -16,7 +16,7 @@ async fn running_work_finishes_within_grace() {
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("nearly done")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     worker.process.terminate();
     let status = worker.process.wait(Duration::from_secs(10));
     assert_eq!(status.code(), Some(0), "{}", worker.log());
@@ -25,9 +25,10 @@ async fn running_work_finishes_within_grace() {
     assert_eq!(orchestrator.queued().await, 0);
 }
 
-/// Work that does not end within `grace` is with another instance in under a second, not after `ack_wait`.
+/// A handoff that does not end within `worker.grace` is with another instance in under a second, not after
+/// `ack_wait`.
 #[tokio::test]
-async fn unfinished_work_is_handed_on_at_once() {
+async fn unfinished_work_is_handed_back_at_once() {
     let nats = Nats::start();
     let mut leaving = Worker::manager(&nats)
         .set("worker.grace", "300ms")
@@ -40,7 +41,7 @@ async fn unfinished_work_is_handed_on_at_once() {
     for n in 0..10 {
         ids.push(orchestrator.publish(&chat(&format!("{n}"))).await);
     }
-    leaving.holds(Kind::Chat, 10).await;
+    leaving.wait_for_in_flight(Kind::Chat, 10).await;
     let _other = Worker::manager(&nats).set("worker.ack_wait", "60s").start().await;
     leaving.process.terminate();
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -53,10 +54,10 @@ async fn unfinished_work_is_handed_on_at_once() {
     assert_eq!(leaving.process.wait(Duration::from_secs(5)).code(), Some(0));
 }
 
-/// Nothing gets stuck on its way to an instance that is leaving: under load, restarts in a row delay no handoff by
-/// `ack_wait`.
+/// No delivery gets stuck on its way to an instance that shuts down: under load, a series of restarts delays
+/// no handoff by `ack_wait`.
 #[tokio::test]
-async fn nothing_is_lost_on_the_way_to_one_who_leaves() {
+async fn restarts_under_load_strand_no_delivery() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats)
         .set("worker.grace", "0s")
@@ -75,27 +76,27 @@ async fn nothing_is_lost_on_the_way_to_one_who_leaves() {
         assert_eq!(worker.process.wait(Duration::from_secs(5)).code(), Some(0), "{}", worker.log());
         worker = next;
     }
-    worker.ready().await;
+    worker.wait_until_ready().await;
     let started = Instant::now();
-    orchestrator.settled().await;
-    assert!(started.elapsed() < Duration::from_secs(20), "something waited for its ack_wait");
+    orchestrator.wait_until_settled().await;
+    assert!(started.elapsed() < Duration::from_secs(20), "a handoff waited for ack_wait");
     for id in ids {
         assert!(orchestrator.answer(Kind::Chat, id).await.is_some(), "{id}");
     }
 }
 
-/// Readiness falls first, and says why; a second signal ends the grace.
+/// Readiness is withdrawn first, with the reason; a second signal ends the grace period.
 #[tokio::test]
-async fn readiness_falls_first_and_a_second_signal_hurries() {
+async fn readiness_is_withdrawn_first_and_a_second_signal_ends_the_grace() {
     let nats = Nats::start();
     let mut worker =
         Worker::manager(&nats).set("worker.grace", "60s").thinking(Duration::from_secs(120)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     orchestrator.publish(&chat("long")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
     worker.process.terminate();
-    eventually("readiness to fall", async || {
+    eventually("/readyz to report 503", async || {
         let (status, why) = worker.get("/readyz").await;
         (status == 503 && why.contains("draining")).then_some(())
     })
@@ -103,28 +104,30 @@ async fn readiness_falls_first_and_a_second_signal_hurries() {
     assert!(worker.process.is_running());
     worker.process.terminate();
     assert_eq!(worker.process.wait(Duration::from_secs(5)).code(), Some(0), "{}", worker.log());
-    // Handed back: the next instance has it at once, though its ack_wait is half a minute.
+    // Handed back: the next instance gets it at once, although `ack_wait` is half a minute.
     let next = Worker::manager(&nats).thinking(Duration::from_secs(120)).start().await;
     let started = Instant::now();
-    next.holds(Kind::Chat, 1).await;
+    next.wait_for_in_flight(Kind::Chat, 1).await;
     assert!(started.elapsed() < Duration::from_secs(2), "took {:?}", started.elapsed());
 }
 
-/// A worker that waits for its server can be told to stop.
+/// A worker that waits for NATS can be stopped.
 #[tokio::test]
-async fn a_worker_that_waits_for_nats_stops_when_told() {
+async fn worker_that_waits_for_nats_stops_on_sigterm() {
     let mut nats = Nats::start();
     nats.kill();
     let mut worker = Worker::manager(&nats).spawn();
-    eventually("the worker to wait", async || worker.log().contains("NATS not reachable yet").then_some(()))
-        .await;
+    eventually("the worker to wait for NATS", async || {
+        worker.log().contains("NATS not reachable yet").then_some(())
+    })
+    .await;
     worker.process.terminate();
     assert_eq!(worker.process.wait(Duration::from_secs(3)).code(), Some(0), "{}", worker.log());
 }
 
-/// A worker that loses its server can be told to stop, with work in hand.
+/// A worker that lost NATS can be stopped while it has handoffs in progress.
 #[tokio::test]
-async fn a_worker_that_lost_nats_stops_when_told() {
+async fn worker_that_lost_nats_stops_on_sigterm() {
     let mut nats = Nats::start();
     let mut worker =
         Worker::manager(&nats).set("worker.grace", "1s").thinking(Duration::from_secs(120)).start().await;
@@ -132,7 +135,7 @@ async fn a_worker_that_lost_nats_stops_when_told() {
     for n in 0..16 {
         orchestrator.publish(&chat(&format!("{n}"))).await;
     }
-    worker.holds(Kind::Chat, 16).await;
+    worker.wait_for_in_flight(Kind::Chat, 16).await;
     nats.kill();
     worker.process.terminate();
     worker.process.wait(Duration::from_secs(20));

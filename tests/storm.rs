@@ -1,4 +1,4 @@
-//! The promise, under fire: kill workers at random, then count.
+//! The promise under random kills of workers; at the end all answers are counted.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use testkit::{Nats, Orchestrator, Worker, chat, eventually_within};
 const HANDOFFS: usize = 10_000;
 const WORKERS: usize = 4;
 const KILLS: usize = 20;
-/// So slow that the killing is over before the work is.
+/// So slow that the kills are over before the handoffs are done.
 const THINKING: Duration = Duration::from_millis(40);
 const SLOTS: usize = 8;
 
 /// C6, C7, O11: 10,000 handoffs, 4 workers, 20 random SIGKILLs: 10,000 answers, one each, none lost.
 /// `STORM_SEED` repeats a run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_handoff_is_answered_once_whoever_dies() {
+async fn every_handoff_is_answered_once_under_random_kills() {
     let seed =
         std::env::var("STORM_SEED").map_or_else(|_| rand::rng().random(), |seed| seed.parse().unwrap());
     println!("STORM_SEED={seed}");
@@ -26,7 +26,7 @@ async fn every_handoff_is_answered_once_whoever_dies() {
     let settings = Worker::manager(&nats)
         .set("worker.ack_wait", "3s")
         .set("worker.concurrency.chat", SLOTS.to_string())
-        // Far more than one handoff can meet of the kills.
+        // Far more than the kills that one handoff can meet.
         .set("worker.max_attempts", "20")
         .thinking(THINKING);
     let mut workers = Vec::new();
@@ -54,14 +54,14 @@ async fn every_handoff_is_answered_once_whoever_dies() {
         killed_while_busy
     };
     let (published, killed_while_busy) = tokio::join!(publishing, killing);
-    assert_eq!(killed_while_busy, KILLS, "the work was done before the killing was; make it slower");
+    assert_eq!(killed_while_busy, KILLS, "the handoffs were done before the last kill; make them slower");
 
     let answers = orchestrator.all_answers(Role::ProjectManager, HANDOFFS, Duration::from_secs(120)).await;
-    assert_eq!(answers.len(), HANDOFFS, "an answer to something that was never asked");
+    assert_eq!(answers.len(), HANDOFFS, "an answer to a handoff that was never published");
     for id in &published {
         assert_eq!(answers.get(id), Some(&1), "handoff {id}");
     }
-    assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "given up though nothing was wrong with it");
+    assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "a valid handoff was dead-lettered");
     eventually_within(Duration::from_secs(30), "the queue to be empty", async || {
         (orchestrator.queued().await == 0).then_some(())
     })

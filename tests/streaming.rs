@@ -1,4 +1,4 @@
-//! Text as it arrives and progress as it is made: best effort on core NATS. The durable answer is whole either way.
+//! Streamed text and progress events are best effort on core NATS. The durable answer is always complete.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use subjects::{Delta, Event, Kind, Pattern, Progress, Work};
 use testkit::{Answer, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat};
 
 #[tokio::test]
-async fn text_and_progress_are_told_as_they_come() {
+async fn text_and_progress_are_streamed() {
     let nats = Nats::start();
     let gateway =
         Gateway::start(vec![Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object" }), |_| {
@@ -33,7 +33,7 @@ async fn text_and_progress_are_told_as_they_come() {
     }
     let id = orchestrator.publish(&question).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
-    assert_eq!(answer.message.unwrap().content, text, "whole");
+    assert_eq!(answer.message.unwrap().content, text, "the stored answer is complete");
 
     let mut seen: Vec<Delta> = Vec::new();
     while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(300), deltas.next()).await {
@@ -41,15 +41,19 @@ async fn text_and_progress_are_told_as_they_come() {
     }
     assert!(
         seen.iter().all(|delta| delta.handoff_id == id && delta.turn == 1),
-        "the first turn had no text: {seen:?}"
+        "only the second turn has text: {seen:?}"
     );
     let said = |count: u32| -> String {
         seen.iter().filter(|delta| delta.r#try == count).map(|delta| delta.text.as_str()).collect()
     };
-    assert_eq!((said(1).as_str(), said(2).as_str()), ("Nothing is le", text), "a second try begins anew");
+    assert_eq!(
+        (said(1).as_str(), said(2).as_str()),
+        ("Nothing is le", text),
+        "a second try starts from the beginning"
+    );
     let second: Vec<u64> = seen.iter().filter(|delta| delta.r#try == 2).map(|delta| delta.sequence).collect();
     assert_eq!(second, (0..second.len() as u64).collect::<Vec<_>>());
-    assert!(second.len() > 1, "in pieces");
+    assert!(second.len() > 1, "the text is streamed in several deltas");
 
     let mut told: Vec<(Progress, Option<String>)> = Vec::new();
     while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(300), events.next()).await {
@@ -64,7 +68,7 @@ async fn text_and_progress_are_told_as_they_come() {
 }
 
 #[tokio::test]
-async fn nobody_who_did_not_ask_gets_deltas() {
+async fn handoff_without_stream_sends_no_deltas() {
     let nats = Nats::start();
     let model = Model::start([Script::say("quietly")]).await;
     let _manager = Worker::manager(&nats).asking(&model).start().await;
@@ -76,7 +80,7 @@ async fn nobody_who_did_not_ask_gets_deltas() {
         chat.stream = false;
     }
     let id = orchestrator.publish(&question).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     let heard = tokio::time::timeout(Duration::from_millis(200), deltas.next()).await;
     assert!(heard.is_err(), "{heard:?}");
 }

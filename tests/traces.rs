@@ -1,4 +1,5 @@
-//! Traces as a collector gets them: one for each handoff, through worker, gateway and the server behind it, whoever dies on the way.
+//! Traces as received by a collector: one per handoff, through worker, gateway and upstream, whichever
+//! process dies.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ const GATEWAY: &str = "cynode-gateway";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ORCHESTRATOR: &str = "00f067aa0ba902b7";
 const STOPS_WITHIN: Duration = Duration::from_secs(15);
-/// Said by user, model and tool, and by nobody else.
+/// Occurs only in texts of user, model and tool.
 const CONTENT: &str = "marmalade";
 
 async fn publish_in_trace(orchestrator: &Orchestrator, handoff: &Handoff) -> HandoffId {
@@ -44,10 +45,10 @@ fn under(parent: &Span, child: &Span, kind: SpanKind) {
     assert_eq!(child.kind, kind, "{child:#?}");
 }
 
-/// G4, G11: one trace from the orchestrator through worker and gateway to the server behind it. All of it is there as soon as
-/// the processes have ended, and nothing of what was said.
+/// G4, G11: one trace from the orchestrator through worker and gateway to the upstream. It is complete once
+/// the processes have ended, and contains no content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handoff_is_one_trace_through_worker_gateway_and_server() {
+async fn handoff_is_one_trace_through_worker_gateway_and_upstream() {
     let (nats, collector) = (Nats::start(), Collector::start().await);
     let upstream = Gateway::start(vec![Tool::new(
         "status",
@@ -71,7 +72,7 @@ async fn a_handoff_is_one_trace_through_worker_gateway_and_server() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let asked = chat(&format!("Show the git status of {CONTENT}"));
     let id = publish_in_trace(&orchestrator, &asked).await;
-    let answer = orchestrator.answered(Kind::Chat, id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, id).await;
     assert_eq!(trace_id(&answer), TRACE);
     worker.process.terminate();
     assert!(worker.process.wait(STOPS_WITHIN).success(), "{}", worker.log());
@@ -108,7 +109,10 @@ async fn a_handoff_is_one_trace_through_worker_gateway_and_server() {
         span.check("gen_ai.request.model", "scripted");
         span.check("gen_ai.usage.input_tokens", 100);
         span.check("gen_ai.usage.output_tokens", 10);
-        assert!(carried.contains(&span.traceparent()), "the model was told of {span:#?}: {carried:?}");
+        assert!(
+            carried.contains(&span.traceparent()),
+            "the model server received the traceparent of {span:#?}: {carried:?}"
+        );
     }
     let finished = |reason: &str| {
         spans
@@ -148,27 +152,28 @@ async fn a_handoff_is_one_trace_through_worker_gateway_and_server() {
 
     for span in &spans {
         assert!(!span.failed, "{span:#?}");
-        assert_eq!(span.trace_id, TRACE, "one trace, and no other: {span:#?}");
+        assert_eq!(span.trace_id, TRACE, "all spans are in one trace: {span:#?}");
         assert!(!format!("{span:?}").contains(CONTENT), "content in {span:#?}");
     }
 }
 
-/// G4: a verification is part of the trace of whoever wants it, and so is what the analyst does.
+/// G4: a verification, including the work of the analyst, is part of the trace of the handoff that requested
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verification_is_part_of_the_same_trace() {
     let (nats, collector) = (Nats::start(), Collector::start().await);
     let gateway = Gateway::start(Vec::new()).await;
     let turns =
         [Script::call("request_verification", &json!({ "task_id": "t-1" })), Script::say("Verified.")];
-    let thinks = |asked: &testkit::Asked| Script::Say(typical(asked.form().unwrap()).to_string());
-    let model = Model::start_thinking(turns, thinks).await;
+    let thinks = |asked: &testkit::ModelRequest| Script::Say(typical(asked.form().unwrap()).to_string());
+    let model = Model::start_with_structured(turns, thinks).await;
     let manager = Worker::manager(&nats).set("analysts.enabled", "true").asking(&model).calling(&gateway);
     let _manager = traced(manager, &collector).start().await;
     let analyst = Worker::analyst(&nats).asking(&model).calling(&gateway);
     let _analyst = traced(analyst, &collector).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = publish_in_trace(&orchestrator, &chat("Is t-1 done?")).await;
-    assert_eq!(trace_id(&orchestrator.answered(Kind::Chat, id).await), TRACE);
+    assert_eq!(trace_id(&orchestrator.wait_for_answer(Kind::Chat, id).await), TRACE);
     let span = async |name: &str| eventually(name, async || collector.find(WORKER, name)).await;
     let process = span("process pma.handoff.chat").await;
     let sent = span("send pa.verify").await;
@@ -179,7 +184,8 @@ async fn a_verification_is_part_of_the_same_trace() {
     under(&verified, &answered, SpanKind::Producer);
 }
 
-/// A worker is killed; what it had finished and what the next one does are one trace, which a handoff without one gets from its id.
+/// After a kill, the spans of both attempts are in one trace. A handoff without a `traceparent` gets a trace
+/// id derived from its id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_attempt_is_in_the_same_trace() {
     let (nats, collector) = (Nats::start(), Collector::start().await);
@@ -195,20 +201,20 @@ async fn a_second_attempt_is_in_the_same_trace() {
     .await;
     first.process.kill();
     let _second = settings.start().await;
-    let answer = orchestrator.answered(Kind::Chat, id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, id).await;
     let process =
         eventually("the second attempt", async || collector.find(WORKER, "process pma.handoff.chat")).await;
     process.check("cynode.attempt", 2);
     process.check("cynode.delivery.count", 2);
     assert_eq!(process.trace_id, id.trace_id());
     assert_eq!((trace_id(&answer), before.trace_id.as_str()), (&*id.trace_id(), &*id.trace_id()));
-    assert_eq!(process.parent, id.span_id(), "the handoff itself, which nobody tells of");
-    assert_ne!(before.parent, process.span_id, "another attempt is another span");
+    assert_eq!(process.parent, id.span_id(), "the parent is the handoff itself, whose span is never sent");
+    assert_ne!(before.parent, process.span_id, "each attempt has its own span");
 }
 
-/// What goes wrong is in the trace by its type; an orchestrator that does not want a trace gets none.
+/// Failed spans have an error type; an unsampled trace is not sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_have_types_and_what_is_not_sampled_is_not_told() {
+async fn failed_spans_have_an_error_type_and_unsampled_traces_are_not_sent() {
     let (nats, collector) = (Nats::start(), Collector::start().await);
     let model = Model::start([Script::Status(500, None), Script::say("hello")]).await;
     let mut worker = traced(Worker::manager(&nats).asking(&model), &collector).start().await;
@@ -219,17 +225,18 @@ async fn failures_have_types_and_what_is_not_sampled_is_not_told() {
     sent.insert(headers::TRACEPARENT, format!("00-{TRACE}-{ORCHESTRATOR}-00"));
     let body = unsampled.encode(Encoding::Json).unwrap();
     orchestrator.publish_raw(Kind::Chat, sent, body).await;
-    orchestrator.answered(Kind::Chat, unsampled.id).await;
+    orchestrator.wait_for_answer(Kind::Chat, unsampled.id).await;
     let mut refused = HeaderMap::new();
     refused.insert(headers::MSG_ID, HandoffId::now().to_string());
     refused.insert(headers::TRACEPARENT, format!("00-{}-{ORCHESTRATOR}-01", TRACE.replace('4', "5")));
     orchestrator.publish_raw(Kind::Chat, refused, b"{}".to_vec()).await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     worker.process.terminate();
     assert!(worker.process.wait(STOPS_WITHIN).success(), "{}", worker.log());
     let spans = collector.spans();
     assert!(spans.iter().all(|span| span.trace_id != TRACE), "{spans:#?}");
-    let process = collector.find(WORKER, "process pma.handoff.chat").expect("the refused one");
+    let process =
+        collector.find(WORKER, "process pma.handoff.chat").expect("the span of the refused handoff");
     assert!(process.failed);
     process.check("error.type", "invalid_handoff");
     process.check("cynode.outcome", "refused");
@@ -239,11 +246,11 @@ async fn failures_have_types_and_what_is_not_sampled_is_not_told() {
     assert!(carried.starts_with(&format!("00-{TRACE}-")) && carried.ends_with("-00"), "{carried}");
 }
 
-/// A collector that is away, or takes what it gets and never answers, changes nothing: not the answers, not the end, and the log
-/// says it once.
+/// A collector that is down, or that accepts data and never responds, affects neither answers nor shutdown,
+/// and is logged once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_away_changes_nothing() {
-    // The system takes connections for it, and nobody reads them.
+async fn unavailable_collector_affects_nothing() {
+    // The operating system accepts connections, but nothing reads them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
     let away = format!("http://127.0.0.1:{}", free_port());
@@ -261,11 +268,11 @@ async fn a_collector_that_is_away_changes_nothing() {
             }))
             .await;
             for id in ids {
-                orchestrator.answered(Kind::Chat, id).await;
+                orchestrator.wait_for_answer(Kind::Chat, id).await;
             }
             assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
             if tells {
-                eventually("a failed delivery", async || {
+                eventually("a failed export", async || {
                     worker.log().contains("Trace collector not reachable").then_some(())
                 })
                 .await;

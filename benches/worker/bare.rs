@@ -1,5 +1,5 @@
-//! What the broker and its client allow: pull, publish a reply, await its PubAck, confirm the ack. Nothing else, or a claim
-//! before it.
+//! The bare loop, as the upper bound of what NATS and its client allow: pull, publish a reply, await its
+//! PubAck, confirm the acknowledgement; optionally with a claim first.
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use futures_util::StreamExt;
 use subjects::headers::{EXPECTED_SEQUENCE, EXPECTED_SUBJECT};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// What the loop does with a message.
+/// How the loop processes a message.
 #[derive(Clone, Debug)]
-pub(crate) enum Manner {
-    /// Confirms with the client's own `double_ack`: a subscription for each.
+pub(crate) enum AckMode {
+    /// Acknowledges with the client's `double_ack`, which creates a subscription for each message.
     DoubleAck,
-    /// Confirms by a plain request to the acknowledgement subject: cheaper, and what the worker does.
+    /// Acknowledges with a request to the acknowledgement subject, which is cheaper. The worker does this.
     Request,
-    /// As the last, and first claims it with these bytes; claim and reply are compared and set, as the worker's are.
+    /// Like `Request`, but first writes a claim with these bytes. Claim and reply are written under a
+    /// compare-and-set, as in the worker.
     Claim(Bytes),
 }
 
-/// Empties a consumer with `in_flight` messages at once.
+/// Processes `count` messages of a consumer, `in_flight` at a time.
 pub(crate) async fn drain(
     client: async_nats::Client,
     consumer: PullConsumer,
     count: usize,
     in_flight: usize,
     reply: Bytes,
-    manner: Manner,
+    mode: AckMode,
 ) {
     let context = jetstream::new(client.clone());
     let slots = Arc::new(Semaphore::new(in_flight));
@@ -40,26 +41,25 @@ pub(crate) async fn drain(
     for taken in 0..count {
         let message = messages.next().await.expect("a message").expect("no error");
         let slot = Arc::clone(&slots).acquire_owned().await.expect("open");
-        let (client, context, reply, manner) =
-            (client.clone(), context.clone(), reply.clone(), manner.clone());
+        let (client, context, reply, mode) = (client.clone(), context.clone(), reply.clone(), mode.clone());
         turns.spawn(async move {
             let subject = format!("bench.run.{taken}.completion");
-            if let Manner::Claim(claim) = &manner {
+            if let AckMode::Claim(claim) = &mode {
                 let claimed =
                     set(&context, format!("bench.run.{taken}.journal"), taken, 0, claim.clone()).await;
                 set(&context, subject, taken, claimed, reply).await;
             } else {
                 context.publish(subject, reply).await.expect("sent").await.expect("stored");
             }
-            match manner {
-                Manner::DoubleAck => {
+            match mode {
+                AckMode::DoubleAck => {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "this is what the worker is compared with"
                     )]
                     message.double_ack().await.expect("acknowledged");
                 }
-                Manner::Request | Manner::Claim(_) => {
+                AckMode::Request | AckMode::Claim(_) => {
                     let ack = message.reply.clone().expect("an acknowledgement subject");
                     client.request(ack, AckKind::Ack.into()).await.expect("acknowledged");
                 }
@@ -71,7 +71,8 @@ pub(crate) async fn drain(
     while turns.join_next().await.is_some() {}
 }
 
-/// Publishes if the run's last message is the one with this number; gives the number of the new one.
+/// Publishes under the condition that the last message of the run has the sequence `last`. Returns the new
+/// sequence.
 async fn set(context: &Context, subject: String, run: usize, last: u64, body: Bytes) -> u64 {
     let mut headers = HeaderMap::new();
     headers.insert(EXPECTED_SEQUENCE, last.to_string());

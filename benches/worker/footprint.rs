@@ -1,4 +1,4 @@
-//! What an instance costs when it starts, when it idles and when it is full.
+//! The start time, idle CPU and memory of an instance.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub(crate) async fn memory_in_flight(report: &mut Report) {
     println!("memory: {IN_FLIGHT} in flight, a handler of {THINKING:?}");
     let nats = Nats::start();
     let orchestrator = Orchestrator::connect(&nats).await;
-    // A first start makes the streams, so that the queue can be full before the one that is measured starts.
+    // The first start creates the streams, so that the queue can be filled before the measured worker starts.
     drop(Worker::manager(&nats).start().await);
     let settings =
         Worker::manager(&nats).set("worker.concurrency.chat", IN_FLIGHT.to_string()).thinking(THINKING);
@@ -66,7 +66,7 @@ pub(crate) async fn memory_in_flight(report: &mut Report) {
     report.add("memory per handoff in flight", "KiB", vec![each], Some(Goal::AtMost(16.0)));
 }
 
-/// Resident memory of a worker, in KiB.
+/// Returns the resident memory of a worker in KiB.
 fn resident(worker: &Worker) -> f64 {
     let process = procfs::process::Process::new(i32::try_from(worker.process.id()).unwrap()).unwrap();
     process.status().unwrap().vmrss.unwrap() as f64

@@ -1,4 +1,4 @@
-//! What the journal costs: a step, on one server and on three, and going on from a long one.
+//! The cost of the journal: one step, on one server and on three, and resuming from a long journal.
 
 use cynode_pma::measure::Journals;
 use testkit::{Cluster, Goal, Nats, Report, Worker};

@@ -1,7 +1,9 @@
-//! The same errand on our worker and on Restate, in turns: three model turns and four tool calls, each step journaled.
+//! Compares the worker with Restate on the same errand: three model turns and four tool calls, each step
+//! journaled.
 //!
-//! Same model, same tools, as many in flight; neither waits for the disk at a step, and both survive SIGKILL of any of
-//! their processes. Restate has the fastest settings that we found for it: see `testkit::Restate`.
+//! Both use the same model and tools, with the same number in flight. Neither waits for the disk at a step,
+//! and both survive SIGKILL of any of their processes. Restate has the fastest settings that were found: see
+//! `testkit::Restate`.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +17,8 @@ use testkit::{
 const HANDOFFS: usize = 500;
 const IN_FLIGHT: usize = 32;
 const ROUNDS: usize = 5;
-/// Far more than a round takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Much longer than a round takes.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(report: &mut Report) {
     let Some(programs) = RestatePrograms::find() else {
@@ -32,7 +34,7 @@ pub(crate) async fn measure(report: &mut Report) {
     let worker = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let restate = Restate::start(&programs, &[errands.model_url(), errands.tools_url()]).await;
-    // Connections, caches and allocations are there before anything counts.
+    // Warms up connections, caches and allocations before the measurement.
     let warm_up = [names("ours-warm"), names("restate-warm")];
     on_ours(&orchestrator, &warm_up[0]).await;
     on_restate(&restate, &warm_up[1]).await;
@@ -40,7 +42,7 @@ pub(crate) async fn measure(report: &mut Report) {
     let mut run: Vec<String> = warm_up.concat();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let before = [used(&[nats.process(), &worker.process]), used(&restate.processes())];
-    // One after the other within a round, so that a slow minute of the machine hits both alike.
+    // Alternates within each round, so that a slow phase of the machine affects both equally.
     for round in 0..ROUNDS {
         let (on_worker, on_server) = (names(&format!("ours-{round}")), names(&format!("restate-{round}")));
         ours.push(on_ours(&orchestrator, &on_worker).await);
@@ -55,13 +57,13 @@ pub(crate) async fn measure(report: &mut Report) {
     report.add("errands, Restate", "/s", theirs, None);
     report.add("errands, ours", "/s", ours, None);
     report.add("errands, ours to Restate", "x", ratios, Some(Goal::AtLeast(2.0)));
-    // Without the model and the tools, which are on the same cores and cost both sides the same. Ours includes that the
-    // answers are read once more to be checked.
+    // Excludes the model and the tools, which cost both sides the same. Ours includes reading the answers
+    // again to check them.
     report.add("CPU of an errand, Restate", "ms", vec![their_cost], None);
     report.add("CPU of an errand, ours", "ms", vec![our_cost], None);
 }
 
-/// Seconds that processes had of any core.
+/// Returns the CPU time of processes in seconds.
 fn used(processes: &[&Process]) -> f64 {
     processes.iter().map(|process| process.cpu()).sum()
 }
@@ -70,7 +72,7 @@ fn names(prefix: &str) -> Vec<String> {
     (0..HANDOFFS).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-/// From the first publication until the last answer is stored and its handoff acknowledged.
+/// Returns errands per second, from the first publish until the last handoff is acknowledged.
 async fn on_ours(orchestrator: &Orchestrator, names: &[String]) -> f64 {
     let started = Instant::now();
     let publishing = names.iter().map(|name| async move {
@@ -79,13 +81,13 @@ async fn on_ours(orchestrator: &Orchestrator, names: &[String]) -> f64 {
     });
     let published: Vec<(HandoffId, &String)> =
         stream::iter(publishing).buffer_unordered(IN_FLIGHT).collect().await;
-    eventually_within(PATIENCE, "the queue to be empty", async || {
+    eventually_within(ROUND_TIMEOUT, "the queue to be empty", async || {
         (orchestrator.queued().await == 0).then_some(())
     })
     .await;
     let rate = names.len() as f64 / started.elapsed().as_secs_f64();
     for (id, name) in published {
-        let Answer::Completion(answer) = orchestrator.answered(Kind::Chat, id).await else {
+        let Answer::Completion(answer) = orchestrator.wait_for_answer(Kind::Chat, id).await else {
             panic!("{name}: not a completion")
         };
         let said = answer.message.as_ref().map(|message| message.content.clone());
@@ -94,7 +96,7 @@ async fn on_ours(orchestrator: &Orchestrator, names: &[String]) -> f64 {
     rate
 }
 
-/// From the first call until the last one has returned.
+/// Returns errands per second, from the first call until the last one has returned.
 async fn on_restate(restate: &Restate, names: &[String]) -> f64 {
     let started = Instant::now();
     let calling = names.iter().map(|name| async move { (restate.call("Errands/errand", name).await, name) });
@@ -106,7 +108,7 @@ async fn on_restate(restate: &Restate, names: &[String]) -> f64 {
     rate
 }
 
-/// So that nobody is fast by doing less, or something twice.
+/// Checks that each errand had each of its effects exactly once, on either side.
 fn assert_each_effect_once(errands: &QuickErrands, run: &[String]) {
     let expected = run.iter().flat_map(|name| Errands::expected_effects(name)).map(|effect| (effect, 1));
     assert!(errands.effects() == expected.collect(), "not every effect exactly once");

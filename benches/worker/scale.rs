@@ -1,4 +1,4 @@
-//! More workers, more throughput: the same queue drained by 1, 2, 4 and 8 processes with a model that takes half a second.
+//! Scale-out: the same queue drained by 1, 2, 4 and 8 workers, with a model that takes half a second.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const HANDOFFS: usize = 2_000;
 const WORKERS: [usize; 4] = [1, 2, 4, 8];
 const SLOTS: usize = 16;
 const THINKS: Duration = Duration::from_millis(500);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) async fn measure(report: &mut Report) {
     println!("scale-out: {HANDOFFS} handoffs, {SLOTS} slots each, a model that takes {THINKS:?}");
@@ -35,7 +35,7 @@ pub(crate) async fn measure(report: &mut Report) {
     }
 }
 
-/// Handoffs a second, from a full queue and all workers there to the last acknowledgement.
+/// Returns handoffs per second, from the start of the workers on a full queue to the last acknowledgement.
 async fn drained_by(workers: usize) -> f64 {
     let model = Model::start([Script::After(THINKS, Box::new(Script::say("OK")))]).await;
     let nats = Nats::start();
@@ -44,13 +44,13 @@ async fn drained_by(workers: usize) -> f64 {
         .asking(&model)
         .set("agent.assess_input", "false")
         .set("worker.concurrency.chat", SLOTS.to_string());
-    // A first start makes the streams.
+    // The first start creates the streams.
     drop(settings.start().await);
     fill(&orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS).await;
     let started = Instant::now();
     let running: Vec<Worker> = (0..workers).map(|_| settings.spawn()).collect();
     while orchestrator.queued().await > 0 {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     drop(running);
     HANDOFFS as f64 / started.elapsed().as_secs_f64()

@@ -1,4 +1,4 @@
-//! Handoffs per second of the whole worker, as a ratio to the bare loop.
+//! The throughput of the worker in handoffs per second, as a ratio to the bare loop.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,24 @@ use futures_util::StreamExt;
 use subjects::{Encoding, Kind, Role, Subject, headers, streams};
 use testkit::{Goal, Nats, Orchestrator, Report, Worker, chat, cpu_of};
 
-use super::bare::{self, Manner};
+use super::bare::{self, AckMode};
 
 const HANDOFFS: usize = 30_000;
 const IN_FLIGHT: usize = 256;
 const ROUNDS: usize = 11;
 
-/// One queue, emptied.
+/// The measurements of draining one queue.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     /// Handoffs per second.
     rate: f64,
-    /// What one of them took of any core, in microseconds: of whoever worked on it, and of the server.
+    /// CPU time per handoff of the process under test, in microseconds.
     own: f64,
+    /// CPU time per handoff of nats-server, in microseconds.
     server: f64,
 }
 
-/// The time and the processors, from here on.
+/// Measures time and CPU time from its creation.
 struct Stopwatch<'n> {
     worked_on_by: u32,
     nats: &'n Nats,
@@ -58,12 +59,13 @@ pub(crate) async fn measure(report: &mut Report) {
     let (claim, reply) = sizes(&nats, &orchestrator).await;
     println!("  the bare loops reply with {reply} bytes, the size of an answer; a claim has {claim}");
     let claim = Bytes::from(vec![b'x'; claim]);
-    // One after the other within a round, so that a slow minute of the machine hits all alike; those with a goal side by
-    // side, and many rounds, since the machine's speed changes within seconds.
+    // Alternates within each round, so that a slow phase of the machine affects all equally. Loops that are
+    // compared by a goal run one after the other, and there are many rounds, since the machine's speed
+    // changes within seconds.
     for _ in 0..ROUNDS {
-        cheap.push(bare_round(&nats, Manner::Request, reply).await);
-        claiming.push(bare_round(&nats, Manner::Claim(claim.clone()), reply).await);
-        plain.push(bare_round(&nats, Manner::DoubleAck, reply).await);
+        cheap.push(bare_round(&nats, AckMode::Request, reply).await);
+        claiming.push(bare_round(&nats, AckMode::Claim(claim.clone()), reply).await);
+        plain.push(bare_round(&nats, AckMode::DoubleAck, reply).await);
         worker.push(worker_round(&nats, &orchestrator).await);
     }
     let ratios = |base: &[Round]| {
@@ -86,19 +88,19 @@ pub(crate) async fn measure(report: &mut Report) {
             None,
         );
     }
-    // Each handoff is three of these: its claim in the journal, its answer, its confirmed acknowledgement.
+    // Each handoff needs three confirmed writes: its claim in the journal, its answer, its acknowledgement.
     report.add("worker to bare loop, double_ack", "x", to_plain, Some(Goal::AtLeast(0.55)));
-    // For reference: a loop that knows what the worker knows about acknowledgements, and does nothing else.
+    // For reference: a loop that acknowledges as cheaply as the worker and does nothing else.
     report.add("worker to bare loop, ack by request", "x", to_cheap, None);
-    // The same writes as the worker's, and nothing else: what is left is what the worker itself costs.
+    // The same writes as the worker and nothing else: the difference is the cost of the worker itself.
     report.add("worker to bare loop with a claim", "x", to_claiming, None);
 }
 
-/// What both sides publish must be of one size: a claim, and an answer.
+/// Returns the sizes of a claim and an answer of the worker, so that the bare loop publishes the same sizes.
 async fn sizes(nats: &Nats, orchestrator: &Orchestrator) -> (usize, usize) {
     let _worker = Worker::manager(nats).start().await;
     let id = orchestrator.publish(&chat(&"x".repeat(700))).await;
-    let answer = orchestrator.answered(Kind::Chat, id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, id).await;
     let runs = orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there");
     let claim = runs
         .get_first_raw_message_by_subject(Subject::Journal(Role::ProjectManager, id).to_string(), 1)
@@ -106,7 +108,7 @@ async fn sizes(nats: &Nats, orchestrator: &Orchestrator) -> (usize, usize) {
     (claim.expect("a claim").payload.len(), answer.encode(Encoding::Json).expect("a body").len())
 }
 
-/// Fills a queue with `HANDOFFS` messages on `subject`.
+/// Publishes `count` handoffs to `subject`.
 pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usize) {
     let jobs = (0..count).map(|_| {
         let subject = subject.to_owned();
@@ -122,7 +124,7 @@ pub(crate) async fn fill(orchestrator: &Orchestrator, subject: &str, count: usiz
     futures_util::stream::iter(jobs).buffer_unordered(500).collect::<Vec<()>>().await;
 }
 
-async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> Round {
+async fn bare_round(nats: &Nats, mode: AckMode, reply: usize) -> Round {
     let orchestrator = Orchestrator::connect(nats).await;
     let jetstream = &orchestrator.jetstream;
     let queue = stream::Config {
@@ -149,7 +151,7 @@ async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> Round {
     fill(&orchestrator, "bench.in", HANDOFFS).await;
     let reply = Bytes::from(vec![b'y'; reply]);
     let watch = Stopwatch::start(std::process::id(), nats);
-    bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, manner).await;
+    bare::drain(orchestrator.client.clone(), consumer, HANDOFFS, IN_FLIGHT, reply, mode).await;
     let round = watch.stop(HANDOFFS);
     for name in ["BENCH_IN", "BENCH_OUT"] {
         jetstream.delete_stream(name).await.expect("removed");
@@ -157,9 +159,9 @@ async fn bare_round(nats: &Nats, manner: Manner, reply: usize) -> Round {
     round
 }
 
-/// From the first answer to the last acknowledgement, with the queue full before the worker starts.
+/// Measures from the first answer to the last acknowledgement. The queue is full before the worker starts.
 async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> Round {
-    // A first start makes the streams.
+    // The first start creates the streams.
     drop(Worker::manager(nats).start().await);
     orchestrator.jetstream.get_stream(streams::RUNS).await.expect("there").purge().await.expect("emptied");
     fill(orchestrator, &Subject::Handoff(Kind::Chat).to_string(), HANDOFFS).await;
@@ -179,7 +181,7 @@ async fn worker_round(nats: &Nats, orchestrator: &Orchestrator) -> Round {
             }
             _ => {}
         }
-        // Not too often: asking costs the server, and only on this side.
+        // Not too often, since polling costs the server and happens only in this measurement.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

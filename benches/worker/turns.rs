@@ -1,4 +1,4 @@
-//! What the worker itself costs a turn: everything but the model's and the tools' time.
+//! The overhead of the worker per turn: everything except the time of the model and the tools.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use tokio::net::TcpListener;
 
 const IN_FLIGHT: usize = 64;
 const TURNS: usize = 2_000;
-/// Fast for a model; at 64 in flight still more than a hundred turns in a second.
+/// Fast for a model; with 64 in flight it gives more than a hundred turns per second.
 const THINKING: Duration = Duration::from_millis(500);
 
-/// Composes a context of 200 messages and 64 KiB, from the handoff to the body of the request.
+/// Measures composing a context of 200 messages and 64 KiB, from the handoff to the request body.
 pub(crate) fn compose(report: &mut Report) {
     const ROUNDS: usize = 2_000;
     println!("composing a context of 200 messages, 64 KiB");
-    let mut compose = cynode_pma::measure::composing(200, 64 * 1_024);
+    let mut compose = cynode_pma::measure::request_composer(200, 64 * 1_024);
     let mut samples: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let started = Instant::now();
@@ -41,37 +41,37 @@ pub(crate) fn compose(report: &mut Report) {
     report.add("compose 200 messages, 64 KiB, p99", "us", vec![samples[ROUNDS * 99 / 100]], None);
 }
 
-/// When a turn reached the model, when its first word left, when its last one did.
+/// When a request reached the model, and when the first and the last piece of its reply were sent.
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct TurnTimes {
     arrived: Instant,
     first: Instant,
     last: Instant,
 }
 
-type Book = Arc<Mutex<HashMap<String, Answered>>>;
+type ModelTimes = Arc<Mutex<HashMap<String, TurnTimes>>>;
 
-/// Turns in flight against a model of a known speed; what is left of the time is ours, NATS included.
+/// Measures turns against a model of known speed. The rest of the time is overhead, including NATS.
 pub(crate) async fn measure(report: &mut Report) {
     println!("turns: {TURNS} with {IN_FLIGHT} in flight, a model that takes {THINKING:?} to twice that");
-    let book = Book::default();
-    let address = serve(Arc::clone(&book)).await;
+    let times = ModelTimes::default();
+    let address = serve(Arc::clone(&times)).await;
     let nats = Nats::start();
     let _worker = Worker::manager(&nats)
         .set("inference.base_url", format!("http://{address}/v1"))
         .set("inference.model", "bench")
-        // More slots than turns: what is measured is a turn, not the wait for a slot.
+        // More slots than turns, so that the wait for a slot is not measured.
         .set("worker.concurrency.chat", (2 * IN_FLIGHT).to_string())
         .start()
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let deltas = tokio::task::JoinSet::from_iter([first_deltas(orchestrator.clone())]);
-    let ours = (0..TURNS).map(|number| turn(&orchestrator, &book, number));
+    let ours = (0..TURNS).map(|number| turn(&orchestrator, &times, number));
     let mut ours: Vec<f64> = stream::iter(ours).buffer_unordered(IN_FLIGHT).collect().await;
-    // The first ones pay for connections that the others use.
+    // Ignores the first turns, which establish the connections.
     ours.drain(..IN_FLIGHT);
     let mut forwarded = deltas.join_all().await.pop().unwrap_or_default();
-    let answered = book.lock().unwrap();
+    let answered = times.lock().unwrap();
     let mut forwarded: Vec<f64> = forwarded
         .drain(..)
         .filter_map(|(text, heard)| {
@@ -88,8 +88,9 @@ pub(crate) async fn measure(report: &mut Report) {
     report.add("first delta forwarded, p99", "ms", at(&forwarded, 99), None);
 }
 
-/// One handoff; the time from its publication to its answer, less the model's.
-async fn turn(orchestrator: &Orchestrator, book: &Book, number: usize) -> f64 {
+/// Publishes one handoff and returns the time from publish to answer, minus the time of the model, in
+/// milliseconds.
+async fn turn(orchestrator: &Orchestrator, times: &ModelTimes, number: usize) -> f64 {
     let text = format!("turn {number}");
     let mut question = chat(&text);
     if let Work::Chat(chat) = &mut question.work {
@@ -102,12 +103,12 @@ async fn turn(orchestrator: &Orchestrator, book: &Book, number: usize) -> f64 {
     orchestrator.publish(&question).await;
     answers.next().await.expect("an answer");
     let all = started.elapsed();
-    let answered = book.lock().unwrap()[&text];
+    let answered = times.lock().unwrap()[&text];
     let models = answered.last.duration_since(answered.arrived);
     all.saturating_sub(models).as_secs_f64() * 1e3
 }
 
-/// Hears the first delta of each handoff: its words, and when.
+/// Returns the text of the first delta of each handoff, and when it was received.
 async fn first_deltas(orchestrator: Orchestrator) -> Vec<(String, Instant)> {
     let mut deltas = orchestrator.client.subscribe(Pattern::Deltas.to_string()).await.expect("subscribed");
     let mut seen = Vec::with_capacity(TURNS);
@@ -125,11 +126,11 @@ async fn first_deltas(orchestrator: Orchestrator) -> Vec<(String, Instant)> {
     seen
 }
 
-/// A model that takes its time and says the question back, in two pieces.
-async fn serve(book: Book) -> std::net::SocketAddr {
+/// Starts a model that waits and then echoes the question in two pieces.
+async fn serve(times: ModelTimes) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let app = Router::new().route("/v1/chat/completions", post(answer)).with_state(book);
+    let app = Router::new().route("/v1/chat/completions", post(answer)).with_state(times);
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
         stream.set_nodelay(true).expect("TCP_NODELAY");
     });
@@ -139,14 +140,15 @@ async fn serve(book: Book) -> std::net::SocketAddr {
     address
 }
 
-/// Models do not answer in step: without this all turns would begin and end together, and wait for each other.
+/// Returns the delay of the model for a question. It varies, since otherwise all turns would start and end
+/// together and compete with each other.
 fn thinking(text: &str) -> Duration {
     let spread =
         text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte))) % 500;
     THINKING + Duration::from_millis(spread)
 }
 
-async fn answer(State(book): State<Book>, body: Bytes) -> Response<Body> {
+async fn answer(State(times): State<ModelTimes>, body: Bytes) -> Response<Body> {
     let arrived = Instant::now();
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     let event = |delta: Value, finish: Option<&str>| {
@@ -168,18 +170,18 @@ async fn answer(State(book): State<Book>, body: Bytes) -> Response<Body> {
         (Duration::from_millis(20), event(json!({ "content": second_half }), Some("stop"))),
         (Duration::ZERO, done),
     ];
-    let book = Arc::new((book, text, arrived));
+    let times = Arc::new((times, text, arrived));
     let pieces = stream::iter(pieces.into_iter().enumerate()).then(move |(number, (wait, piece))| {
-        let book = Arc::clone(&book);
+        let times = Arc::clone(&times);
         async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
             let now = Instant::now();
-            let (book, text, arrived) = &*book;
-            let mut book = book.lock().unwrap();
+            let (times, text, arrived) = &*times;
+            let mut times = times.lock().unwrap();
             let entry =
-                book.entry(text.clone()).or_insert(Answered { arrived: *arrived, first: now, last: now });
+                times.entry(text.clone()).or_insert(TurnTimes { arrived: *arrived, first: now, last: now });
             if number > 0 {
                 entry.last = now;
             }

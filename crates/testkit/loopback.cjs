@@ -1,4 +1,4 @@
-// Servers of other makers listen on every interface. Nothing of a test should be reachable from elsewhere.
+// Makes third-party servers listen on loopback instead of all interfaces, so that tests are not reachable from outside.
 const { Server } = require("node:net");
 const listen = Server.prototype._listen2;
 Server.prototype._listen2 = function (address, ...rest) {

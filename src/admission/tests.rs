@@ -13,7 +13,8 @@ fn now() -> OffsetDateTime {
 
 fn chat() -> Value {
     json!({
-        "schema_version": SCHEMA_VERSION, "handoff_id": ID, "kind": "chat", "issued_at": "2026-11-14T10:00:00Z",
+        "schema_version": SCHEMA_VERSION, "handoff_id": ID, "kind": "chat",
+        "issued_at": "2026-11-14T10:00:00Z",
         "payload": { "model": "cynodeai.pm", "messages": [{ "role": "user", "content": "hello" }] },
     })
 }
@@ -29,7 +30,7 @@ fn policy(trusted: Option<&KeyPair>) -> Policy {
 }
 
 fn admit(policy: &Policy, headers: &HeaderMap, body: &[u8]) -> Result<Admitted, Refused> {
-    policy.admit(&Arrived { kind: Kind::Chat, subject: SUBJECT, headers: Some(headers), body }, now())
+    policy.admit(&IncomingMessage { kind: Kind::Chat, subject: SUBJECT, headers: Some(headers), body }, now())
 }
 
 #[track_caller]
@@ -40,7 +41,7 @@ fn refused(body: &Value, code: ErrorCode) -> Refused {
 }
 
 #[test]
-fn a_good_handoff_passes_and_its_trace_is_known() {
+fn valid_handoff_is_admitted_with_its_trace_id() {
     let admitted = admit(&policy(None), &HeaderMap::new(), chat().to_string().as_bytes()).unwrap();
     assert_eq!(admitted.trace_id, ID.replace('-', ""));
     assert!(!admitted.deduplicated);
@@ -62,7 +63,7 @@ fn a_deadline_that_has_passed_is_refused() {
 }
 
 #[test]
-fn copies_go_only_where_they_may() {
+fn reply_to_outside_the_allowed_prefixes_is_refused() {
     let mut body = chat();
     for good in ["pma.reply.x", "_INBOX.abc.1"] {
         body["reply_to"] = json!(good);
@@ -85,7 +86,7 @@ fn copies_go_only_where_they_may() {
 }
 
 #[test]
-fn the_id_of_an_unreadable_body_is_its_message_id() {
+fn message_id_identifies_an_unreadable_body() {
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Msg-Id", ID);
     let refused = admit(&policy(None), &headers, b"\xff").unwrap_err();
@@ -94,14 +95,14 @@ fn the_id_of_an_unreadable_body_is_its_message_id() {
     assert_eq!(refused.identity.answer_to, None);
 }
 
-/// P2: a stranger's handoff is refused before it is read, and he is not answered.
+/// P2: an untrusted producer is refused before its handoff is decoded, and is not answered.
 #[test]
-fn strangers_are_refused_first_and_not_answered() {
-    let (key, stranger) = (KeyPair::new_user(), KeyPair::new_user());
+fn untrusted_producers_are_refused_before_decoding_and_not_answered() {
+    let (key, untrusted) = (KeyPair::new_user(), KeyPair::new_user());
     let body = chat().to_string();
     let sign = |key: &KeyPair, subject: &str| {
         let inspected = Body::inspect(Encoding::Json, body.as_bytes());
-        Signed::of(subject, inspected.glimpse(), body.as_bytes()).unwrap().sign(key).unwrap()
+        SignatureBase::new(subject, inspected.envelope_fields(), body.as_bytes()).unwrap().sign(key).unwrap()
     };
     let check = |header: Option<String>, body: &str| {
         let mut headers = HeaderMap::new();
@@ -119,7 +120,7 @@ fn strangers_are_refused_first_and_not_answered() {
     assert_eq!(check(good, &format!(" {body}")).unwrap_err().refusal.code, ErrorCode::UntrustedProducer);
     for (what, header, body) in [
         ("unsigned", None, body.clone()),
-        ("signed by a stranger", Some(sign(&stranger, SUBJECT)), body.clone()),
+        ("signed by an untrusted key", Some(sign(&untrusted, SUBJECT)), body.clone()),
         ("signed for another subject", Some(sign(&key, "pma.handoff.plan")), body.clone()),
         ("changed after signing", Some(sign(&key, SUBJECT)), body.replace("hello", "hullo")),
         ("unreadable", Some(sign(&key, SUBJECT)), "{".to_owned()),

@@ -1,4 +1,5 @@
-//! Tool calls: prepared all at once, so that what they are about to do is written down together, then carried out.
+//! Tool calls. All calls of a turn are prepared first, so that their intents are journalled together, and
+//! then performed.
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
@@ -9,137 +10,150 @@ use subjects::{
 use tracing::Instrument;
 
 use super::{
-    Broken,
+    WorkError,
     ledger::StepEnd,
-    session::{Session, excerpt, failed},
+    session::{Session, excerpt, failed_step},
 };
 use crate::{
     crash_points::{Point, reach},
     journal::{self, Remembered},
     recording::Timed,
     telemetry::spans,
-    tools::{CallError, Permitted},
+    tools::{CallError, PermittedCall},
 };
 
-/// A call that the role may make, and its place in the journal.
+/// A permitted call with its journal entry, ready to be performed.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    /// In the ledger.
+pub(super) struct PreparedCall {
+    /// Index of the step in the ledger.
     index: usize,
-    call: Permitted,
+    call: PermittedCall,
     journalled: journal::Call,
     has_effect: bool,
 }
 
 impl Session<'_> {
-    /// One tool call, as the role may make it.
-    pub(super) async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<Returned, Broken> {
+    /// Makes one tool call, if the role is permitted to make it.
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Returned, WorkError> {
         self.perform(self.prepare(name, arguments)?).await
     }
 
-    /// All at once; the results in the order of the calls.
+    /// Makes all calls concurrently and returns the results in the order of the calls.
     pub(super) async fn call_all(
         &self,
         calls: impl IntoIterator<Item = (&str, Map<String, Value>)>,
-    ) -> Vec<Result<Returned, Broken>> {
+    ) -> Vec<Result<Returned, WorkError>> {
         let prepared: Vec<_> =
             calls.into_iter().map(|(name, arguments)| self.prepare(name, arguments)).collect();
         join_all(prepared.into_iter().map(async |prepared| self.perform(prepared?).await)).await
     }
 
-    pub(super) fn prepare(&self, name: &str, arguments: Map<String, Value>) -> Result<Prepared, Broken> {
-        let index = self.ledger.begin(self.lane, Act::Tool, name);
-        let Some(call) = Permitted::new(self.bench.tools.allowed(), name, arguments) else {
-            let why = format!("a {} may not call it", self.bench.role);
+    /// Checks the call against the role's allowlist and registers it in the ledger and the journal. Returns
+    /// [`CallError::Rejected`] if the role may not make it.
+    pub(super) fn prepare(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<PreparedCall, WorkError> {
+        let index = self.ledger.begin_step(self.lane, Act::Tool, name);
+        let Some(call) = PermittedCall::new(self.resources.tools.allowlist(), name, arguments) else {
+            let why = format!("a {} may not call it", self.resources.role);
             let end = StepEnd { outcome: StepOutcome::Rejected, ms: 0, tries: 0, detail: Some(why.clone()) };
-            self.ledger.end(index, end);
+            self.ledger.end_step(index, end);
             return Err(CallError::Rejected { tool: name.to_owned(), why }.into());
         };
         let has_effect = !self.catalogue.only_reads(name);
-        let journalled = self.journal.call(name, call.arguments_hash(), has_effect);
-        Ok(Prepared { index, call, journalled, has_effect })
+        let journalled = self.journal.begin_call(name, call.arguments_hash(), has_effect);
+        Ok(PreparedCall { index, call, journalled, has_effect })
     }
 
-    pub(super) async fn perform(&self, prepared: Prepared) -> Result<Returned, Broken> {
-        let Prepared { index, call, mut journalled, has_effect } = prepared;
+    /// Returns the journalled outcome of an earlier attempt if there is one, and makes the call otherwise.
+    /// Hands the handoff back if the gateway refuses the worker's token.
+    pub(super) async fn perform(&self, prepared: PreparedCall) -> Result<Returned, WorkError> {
+        let PreparedCall { index, call, mut journalled, has_effect } = prepared;
         if let Some(Remembered { value, ms }) = journalled.outcome.take() {
-            return self.came_to(index, &call, journalled.id.number, outcome(&call, value), ms);
+            return self.finish_call(index, &call, journalled.id.number, restored_outcome(&call, value), ms);
         }
-        self.live.tell(Progress::Calling, Some(call.name()));
+        self.live.publish_progress(Progress::Calling, Some(call.name()));
         if has_effect {
-            self.journal.secure().await;
+            self.journal.write_and_confirm().await;
         }
         let calling = spans::tool(call.name(), has_effect);
-        // Boxed: few handoffs are in a call, and none should hold room for one.
+        // Boxed, since few handoffs are in a call at any time and the others should not reserve memory for
+        // one.
         let live = Box::pin(async {
             reach(Point::BeforeTool).await;
-            let before_again = || async {
+            let before_retry = || async {
                 if has_effect {
-                    self.journal.secure().await;
+                    self.journal.write_and_confirm().await;
                 }
             };
             let called =
-                self.bench.tools.call(&call, &journalled.key, &self.traceparent(), before_again).await;
+                self.resources.tools.call(&call, &journalled.key, &self.traceparent(), before_retry).await;
             reach(Point::ToolAnswered).await;
             called
         })
         .instrument(calling.clone());
-        let Timed { value, ms } = self.bench.recording.tool(self.ledger, &call, live).await;
-        spans::called(&calling, &value);
+        let Timed { value, ms } = self.resources.recording.tool(self.ledger, &call, live).await;
+        spans::record_call(&calling, &value);
         drop(calling);
         if let Err(CallError::TokenRefused { why }) = value {
             return self.journal.hand_back(why).await;
         }
-        self.live.tell(Progress::Called, Some(call.name()));
+        self.live.publish_progress(Progress::Called, Some(call.name()));
         let number = journalled.id.number;
         let known = match &value {
             Ok(returned) => Some(ToolOutcome::Returned(returned.clone())),
             Err(CallError::Rejected { why, .. }) => Some(ToolOutcome::Rejected { why: why.clone() }),
-            // Nothing came of it, so it may be tried again.
+            // These leave no result, so a later attempt may make the call again.
             Err(
                 CallError::Unavailable { .. } | CallError::TokenRefused { .. } | CallError::NotRecorded(_),
             ) => None,
         };
         if let Some(known) = known {
-            self.journal.returned(journalled, known, ms, has_effect);
+            self.journal.record_result(journalled, known, ms, has_effect);
         }
-        self.came_to(index, &call, number, value, ms)
+        self.finish_call(index, &call, number, value, ms)
     }
 
-    /// Writes into the ledger what a call came to, now or in an earlier attempt.
-    fn came_to(
+    /// Records the outcome of a call in the ledger, whether it was made now or in an earlier attempt.
+    fn finish_call(
         &self,
         index: usize,
-        call: &Permitted,
+        call: &PermittedCall,
         number: u32,
         value: Result<Returned, CallError>,
         ms: u64,
-    ) -> Result<Returned, Broken> {
+    ) -> Result<Returned, WorkError> {
         match &value {
             Ok(returned) => {
                 let outcome = if returned.failed { StepOutcome::Failed } else { StepOutcome::Ok };
                 let detail = returned.failed.then(|| excerpt(&returned.text));
-                self.ledger.end(index, StepEnd { outcome, ms, tries: returned.tries, detail });
+                self.ledger.end_step(index, StepEnd { outcome, ms, tries: returned.tries, detail });
                 if !returned.failed {
-                    self.note_task(number, call, returned);
+                    self.record_task_change(number, call, returned);
                 }
             }
             Err(CallError::Rejected { why, .. }) => {
                 let end = StepEnd { outcome: StepOutcome::Rejected, ms, tries: 1, detail: Some(why.clone()) };
-                self.ledger.end(index, end);
+                self.ledger.end_step(index, end);
             }
             Err(CallError::Unavailable { tries, why, .. }) => {
-                self.ledger.end(index, failed(ms, *tries, why.clone()));
+                self.ledger.end_step(index, failed_step(ms, *tries, why.clone()));
             }
             Err(error @ (CallError::TokenRefused { .. } | CallError::NotRecorded(_))) => {
-                self.ledger.end(index, failed(ms, 0, error.to_string()));
+                self.ledger.end_step(index, failed_step(ms, 0, error.to_string()));
             }
         }
         Ok(value?)
     }
 
-    /// Tasks that a call created or changed are named in the answer.
-    fn note_task(&self, number: u32, call: &Permitted, returned: &Returned) {
+    /// Records the task that the call created or updated, for the answer.
+    fn record_task_change(&self, number: u32, call: &PermittedCall, returned: &Returned) {
         let change = match call.name() {
             "db.task.create" => TaskChangeKind::Created,
             "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
@@ -149,20 +163,20 @@ impl Session<'_> {
         let returned = returned.as_ref().and_then(task_id_in);
         let given = call.arguments().get("task_id").and_then(Value::as_str);
         if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
-            self.ledger.changed_task(number, id, change);
+            self.ledger.record_task_change(number, id, change);
         }
     }
 }
 
-/// As it was when it was new.
-fn outcome(call: &Permitted, known: ToolOutcome) -> Result<Returned, CallError> {
+/// Converts a journalled outcome back into the result of the call.
+fn restored_outcome(call: &PermittedCall, known: ToolOutcome) -> Result<Returned, CallError> {
     match known {
         ToolOutcome::Returned(returned) => Ok(returned),
         ToolOutcome::Rejected { why } => Err(CallError::Rejected { tool: call.name().to_owned(), why }),
     }
 }
 
-/// The id in what a tool for tasks returns.
+/// Returns the task id in the result of a task tool.
 pub(super) fn task_id_in(structured: &Value) -> Option<&str> {
     let task = structured.get("task").unwrap_or(structured);
     task.get("task_id").or_else(|| task.get("id")).and_then(Value::as_str)

@@ -1,10 +1,13 @@
+//! Collects context layers 3 to 5 from the handoff, and through the gateway what the handoff only names by
+//! id.
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use subjects::{Preference, Scope, ScopeId, Work};
 
 use tracing::warn;
 
-use super::{Broken, session::Session};
+use super::{WorkError, session::Session};
 use crate::context::Preferences;
 
 const PROJECT: &str = "db.project.get";
@@ -12,12 +15,13 @@ const TASK: &str = "db.task.get";
 const PREFERENCES: &str = "db.preference.list";
 
 impl Session<'_> {
-    /// P10, P12: what the handoff does not carry but names by id is fetched through the gateway.
-    pub(super) async fn gather(&mut self) -> Result<(), Broken> {
+    /// P10, P12: sets the session's preferences and layers. What the handoff names by id but does not contain
+    /// is fetched through the gateway.
+    pub(super) async fn gather(&mut self) -> Result<(), WorkError> {
         let given = &self.handoff.context;
         let mut scope = self.handoff.scope.clone();
         if let Work::Verify(verify) = &self.handoff.work {
-            // The task to judge, whatever else is named.
+            // The task to verify takes precedence over the task of the scope.
             scope.task_id = Some(verify.task_id.clone());
         }
         let wanted = [
@@ -33,7 +37,7 @@ impl Session<'_> {
         let mut preferences = given.preferences.clone().unwrap_or_default();
         for (tool, returned) in asked.into_iter().zip(found) {
             let returned = returned?;
-            // One that is not there is left out of its layer; the step in the trace says why.
+            // A record that cannot be fetched is left out of its layer; the step in the trace says why.
             if returned.failed {
                 continue;
             }
@@ -42,12 +46,12 @@ impl Session<'_> {
                 warn!(handoff.id = %self.handoff.id, tool, "Fetched context unreadable; left out.");
             }
             match tool {
-                PROJECT => project = value.and_then(|value| one(value, "project")),
-                TASK => task = value.and_then(|value| one(value, "task")),
-                _ => preferences = value.map(many).unwrap_or_default(),
+                PROJECT => project = value.and_then(|value| parse_record(value, "project")),
+                TASK => task = value.and_then(|value| parse_record(value, "task")),
+                _ => preferences = value.map(parse_preferences).unwrap_or_default(),
             }
         }
-        self.preferences = Preferences::resolve(self.bench.role, &scope, &preferences);
+        self.preferences = Preferences::resolve(self.resources.role, &scope, &preferences);
         for skipped in &self.preferences.skipped {
             warn!(handoff.id = %self.handoff.id, skipped, "Preference ignored.");
         }
@@ -58,6 +62,7 @@ impl Session<'_> {
     }
 }
 
+/// A tool and its arguments.
 type Call = (&'static str, Map<String, Value>);
 
 fn fetch(tool: &'static str, is_given: bool, arguments: Option<Map<String, Value>>) -> Option<Call> {
@@ -83,8 +88,8 @@ fn by_scope(scope: &Scope) -> Option<Map<String, Value>> {
     (!arguments.is_empty()).then_some(arguments)
 }
 
-/// A record, alone or under its name; its id may be called `id` or `<name>_id`.
-pub(super) fn one<T: DeserializeOwned>(mut value: Value, name: &str) -> Option<T> {
+/// Parses a record that stands alone or in the field `name`. Its id may be called `id` or `<name>_id`.
+pub(super) fn parse_record<T: DeserializeOwned>(mut value: Value, name: &str) -> Option<T> {
     if let Some(inner) = value.get_mut(name).filter(|inner| inner.is_object()) {
         value = inner.take();
     }
@@ -97,8 +102,8 @@ pub(super) fn one<T: DeserializeOwned>(mut value: Value, name: &str) -> Option<T
     serde_json::from_value(value).ok()
 }
 
-/// Entries that can be read; the others are not ours to judge.
-fn many(value: Value) -> Vec<Preference> {
+/// Parses a list of preferences and skips unreadable entries.
+fn parse_preferences(value: Value) -> Vec<Preference> {
     let list = match value {
         Value::Object(mut object) => {
             object.remove("preferences").or_else(|| object.remove("items")).unwrap_or_default()

@@ -1,3 +1,5 @@
+//! One module for each kind of handoff, and what they share.
+
 pub(super) mod chat;
 pub(super) mod plan;
 pub(super) mod resume;
@@ -9,7 +11,8 @@ use serde_json::{Map, Value};
 use super::session::Session;
 
 impl Session<'_> {
-    /// What of `known` a tool has a place for. A tool whose schema names nothing gets all of it.
+    /// Returns those arguments of `known` that are set and that the tool's schema declares. A tool whose
+    /// schema declares no properties gets all of them.
     pub(super) fn arguments_for(&self, tool: &str, known: &[(&str, Option<Value>)]) -> Map<String, Value> {
         let schema = self.catalogue.get(tool).map(|tool| &tool.input_schema);
         let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);

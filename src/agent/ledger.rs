@@ -1,3 +1,5 @@
+//! The ledger: steps and usage of one handoff so far.
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,32 +12,33 @@ use subjects::{
 
 use crate::inference::Reply;
 
-/// What was done and used so far. It outlives the work, so that an answer to a cancelled handoff can tell it too.
+/// Records the steps and usage of one handoff. It outlives the work, so that the answer to a cancelled
+/// handoff can report them too.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     handoff: HandoffId,
     entries: Mutex<Entries>,
 }
 
-/// Where a step stands among those that run beside it. Steps are told lane by lane, so that their order does not depend
-/// on who was faster (G2).
+/// The position of a step among those that run concurrently. The trace lists steps lane by lane, so that
+/// their order does not depend on which was faster (G2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lane(u32);
 
 impl Lane {
-    /// Beside the work itself.
-    pub(crate) const ASIDE: Self = Self(0);
+    /// A task in the background of the work.
+    pub(crate) const BACKGROUND: Self = Self(0);
     /// The work itself.
     pub(crate) const MAIN: Self = Self(1);
-    /// What follows when everything beside it has ended.
+    /// Steps that follow after all concurrent ones have ended.
     pub(crate) const LAST: Self = Self(u32::MAX);
 
     pub(super) fn number(self) -> u32 {
         self.0
     }
 
-    /// The `number`th of several that run at the same time.
-    pub(crate) fn among_many(number: usize) -> Self {
+    /// Returns the lane of the `number`th of several concurrent steps.
+    pub(crate) fn parallel(number: usize) -> Self {
         Self(u32::try_from(number).unwrap_or(u32::MAX).saturating_add(2).min(u32::MAX - 1))
     }
 }
@@ -54,18 +57,18 @@ struct Entries {
     input: Option<Assessment>,
     tools: Vec<String>,
     plan: Vec<PlannedStep>,
-    /// By the number of the call that changed them.
+    /// Keyed by the number of the call that changed the task.
     tasks: BTreeMap<u32, TaskChange>,
     verifications: BTreeMap<u32, Verification>,
-    /// Handed off to analysts, and not answered yet.
-    verifying: BTreeSet<HandoffId>,
-    /// How often each effect was asked of a recording.
-    asked: HashMap<String, usize>,
+    /// Handed off to analysts and not answered yet.
+    open_verifications: BTreeSet<HandoffId>,
+    /// How often each effect was requested, for the recording.
+    repeats: HashMap<String, usize>,
 }
 
-/// The ledger, closed.
+/// The contents of a closed ledger, for the answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Account {
+pub(crate) struct LedgerSummary {
     pub(crate) usage: Usage,
     pub(crate) tasks: Vec<TaskChange>,
     pub(crate) verifications: Vec<Verification>,
@@ -90,7 +93,8 @@ impl Ledger {
         Some(self.handoff)
     }
 
-    pub(super) fn begin(&self, lane: Lane, act: Act, name: &str) -> usize {
+    /// Adds a step as unfinished and returns its index.
+    pub(super) fn begin_step(&self, lane: Lane, act: Act, name: &str) -> usize {
         let mut entries = self.lock();
         let index = entries.steps.len();
         let step = Step {
@@ -111,14 +115,14 @@ impl Ledger {
         index
     }
 
-    pub(super) fn end(&self, index: usize, end: StepEnd) {
+    pub(super) fn end_step(&self, index: usize, end: StepEnd) {
         if let Some(Entry { step, .. }) = self.lock().steps.get_mut(index) {
             (step.outcome, step.ms, step.tries, step.detail) = (end.outcome, end.ms, end.tries, end.detail);
         }
     }
 
-    /// A call that was not carried out.
-    pub(super) fn refused(&self, name: &str, why: &str) {
+    /// Records a tool call that was not executed.
+    pub(super) fn record_refusal(&self, name: &str, why: &str) {
         let step = Step {
             index: 0,
             act: Act::Tool,
@@ -131,8 +135,8 @@ impl Ledger {
         self.lock().steps.push(Entry { lane: Lane::MAIN, step, cost_usd: None });
     }
 
-    /// What the reply to a step cost, and who gave it.
-    pub(super) fn paid(&self, index: usize, reply: &Reply) {
+    /// Records the tokens and cost of a model's reply, and which model gave it.
+    pub(super) fn record_usage(&self, index: usize, reply: &Reply) {
         let mut entries = self.lock();
         entries.usage.prompt_tokens += reply.tokens.prompt;
         entries.usage.completion_tokens += reply.tokens.completion;
@@ -142,45 +146,45 @@ impl Ledger {
         }
     }
 
-    pub(super) fn tokens(&self) -> u64 {
+    pub(super) fn tokens_used(&self) -> u64 {
         let usage = self.lock().usage;
         usage.prompt_tokens + usage.completion_tokens
     }
 
-    pub(super) fn assessed(&self, input: Assessment) {
+    pub(super) fn set_assessment(&self, input: Assessment) {
         self.lock().input = Some(input);
     }
 
-    pub(super) fn offered(&self, tools: &[String]) {
+    pub(super) fn set_offered_tools(&self, tools: &[String]) {
         tools.clone_into(&mut self.lock().tools);
     }
 
-    pub(super) fn planned(&self, plan: Vec<PlannedStep>) {
+    pub(super) fn set_plan(&self, plan: Vec<PlannedStep>) {
         self.lock().plan = plan;
     }
 
-    pub(super) fn changed_task(&self, call: u32, task_id: ScopeId, change: TaskChangeKind) {
+    pub(super) fn record_task_change(&self, call: u32, task_id: ScopeId, change: TaskChangeKind) {
         self.lock().tasks.insert(call, TaskChange { task_id, change });
     }
 
-    pub(super) fn verified(&self, number: u32, verification: Verification) {
+    pub(super) fn record_verification(&self, number: u32, verification: Verification) {
         self.lock().verifications.insert(number, verification);
     }
 
-    pub(super) fn hands_off(&self, verification: HandoffId) {
-        self.lock().verifying.insert(verification);
+    pub(super) fn verification_started(&self, verification: HandoffId) {
+        self.lock().open_verifications.insert(verification);
     }
 
-    pub(super) fn heard_of(&self, verification: HandoffId) {
-        self.lock().verifying.remove(&verification);
+    pub(super) fn verification_ended(&self, verification: HandoffId) {
+        self.lock().open_verifications.remove(&verification);
     }
 
-    /// Handed off to analysts, and not answered yet.
+    /// Returns the verifications that were handed off to analysts and not answered yet.
     pub(crate) fn open_verifications(&self) -> Vec<HandoffId> {
-        self.lock().verifying.iter().copied().collect()
+        self.lock().open_verifications.iter().copied().collect()
     }
 
-    /// What was to be verified and was not, and why.
+    /// Returns the tasks whose verification failed, each with the reason.
     pub(super) fn unverified(&self) -> Vec<(ScopeId, String)> {
         let entries = self.lock();
         let without = entries.verifications.values().filter(|verification| verification.status.is_none());
@@ -194,15 +198,16 @@ impl Ledger {
             .collect()
     }
 
-    /// How often this effect was asked for before, in this run.
-    pub(crate) fn asked_before(&self, effect: &str) -> usize {
+    /// Counts a request for this effect and returns how often it was requested before.
+    pub(crate) fn next_repeat(&self, effect: &str) -> usize {
         let mut entries = self.lock();
-        let count = entries.asked.entry(effect.to_owned()).or_default();
+        let count = entries.repeats.entry(effect.to_owned()).or_default();
         *count += 1;
         *count - 1
     }
 
-    pub(crate) fn close(&self, trace_id: &str, role: Role, stop: Stop) -> Account {
+    /// Takes the contents out of the ledger and sorts the steps by lane.
+    pub(crate) fn close(&self, trace_id: &str, role: Role, stop: Stop) -> LedgerSummary {
         let mut entries = std::mem::take(&mut *self.lock());
         entries.steps.sort_by_key(|entry| entry.lane);
         let costs: Vec<f64> = entries.steps.iter().filter_map(|entry| entry.cost_usd).collect();
@@ -217,7 +222,7 @@ impl Ledger {
             stop,
         };
         let cost_usd = (!costs.is_empty()).then(|| costs.iter().sum());
-        Account {
+        LedgerSummary {
             usage: Usage { cost_usd, ..entries.usage },
             tasks: without_repetition(entries.tasks.into_values()),
             verifications: entries.verifications.into_values().collect(),
@@ -225,13 +230,13 @@ impl Ledger {
         }
     }
 
-    /// No entry is ever left half written, so a panic elsewhere does not matter.
+    /// Entries are never left half written, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Each task once, as it was first heard of: one that was created and then changed was created.
+/// Keeps the first change of each task: a task that was created and then updated counts as created.
 fn without_repetition(changes: impl Iterator<Item = TaskChange>) -> Vec<TaskChange> {
     let mut out: Vec<TaskChange> = Vec::new();
     for change in changes {

@@ -1,3 +1,5 @@
+//! Live progress events and text deltas of a running handoff, published best effort over core NATS.
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use async_nats::Client;
@@ -9,20 +11,21 @@ use tracing::debug;
 
 use crate::{inference::Listener, journal::Journal};
 
-/// Tells whoever listens how a handoff is coming along. Best effort: nothing waits for it, nothing depends on it.
+/// Publishes progress events and text deltas of one handoff. Best effort: the work never waits for it and
+/// never depends on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Live<'a> {
+pub(crate) struct LivePublisher<'a> {
     pub(crate) client: &'a Client,
     pub(crate) instance: &'a InstanceId,
     pub(crate) kind: Kind,
     pub(crate) journal: &'a Journal,
     pub(crate) since: Instant,
-    /// Whether text is wanted as it arrives.
+    /// Whether text deltas were requested.
     pub(crate) streams: bool,
 }
 
-impl Live<'_> {
-    pub(crate) fn tell(&self, progress: Progress, name: Option<&str>) {
+impl LivePublisher<'_> {
+    pub(crate) fn publish_progress(&self, progress: Progress, name: Option<&str>) {
         let event = Event {
             handoff_id: self.journal.handoff(),
             kind: self.kind,
@@ -35,20 +38,22 @@ impl Live<'_> {
         self.send(&Subject::Event(self.journal.handoff()), &event);
     }
 
-    /// Hears one turn of the model and passes it on.
-    pub(super) fn turn(&self, turn: u32) -> Deltas<'_> {
-        Deltas { live: self, turn, count: AtomicU32::new(1), sequence: AtomicU64::new(0) }
+    /// Returns a listener that publishes the text of one turn as deltas.
+    pub(super) fn deltas(&self, turn: u32) -> DeltaListener<'_> {
+        DeltaListener { live: self, turn, count: AtomicU32::new(1), sequence: AtomicU64::new(0) }
     }
 
     fn send(&self, subject: &Subject, message: &impl Serialize) {
-        // Another may have the handoff by now, and tells of it.
-        if !self.journal.is_sure() {
+        // Another instance may own the handoff by now and publish for it.
+        if !self.journal.is_ownership_fresh() {
             return;
         }
-        let body = serde_json::to_vec(message).unwrap_or_default();
-        // Waiting would only be for a connection that is away, and then nobody listens.
+        let body = subjects::encode_json(message);
+        // The future is polled once: it would only wait for a lost connection, and then no subscriber can be
+        // reached.
         let publish = self.client.publish(subject.to_string(), body.into());
-        // Not at the task's expense: one that has run for long would be told to wait even though there is room.
+        // Unconstrained, since a task that has used up its cooperative budget would be told to wait even
+        // though the client has room.
         let sent = tokio::task::unconstrained(publish).now_or_never();
         if !matches!(sent, Some(Ok(()))) {
             debug!(%subject, "Live message not sent.");
@@ -56,21 +61,22 @@ impl Live<'_> {
     }
 }
 
+/// Publishes the text of one turn as numbered deltas. Each try starts its numbering anew.
 #[derive(Debug)]
-pub(super) struct Deltas<'l> {
-    live: &'l Live<'l>,
+pub(super) struct DeltaListener<'l> {
+    live: &'l LivePublisher<'l>,
     turn: u32,
     count: AtomicU32,
     sequence: AtomicU64,
 }
 
-impl Listener for Deltas<'_> {
-    fn trying(&self, count: u32) {
+impl Listener for DeltaListener<'_> {
+    fn on_try(&self, count: u32) {
         self.count.store(count, Ordering::Relaxed);
         self.sequence.store(0, Ordering::Relaxed);
     }
 
-    fn said(&self, text: &str) {
+    fn on_text(&self, text: &str) {
         if !self.live.streams {
             return;
         }
@@ -86,11 +92,11 @@ impl Listener for Deltas<'_> {
     }
 }
 
-/// For questions whose answers nobody reads along.
+/// Discards everything, for requests whose text is not streamed.
 #[derive(Debug)]
-pub(super) struct Silence;
+pub(super) struct NullListener;
 
-impl Listener for Silence {
-    fn trying(&self, _count: u32) {}
-    fn said(&self, _text: &str) {}
+impl Listener for NullListener {
+    fn on_try(&self, _count: u32) {}
+    fn on_text(&self, _text: &str) {}
 }

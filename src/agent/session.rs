@@ -1,3 +1,5 @@
+//! A session: the one way from the work on a handoff to models, tools and analysts.
+
 use std::{
     sync::{Arc, atomic::AtomicU32},
     time::Duration,
@@ -10,71 +12,73 @@ use subjects::{
 };
 
 use super::{
-    Around, Bench, Broken, Ledger, Live,
+    AgentResources, Ledger, LivePublisher, WorkContext, WorkError,
     ledger::{Lane, StepEnd},
-    live::Silence,
+    live::NullListener,
 };
 use crate::{
     context::{Budget, Layers, Preferences, System},
     crash_points::{Point, reach},
-    inference::{self, AnswerShape, Hint, Listener, Purpose, Reply, Request},
+    inference::{self, Hint, Listener, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
     recording::Timed,
     telemetry::spans,
     tools::{CallError, Catalogue, Offer},
 };
 
-/// A question that takes longer than this is told of.
-const WORTH_TELLING: Duration = Duration::from_millis(20);
+/// A `thinking` event is published when a model call takes longer than this.
+const THINKING_EVENT_DELAY: Duration = Duration::from_millis(20);
 
-/// A typed question.
-pub(super) struct Aside<'m> {
+/// One request for a structured output.
+pub(super) struct StructuredRequest<'m> {
     pub(super) messages: &'m [Message],
-    pub(super) shape: &'m AnswerShape,
-    pub(super) most_tokens: u32,
+    pub(super) schema: &'m OutputSchema,
+    pub(super) max_tokens: u32,
     pub(super) hint: Hint,
     pub(super) lane: Lane,
-    /// Whether an answer that a replayed handoff got can be used.
+    /// Whether the reply that a replayed handoff got can be used again.
     pub(super) is_usable: fn(&str) -> bool,
 }
 
-/// What is asked, in the terms of the journal.
-struct Put {
+/// A question as the journal identifies it.
+struct JournalledQuestion {
     question: Question,
+    /// Whether the reply that a replayed handoff got can be used again.
     is_usable: fn(&str) -> bool,
 }
 
-/// One handoff being worked on. Models, tools and analysts are reached through it alone, so that everything is counted,
-/// timed and written into the ledger.
+/// The state of the work on one handoff. Models, tools and analysts are only called through it, so that every
+/// call is counted, timed and recorded in the ledger.
 pub(crate) struct Session<'a> {
-    pub(super) bench: &'a Bench,
+    pub(super) resources: &'a AgentResources,
     pub(super) handoff: &'a Handoff,
     pub(super) ledger: &'a Ledger,
-    pub(super) live: &'a Live<'a>,
+    pub(super) live: &'a LivePublisher<'a>,
     pub(super) journal: &'a Journal,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) preferences: Preferences,
     pub(super) layers: Layers,
-    /// Layers 1 to 5: the same in every request of this handoff.
+    /// Layers 1 to 5; the same in every request of this handoff.
     system: System,
     trace_id: &'a str,
     pub(super) verifications: AtomicU32,
     pub(super) temperature: f64,
     pub(super) max_tokens: Option<u32>,
-    /// Where the next tool calls stand in the trace.
+    /// The lane of the next tool calls in the trace.
     pub(super) lane: Lane,
 }
 
 impl<'a> Session<'a> {
-    /// Knows what may be called and what the handoff is about.
-    pub(super) async fn open(around: Around<'a>) -> Result<Self, Broken> {
-        let Around { bench, handoff, trace_id, ledger, live, journal } = around;
-        let catalogue = match bench.recording.catalogue(&bench.tools).await {
+    /// Fetches the catalogue of tools and the context of the handoff. Hands the handoff back if the gateway
+    /// refuses the worker's token.
+    pub(super) async fn open(context: WorkContext<'a>) -> Result<Self, WorkError> {
+        let WorkContext { resources, handoff, trace_id, ledger, live, journal } = context;
+        let catalogue = match resources.recording.catalogue(&resources.tools).await {
             Err(CallError::TokenRefused { why }) => return journal.hand_back(why).await,
             listed => listed?,
         };
         let mut session = Self {
-            bench,
+            resources,
             handoff,
             ledger,
             live,
@@ -82,27 +86,27 @@ impl<'a> Session<'a> {
             catalogue,
             preferences: Preferences::default(),
             layers: Layers::default(),
-            system: Layers::default().compose(&bench.preamble),
+            system: Layers::default().compose(&resources.preamble),
             trace_id,
             verifications: AtomicU32::new(0),
-            temperature: bench.settings.temperature,
+            temperature: resources.settings.temperature,
             max_tokens: None,
             lane: Lane::MAIN,
         };
         session.gather().await?;
-        session.system = session.layers.compose(&bench.preamble);
+        session.system = session.layers.compose(&resources.preamble);
         Ok(session)
     }
 
-    /// One turn of the conversation.
+    /// Asks the model for its reply in one turn of the conversation.
     pub(super) async fn ask(
         &self,
         turn: u32,
         messages: &[Message],
         offer: &Offer,
         may_call: bool,
-    ) -> Result<Reply, Broken> {
-        let fixed = self.system.tokens() + offer.tokens + self.room_to_answer();
+    ) -> Result<Reply, WorkError> {
+        let fixed = self.system.tokens() + offer.tokens + self.reserved_answer_tokens();
         let fitted = self.budget().fit(fixed, messages)?;
         let request = Request {
             purpose: Purpose::Turn(turn),
@@ -110,111 +114,125 @@ impl<'a> Session<'a> {
             messages: &fitted.messages,
             tools: Arc::clone(&offer.functions),
             may_call,
-            shape: None,
+            output_schema: None,
             temperature: self.temperature,
             max_tokens: self.max_tokens,
             hint: Hint::Usual,
         };
-        let index = self.ledger.begin(Lane::MAIN, Act::Model, "model");
-        let deltas = self.live.turn(turn);
-        let note = left_out(fitted.left_out, fitted.shortened);
-        let put = Put { question: Question::Turn(turn), is_usable: |_| true };
-        let mut asked = std::pin::pin!(self.put(index, put, &request, &deltas, note));
+        let index = self.ledger.begin_step(Lane::MAIN, Act::Model, "model");
+        let deltas = self.live.deltas(turn);
+        let note = describe_omissions(fitted.left_out, fitted.shortened);
+        let question = JournalledQuestion { question: Question::Turn(turn), is_usable: |_| true };
+        let mut asking = std::pin::pin!(self.ask_journalled(index, question, &request, &deltas, note));
         tokio::select! {
             biased;
-            reply = &mut asked => return reply,
-            // Cancel-safe: sleeping only. What is over at once need not be told of.
-            () = tokio::time::sleep(WORTH_TELLING) => self.live.tell(Progress::Thinking, None),
+            reply = &mut asking => return reply,
+            // Cancel-safe: sleeping only.
+            () = tokio::time::sleep(THINKING_EVENT_DELAY) => {
+                self.live.publish_progress(Progress::Thinking, None);
+            }
         }
-        asked.await
+        asking.await
     }
 
-    /// A typed question, with no tools and nobody reading along.
-    pub(super) async fn ask_aside(
+    /// Asks the model once for a structured output, without tools and without streaming the text. A timeout
+    /// counts as an unavailable model.
+    pub(super) async fn ask_structured_once(
         &self,
-        aside: Aside<'_>,
-        within: Duration,
+        structured: StructuredRequest<'_>,
+        timeout: Duration,
         note: String,
-    ) -> Result<Reply, Broken> {
-        // All of it or nothing: without its material a question makes no sense, and an answer even less.
-        self.budget().fit_whole(self.system.tokens() + self.room_to_answer(), aside.messages)?;
+    ) -> Result<Reply, WorkError> {
+        // Nothing is left out: the question makes no sense without all of its material.
+        self.budget()
+            .check_fits(self.system.tokens() + self.reserved_answer_tokens(), structured.messages)?;
         let request = Request {
-            purpose: Purpose::Think(aside.shape.name),
+            purpose: Purpose::Think(structured.schema.name),
             system: self.system.clone(),
-            messages: aside.messages,
+            messages: structured.messages,
             tools: Arc::from([]),
             may_call: false,
-            shape: Some(aside.shape.clone()),
+            output_schema: Some(structured.schema.clone()),
             temperature: 0.0,
-            max_tokens: Some(aside.most_tokens),
-            hint: aside.hint,
+            max_tokens: Some(structured.max_tokens),
+            hint: structured.hint,
         };
-        let index = self.ledger.begin(aside.lane, Act::Think, "model");
-        let question = self.journal.think(aside.shape.name, aside.lane.number());
-        let put = Put { question, is_usable: aside.is_usable };
-        let asked = tokio::time::timeout(within, self.put(index, put, &request, &Silence, Some(note)));
-        asked.await.unwrap_or_else(|_| {
-            let why = format!("no answer within {}", humantime::format_duration(within));
-            let ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-            self.ledger.end(
+        let index = self.ledger.begin_step(structured.lane, Act::Think, "model");
+        let question = self.journal.next_question(structured.schema.name, structured.lane.number());
+        let question = JournalledQuestion { question, is_usable: structured.is_usable };
+        let asking = self.ask_journalled(index, question, &request, &NullListener, Some(note));
+        tokio::time::timeout(timeout, asking).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {}", humantime::format_duration(timeout));
+            let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            self.ledger.end_step(
                 index,
                 StepEnd { outcome: StepOutcome::Failed, ms, tries: 1, detail: Some(why.clone()) },
             );
-            let model = self.bench.inference.in_words();
+            let model = self.resources.inference.describe();
             Err(inference::Error::Unavailable { model, tries: 1, why }.into())
         })
     }
 
-    async fn put(
+    /// Returns the journalled reply if there is one, and asks the model otherwise. Returns
+    /// [`WorkError::TokenBudget`] if the handoff has used up its tokens. Hands the handoff back if the model
+    /// server refuses the worker's token or an outage continues.
+    async fn ask_journalled(
         &self,
         index: usize,
-        put: Put,
+        question: JournalledQuestion,
         request: &Request<'_>,
         listener: &dyn Listener,
         note: Option<String>,
-    ) -> Result<Reply, Broken> {
-        let Put { question, is_usable } = put;
-        // A turn that was finished is not paid for again.
-        let known = self.journal.answer_to(&question, |reply| is_usable(&reply.content));
+    ) -> Result<Reply, WorkError> {
+        let JournalledQuestion { question, is_usable } = question;
+        // The model is not asked and paid again for a reply that is journalled.
+        let known = self.journal.take_reply(&question, |reply| is_usable(&reply.content));
         if let Some(Remembered { value: reply, ms }) = known {
-            self.ledger.paid(index, &reply);
+            self.ledger.record_usage(index, &reply);
             let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
-            self.ledger.end(index, end);
+            self.ledger.end_step(index, end);
             return Ok(reply);
         }
-        let (used, allowed) = (self.ledger.tokens(), self.bench.settings.token_budget);
+        let (used, allowed) = (self.ledger.tokens_used(), self.resources.settings.token_budget);
         if used >= allowed {
-            self.ledger.end(index, failed(0, 1, "not asked: the tokens for this handoff are used up".into()));
-            return Err(Broken::Tokens { used, allowed });
+            self.ledger.end_step(
+                index,
+                failed_step(0, 1, "not asked: the tokens for this handoff are used up".into()),
+            );
+            return Err(WorkError::TokenBudget { used, allowed });
         }
         let routing = self.preferences.routing();
         let live = Box::pin(async {
             reach(Point::BeforeModel).await;
-            let replied = self.bench.inference.ask(request, &routing, listener, &Owner(self.journal)).await;
+            let replied = self
+                .resources
+                .inference
+                .ask(request, &routing, listener, &OwnershipPermit(self.journal))
+                .await;
             reach(Point::ModelAnswered).await;
             replied
         });
-        let asked = self.bench.recording.model(self.ledger, request, live);
-        // While the model thinks, what is not stored yet is stored.
-        let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_what_cost());
+        let asked = self.resources.recording.model(self.ledger, request, live);
+        // Journal records that are still pending are stored while the model is thinking.
+        let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_if_costly());
         match &value {
             Ok(reply) => {
-                let has_a_price = self.bench.inference.has_a_price();
-                let is_beside = matches!(question, Question::Think { .. });
-                // The last turn of a conversation is followed by its answer at once, and needs none.
-                let is_kept = has_a_price && (is_beside || !reply.calls.is_empty());
-                let request_hash = is_kept.then(|| request.hash());
+                let has_cost = self.resources.inference.has_cost();
+                let is_structured = matches!(question, Question::Think { .. });
+                // The last turn of a conversation is directly followed by the answer, so it needs no hash.
+                let needs_hash = has_cost && (is_structured || !reply.calls.is_empty());
+                let request_hash = needs_hash.then(|| request.hash());
                 let turn = ModelTurn { question, request_hash, reply: reply.clone(), ms };
-                self.journal.replied(turn, has_a_price);
-                if is_beside {
-                    // Whatever it is beside may take long, and it is not to be asked again.
-                    self.journal.write_what_cost().await;
+                self.journal.record_turn(turn, has_cost);
+                if is_structured {
+                    // Work that runs beside it may take long, so the reply is stored now.
+                    self.journal.write_if_costly().await;
                 }
-                self.ledger.paid(index, reply);
+                self.ledger.record_usage(index, reply);
                 let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
-                self.ledger.end(index, end);
+                self.ledger.end_step(index, end);
             }
-            Err(inference::Error::TokenRefused(why) | inference::Error::StillAway(why)) => {
+            Err(inference::Error::TokenRefused(why) | inference::Error::OutageContinues(why)) => {
                 return self.journal.hand_back(why.clone()).await;
             }
             Err(error) => {
@@ -222,43 +240,49 @@ impl<'a> Session<'a> {
                     inference::Error::Unavailable { tries, .. } => *tries,
                     _ => 1,
                 };
-                self.ledger.end(index, failed(ms, tries, error.to_string()));
+                self.ledger.end_step(index, failed_step(ms, tries, error.to_string()));
             }
         }
         Ok(value?)
     }
 
-    /// Where the work stands in its trace, for whoever goes on with it.
+    /// Returns the `traceparent` of the current span, or of the handoff if no spans are recorded.
     pub(super) fn traceparent(&self) -> String {
-        telemetry::traceparent().unwrap_or_else(|| spans::of_handoff(self.trace_id, self.handoff.id))
+        telemetry::traceparent().unwrap_or_else(|| spans::handoff_traceparent(self.trace_id, self.handoff.id))
     }
 
-    /// What of a request must be left to the answer.
-    fn room_to_answer(&self) -> usize {
+    /// Returns how many tokens of a request are reserved for the reply.
+    fn reserved_answer_tokens(&self) -> usize {
         let wanted = self.max_tokens.map_or(usize::MAX, |tokens| tokens as usize);
-        wanted.min(self.bench.settings.context_tokens / 8)
+        wanted.min(self.resources.settings.context_tokens / 8)
     }
 
+    /// Returns the token budget of one request. The offline model has no context window, so its budget is
+    /// unlimited.
     pub(super) fn budget(&self) -> Budget {
-        let has_window = self.bench.inference.has_window();
-        Budget { tokens: if has_window { self.bench.settings.context_tokens } else { usize::MAX } }
+        let has_context_window = self.resources.inference.has_context_window();
+        Budget {
+            tokens: if has_context_window { self.resources.settings.context_tokens } else { usize::MAX },
+        }
     }
 }
 
-/// Lets a model be asked only while the handoff is ours: a turn that another instance has finished is not paid again.
-struct Owner<'a>(&'a Journal);
+/// Permits a try only while this instance owns the handoff, so that a turn that another owner has finished is
+/// not paid again.
+struct OwnershipPermit<'a>(&'a Journal);
 
-impl inference::Permit for Owner<'_> {
-    fn granted(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.confirm())
+impl inference::Permit for OwnershipPermit<'_> {
+    fn acquire(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.confirm_tail())
     }
 }
 
-pub(super) fn failed(ms: u64, tries: u32, detail: String) -> StepEnd {
+pub(super) fn failed_step(ms: u64, tries: u32, detail: String) -> StepEnd {
     StepEnd { outcome: StepOutcome::Failed, ms, tries, detail: Some(detail) }
 }
 
-fn left_out(messages: usize, results: usize) -> Option<String> {
+/// Describes what was left out or shortened so that the request fits; `None` if nothing was.
+fn describe_omissions(messages: usize, results: usize) -> Option<String> {
     let all = match (messages, results) {
         (0, 0) => return None,
         (messages, 0) => format!("{messages} earlier messages were left out"),
@@ -270,9 +294,9 @@ fn left_out(messages: usize, results: usize) -> Option<String> {
     Some(format!("{all} for want of room"))
 }
 
-/// Enough of a text to know what it is about.
+/// Returns the beginning of a text on one line.
 pub(super) fn excerpt(text: &str) -> String {
-    const MOST_CHARS: usize = 200;
+    const MAX_CHARS: usize = 200;
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(MOST_CHARS).collect()
+    words.join(" ").chars().take(MAX_CHARS).collect()
 }

@@ -1,32 +1,33 @@
-//! From what is written to what may be used.
+//! Turns settings as written into a checked configuration.
 
 mod inference;
 
 use std::{
     collections::BTreeMap,
     num::{NonZeroU32, NonZeroUsize},
-    ops::RangeInclusive,
+    ops::{Deref, RangeInclusive},
     path::PathBuf,
     str::FromStr,
     time::Duration,
 };
 
-use broker::{Auth, Provision, Tls};
-use figment::Figment;
+use broker::Provision;
+use settings::{Checker, Error, NatsConnection, Text, check_telemetry, nats_options};
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
-    Agent, Analysts, Config, Error, Gateway, Instructions, Nats, Security, Telemetry, Worker,
-    raw::{self, Raw, Text},
+    Agent, Analysts, Config, Gateway, Instructions, Nats, Security, Worker,
+    raw::{self, Raw},
 };
 
+const NO_ROLE: &str = "no role: say which with --role=project_manager or --role=project_analyst, `role` in the \
+                       configuration file, or PMA_ROLE";
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
-    let raw: Raw = figment.extract().map_err(|error| Error::from_figment(figment, error))?;
-    let mut check = Check { figment, warnings: Vec::new() };
+pub(super) fn check(checker: Checker<'_>, raw: &Raw) -> Result<Config, Error> {
+    let mut check = Check { checker, warnings: Vec::new() };
     let role = check.role(raw.role.as_ref())?;
     let instance = check.instance(role, raw.instance.as_ref())?;
     Ok(Config {
@@ -49,47 +50,33 @@ pub(super) fn check(figment: &Figment) -> Result<Config, Error> {
         },
         security: check.security(&raw.security)?,
         http: check.listen(&raw.http.listen)?,
-        telemetry: check.telemetry(&raw.telemetry)?,
+        telemetry: check_telemetry(
+            &check,
+            &raw.telemetry.log_format,
+            &raw.telemetry.log_level,
+            raw.telemetry.otlp_endpoint.as_ref(),
+        )?,
         warnings: check.warnings,
     })
 }
 
-/// Knows where a value came from when it has to be refused.
+/// Checks the settings that only a worker has.
 struct Check<'f> {
-    figment: &'f Figment,
+    checker: Checker<'f>,
     warnings: Vec<String>,
 }
 
+impl<'f> Deref for Check<'f> {
+    type Target = Checker<'f>;
+
+    fn deref(&self) -> &Checker<'f> {
+        &self.checker
+    }
+}
+
 impl Check<'_> {
-    fn wrong(&self, key: &str, found: &str, right: &str) -> Error {
-        Error::value(self.figment, key, format!("`{found}` is not {right}"))
-    }
-
-    fn number<T>(&self, key: &str, text: &Text, range: RangeInclusive<T>) -> Result<T, Error>
-    where
-        T: FromStr + PartialOrd + std::fmt::Display,
-    {
-        let right = || format!("a whole number from {} to {}", range.start(), range.end());
-        let number: T = text.0.trim().parse().map_err(|_| self.wrong(key, &text.0, &right()))?;
-        if range.contains(&number) { Ok(number) } else { Err(self.wrong(key, &text.0, &right())) }
-    }
-
-    fn boolean(&self, key: &str, text: &Text) -> Result<bool, Error> {
-        text.0.trim().parse().map_err(|_| self.wrong(key, &text.0, "true or false"))
-    }
-
-    fn duration(&self, key: &str, text: &Text, range: RangeInclusive<Duration>) -> Result<Duration, Error> {
-        let right = || {
-            let (from, to) =
-                (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
-            format!("a duration from {from} to {to}, as in 30s or 500ms")
-        };
-        let duration =
-            humantime::parse_duration(text.0.trim()).map_err(|_| self.wrong(key, &text.0, &right()))?;
-        if range.contains(&duration) { Ok(duration) } else { Err(self.wrong(key, &text.0, &right())) }
-    }
-
-    /// G7: out of range is clamped, unreadable falls back to the default; both are said, neither stops the start.
+    /// G7: clamps a number to its range, and replaces an unreadable one with the default. Both add a warning;
+    /// neither is an error.
     fn clamped<T>(
         &mut self,
         key: &str,
@@ -101,12 +88,12 @@ impl Check<'_> {
         T: FromStr + PartialOrd + Copy + std::fmt::Display,
     {
         let (low, high) = (*range.start(), *range.end());
-        let source = super::error::source_of(self.figment, key);
+        let source = self.source_of(key);
         let number = match text.0.trim().parse::<T>() {
             Ok(number) if range.contains(&number) => return Ok(number),
             Ok(number) if number < low => low,
             Ok(number) if number > high => high,
-            // Not a number, in either sense.
+            // Unreadable, or NaN.
             Ok(_) | Err(_) => self.number(key, default, range)?,
         };
         self.warnings.push(format!(
@@ -117,10 +104,8 @@ impl Check<'_> {
     }
 
     fn role(&self, text: Option<&Text>) -> Result<Role, Error> {
-        let text = text.ok_or(Error::NoRole)?;
-        text.0
-            .parse()
-            .map_err(|error: subjects::UnknownRole| Error::value(self.figment, "role", error.to_string()))
+        let text = text.ok_or_else(|| Error::Refused(NO_ROLE.to_owned()))?;
+        text.0.parse().map_err(|error: subjects::UnknownRole| self.refuse("role", error.to_string()))
     }
 
     fn instance(&self, role: Role, text: Option<&Text>) -> Result<InstanceId, Error> {
@@ -128,41 +113,22 @@ impl Check<'_> {
             Some(text) => text.0.parse(),
             None => InstanceId::random(role.prefix()),
         };
-        made.map_err(|error| Error::value(self.figment, "instance", error.to_string()))
+        made.map_err(|error| self.refuse("instance", error.to_string()))
     }
 
     fn nats(&self, raw: &raw::Nats, instance: &InstanceId) -> Result<Nats, Error> {
-        if raw.url.0.trim().is_empty() {
-            return Err(self.wrong("nats.url", "", "a server, as in nats://127.0.0.1:4222"));
-        }
-        let auth = match (&raw.creds_file, &raw.nkey_file) {
-            (Some(_), Some(_)) => {
-                let problem = "nats.creds_file is set too; a connection has one identity";
-                return Err(Error::value(self.figment, "nats.nkey_file", problem));
-            }
-            (Some(creds), None) => Auth::Creds(self.file("nats.creds_file", creds)?),
-            (None, Some(nkey)) => Auth::Nkey(self.file("nats.nkey_file", nkey)?),
-            (None, None) => Auth::None,
+        let connection = NatsConnection {
+            url: &raw.url,
+            creds_file: raw.creds_file.as_ref(),
+            nkey_file: raw.nkey_file.as_ref(),
+            inbox_prefix: &raw.inbox_prefix,
+            layout: &raw.layout,
+            tls: &raw.tls,
         };
-        let provision = match raw.provision.0.as_str() {
-            "create" => Provision::Create,
-            "verify" => Provision::Verify,
-            "none" => Provision::None,
-            other => return Err(self.wrong("nats.provision", other, "create, verify or none")),
-        };
-        if !broker::is_inbox_prefix(&raw.inbox_prefix.0) {
-            let right = "words between dots, as in _INBOX_pma";
-            return Err(self.wrong("nats.inbox_prefix", &raw.inbox_prefix.0, right));
-        }
-        let layout = raw.layout.0.parse();
-        let options = broker::Options {
-            url: raw.url.0.clone(),
-            name: format!("cynode-pma/{}/{instance}", crate::VERSION),
-            auth,
-            tls: self.tls(&raw.tls)?,
-            inbox_prefix: Some(raw.inbox_prefix.0.clone()),
-            layout: layout.map_err(|_| self.wrong("nats.layout", &raw.layout.0, "shared or by_role"))?,
-        };
+        let options = nats_options(self, connection, format!("cynode-pma/{}/{instance}", crate::VERSION))?;
+        let provisions =
+            [("create", Provision::Create), ("verify", Provision::Verify), ("none", Provision::None)];
+        let provision = self.choice("nats.provision", &raw.provision, &provisions)?;
         Ok(Nats {
             options,
             provision,
@@ -173,42 +139,6 @@ impl Check<'_> {
                 10 * SECOND..=24 * HOUR,
             )?,
         })
-    }
-
-    fn tls(&self, raw: &raw::Tls) -> Result<Tls, Error> {
-        let optional =
-            |key: &str, text: &Option<Text>| text.as_ref().map(|text| self.file(key, text)).transpose();
-        let certificate = optional("nats.tls.cert_file", &raw.cert_file)?;
-        let key = optional("nats.tls.key_file", &raw.key_file)?;
-        let identity = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(Error::value(
-                    self.figment,
-                    "nats.tls.cert_file",
-                    "needs nats.tls.key_file beside it",
-                ));
-            }
-            (None, Some(_)) => {
-                return Err(Error::value(
-                    self.figment,
-                    "nats.tls.key_file",
-                    "needs nats.tls.cert_file beside it",
-                ));
-            }
-        };
-        Ok(Tls {
-            required: self.boolean("nats.tls.required", &raw.required)?,
-            ca_file: optional("nats.tls.ca_file", &raw.ca_file)?,
-            identity,
-        })
-    }
-
-    /// A file that must be there, since it holds a secret that is needed at once.
-    fn file(&self, key: &str, text: &Text) -> Result<PathBuf, Error> {
-        let path = PathBuf::from(&text.0);
-        if path.is_file() { Ok(path) } else { Err(self.wrong(key, &text.0, "an existing file")) }
     }
 
     fn instructions(&self, role: Role, raw: &raw::Instructions) -> Result<Instructions, Error> {
@@ -228,7 +158,7 @@ impl Check<'_> {
     }
 
     fn gateway(&self, raw: &raw::Gateway) -> Result<Option<Gateway>, Error> {
-        // Also where there is no gateway: a wrong value is wrong before it is used.
+        // Also checked without a gateway, so that a wrong value is found before it is used.
         let timeout = self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?;
         let patience = self.duration("gateway.patience", &raw.patience, Duration::ZERO..=HOUR)?;
         let Some(url) = &raw.url else { return Ok(None) };
@@ -259,7 +189,7 @@ impl Check<'_> {
                 Kind::Verify => &raw.concurrency.verify,
             };
             let key = format!("worker.concurrency.{kind}");
-            // Checked for both roles, so that a file shared by both is wrong for both or for none.
+            // Checked for both roles, so that a shared file is accepted or refused by both.
             let count =
                 self.number(&key, text, NonZeroUsize::MIN..=NonZeroUsize::MIN.saturating_add(65_535))?;
             if kind.role() == role {
@@ -275,7 +205,7 @@ impl Check<'_> {
             )?,
             ack_wait: self.duration("worker.ack_wait", &raw.ack_wait, SECOND..=HOUR)?,
             grace: self.duration("worker.grace", &raw.grace, Duration::ZERO..=HOUR)?,
-            // Far below the server's own limit, so that the worker is the one to give up.
+            // Far below the server's delivery limit, so that the worker dead-letters first.
             max_attempts: self.number(
                 "worker.max_attempts",
                 &raw.max_attempts,
@@ -352,30 +282,10 @@ impl Check<'_> {
         let right = "an address, as in 127.0.0.1:9180 (empty: none)";
         text.0.parse().map(Some).map_err(|_| self.wrong("http.listen", &text.0, right))
     }
-
-    fn telemetry(&self, raw: &raw::Telemetry) -> Result<Telemetry, Error> {
-        let log_format = match raw.log_format.0.as_str() {
-            "json" => telemetry::Format::Json,
-            "text" => telemetry::Format::Text,
-            other => return Err(self.wrong("telemetry.log_format", other, "json or text")),
-        };
-        if !telemetry::is_level(&raw.log_level.0) {
-            let right = "a level (error, warn, info, debug, trace) or a filter such as info,async_nats=warn";
-            return Err(self.wrong("telemetry.log_level", &raw.log_level.0, right));
-        }
-        let otlp_endpoint = match raw.otlp_endpoint.as_ref().map_or("", |text| &text.0) {
-            "" => None,
-            text => {
-                let right = "the HTTP address of a collector, as in http://127.0.0.1:4318 (empty: none)";
-                let endpoint = text.parse();
-                Some(endpoint.map_err(|_| self.wrong("telemetry.otlp_endpoint", text, right))?)
-            }
-        };
-        Ok(Telemetry { log_format, log_level: raw.log_level.0.clone(), otlp_endpoint })
-    }
 }
 
-/// A copy of an answer must never land in the contract's own subjects, nor in the server's.
+/// Returns whether copies of answers may be sent under this prefix. They must not reach the subjects of the
+/// contract or of the server.
 fn is_reply_prefix(prefix: &str) -> bool {
     const OWN: [&str; 11] = [
         "pma.handoff.",
@@ -403,7 +313,7 @@ mod tests {
     use super::is_reply_prefix;
 
     #[test]
-    fn copies_of_answers_stay_out_of_the_contracts_own_subjects() {
+    fn reply_prefixes_must_not_overlap_reserved_subjects() {
         for good in ["pma.reply.", "pa.reply.", "_INBOX.", "orchestrator.answers.", "pma.handoffs."] {
             assert!(is_reply_prefix(good), "{good}");
         }

@@ -1,17 +1,9 @@
-use std::path::PathBuf;
+//! Flags and commands of `cynode-pma`.
+
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use figment::{
-    Metadata, Profile, Provider,
-    value::{Dict, Map, Value},
-};
-
-use super::{
-    DEFAULT_FILE, Error,
-    environment::{Environment, insert, parse},
-};
-
-pub(super) const NAME: &str = "flag";
+use settings::{Error, Flags};
 
 /// An event-driven agent worker on NATS JetStream.
 ///
@@ -62,7 +54,17 @@ pub enum Command {
     /// Check configuration, bundle, NATS and streams, then leave.
     Check,
     /// Print every setting with its value and where it came from.
-    Config,
+    Config {
+        /// Print the reference of all settings as a Markdown table instead.
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Ask the instance that runs on this machine whether it is alive; for the health check of a container.
+    Health {
+        /// Ask whether it is ready to work instead.
+        #[arg(long)]
+        ready: bool,
+    },
 }
 
 impl Cli {
@@ -70,49 +72,18 @@ impl Cli {
         self.command.unwrap_or(Command::Run)
     }
 
-    /// The file to read: one that was named must be there, the default one may be absent.
-    pub(super) fn config_file(&self, environment: &Environment) -> Result<Option<PathBuf>, Error> {
-        let named = self.config.clone().or_else(|| environment.config_file.as_ref().map(PathBuf::from));
-        let must_exist = named.is_some();
-        let path = named.unwrap_or_else(|| DEFAULT_FILE.into());
-        match std::fs::metadata(&path) {
-            Ok(_) => Ok(Some(path)),
-            Err(error) if must_exist => Err(Error::File(path, error)),
-            Err(_) => Ok(None),
-        }
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 
-    pub(super) fn overrides(&self) -> Result<Overrides, Error> {
-        let mut dict = Dict::new();
-        for pair in &self.set {
-            let (key, value) = pair.split_once('=').ok_or_else(|| Error::Override(pair.clone()))?;
-            insert(&mut dict, key.trim(), parse(value));
-        }
-        for (key, value) in [
-            ("role", &self.role),
-            ("nats.url", &self.nats_url),
-            ("instructions.root", &self.instructions_root),
-            ("instructions.project_manager", &self.project_manager_bundle),
-            ("instructions.project_analyst", &self.project_analyst_bundle),
-            ("http.listen", &self.http_listen),
-        ] {
-            if let Some(value) = value {
-                insert(&mut dict, key, Value::from(value.as_str()));
-            }
-        }
-        Ok(Overrides(dict))
-    }
-}
-
-/// The flags that were given, and no others.
-pub(super) struct Overrides(Dict);
-
-impl Provider for Overrides {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(NAME)
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Ok(Profile::Default.collect(self.0.clone()))
+    pub(super) fn flags(&self) -> Result<Flags, Error> {
+        let flags = Flags::from_pairs(&self.set)?;
+        Ok(flags
+            .with("role", self.role.as_deref())
+            .with("nats.url", self.nats_url.as_deref())
+            .with("instructions.root", self.instructions_root.as_deref())
+            .with("instructions.project_manager", self.project_manager_bundle.as_deref())
+            .with("instructions.project_analyst", self.project_analyst_bundle.as_deref())
+            .with("http.listen", self.http_listen.as_deref()))
     }
 }

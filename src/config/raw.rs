@@ -1,370 +1,233 @@
-//! Settings as they are written. Every default stands here, and nowhere else.
+//! Settings as they are written: every key, its default and its meaning, and nowhere else.
 
-use std::{collections::BTreeSet, fmt};
+use serde::{Deserialize, Serialize};
+use settings::{NatsTls, Text, section};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
-
-/// A value that is read as text whatever it looks like: a model may be called `123`, and `5` is no duration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Text(pub(super) String);
-
-impl From<&str> for Text {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
+section! {
+    pub(crate) struct Raw {
+        /// `project_manager` or `project_analyst`; required. Also `--role`.
+        role: Option<Text>,
+        /// Name of this instance; generated at start if not set.
+        instance: Option<Text>,
+        nats: Nats,
+        instructions: Instructions,
+        gateway: Gateway,
+        inference: Inference,
+        worker: Worker,
+        agent: Agent,
+        analysts: Analysts,
+        security: Security,
+        http: Http,
+        telemetry: Telemetry,
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Text;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+section! {
+    pub(crate) struct Nats {
+        /// NATS servers, separated by commas.
+        url: Text = "nats://127.0.0.1:4222",
+        /// Credentials of this instance: a `.creds` file with user JWT and seed.
+        creds_file: Option<Text>,
+        /// Credentials of this instance: a file with an nkey seed.
+        nkey_file: Option<Text>,
+        /// Inbox prefix for request replies. With a prefix of its own per identity, NATS permissions keep others
+        /// from reading the replies.
+        inbox_prefix: Text = "_INBOX",
+        tls: NatsTls,
+        /// `shared`: both roles use one queue and one stream of answers. `by_role`: analysts have streams of their own,
+        /// so that NATS permissions separate them from managers; see [security](security.md).
+        layout: Text = "shared",
+        /// `create` makes missing streams and consumers and reports drift; `verify` refuses drift by name; `none` does not look.
+        provision: Text = "create",
+        /// Replicas of the streams that are created.
+        replicas: Text = "1",
+        /// Time for which the queue remembers message ids. More costs the server memory
+        /// ([scaling](scaling.md#the-dedupe-window)); later copies are found by their journals.
+        dedupe_window: Text = "2m",
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Raw {
-    pub(super) role: Option<Text>,
-    pub(super) instance: Option<Text>,
-    pub(super) nats: Nats,
-    pub(super) instructions: Instructions,
-    pub(super) gateway: Gateway,
-    pub(super) inference: Inference,
-    pub(super) worker: Worker,
-    pub(super) agent: Agent,
-    pub(super) analysts: Analysts,
-    pub(super) security: Security,
-    pub(super) http: Http,
-    pub(super) telemetry: Telemetry,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Nats {
-    pub(super) url: Text,
-    pub(super) creds_file: Option<Text>,
-    pub(super) nkey_file: Option<Text>,
-    pub(super) inbox_prefix: Text,
-    pub(super) tls: Tls,
-    pub(super) layout: Text,
-    pub(super) provision: Text,
-    pub(super) replicas: Text,
-    pub(super) dedupe_window: Text,
-}
-
-impl Default for Nats {
-    fn default() -> Self {
-        Self {
-            url: "nats://127.0.0.1:4222".into(),
-            creds_file: None,
-            nkey_file: None,
-            inbox_prefix: "_INBOX".into(),
-            tls: Tls::default(),
-            layout: "shared".into(),
-            provision: "create".into(),
-            replicas: "1".into(),
-            dedupe_window: "2m".into(),
-        }
+section! {
+    pub(crate) struct Instructions {
+        /// Folder with the instruction bundles of both roles.
+        root: Text = "instructions",
+        /// Bundle of the project manager; default: `project_manager` in the root.
+        project_manager: Option<Text>,
+        /// Bundle of the project analyst; default: `project_analyst` in the root.
+        project_analyst: Option<Text>,
+        /// The default skill; default: `skills/cynode-interaction.md` in the root.
+        skill: Option<Text>,
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Tls {
-    pub(super) required: Text,
-    pub(super) ca_file: Option<Text>,
-    pub(super) cert_file: Option<Text>,
-    pub(super) key_file: Option<Text>,
-}
-
-impl Default for Tls {
-    fn default() -> Self {
-        Self { required: "false".into(), ca_file: None, cert_file: None, key_file: None }
+section! {
+    pub(crate) struct Gateway {
+        /// URL of the MCP gateway. Without it a worker has no tools and says so.
+        url: Option<Text>,
+        /// File with this agent's token.
+        token_file: Option<Text>,
+        /// Longest wait for one tool call.
+        timeout: Text = "60s",
+        /// Time a handoff waits for a gateway that is away, from its first failed call, before it is answered as failed.
+        patience: Text = "60s",
+        /// Tool results are cut at this many bytes.
+        max_result_bytes: Text = "32768",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Instructions {
-    pub(super) root: Text,
-    pub(super) project_manager: Option<Text>,
-    pub(super) project_analyst: Option<Text>,
-    pub(super) skill: Option<Text>,
-}
-
-impl Default for Instructions {
-    fn default() -> Self {
-        Self { root: "instructions".into(), project_manager: None, project_analyst: None, skill: None }
+section! {
+    pub(crate) struct Inference {
+        /// `openai`, `replay` or `offline`; `auto`: `openai` if there is a server, `replay` if there is a recording, else `offline`.
+        backend: Text = "auto",
+        /// An OpenAI-compatible server, as in `http://127.0.0.1:8080/v1`.
+        base_url: Option<Text>,
+        /// The model to ask for.
+        model: Option<Text>,
+        /// Model for small typed questions; default: `inference.model`.
+        fast_model: Option<Text>,
+        /// Model for plans and verdicts; default: `inference.model`.
+        strong_model: Option<Text>,
+        /// File with the token for `inference.base_url`.
+        token_file: Option<Text>,
+        /// Longest silence of a model; only content ends it.
+        timeout: Text = "120s",
+        /// Tries of one model call that is silent or breaks off.
+        tries: Text = "4",
+        /// Time a handoff waits for a model that is away, from its first failed try, before it is answered as failed.
+        patience: Text = "60s",
+        /// Whether the default skill goes with every request.
+        skills: Text = "true",
+        /// The egress to external providers; each is at `<egress_url>/<name>`.
+        egress_url: Option<Text>,
+        /// File with the token for the egress.
+        egress_token_file: Option<Text>,
+        /// External models behind the egress: `[{ name = "…", model = "…" }]`.
+        providers: Vec<Provider>,
+        price: Price,
+        /// Answer from this recording, and refuse what it does not have.
+        recording: Option<Text>,
+        /// Record everything that is asked and answered to this file.
+        record_to: Option<Text>,
+        /// Thinking time of the offline model.
+        offline_delay: Text = "0s",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Gateway {
-    pub(super) url: Option<Text>,
-    pub(super) token_file: Option<Text>,
-    pub(super) timeout: Text,
-    pub(super) patience: Text,
-    pub(super) max_result_bytes: Text,
-}
-
-impl Default for Gateway {
-    fn default() -> Self {
-        Self {
-            url: None,
-            token_file: None,
-            timeout: "60s".into(),
-            patience: "60s".into(),
-            max_result_bytes: "32768".into(),
-        }
-    }
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Inference {
-    pub(super) backend: Text,
-    pub(super) base_url: Option<Text>,
-    pub(super) model: Option<Text>,
-    pub(super) fast_model: Option<Text>,
-    pub(super) strong_model: Option<Text>,
-    pub(super) token_file: Option<Text>,
-    pub(super) timeout: Text,
-    pub(super) tries: Text,
-    pub(super) patience: Text,
-    pub(super) skills: Text,
-    pub(super) egress_url: Option<Text>,
-    pub(super) egress_token_file: Option<Text>,
-    pub(super) providers: Vec<Provider>,
-    pub(super) price: Price,
-    pub(super) recording: Option<Text>,
-    pub(super) record_to: Option<Text>,
-    pub(super) offline_delay: Text,
-}
-
-/// An external provider behind the egress, and the model to ask of it.
+/// An external provider behind the egress, and the model to ask it for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Provider {
-    pub(super) name: String,
-    pub(super) model: String,
+pub(crate) struct Provider {
+    pub(crate) name: String,
+    pub(crate) model: String,
 }
 
-/// US dollars for a million tokens.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Price {
-    pub(super) prompt: Option<Text>,
-    pub(super) completion: Option<Text>,
-}
-
-impl Default for Inference {
-    fn default() -> Self {
-        Self {
-            backend: "auto".into(),
-            base_url: None,
-            model: None,
-            fast_model: None,
-            strong_model: None,
-            token_file: None,
-            timeout: "120s".into(),
-            tries: "4".into(),
-            patience: "60s".into(),
-            skills: "true".into(),
-            egress_url: None,
-            egress_token_file: None,
-            providers: Vec::new(),
-            price: Price::default(),
-            recording: None,
-            record_to: None,
-            offline_delay: "0s".into(),
-        }
+section! {
+    pub(crate) struct Price {
+        /// US dollars for a million prompt tokens; answers then tell their cost.
+        prompt: Option<Text>,
+        /// US dollars for a million completion tokens.
+        completion: Option<Text>,
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Worker {
-    pub(super) concurrency: Concurrency,
-    pub(super) threads: Text,
-    pub(super) ack_wait: Text,
-    pub(super) grace: Text,
-    pub(super) max_attempts: Text,
-    pub(super) sweep_every: Text,
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self {
-            concurrency: Concurrency::default(),
-            threads: "1".into(),
-            ack_wait: "30s".into(),
-            grace: "20s".into(),
-            max_attempts: "5".into(),
-            sweep_every: "60s".into(),
-        }
+section! {
+    pub(crate) struct Worker {
+        concurrency: Concurrency,
+        /// Threads. One does more than ten thousand handoffs a second; see [scaling](scaling.md) before you set more.
+        threads: Text = "1",
+        /// Time without a heartbeat after which the server gives a handoff to another instance.
+        ack_wait: Text = "30s",
+        /// Time that running work gets after SIGTERM.
+        grace: Text = "20s",
+        /// A handoff that ends this many workers in a row without progress is dead-lettered as `poisoned`.
+        max_attempts: Text = "5",
+        /// How often to look for handoffs that were left behind.
+        sweep_every: Text = "60s",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Concurrency {
-    pub(super) chat: Text,
-    pub(super) schedule: Text,
-    pub(super) plan: Text,
-    pub(super) r#continue: Text,
-    pub(super) verify: Text,
-}
-
-impl Default for Concurrency {
-    fn default() -> Self {
-        Self {
-            chat: "16".into(),
-            schedule: "4".into(),
-            plan: "4".into(),
-            r#continue: "8".into(),
-            verify: "8".into(),
-        }
+section! {
+    pub(crate) struct Concurrency {
+        /// Chat handoffs at a time; each kind has slots of its own.
+        chat: Text = "16",
+        /// Schedule handoffs at a time.
+        schedule: Text = "4",
+        /// Plan handoffs at a time.
+        plan: Text = "4",
+        /// Continue handoffs at a time.
+        r#continue: Text = "8",
+        /// Verify handoffs at a time.
+        verify: Text = "8",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Agent {
-    pub(super) max_steps: Text,
-    pub(super) temperature: Text,
-    pub(super) context_tokens: Text,
-    pub(super) token_budget: Text,
-    pub(super) offered_tools: Text,
-    pub(super) max_reply_bytes: Text,
-    pub(super) think_timeout: Text,
-    pub(super) max_turn: Text,
-    pub(super) assess_input: Text,
-}
-
-impl Default for Agent {
-    fn default() -> Self {
-        Self {
-            max_steps: "12".into(),
-            temperature: "0.2".into(),
-            context_tokens: "16384".into(),
-            token_budget: "200000".into(),
-            offered_tools: "8".into(),
-            max_reply_bytes: "65536".into(),
-            think_timeout: "120s".into(),
-            max_turn: "30m".into(),
-            assess_input: "true".into(),
-        }
+section! {
+    pub(crate) struct Agent {
+        /// Model calls per handoff, clamped to 1..50. Also `PLANNER_MAX_STEPS`.
+        max_steps: Text = "12",
+        /// Sampling temperature, clamped to 0..2. Also `MODEL_TEMPERATURE`.
+        temperature: Text = "0.2",
+        /// Tokens that one request may hold; the oldest turns are dropped first.
+        context_tokens: Text = "16384",
+        /// Tokens that one handoff may use in all.
+        token_budget: Text = "200000",
+        /// Tools offered to the model, best match first.
+        offered_tools: Text = "8",
+        /// Longer replies are cut at this many bytes.
+        max_reply_bytes: Text = "65536",
+        /// Longest wait for a structured output of the model.
+        think_timeout: Text = "120s",
+        /// Longest time that one instance works on a handoff; after that it is answered as `deadline_exceeded` and kept as a dead letter.
+        max_turn: Text = "30m",
+        /// Whether to ask a model, beside the answer, for type and scope of the input; recorded in the trace.
+        assess_input: Text = "true",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Analysts {
-    pub(super) enabled: Text,
-    pub(super) max_concurrent: Text,
-    pub(super) timeout: Text,
-}
-
-impl Default for Analysts {
-    fn default() -> Self {
-        Self { enabled: "false".into(), max_concurrent: "2".into(), timeout: "10m".into() }
+section! {
+    pub(crate) struct Analysts {
+        /// Whether a manager may have work verified by analysts.
+        enabled: Text = "false",
+        /// Verifications that one handoff may have at a time.
+        max_concurrent: Text = "2",
+        /// Longest wait for an analyst's findings.
+        timeout: Text = "10m",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Security {
-    pub(super) trusted_producers: Vec<Producer>,
-    pub(super) signing_key_file: Option<Text>,
-    pub(super) reply_prefixes: Vec<String>,
-}
-
-impl Default for Security {
-    fn default() -> Self {
-        Self {
-            trusted_producers: Vec::new(),
-            signing_key_file: None,
-            reply_prefixes: vec!["pma.reply.".into(), "pa.reply.".into(), "_INBOX.".into()],
-        }
+section! {
+    pub(crate) struct Security {
+        /// nkeys one of which must have signed a handoff: a key, or `{ key, subjects }`. Empty: every producer that NATS lets publish.
+        trusted_producers: Vec<Producer>,
+        /// File with the nkey seed with which a manager signs its `pa.verify` handoffs.
+        signing_key_file: Option<Text>,
+        /// Prefixes that `reply_to` may have.
+        reply_prefixes: Vec<String> = ["pma.reply.", "pa.reply.", "_INBOX."].map(str::to_owned),
     }
 }
 
 /// A key alone, or a key and the subjects it may publish to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Producer {
+pub(crate) enum Producer {
     Key(String),
     Limited { key: String, subjects: Vec<String> },
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Http {
-    pub(super) listen: Text,
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        // Any free port, so that instances of both roles run side by side; the log and `$SRV.INFO` tell which.
-        Self { listen: "127.0.0.1:0".into() }
+section! {
+    pub(crate) struct Http {
+        /// Address of `/healthz`, `/readyz` and `/metrics`. Port 0 is any free one, which the log and `$SRV.INFO` tell; empty: none.
+        listen: Text = "127.0.0.1:0",
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Telemetry {
-    pub(super) log_format: Text,
-    pub(super) log_level: Text,
-    pub(super) otlp_endpoint: Option<Text>,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        Self { log_format: "text".into(), log_level: "info,async_nats=warn".into(), otlp_endpoint: None }
+section! {
+    pub(crate) struct Telemetry {
+        /// `text`, or `json` for machines.
+        log_format: Text = "text",
+        /// Level, or levels by module as in `info,async_nats=warn`.
+        log_level: Text = "info,async_nats=warn",
+        /// OpenTelemetry collector for traces, as in `http://127.0.0.1:4318`; see [operations](operations.md#logs-and-traces).
+        otlp_endpoint: Option<Text>,
     }
-}
-
-/// Every setting there is, as a dotted key.
-pub(super) fn keys() -> BTreeSet<String> {
-    fn walk(prefix: &str, value: &serde_json::Value, out: &mut BTreeSet<String>) {
-        match value {
-            serde_json::Value::Object(fields) => {
-                for (name, value) in fields {
-                    let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-                    walk(&key, value, out);
-                }
-            }
-            _ => {
-                out.insert(prefix.to_owned());
-            }
-        }
-    }
-    let mut out = BTreeSet::new();
-    // `Raw` has only string keys, so this cannot fail; an empty set would refuse every variable by name.
-    if let Ok(value) = serde_json::to_value(Raw::default()) {
-        walk("", &value, &mut out);
-    }
-    out
 }

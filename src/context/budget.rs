@@ -1,59 +1,65 @@
+//! Fits a conversation into the token budget of a request.
+
 use std::borrow::Cow;
 
 use subjects::Message;
 
-/// What a message costs beyond its text: its role, its frame.
-const PER_MESSAGE: usize = 4;
-/// What is left of a tool's result that has to make room.
+/// Tokens that a message costs beyond its text, for its role and framing.
+const TOKENS_PER_MESSAGE: usize = 4;
+/// What remains of a tool result that is shortened.
 const SHORTENED_CHARS: usize = 400;
-const SHORTENED: &str = "\n[cut: there was no room for the rest]";
+const SHORTENED_MARK: &str = "\n[cut: there was no room for the rest]";
 
-/// How many tokens a request may have. Counted without the model's own tokeniser, so on the safe side.
+/// How many tokens a request may have. Tokens are estimated on the high side, since the model's tokeniser is
+/// not known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(crate) tokens: usize,
 }
 
-/// What is left of a conversation so that it fits.
+/// The part of a conversation that fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fitted<'m> {
     pub(crate) messages: Cow<'m, [Message]>,
-    /// How many of the oldest were left out.
+    /// How many of the oldest messages were left out.
     pub(crate) left_out: usize,
-    /// How many results were shortened.
+    /// How many tool results were shortened.
     pub(crate) shortened: usize,
 }
 
-/// Layers 1 to 5 and the last request are never cut, and they alone are too much.
+/// The request exceeds the budget even though everything that may be left out was: layers 1 to 5 and the last
+/// request are never cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request has about {needed} tokens where {allowed} are allowed, with all that can be left out left out"
+    "the request has about {needed} tokens after leaving out all that may be left out; {allowed} are allowed"
 )]
 pub(crate) struct TooLarge {
     pub(crate) needed: usize,
     pub(crate) allowed: usize,
 }
 
-/// About a token for three and a half bytes: a little more than English takes, far less than base64 does.
-pub(crate) fn tokens_in(text: &str) -> usize {
+/// Estimates the tokens in a text as one for 3.5 bytes: a little more than English takes, far fewer than
+/// base64 does.
+pub(crate) fn estimate_tokens(text: &str) -> usize {
     text.len() * 2 / 7 + 1
 }
 
-/// About so many bytes are in so many tokens.
-pub(crate) fn bytes_in(tokens: usize) -> usize {
+/// Estimates the bytes of text in so many tokens.
+pub(crate) fn estimate_bytes(tokens: usize) -> usize {
     tokens.saturating_mul(7) / 2
 }
 
 impl Budget {
-    /// Leaves out the oldest turns, then shortens the oldest results, until the rest fits. A turn goes whole, with its
-    /// calls and their results: servers refuse a result whose call they have not seen.
+    /// Leaves out the oldest turns, then shortens the oldest results, until the rest fits beside `fixed`
+    /// tokens. A turn is left out with its calls and their results, since servers refuse a result without its
+    /// call.
     pub(crate) fn fit<'m>(self, fixed: usize, messages: &'m [Message]) -> Result<Fitted<'m>, TooLarge> {
-        let mut needed = fixed + messages.iter().map(cost).sum::<usize>();
+        let mut needed = fixed + messages.iter().map(message_tokens).sum::<usize>();
         let mut from = 0;
         while needed > self.tokens
             && let Some(next) = next_turn(messages, from)
         {
-            needed -= messages[from..next].iter().map(cost).sum::<usize>();
+            needed -= messages[from..next].iter().map(message_tokens).sum::<usize>();
             from = next;
         }
         let mut fitted = Fitted { messages: Cow::Borrowed(&messages[from..]), left_out: from, shortened: 0 };
@@ -63,15 +69,15 @@ impl Budget {
         if needed > self.tokens { Err(TooLarge { needed, allowed: self.tokens }) } else { Ok(fitted) }
     }
 
-    /// For what cannot do without any of it.
-    pub(crate) fn fit_whole(self, fixed: usize, messages: &[Message]) -> Result<(), TooLarge> {
-        let needed = fixed + messages.iter().map(cost).sum::<usize>();
+    /// Checks that all messages fit beside `fixed` tokens, for requests of which nothing may be left out.
+    pub(crate) fn check_fits(self, fixed: usize, messages: &[Message]) -> Result<(), TooLarge> {
+        let needed = fixed + messages.iter().map(message_tokens).sum::<usize>();
         if needed > self.tokens { Err(TooLarge { needed, allowed: self.tokens }) } else { Ok(()) }
     }
 }
 
 impl Fitted<'_> {
-    /// Shortens results, the oldest first, until so many tokens are saved; tells how many were.
+    /// Shortens results, the oldest first, until `wanted` tokens are saved. Returns how many were saved.
     fn shorten(&mut self, wanted: usize) -> usize {
         let mut saved = 0;
         for index in 0..self.messages.len() {
@@ -80,31 +86,32 @@ impl Fitted<'_> {
             }
             let Message::Tool { content, .. } = &self.messages[index] else { continue };
             let short: String = content.chars().take(SHORTENED_CHARS).collect();
-            if short.len() + SHORTENED.len() >= content.len() {
+            if short.len() + SHORTENED_MARK.len() >= content.len() {
                 continue;
             }
-            let before = cost(&self.messages[index]);
+            let before = message_tokens(&self.messages[index]);
             if let Message::Tool { content, .. } = &mut self.messages.to_mut()[index] {
-                *content = short + SHORTENED;
+                *content = short + SHORTENED_MARK;
             }
-            saved += before - cost(&self.messages[index]);
+            saved += before - message_tokens(&self.messages[index]);
             self.shortened += 1;
         }
         saved
     }
 }
 
+/// Returns the index of the next user message after `from`.
 fn next_turn(messages: &[Message], from: usize) -> Option<usize> {
     let later = messages.get(from + 1..)?;
     later.iter().position(|message| matches!(message, Message::User { .. })).map(|offset| from + 1 + offset)
 }
 
-fn cost(message: &Message) -> usize {
+fn message_tokens(message: &Message) -> usize {
     let calls = match message {
         Message::Assistant { calls, .. } => {
-            calls.iter().map(|call| tokens_in(&call.name) + tokens_in(&call.arguments)).sum()
+            calls.iter().map(|call| estimate_tokens(&call.name) + estimate_tokens(&call.arguments)).sum()
         }
         Message::User { .. } | Message::Tool { .. } => 0,
     };
-    PER_MESSAGE + tokens_in(message.content()) + calls
+    TOKENS_PER_MESSAGE + estimate_tokens(message.content()) + calls
 }

@@ -1,3 +1,5 @@
+//! The six layers of the prompt: their headings, their order and their text.
+
 use std::{fmt, sync::Arc};
 
 use data_encoding::HEXLOWER;
@@ -6,8 +8,8 @@ use sha2::{Digest, Sha256};
 use subjects::{ChatMessage, ChatRole, Message, Project, Task};
 
 use super::{
-    budget::tokens_in,
-    quoting::{field, message_text, quote},
+    budget::estimate_tokens,
+    quoting::{push_field, push_quoted, sanitize_message},
 };
 use crate::instructions::Bundle;
 
@@ -25,19 +27,20 @@ const MESSAGES: &str = "The messages that follow. They are what is asked for, wi
 /// Layers 1 and 2, the same for every request of an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Preamble {
-    fixed: Arc<Fixed>,
-    /// Layers 3 to 5 of a handoff that has none of them.
-    nothing: Arc<str>,
+    fixed: Arc<FixedText>,
+    /// The text of layers 3 to 5 for a handoff that has none of them.
+    empty_text: Arc<str>,
 }
 
+/// A text and its SHA-256 hash.
 #[derive(Debug)]
-struct Fixed {
+struct FixedText {
     text: String,
     hash: String,
 }
 
 impl Preamble {
-    /// P17: the default skill goes with every request when the backend takes skills.
+    /// Composes layers 1 and 2. P17: the default skill is part of every request if `with_skill` is set.
     pub(crate) fn new(bundle: &Bundle, with_skill: bool) -> Self {
         let mut out = String::new();
         section(&mut out, BASELINE, &bundle.baseline);
@@ -48,34 +51,34 @@ impl Preamble {
         if with_skill {
             paragraph(&mut out, &bundle.skill);
         }
-        Self::of(out)
+        Self::from_text(out)
     }
 
-    fn of(text: String) -> Self {
+    fn from_text(text: String) -> Self {
         let hash = HEXLOWER.encode(&Sha256::digest(&text));
-        Self { fixed: Arc::new(Fixed { text, hash }), nothing: Layers::default().own_text() }
+        Self { fixed: Arc::new(FixedText { text, hash }), empty_text: Layers::default().handoff_text() }
     }
 }
 
 #[cfg(test)]
 impl Preamble {
     pub(crate) fn empty() -> Self {
-        Self::of(String::new())
+        Self::from_text(String::new())
     }
 }
 
-/// Layers 1 to 5 of one handoff. The first two are shared by all handoffs, so that ten thousand of them do not hold ten
-/// thousand copies.
+/// The system message of one handoff: layers 1 to 5. Layers 1 and 2 are shared by all handoffs, to save
+/// memory when many are in work.
 #[derive(Clone, Debug)]
 pub(crate) struct System {
-    preamble: Arc<Fixed>,
-    own: Arc<str>,
+    preamble: Arc<FixedText>,
+    handoff_text: Arc<str>,
 }
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.preamble.text)?;
-        f.write_str(&self.own)
+        f.write_str(&self.handoff_text)
     }
 }
 
@@ -86,22 +89,23 @@ impl Serialize for System {
 }
 
 impl System {
-    /// The same for the same text, and shorter: layers 1 and 2, which are most of it, are hashed once for all handoffs.
-    pub(crate) fn essence(&self) -> (&str, &str) {
-        (&self.preamble.hash, &self.own)
+    /// Returns parts that identify the text, for hashing: the hash of layers 1 and 2, which are most of the
+    /// text and are hashed only once for all handoffs, and the text of layers 3 to 5.
+    pub(crate) fn digest_parts(&self) -> (&str, &str) {
+        (&self.preamble.hash, &self.handoff_text)
     }
 
     pub(crate) fn tokens(&self) -> usize {
-        tokens_in(&self.preamble.text) + tokens_in(&self.own)
+        estimate_tokens(&self.preamble.text) + estimate_tokens(&self.handoff_text)
     }
 
-    /// Layers 3 to 5, line by line.
-    pub(crate) fn own_lines(&self) -> impl Iterator<Item = &str> {
-        self.own.lines()
+    /// Returns the lines of layers 3 to 5.
+    pub(crate) fn handoff_lines(&self) -> impl Iterator<Item = &str> {
+        self.handoff_text.lines()
     }
 }
 
-/// Layers 3 to 5, as far as they are known.
+/// The contents of layers 3 to 5, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers {
     pub(crate) project: Option<Project>,
@@ -110,29 +114,35 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// P9: the system message of every request of a handoff.
+    /// P9: composes the system message for all requests of a handoff.
     pub(crate) fn compose(&self, preamble: &Preamble) -> System {
         let is_empty = self.project.is_none() && self.task.is_none() && self.additional.is_empty();
-        let own = if is_empty { Arc::clone(&preamble.nothing) } else { self.own_text() };
-        System { preamble: Arc::clone(&preamble.fixed), own }
+        let handoff_text = if is_empty { Arc::clone(&preamble.empty_text) } else { self.handoff_text() };
+        System { preamble: Arc::clone(&preamble.fixed), handoff_text }
     }
 
-    fn own_text(&self) -> Arc<str> {
+    fn handoff_text(&self) -> Arc<str> {
         let mut out = String::with_capacity(1_024);
-        quoted(&mut out, PROJECT, DATA, &self.project.as_ref().map(described_project).unwrap_or_default());
-        quoted(&mut out, TASK, DATA, &self.task.as_ref().map(described_task).unwrap_or_default());
-        quoted(&mut out, ADDITIONAL, WISHES, &self.additional.join("\n\n"));
+        quoted_section(
+            &mut out,
+            PROJECT,
+            DATA,
+            &self.project.as_ref().map(describe_project).unwrap_or_default(),
+        );
+        quoted_section(&mut out, TASK, DATA, &self.task.as_ref().map(describe_task).unwrap_or_default());
+        quoted_section(&mut out, ADDITIONAL, WISHES, &self.additional.join("\n\n"));
         section(&mut out, REQUEST, MESSAGES);
         out.into()
     }
 }
 
-/// The sixth layer. A caller's own system message is a wish like any other: only layers 1 and 2 give orders.
+/// Returns the messages of layer 6. A system message of the caller becomes a user message, since only layers
+/// 1 and 2 have authority.
 pub(crate) fn request_messages(messages: &[ChatMessage]) -> Vec<Message> {
     messages
         .iter()
         .map(|message| {
-            let content = message_text(&message.content).into_owned();
+            let content = sanitize_message(&message.content).into_owned();
             match message.role {
                 ChatRole::User => Message::User { content },
                 ChatRole::Assistant => Message::Assistant { content, calls: Vec::new() },
@@ -154,41 +164,42 @@ fn paragraph(out: &mut String, text: &str) {
     out.push_str("\n\n");
 }
 
-fn quoted(out: &mut String, heading: &str, standing: &str, text: &str) {
+/// Appends a section whose text is quoted, introduced by the sentence `standing` on its authority.
+fn quoted_section(out: &mut String, heading: &str, standing: &str, text: &str) {
     paragraph(out, heading);
     if text.trim().is_empty() {
         return paragraph(out, "None.");
     }
     paragraph(out, standing);
-    quote(out, text.trim());
+    push_quoted(out, text.trim());
     out.push('\n');
 }
 
-fn described_project(project: &Project) -> String {
+fn describe_project(project: &Project) -> String {
     let mut out = String::new();
-    field(&mut out, "project_id", &project.id.to_string());
-    field(&mut out, "name", &project.name);
+    push_field(&mut out, "project_id", &project.id.to_string());
+    push_field(&mut out, "name", &project.name);
     if let Some(slug) = &project.slug {
-        field(&mut out, "slug", slug);
+        push_field(&mut out, "slug", slug);
     }
     if let Some(description) = &project.description {
-        field(&mut out, "description", description);
+        push_field(&mut out, "description", description);
     }
     out
 }
 
-fn described_task(task: &Task) -> String {
+fn describe_task(task: &Task) -> String {
     let mut out = String::new();
-    field(&mut out, "task_id", &task.id.to_string());
-    field(&mut out, "name", &task.name);
+    push_field(&mut out, "task_id", &task.id.to_string());
+    push_field(&mut out, "name", &task.name);
     if let Some(status) = &task.status {
-        field(&mut out, "status", status);
+        push_field(&mut out, "status", status);
     }
     if let Some(description) = &task.description {
-        field(&mut out, "description", description);
+        push_field(&mut out, "description", description);
     }
     for (index, criterion) in task.acceptance_criteria.iter().enumerate() {
-        field(&mut out, &format!("acceptance criterion {}", index + 1), criterion);
+        push_field(&mut out, &format!("acceptance criterion {}", index + 1), criterion);
     }
     out
 }

@@ -1,25 +1,27 @@
+//! Resolves which preferences apply to a handoff.
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use subjects::{Preference, PreferenceApplied, PreferenceScope, Role, Scope, ScopeId};
 
-/// The preferences that hold for one handoff: for each key the entry of the narrowest scope.
+/// The effective preferences of one handoff: for each key the entry of the narrowest scope.
 ///
-/// Scopes apply from the widest to the narrowest (system, groups in ascending order of id, user, project, task),
-/// each overriding the one before. A `null` hides what lies below it.
+/// Scopes apply from the widest to the narrowest (system, groups in ascending order of id, user, project,
+/// task), each overriding the one before. A `null` unsets the value of the wider scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Preferences {
     role: Option<Role>,
-    held: BTreeMap<String, Preference>,
-    /// Entries that were passed over, in words.
+    effective: BTreeMap<String, Preference>,
+    /// Descriptions of the entries that were ignored.
     pub(crate) skipped: Vec<String>,
 }
 
-/// P19: which models the role may be answered by.
+/// P19: which providers the role may use, and in which order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Routing {
     pub(crate) prefer_local: bool,
-    /// External providers are reached only when someone allowed them by name.
+    /// External providers are only used if a preference allows them by name.
     pub(crate) allowed_external_providers: Vec<String>,
     pub(crate) fallback_provider_order: Vec<String>,
 }
@@ -35,8 +37,8 @@ impl Default for Routing {
 }
 
 impl Preferences {
-    /// P11, P12: resolves what applies to this scope. Keys of the other role are not even looked at; keys that nobody
-    /// here knows are kept.
+    /// P11, P12: resolves the entries that apply to this scope. Keys of the other role are ignored; unknown
+    /// keys are kept.
     pub(crate) fn resolve(role: Role, scope: &Scope, entries: &[Preference]) -> Self {
         if entries.is_empty() {
             return Self { role: Some(role), ..Self::default() };
@@ -45,35 +47,35 @@ impl Preferences {
         let other = format!("agents.{}.", role.other());
         let mut applying: Vec<&Preference> = Vec::new();
         for entry in entries.iter().filter(|entry| !entry.key.starts_with(&other)) {
-            match fault(role, scope, entry) {
+            match rejection(role, scope, entry) {
                 None => applying.push(entry),
                 Some(fault) => skipped.push(format!("{} ({:?} scope): {fault}", entry.key, entry.scope)),
             }
         }
-        // Of two entries for the same key and the same place the newer one holds, whatever order they came in.
+        // Of two entries for the same key and scope the newer version wins, whatever their order.
         applying.sort_by_key(|entry| {
             (entry.scope, entry.scope_id.clone().map(|id| id.to_string()), entry.version)
         });
-        let mut held = BTreeMap::new();
+        let mut effective = BTreeMap::new();
         for entry in applying {
-            held.insert(entry.key.clone(), entry.clone());
+            effective.insert(entry.key.clone(), entry.clone());
         }
         skipped.sort();
-        Self { role: Some(role), held, skipped }
+        Self { role: Some(role), effective, skipped }
     }
 
-    /// The value that holds, if one does.
+    /// Returns the effective value of a key, if it has one.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        self.held.get(key).map(|entry| &entry.value).filter(|value| !value.is_null())
+        self.effective.get(key).map(|entry| &entry.value).filter(|value| !value.is_null())
     }
 
-    /// Every key that has a value, and where it came from.
+    /// Returns the keys of this role that have a value, with the scope and version of each.
     pub(crate) fn applied(&self) -> Vec<PreferenceApplied> {
         let own = self.role.map(|role| format!("agents.{role}."));
-        let is_ours = |key: &str| own.as_ref().is_some_and(|own| key.starts_with(own.as_str()));
-        self.held
+        let is_of_role = |key: &str| own.as_ref().is_some_and(|own| key.starts_with(own.as_str()));
+        self.effective
             .values()
-            .filter(|entry| is_ours(&entry.key) && !entry.value.is_null())
+            .filter(|entry| is_of_role(&entry.key) && !entry.value.is_null())
             .map(|entry| PreferenceApplied {
                 key: entry.key.clone(),
                 scope: entry.scope,
@@ -82,20 +84,20 @@ impl Preferences {
             .collect()
     }
 
-    /// The fifth layer.
+    /// Returns the texts of layer 5.
     pub(crate) fn additional_context(&self) -> Vec<String> {
-        self.own("additional_context").map(strings).unwrap_or_default()
+        self.role_value("additional_context").map(strings).unwrap_or_default()
     }
 
     pub(crate) fn routing(&self) -> Routing {
         let defaults = Routing::default();
-        if self.held.is_empty() {
+        if self.effective.is_empty() {
             return defaults;
         }
-        let list = |key: &str| self.own(key).map(strings);
+        let list = |key: &str| self.role_value(key).map(strings);
         Routing {
             prefer_local: self
-                .own("model_routing.prefer_local")
+                .role_value("model_routing.prefer_local")
                 .and_then(Value::as_bool)
                 .unwrap_or(defaults.prefer_local),
             allowed_external_providers: list("model_routing.allowed_external_providers").unwrap_or_default(),
@@ -103,16 +105,17 @@ impl Preferences {
         }
     }
 
-    fn own(&self, key: &str) -> Option<&Value> {
-        if self.held.is_empty() {
+    /// Returns the effective value of `agents.<role>.<key>`.
+    fn role_value(&self, key: &str) -> Option<&Value> {
+        if self.effective.is_empty() {
             return None;
         }
         self.get(&format!("agents.{}.{key}", self.role?))
     }
 }
 
-/// Why an entry cannot be used, if so.
-fn fault(role: Role, scope: &Scope, entry: &Preference) -> Option<String> {
+/// Returns why an entry cannot be used, or `None` if it can.
+fn rejection(role: Role, scope: &Scope, entry: &Preference) -> Option<String> {
     if !applies(scope, entry.scope, entry.scope_id.as_ref()) {
         return Some("is of another scope than this handoff".to_owned());
     }
@@ -123,9 +126,11 @@ fn fault(role: Role, scope: &Scope, entry: &Preference) -> Option<String> {
         return Some(format!("is not of its type `{}`", entry.value_type));
     }
     let shape = shape_of(entry.key.strip_prefix(&format!("agents.{role}.")).unwrap_or_default());
-    (!shape.fits(&entry.value)).then(|| format!("is not {}", shape.in_words()))
+    (!shape.fits(&entry.value)).then(|| format!("is not {}", shape.describe()))
 }
 
+/// Whether an entry at `level` with this id applies to the scope. Without an id it applies to any user,
+/// project or task, but to no group.
 fn applies(scope: &Scope, level: PreferenceScope, id: Option<&ScopeId>) -> bool {
     let is = |own: &Option<ScopeId>| own.is_some() && (id.is_none() || own.as_ref() == id);
     match level {
@@ -150,20 +155,20 @@ fn matches_type(value: &Value, value_type: &str) -> bool {
     }
 }
 
-/// What a key that is used here must look like.
+/// The type that the value of a known key must have.
 #[derive(Clone, Copy)]
 enum Shape {
     Any,
-    Texts,
-    Truth,
+    Strings,
+    Boolean,
 }
 
 fn shape_of(own_key: &str) -> Shape {
     match own_key {
         "additional_context"
         | "model_routing.allowed_external_providers"
-        | "model_routing.fallback_provider_order" => Shape::Texts,
-        "model_routing.prefer_local" => Shape::Truth,
+        | "model_routing.fallback_provider_order" => Shape::Strings,
+        "model_routing.prefer_local" => Shape::Boolean,
         _ => Shape::Any,
     }
 }
@@ -172,18 +177,18 @@ impl Shape {
     fn fits(self, value: &Value) -> bool {
         match self {
             Self::Any => true,
-            Self::Truth => value.is_boolean(),
-            Self::Texts => {
+            Self::Boolean => value.is_boolean(),
+            Self::Strings => {
                 value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
             }
         }
     }
 
-    fn in_words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Self::Any => "anything",
-            Self::Truth => "true or false",
-            Self::Texts => "a string or an array of strings",
+            Self::Boolean => "true or false",
+            Self::Strings => "a string or an array of strings",
         }
     }
 }

@@ -1,7 +1,9 @@
+//! Quotes and escapes untrusted text, so that it cannot pose as structure of the prompt.
+
 use std::borrow::Cow;
 
-/// Marks with which chat templates tell roles and tool calls apart. Some servers read them wherever they stand, also
-/// inside a message, so they are taken apart before they get there.
+/// Marks with which chat templates separate roles and tool calls, each with a harmless replacement. Some
+/// servers interpret them even inside a message.
 const TEMPLATE_MARKS: [(&str, &str); 24] = [
     ("<|", "‹|"),
     ("|>", "|›"),
@@ -29,10 +31,10 @@ const TEMPLATE_MARKS: [(&str, &str); 24] = [
     ("｜>", "｜›"),
 ];
 
-/// Text in which no mark of a chat template is left.
-pub(crate) fn defused(text: &str) -> Cow<'_, str> {
+/// Replaces all marks of chat templates in a text.
+pub(crate) fn escape_template_marks(text: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(text);
-    // Most texts have none of the bytes that any mark has; 0xEF begins the wide bar.
+    // Most texts have none of the bytes that occur in marks; 0xEF is the first byte of the wide bar.
     if !has_any(text, |byte| matches!(byte, b'<' | b'[' | b'|' | 0xEF)) {
         return out;
     }
@@ -44,9 +46,10 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     out
 }
 
-/// The text of a message of the request: without marks, and without lines that look like the heading of a layer.
-pub(crate) fn message_text(text: &str) -> Cow<'_, str> {
-    let text = defused(text);
+/// Replaces template marks in a message of the request and escapes lines that look like the heading of a
+/// layer.
+pub(crate) fn sanitize_message(text: &str) -> Cow<'_, str> {
+    let text = escape_template_marks(text);
     if !has_any(&text, |byte| byte == b'#') {
         return text;
     }
@@ -60,16 +63,17 @@ pub(crate) fn message_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect::<Vec<_>>().join("\n"))
 }
 
-/// A quotation on its own.
-pub(crate) fn quoted(text: &str) -> String {
+/// Returns `text` with every line quoted.
+pub(crate) fn quote_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
-    quote(&mut out, text);
+    push_quoted(&mut out, text);
     out
 }
 
-/// Appends `text` as a quotation: every line begins with `>`, whatever a line is taken to end with.
-pub(super) fn quote(out: &mut String, text: &str) {
-    for line in defused(text).split(is_line_break) {
+/// Appends `text` with `>` before every line. All characters that any reader could take for a line break
+/// count as one.
+pub(super) fn push_quoted(out: &mut String, text: &str) {
+    for line in escape_template_marks(text).split(is_line_break) {
         out.push('>');
         let line = line.trim_end();
         if !line.is_empty() {
@@ -80,8 +84,8 @@ pub(super) fn quote(out: &mut String, text: &str) {
     }
 }
 
-/// A value under its name. Lines after the first are indented, so that none can pose as another value.
-pub(super) fn field(out: &mut String, name: &str, value: &str) {
+/// Appends `name: value`. Lines after the first are indented, so that none can pose as another field.
+pub(super) fn push_field(out: &mut String, name: &str, value: &str) {
     if !out.is_empty() {
         out.push('\n');
     }
@@ -93,7 +97,7 @@ pub(super) fn field(out: &mut String, name: &str, value: &str) {
     }
 }
 
-/// Byte by byte, without looking at characters: this is asked of every text there is.
+/// Whether any byte matches. Works on bytes in chunks, without decoding, since every text passes through it.
 fn has_any(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
     text.as_bytes().chunks(256).any(|chunk| chunk.iter().fold(false, |found, byte| found | wanted(*byte)))
 }

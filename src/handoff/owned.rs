@@ -1,4 +1,4 @@
-//! A handoff that is ours: worked on, answered, or lost to another.
+//! A claimed handoff: works on it, commits its answer, or stops when another instance owns it.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -8,10 +8,10 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::{Desk, Error, Verdict, casualty};
+use super::{Error, HandoffRunner, Verdict, failed_handoff};
 use crate::{
     admission::Admitted,
-    agent::{self, Account, Ledger, Live},
+    agent::{self, Ledger, LedgerSummary, LivePublisher},
     cancels::Running,
     crash_points::{Point, reach},
     intake::{Delivery, Settlement},
@@ -20,26 +20,27 @@ use crate::{
     telemetry::Outcome,
 };
 
-/// How long a handoff that this instance cannot work on is left to others.
-const HAND_BACK_FOR: Duration = Duration::from_secs(2);
+/// Redelivery delay for a handoff that this instance cannot work on.
+const HAND_BACK_DELAY: Duration = Duration::from_secs(2);
 
-pub(super) struct Owned<'a> {
-    pub(super) desk: &'a Desk,
+/// A handoff that this instance has claimed with `delivery`.
+pub(super) struct OwnedHandoff<'a> {
+    pub(super) runner: &'a HandoffRunner,
     pub(super) delivery: &'a Delivery,
     pub(super) admitted: &'a Admitted,
     pub(super) journal: Arc<Journal>,
 }
 
-/// Why the work ended before it was done.
+/// Why the work was stopped before it was done.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum Stopped {
     Cancelled,
     Deadline,
-    /// It took longer than a handoff may take.
+    /// The work exceeded `agent.max_turn`.
     TooLong,
 }
 
-impl Ended {
+impl Stopped {
     const fn stop(&self) -> Stop {
         match self {
             Self::Cancelled => Stop::Cancelled,
@@ -48,14 +49,15 @@ impl Ended {
     }
 }
 
-impl Owned<'_> {
+impl OwnedHandoff<'_> {
+    /// Works on the handoff and commits its answer. Stops if it is cancelled, out of time or lost.
     pub(super) async fn work(&self, running: Running) -> Result<Verdict, Error> {
         let handoff = &self.admitted.handoff;
         let deadline = handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
         let ledger = Ledger::new(handoff.id);
-        let live = self.live();
-        let around = agent::Around {
-            bench: &self.desk.bench,
+        let live = self.live_publisher();
+        let context = agent::WorkContext {
+            resources: &self.runner.resources,
             handoff,
             trace_id: &self.admitted.trace_id,
             ledger: &ledger,
@@ -63,66 +65,67 @@ impl Owned<'_> {
             journal: &self.journal,
         };
         let ended = {
-            let work = pin!(agent::work(around));
+            let work = pin!(agent::work(context));
             tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
-                () = running.cancelled() => Err(Ended::Cancelled),
+                () = running.cancelled() => Err(Stopped::Cancelled),
                 // Cancel-safe: sleeping only.
-                () = after(deadline) => Err(Ended::Deadline),
+                () = wait_for_deadline(deadline) => Err(Stopped::Deadline),
                 // Cancel-safe: sleeping only.
-                () = tokio::time::sleep(self.desk.max_turn) => Err(Ended::TooLong),
-                // Before anything else is done: what was begun (a model's answer, a call) is dropped.
-                loss = self.journal.lost() => return self.lost(loss).await,
-                // Losing this race drops the work, which is what was asked for.
+                () = tokio::time::sleep(self.runner.max_turn) => Err(Stopped::TooLong),
+                // Lost ownership: the pending model or tool call is dropped before anything else is done.
+                loss = self.journal.lost() => return self.settle_lost(loss).await,
+                // The losing future is dropped, which cancels the work.
                 outcome = work => Ok(outcome),
             }
         };
-        // Another may have it by now if this was held up for long. Then nothing is said of it any more, also not that nobody
-        // waits for it.
-        if let Err(loss) = self.journal.is_ours().await {
-            return self.lost(loss).await;
+        // Another instance may own the handoff if this one was suspended. Then nothing is published for it,
+        // not even a cancellation.
+        if let Err(loss) = self.journal.confirm_ownership().await {
+            return self.settle_lost(loss).await;
         }
-        // What is finished is stored, for a replay to go on from. An answer holds all that is needed itself.
-        if ended.as_ref().map_or(true, |outcome| outcome.keep) {
+        // The journal is stored for a later replay. An answer needs no journal: it is complete by itself.
+        if ended.as_ref().map_or(true, |outcome| outcome.dead_letter) {
             tokio::select! {
                 biased;
-                loss = self.journal.lost() => return self.lost(loss).await,
-                // Dropped halfway, nothing is lost: it is still noted.
-                () = self.journal.write_what_cost() => {}
+                loss = self.journal.lost() => return self.settle_lost(loss).await,
+                // Cancel-safe: records that were not stored stay pending.
+                () = self.journal.write_if_costly() => {}
             }
         }
-        let account = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
+        let summary = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
         match ended {
             Err(ended) => {
-                // Nobody waits for these any more. Were the handoff only handed on, the next one would wait for them.
+                // These verifications are no longer needed. They are kept only if the handoff is handed back,
+                // since the next attempt waits for them.
                 for id in ledger.open_verifications() {
                     self.cancel(id).await;
                 }
                 let stop = ended.stop();
-                Box::pin(self.end(ended, account(stop))).await
+                Box::pin(self.end(ended, summary(stop))).await
             }
             Ok(outcome) => {
-                let counted = if outcome.keep { Outcome::GivenUp } else { Outcome::Answered };
-                if let Some(failure) = outcome.failure.as_ref().filter(|_| outcome.keep) {
-                    // Handed off anew it could succeed, so it is kept.
+                let counted = if outcome.dead_letter { Outcome::GivenUp } else { Outcome::Answered };
+                if let Some(failure) = outcome.failure.as_ref().filter(|_| outcome.dead_letter) {
+                    // A new attempt could succeed, so the handoff is kept as a dead letter for a replay.
                     let why = Refusal::new(failure.code, &*failure.message);
-                    if let Some(otherwise) = Box::pin(self.bury(&why)).await? {
-                        return Ok(otherwise);
+                    if let Some(verdict) = Box::pin(self.dead_letter_unless_answered(&why)).await? {
+                        return Ok(verdict);
                     }
                 }
                 let stop = outcome.stop;
-                let answer = self.run().answer(outcome, account(stop));
+                let answer = self.run().answer(outcome, summary(stop));
                 Box::pin(self.commit(&answer, counted)).await
             }
         }
     }
 
-    fn live(&self) -> Live<'_> {
+    fn live_publisher(&self) -> LivePublisher<'_> {
         let streams = matches!(&self.admitted.handoff.work, Work::Chat(chat) if chat.stream);
-        Live {
-            client: &self.desk.storage.broker.client,
-            instance: &self.desk.instance,
+        LivePublisher {
+            client: &self.runner.storage.broker.client,
+            instance: &self.runner.instance,
             kind: self.delivery.kind,
             journal: &self.journal,
             since: Instant::now(),
@@ -130,105 +133,117 @@ impl Owned<'_> {
         }
     }
 
-    /// Best effort: an analyst that does not hear of it works in vain.
+    /// Cancels a verification. Best effort: an analyst that misses it finishes for nothing.
     async fn cancel(&self, verification: subjects::HandoffId) {
         let subject = Subject::Cancel(verification).to_string();
-        if let Err(error) = self.desk.storage.broker.client.publish(subject, bytes::Bytes::new()).await {
+        if let Err(error) = self.runner.storage.broker.client.publish(subject, bytes::Bytes::new()).await {
             debug!(error = %Chain(&error), "Verification not cancelled.");
         }
     }
 
-    /// Ends a handoff that nobody waits for any more.
-    pub(super) async fn end(&self, ended: Ended, account: Account) -> Result<Verdict, Error> {
+    /// Answers a handoff whose work was stopped.
+    pub(super) async fn end(&self, ended: Stopped, summary: LedgerSummary) -> Result<Verdict, Error> {
         let stop = ended.stop();
         let (why, outcome) = match ended {
-            Ended::Cancelled => {
+            Stopped::Cancelled => {
                 (Refusal::new(ErrorCode::Cancelled, "cancelled by request"), Outcome::Answered)
             }
-            Ended::Deadline => {
+            Stopped::Deadline => {
                 let why = "the deadline passed while this was worked on".to_owned();
-                return self.end_late(why, stop, account).await;
+                return self.end_out_of_time(why, stop, summary).await;
             }
-            Ended::TooLong => {
-                let max = humantime::format_duration(self.desk.max_turn);
+            Stopped::TooLong => {
+                let max = humantime::format_duration(self.runner.max_turn);
                 let why = format!(
                     "it took longer than {max}, the longest that a handoff may take (agent.max_turn)"
                 );
-                return self.end_late(why, stop, account).await;
+                return self.end_out_of_time(why, stop, summary).await;
             }
         };
-        let answer = self.run().failure(Failure::new(why.code, why.message), stop, account);
+        let answer = self.run().failure(Failure::new(why.code, why.message), stop, summary);
         self.commit(&answer, outcome).await
     }
 
-    /// With more time it could succeed, so it is kept as a dead letter.
-    async fn end_late(&self, why: String, stop: Stop, account: Account) -> Result<Verdict, Error> {
+    /// Dead-letters and answers a handoff that ran out of time: with more time it could succeed.
+    async fn end_out_of_time(
+        &self,
+        why: String,
+        stop: Stop,
+        summary: LedgerSummary,
+    ) -> Result<Verdict, Error> {
         let why = Refusal::new(ErrorCode::DeadlineExceeded, why);
-        if let Some(otherwise) = self.bury(&why).await? {
-            return Ok(otherwise);
+        if let Some(verdict) = self.dead_letter_unless_answered(&why).await? {
+            return Ok(verdict);
         }
-        let answer = self.run().failure(Failure::new(why.code, why.message), stop, account);
+        let answer = self.run().failure(Failure::new(why.code, why.message), stop, summary);
         self.commit(&answer, Outcome::GivenUp).await
     }
 
-    /// Keeps it as a dead letter. Should it have its answer, this is what becomes of it instead.
-    async fn bury(&self, why: &Refusal) -> Result<Option<Verdict>, Error> {
-        if reply::is_answered(&self.desk.storage, self.delivery.kind, self.admitted.handoff.id).await {
-            self.desk.send_copy_again(self.admitted).await;
+    /// Writes a dead letter, unless the handoff is already answered; then returns the verdict for that.
+    async fn dead_letter_unless_answered(&self, why: &Refusal) -> Result<Option<Verdict>, Error> {
+        if reply::check_answered(&self.runner.storage, self.delivery.kind, self.admitted.handoff.id).await {
+            self.runner.resend_copy(self.admitted).await;
             return Ok(Some(Verdict::done(Outcome::AlreadyAnswered)));
         }
-        self.desk.undertaker().bury(&casualty(self.delivery), why).await?;
+        self.runner.dead_letter_writer().write_dead_letter(&failed_handoff(self.delivery), why).await?;
         Ok(None)
     }
 
+    /// Stores the answer and sends its copy. An answer that exceeds the server's payload limit is replaced by
+    /// a failure.
     async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
-        let mut after = match self.journal.end().await {
+        let mut after = match self.journal.close().await {
             Ok(after) => after,
-            Err(loss) => return self.lost(loss).await,
+            Err(loss) => return self.settle_lost(loss).await,
         };
         reach(Point::BeforeAnswer).await;
-        let (storage, kind, encoding) = (&self.desk.storage, self.delivery.kind, self.admitted.encoding);
+        let (storage, kind, encoding) = (&self.runner.storage, self.delivery.kind, self.admitted.encoding);
         let mut short = None;
         let stored = loop {
             match reply::commit(storage, kind, short.as_ref().unwrap_or(answer), encoding, after).await {
                 Ok(Committed::Ours(stored)) => break stored,
-                Ok(Committed::Fenced) => match Box::pin(self.journal.end_again(after)).await {
+                Ok(Committed::Fenced) => match Box::pin(self.journal.close_after_conflict(after)).await {
                     Ok(now) => after = now,
-                    Err(loss) => return self.lost(loss).await,
+                    Err(loss) => return self.settle_lost(loss).await,
                 },
                 Err(reply::Error::Publish(PublishError::TooLarge)) if short.is_none() => {
-                    // Worked on again it would be as large again, and paid for again.
+                    // Another attempt would produce an answer of the same size at the same cost.
                     let why = "the answer is larger than the server takes (max_payload)";
                     let failure = Failure::new(ErrorCode::Internal, why);
-                    short = Some(self.run().failure(failure, Stop::Budget, Account::default()));
+                    short = Some(self.run().failure(failure, Stop::Budget, LedgerSummary::default()));
                 }
                 Err(error) => return Err(error.into()),
             }
         };
         reach(Point::Answered).await;
         if let Some(reply_to) = &self.admitted.handoff.reply_to {
-            reply::copy(&storage.broker, short.as_ref().unwrap_or(answer), encoding, stored, reply_to).await;
+            reply::send_copy(&storage.broker, short.as_ref().unwrap_or(answer), encoding, stored, reply_to)
+                .await;
         }
-        debug!(handoff.id = %self.admitted.handoff.id, trace.id = self.admitted.trace_id, "Handoff answered.");
+        debug!(
+            handoff.id = %self.admitted.handoff.id,
+            trace.id = self.admitted.trace_id,
+            "Handoff answered."
+        );
         Ok(Verdict::done(outcome))
     }
 
-    /// Another has it, or nobody can be reached. A handoff that has its answer is settled if it is certainly still ours to
-    /// settle; one that another works on is left alone.
-    async fn lost(&self, loss: Loss) -> Result<Verdict, Error> {
+    /// Settles a handoff that this instance no longer owns. It is acknowledged if it is answered and the
+    /// delivery is certainly still ours; if another instance works on it, it is left alone.
+    async fn settle_lost(&self, loss: Loss) -> Result<Verdict, Error> {
         match loss {
             Loss::Fenced => {}
             Loss::HandedBack(why) => {
                 warn!(handoff.id = %self.admitted.handoff.id, why, "Returning the handoff to the queue.");
                 self.journal.release().await;
-                return Ok(Verdict::again(HAND_BACK_FOR));
+                return Ok(Verdict::hand_back(HAND_BACK_DELAY));
             }
             Loss::Publish(_) => return Err(loss.into()),
         }
         debug!(handoff.id = %self.admitted.handoff.id, "Fenced: the handoff has another answer or owner.");
         let id = self.admitted.handoff.id;
-        let answered = Box::pin(reply::is_answered(&self.desk.storage, self.delivery.kind, id)).await;
-        let settlement = if answered { Settlement::DoneElsewhere } else { Settlement::LeaveAlone };
+        let answered = Box::pin(reply::check_answered(&self.runner.storage, self.delivery.kind, id)).await;
+        let settlement = if answered { Settlement::AcknowledgeIfFresh } else { Settlement::LeaveAlone };
         Ok(Verdict { settlement, outcome: Outcome::Fenced })
     }
 
@@ -236,7 +251,7 @@ impl Owned<'_> {
         Run {
             kind: self.delivery.kind,
             id: self.admitted.handoff.id,
-            instance: &self.desk.instance,
+            instance: &self.runner.instance,
             attempts: self.journal.attempt(),
             trace_id: self.admitted.trace_id.clone(),
             task: self.admitted.handoff.work.verify().map(|verify| verify.task_id.clone()),
@@ -244,9 +259,10 @@ impl Owned<'_> {
     }
 }
 
-async fn after(time: Option<time::Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time.try_into().unwrap_or(Duration::ZERO)).await,
+/// Waits until `left` has passed; forever if there is no deadline.
+async fn wait_for_deadline(left: Option<time::Duration>) {
+    match left {
+        Some(left) => tokio::time::sleep(left.try_into().unwrap_or(Duration::ZERO)).await,
         None => std::future::pending().await,
     }
 }

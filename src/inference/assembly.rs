@@ -1,53 +1,54 @@
-//! A reply is put together from fragments. Servers that call themselves compatible differ in which fields they leave
-//! out, so what is missing is made up for where it can be, and nothing is required that is not needed.
+//! Assembles a reply from the fragments of a stream. Servers that claim compatibility omit different fields,
+//! so missing fields are made up for where possible, and only needed ones are required.
 
 use serde_json::Value;
 use subjects::ToolCall;
 
 use super::{Finish, Tokens};
 
-/// Under these names servers stream what a model thinks before it answers.
-const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
+/// Fields in which servers stream the reasoning of a model before its answer.
+const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// No reply asks for more calls at once.
-const MOST_CALLS: usize = 64;
+/// Maximum number of calls in one reply.
+const MAX_CALLS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Assembly {
     content: String,
     calls: Vec<ToolCall>,
-    /// The server's number for each call, to know which a fragment belongs to.
+    /// The server's index of each call, to which fragments refer.
     numbers: Vec<u64>,
     finish: Option<Finish>,
     tokens: Option<Tokens>,
     bytes: usize,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
-/// What a fragment did.
+/// What a fragment added to the reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// So many bytes were added to the end of the content.
+    /// The number of bytes appended to the content.
     Text(usize),
-    /// Something else of the reply: a piece of a call, a thought, its end.
+    /// Another part of the reply: a piece of a call, reasoning, or the finish reason.
     Other,
-    /// The event held nothing.
-    Nothing,
-    /// The limit is reached; no more should be read.
-    Enough,
+    /// Nothing.
+    Empty,
+    /// A size limit is reached; no more should be read.
+    LimitReached,
 }
 
+/// A complete reply.
 #[derive(Debug, PartialEq)]
 pub(super) struct Assembled {
     pub(super) content: String,
     pub(super) calls: Vec<ToolCall>,
     pub(super) finish: Finish,
-    /// As the server counted them, if it did.
+    /// As counted by the server, if it reports usage.
     pub(super) tokens: Option<Tokens>,
 }
 
 impl Assembly {
-    pub(super) fn new(most_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize) -> Self {
         Self {
             content: String::new(),
             calls: Vec::new(),
@@ -55,7 +56,7 @@ impl Assembly {
             finish: None,
             tokens: None,
             bytes: 0,
-            most_bytes,
+            max_bytes,
         }
     }
 
@@ -63,8 +64,8 @@ impl Assembly {
         &self.content
     }
 
-    /// Takes one event of the stream, or a whole reply from a server that does not stream. An error is what the server
-    /// said instead of going on.
+    /// Adds one event of the stream, or a whole reply from a server that does not stream. Returns the error
+    /// message that the server sent, if the event is one.
     pub(super) fn push(&mut self, chunk: &Value) -> Result<Pushed, String> {
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             let message = error.get("message").and_then(Value::as_str);
@@ -76,7 +77,7 @@ impl Assembly {
                 Some(Tokens { prompt: count("prompt_tokens"), completion: count("completion_tokens") });
         }
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else {
-            return Ok(Pushed::Nothing);
+            return Ok(Pushed::Empty);
         };
         let part = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let (before, bytes_before) = (self.content.len(), self.bytes);
@@ -89,7 +90,7 @@ impl Assembly {
         }
         if full {
             self.finish = Some(Finish::CutShort);
-            return Ok(Pushed::Enough);
+            return Ok(Pushed::LimitReached);
         }
         let finish = choice.get("finish_reason").and_then(Value::as_str);
         match finish {
@@ -98,17 +99,19 @@ impl Assembly {
             None => {}
         }
         let added = self.content.len() - before;
-        let has_more =
-            self.bytes > bytes_before || finish.is_some() || THOUGHTS.iter().any(|name| says(part, name));
+        let has_more = self.bytes > bytes_before
+            || finish.is_some()
+            || REASONING_FIELDS.iter().any(|name| has_text(part, name));
         Ok(match (added, has_more) {
             (0, true) => Pushed::Other,
-            (0, false) => Pushed::Nothing,
+            (0, false) => Pushed::Empty,
             (added, _) => Pushed::Text(added),
         })
     }
 
+    /// Appends text up to the limit. Returns whether the limit was exceeded.
     fn push_text(&mut self, text: &str) -> bool {
-        let room = self.most_bytes - self.bytes;
+        let room = self.max_bytes - self.bytes;
         let fits = text.len() <= room;
         let taken = if fits { text } else { &text[..text.floor_char_boundary(room)] };
         self.content.push_str(taken);
@@ -116,10 +119,11 @@ impl Assembly {
         !fits
     }
 
+    /// Adds a fragment of a call. Returns whether a limit was exceeded.
     fn push_call(&mut self, fragment: &Value) -> bool {
         let text = |value: Option<&Value>| match value {
             Some(Value::String(text)) => text.clone(),
-            // Some servers send the arguments as the object they should be the text of.
+            // Some servers send the arguments as a JSON object instead of its text.
             Some(object @ Value::Object(_)) => object.to_string(),
             _ => String::new(),
         };
@@ -127,23 +131,23 @@ impl Assembly {
         let function = fragment.get("function").unwrap_or(&Value::Null);
         let (name, arguments) = (text(function.get("name")), text(function.get("arguments")));
         self.bytes += name.len() + arguments.len();
-        if self.bytes > self.most_bytes {
-            self.bytes = self.most_bytes;
+        if self.bytes > self.max_bytes {
+            self.bytes = self.max_bytes;
             return true;
         }
         let number = fragment.get("index").and_then(Value::as_u64);
         let known = match number {
-            // Some servers number all calls 0 and tell them apart by id alone.
+            // Some servers give all calls the index 0 and distinguish them by id only.
             Some(number) => self.numbers.iter().rposition(|known| *known == number).filter(|position| {
                 id.is_empty() || self.calls.get(*position).is_some_and(|call| call.id == id)
             }),
-            // Without a number, a new id or a new name begins a call and anything else goes on with the last one.
+            // Without an index, a new id or a name begins a call and everything else continues the last one.
             None if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
             None => self.calls.iter().position(|call| !id.is_empty() && call.id == id),
         };
         match known.and_then(|position| self.calls.get_mut(position)) {
             Some(call) => {
-                // A name comes whole, some servers repeat it; arguments come in pieces.
+                // A name is sent whole, and some servers repeat it; arguments are sent in pieces.
                 if call.name.is_empty() {
                     call.name = name;
                 }
@@ -155,22 +159,22 @@ impl Assembly {
                 let id = if id.is_empty() { format!("call_{position}") } else { id };
                 self.numbers.push(number.unwrap_or(u64::MAX - position as u64));
                 self.calls.push(ToolCall { id, name, arguments });
-                self.calls.len() > MOST_CALLS
+                self.calls.len() > MAX_CALLS
             }
         }
     }
 
-    /// The reply, if the stream came to its end. `None` when it broke off.
+    /// Returns the reply, or `None` if the stream ended before the reply was complete.
     pub(super) fn finish(self) -> Option<Assembled> {
-        // Not every server says why it ended, but what it used is told at the end.
+        // Some servers send no finish reason, but the usage is only sent at the end.
         let finish = self.finish.or_else(|| self.tokens.map(|_| Finish::Stop))?;
-        // Half a call is no call.
+        // The calls of a reply that was cut are incomplete.
         let calls = if finish == Finish::Stop { self.calls } else { Vec::new() };
         Some(Assembled { content: self.content, calls, finish, tokens: self.tokens })
     }
 }
 
-fn says(part: &Value, name: &str) -> bool {
+fn has_text(part: &Value, name: &str) -> bool {
     part.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
 }
 
@@ -197,11 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_put_together_from_fragments_that_come_mixed() {
+    fn calls_are_assembled_from_interleaved_fragments() {
         let fragment = |index: u64, id: Value, name: Value, arguments: &str| {
-            delta(
-                &json!({ "tool_calls": [{ "index": index, "id": id, "function": { "name": name, "arguments": arguments } }] }),
-            )
+            let function = json!({ "name": name, "arguments": arguments });
+            delta(&json!({ "tool_calls": [{ "index": index, "id": id, "function": function }] }))
         };
         let reply = assembled(&[
             delta(&json!({ "role": "assistant", "content": null })),
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_leave_fields_out_are_understood() {
+    fn replies_with_missing_fields_are_assembled() {
         let reply = assembled(&[
             delta(&json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
             delta(&json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
@@ -247,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_broke_off_is_no_reply() {
+    fn incomplete_stream_yields_no_reply() {
         assert_eq!(assembled(&[delta(&json!({ "content": "half a" }))]), None);
         assert_eq!(assembled(&[]), None);
     }
 
     #[test]
-    fn an_over_long_reply_is_cut_at_the_limit_and_half_a_call_is_no_call() {
+    fn long_reply_is_cut_at_the_limit_and_incomplete_calls_are_dropped() {
         let mut assembly = Assembly::new(10);
         assert_eq!(assembly.push(&delta(&json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
-        assert_eq!(assembly.push(&delta(&json!({ "content": "é☂é" }))), Ok(Pushed::Enough));
+        assert_eq!(assembly.push(&delta(&json!({ "content": "é☂é" }))), Ok(Pushed::LimitReached));
         let reply = assembly.finish().unwrap();
         assert_eq!((reply.content.as_str(), reply.finish), ("12345678é", Finish::CutShort));
 
@@ -266,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_stream_is_told() {
+    fn error_in_the_stream_is_returned() {
         let mut assembly = Assembly::new(10);
-        let said = assembly.push(&json!({ "error": { "message": "out of memory" } }));
-        assert_eq!(said, Err("out of memory".to_owned()));
+        let pushed = assembly.push(&json!({ "error": { "message": "out of memory" } }));
+        assert_eq!(pushed, Err("out of memory".to_owned()));
     }
 }

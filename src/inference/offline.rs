@@ -1,9 +1,9 @@
-//! A model without a model: rules instead of understanding, the same words for the same question, and it never pretends.
-//! It lets a person try everything, tools included, before any model is connected.
+//! A deterministic model made of rules. It says that it is no language model, and lets a person try
+//! everything, tools included, before a model is connected.
 
-mod intent; // which tool a sentence asks for
-mod report; // what tools gave back, in words
-mod thought; // typed answers
+mod intent;
+mod report;
+mod structured;
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use subjects::{Message, ToolCall};
 
 use super::{Finish, Listener, Reply, Request, Tokens};
 
+/// Answers requests by rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Offline {
-    /// Thinking time, to see what a slow model does to everything around it.
+    /// Simulated response time, for testing how the system behaves with a slow model.
     delay: Duration,
 }
 
@@ -25,18 +26,18 @@ impl Offline {
     }
 
     pub(super) async fn answer(&self, request: &Request<'_>, listener: &dyn Listener) -> Reply {
-        // What is asked beside the work does not take the work's time.
-        let is_aside = request.shape.as_ref().is_some_and(|shape| shape.name == "assessment");
-        if !self.delay.is_zero() && !is_aside {
+        // The assessment runs in the background and must not delay the work.
+        let is_background = request.output_schema.as_ref().is_some_and(|output| output.name == "assessment");
+        if !self.delay.is_zero() && !is_background {
             tokio::time::sleep(self.delay).await;
         }
-        listener.trying(1);
-        let (content, calls) = match &request.shape {
-            Some(shape) => (thought::of(shape.name, request.messages), Vec::new()),
-            None => said(request),
+        listener.on_try(1);
+        let (content, calls) = match &request.output_schema {
+            Some(output) => (structured::output_for(output.name, request.messages), Vec::new()),
+            None => converse(request),
         };
         if !content.is_empty() {
-            listener.said(&content);
+            listener.on_text(&content);
         }
         Reply {
             content,
@@ -50,7 +51,9 @@ impl Offline {
     }
 }
 
-fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
+/// Reports the tool results since the last user message, or requests the calls that the message asks for, or
+/// says what it understands.
+fn converse(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
     let (asked, since) = match since {
         Some(index) => (request.messages[index].content(), &request.messages[index + 1..]),
@@ -59,9 +62,9 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     let results: Vec<&Message> =
         since.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
     if !results.is_empty() {
-        return (report::of(&results), Vec::new());
+        return (report::render(&results), Vec::new());
     }
-    let calls = intent::of(asked, request);
+    let calls = intent::calls_for(asked, request);
     if !calls.is_empty() {
         return (String::new(), calls);
     }
@@ -73,9 +76,9 @@ fn said(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     (words, Vec::new())
 }
 
-/// The first words, on one line. No more is looked at than can be shown, however long the text.
-fn excerpt(text: &str, longest: usize) -> String {
-    let cut = text.floor_char_boundary(longest);
+/// Returns the first words of a text on one line, cut at `max_bytes`. Reads no more of the text than that.
+fn excerpt(text: &str, max_bytes: usize) -> String {
+    let cut = text.floor_char_boundary(max_bytes);
     let mut out = String::with_capacity(cut + '…'.len_utf8());
     for word in text[..cut].split_ascii_whitespace() {
         if !out.is_empty() {

@@ -1,3 +1,5 @@
+//! Requests, replies and errors of model inference.
+
 use std::{sync::Arc, time::Duration};
 
 use data_encoding::HEXLOWER;
@@ -9,52 +11,52 @@ pub(crate) use subjects::journal::{Finish, Reply, Tokens};
 
 use crate::context::System;
 
-/// One question to a model, complete: nothing is remembered between two of them.
+/// One complete request to a model. Nothing is remembered between requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Request<'m> {
     pub(crate) purpose: Purpose,
     /// Layers 1 to 5.
     pub(crate) system: System,
-    /// Layer 6, and what was said and done since.
+    /// Layer 6, and the turns since.
     pub(crate) messages: &'m [Message],
     pub(crate) tools: Arc<[Arc<Function>]>,
-    /// Otherwise the tools are there only because the messages speak of them.
+    /// Whether the model may call tools. If not, `tools` are only sent because the messages refer to them.
     pub(crate) may_call: bool,
-    /// Set when the answer must have a form.
-    pub(crate) shape: Option<AnswerShape>,
+    /// Set when a structured output is requested.
+    pub(crate) output_schema: Option<OutputSchema>,
     pub(crate) temperature: f64,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) hint: Hint,
 }
 
 impl Request<'_> {
-    /// All that is asked, as one value: the same question has the same.
-    pub(crate) fn in_full(&self) -> Value {
+    /// Returns the request as one JSON value; equal requests have equal values.
+    pub(crate) fn canonical(&self) -> Value {
         json!([
             self.system.to_string(),
             self.messages,
             self.tools.iter().map(|tool| json!(**tool)).collect::<Vec<_>>(),
-            self.shape,
+            self.output_schema,
             self.temperature,
             self.max_tokens,
             self.hint,
         ])
     }
 
-    /// Done for every turn, so what is the same in all of them is not written again.
+    /// Returns a hash of the request. It is computed for every turn, so layers 1 and 2 enter it by their
+    /// hash.
     pub(crate) fn hash(&self) -> String {
         let tools: Vec<&Function> = self.tools.iter().map(|tool| &**tool).collect();
         let asked = (
-            self.system.essence(),
+            self.system.digest_parts(),
             self.messages,
             tools,
-            &self.shape,
+            &self.output_schema,
             self.temperature,
             self.max_tokens,
             self.hint,
         );
-        // Nothing of a request can fail to be written.
-        HEXLOWER.encode(&Sha256::digest(serde_json::to_vec(&asked).unwrap_or_default()))
+        HEXLOWER.encode(&Sha256::digest(subjects::encode_json(&asked)))
     }
 }
 
@@ -63,11 +65,11 @@ impl Request<'_> {
 pub(crate) enum Purpose {
     /// A turn of the conversation, counted from 0.
     Turn(u32),
-    /// A typed question beside the conversation.
+    /// A request for the structured output of this name.
     Think(&'static str),
 }
 
-/// Which of a route's models a request wants.
+/// Which of a route's models a request prefers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Hint {
     #[default]
@@ -84,8 +86,9 @@ pub(crate) struct Function {
     pub(crate) parameters: Value,
 }
 
+/// The name and JSON Schema of a structured output.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct AnswerShape {
+pub(crate) struct OutputSchema {
     pub(crate) name: &'static str,
     pub(crate) schema: Arc<Value>,
 }
@@ -93,45 +96,44 @@ pub(crate) struct AnswerShape {
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum Error {
-    /// Nobody there, overloaded, or broken off again and again. May pass.
+    /// The server was unreachable, overloaded or broke off in every try. May succeed later.
     #[error("{model} did not respond after {tries} tries: {why}")]
     Unavailable { model: String, tries: u32, why: String },
     /// The model server does not accept this worker's token. The handoff is not at fault.
     #[error("{0}")]
     TokenRefused(String),
-    /// A handoff that was taken up to find out whether an outage is over found that it is not. It is not at fault.
+    /// The breaker was half-open, and this trial handoff found that the outage continues. The handoff is not
+    /// at fault.
     #[error("{0}")]
-    StillAway(String),
-    /// The request itself was turned down. Does not pass.
+    #[serde(rename = "StillAway")]
+    OutageContinues(String),
+    /// The server rejected the request itself. A retry cannot succeed.
     #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },
-    /// The preferences and the configuration leave nobody to ask.
+    /// The preferences and the configuration allow no route.
     #[error("no model route is allowed: {0}")]
     NoRoute(String),
-    /// G2: a recording answers only what was recorded.
+    /// G2: a recording only answers requests that were recorded.
     #[error("the recording has no answer to this {0}")]
     NotRecorded(String),
 }
 
-/// What a passing fault says about the server.
+/// What a transient fault says about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
-    /// The server is away, or answers nothing at the moment: every request will find so, and waiting may help.
+pub(super) enum FaultKind {
+    /// The server is unavailable for all requests. Waiting may help.
     Outage,
-    /// It was silent, or broke off, with this one request.
-    Stumble,
+    /// The server was silent or broke off on this one request.
+    Request,
 }
 
 /// Why one try at one endpoint failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Worth another try, perhaps not before some time.
-    Passing {
-        why: String,
-        after: Option<Duration>,
-        nature: Nature,
-    },
+    /// Another try may succeed, after `retry_after` if the server sent it.
+    Transient { why: String, retry_after: Option<Duration>, kind: FaultKind },
     /// The server does not accept this worker's token.
     Unauthorized(String),
-    Final(String),
+    /// Another try cannot succeed.
+    Permanent(String),
 }

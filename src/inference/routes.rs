@@ -1,19 +1,21 @@
+//! The routes to models, and which of them a request may use in which order.
+
 use super::{Endpoint, Offline};
 use crate::context::Routing;
 
-/// The name of our own route.
+/// The name of the local route.
 pub(crate) const LOCAL: &str = "local";
 
-/// What stands behind the word "model".
+/// Where replies come from.
 #[derive(Debug)]
 pub(crate) enum Backend {
     Offline(Offline),
     Routes(Box<Routes>),
-    /// Everything comes from a recording; nobody is ever asked.
+    /// All replies come from a recording; no server is called.
     Recorded,
 }
 
-/// The endpoints there are. External providers are reached through the egress alone (P15).
+/// The configured endpoints. External providers are only reached through the egress (P15).
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) local: Option<Route>,
@@ -22,15 +24,15 @@ pub(crate) struct Routes {
 
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// `local`, or the external provider's name.
+    /// `local`, or the name of the external provider.
     pub(crate) provider: String,
     pub(crate) endpoint: Endpoint,
 }
 
 impl Routes {
-    /// P19: who may be asked, in order.
+    /// P19: returns the routes that a request may use, in order.
     pub(super) fn order(&self, routing: &Routing) -> Vec<&Route> {
-        let external = ranked(routing, self.external.iter().map(|route| route.provider.as_str()));
+        let external = allowed_providers(routing, self.external.iter().map(|route| route.provider.as_str()));
         let external =
             external.into_iter().filter_map(|name| self.external.iter().find(|route| route.provider == name));
         if routing.prefer_local {
@@ -45,14 +47,16 @@ impl Routes {
     }
 }
 
-/// The allowed ones among the providers there are: first those whose order is given, then the others as allowed.
-fn ranked<'n>(routing: &'n Routing, there: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    let there: Vec<&str> = there.collect();
+/// Returns the configured providers that are allowed: first those in the fallback order, then the others as
+/// listed.
+fn allowed_providers<'n>(routing: &'n Routing, configured: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let configured: Vec<&str> = configured.collect();
     let allowed = &routing.allowed_external_providers;
     let mut out: Vec<&str> = Vec::new();
     for name in routing.fallback_provider_order.iter().chain(allowed) {
         let name = name.as_str();
-        if there.contains(&name) && allowed.iter().any(|allowed| allowed == name) && !out.contains(&name) {
+        if configured.contains(&name) && allowed.iter().any(|allowed| allowed == name) && !out.contains(&name)
+        {
             out.push(name);
         }
     }
@@ -67,10 +71,10 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// P19: order by preference; what nobody allowed is never asked.
+    /// P19: ordered by preference; a provider that is not allowed is never used.
     #[test]
-    fn only_allowed_providers_are_asked_and_in_the_order_wished() {
-        let there = ["alpha", "beta", "gamma"];
+    fn only_allowed_providers_are_used_in_the_preferred_order() {
+        let configured = ["alpha", "beta", "gamma"];
         for (allowed, order, expected) in [
             (vec![], vec!["alpha"], vec![]),
             (vec!["beta", "alpha"], vec![], vec!["beta", "alpha"]),
@@ -83,7 +87,11 @@ mod tests {
                 allowed_external_providers: texts(&allowed),
                 fallback_provider_order: texts(&order),
             };
-            assert_eq!(ranked(&routing, there.into_iter()), expected, "{allowed:?} {order:?}");
+            assert_eq!(
+                allowed_providers(&routing, configured.into_iter()),
+                expected,
+                "{allowed:?} {order:?}"
+            );
         }
     }
 }

@@ -1,56 +1,59 @@
+//! Asks models: routes in order, tries with back-off, and patience during an outage.
+
 use std::{sync::Arc, time::Duration};
 
-use broker::retry::Waits;
+use broker::retry::RetryDelays;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, warn};
 
 use super::{
     Backend, Error, Hint, LOCAL, Offline, Reply, Request, Route,
-    request::{Fault, Nature},
+    request::{Fault, FaultKind},
 };
 use crate::{
-    breaker::{Breaker, Waiting},
+    breaker::{Breaker, WaitingGuard},
     context::Routing,
     telemetry::{Metrics, spans},
 };
 
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
-/// A server may ask for more patience than this; it does not get it.
-const LONGEST_WANTED_WAIT: Duration = Duration::from_secs(60);
+const FIRST_RETRY_WAIT: Duration = Duration::from_millis(500);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(8);
+/// Longest wait that a server may ask for with `Retry-After`.
+const MAX_SERVER_WAIT: Duration = Duration::from_secs(60);
 
-/// Hears what a model says while it says it.
+/// Receives the text of a reply while it is streamed.
 pub(crate) trait Listener: Send + Sync {
-    /// A try begins; what was said in earlier ones is void.
-    fn trying(&self, count: u32);
-    fn said(&self, text: &str);
+    /// A try begins; the text of earlier tries is void.
+    fn on_try(&self, count: u32);
+    /// More text has arrived.
+    fn on_text(&self, text: &str);
 }
 
-/// Is asked before each try that costs something.
+/// Permission that is acquired before each try, since a try costs money.
 pub(crate) trait Permit: Send + Sync {
-    /// Ends when the try may be made.
-    fn granted(&self) -> BoxFuture<'_, ()>;
+    /// Completes when the try may be made.
+    fn acquire(&self) -> BoxFuture<'_, ()>;
 }
 
-/// How much is done for one answer.
+/// Limits on the effort for one reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Tries at each route.
+    /// Maximum number of tries on each route.
     pub(crate) tries: u32,
-    /// How long a model that is away is waited for, from the first try that failed.
+    /// How long an unavailable model is waited for, from the first try that failed.
     pub(crate) patience: Duration,
     pub(crate) prices: Option<Prices>,
 }
 
-/// In US dollars for a million tokens.
+/// Prices in US dollars for a million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Prices {
     pub(crate) prompt: f64,
     pub(crate) completion: f64,
 }
 
-/// Asks models, as long as it makes sense.
+/// Asks models, with retries and a breaker.
 #[derive(Debug)]
 pub(crate) struct Inference {
     pub(crate) backend: Backend,
@@ -60,6 +63,7 @@ pub(crate) struct Inference {
 }
 
 impl Inference {
+    /// Returns the reply of the backend, with its cost if prices are configured.
     pub(crate) async fn ask(
         &self,
         request: &Request<'_>,
@@ -72,11 +76,11 @@ impl Inference {
                 self.metrics.model_calls.inc();
                 let asking = spans::chat(Offline::NAME, Offline::NAME, "internal", request);
                 let reply = offline.answer(request, listener).instrument(asking.clone()).await;
-                spans::replied(&asking, &reply);
+                spans::record_reply(&asking, &reply);
                 reply
             }
             Backend::Routes(routes) => {
-                // Boxed, since what it needs is far more than what anyone needs who asks nobody.
+                // Boxed, since it needs far more memory than the other backends.
                 Box::pin(self.ask_in_order(&routes.order(routing), request, listener, permit)).await?
             }
             Backend::Recorded => {
@@ -89,7 +93,8 @@ impl Inference {
         Ok(reply)
     }
 
-    /// Asks each route in its order; in an outage waits for its end and asks anew, until the patience is over.
+    /// Asks each route in order. During an outage waits and asks them again, until the patience is over. A
+    /// trial request of a half-open breaker does not wait but returns [`Error::OutageContinues`].
     async fn ask_in_order(
         &self,
         routes: &[&Route],
@@ -97,90 +102,94 @@ impl Inference {
         listener: &dyn Listener,
         permit: &dyn Permit,
     ) -> Result<Reply, Error> {
-        let mut asking = Asking { permit, tried: 0, waits: None, patient_until: None, waiting: None };
+        let mut asking = AskState { permit, tried: 0, waits: None, patient_until: None, waiting: None };
         let is_trial = self.breaker.is_half_open();
         loop {
-            let (error, nature) = match self.ask_each(routes, request, listener, &mut asking).await {
+            let (error, kind) = match self.ask_each(routes, request, listener, &mut asking).await {
                 Ok(reply) => return Ok(Reply { tries: asking.tried, ..reply }),
                 Err(failed) => failed,
             };
-            if is_trial && nature == Some(Nature::Outage) && self.breaker.is_open() {
-                return Err(Error::StillAway(error.to_string()));
+            if is_trial && kind == Some(FaultKind::Outage) && self.breaker.is_open() {
+                return Err(Error::OutageContinues(error.to_string()));
             }
-            // Whatever the breaker says: one handoff alone fails too seldom to open it.
-            let wait = asking.waits.as_mut().and_then(Waits::next_wait);
-            match wait.filter(|_| nature == Some(Nature::Outage)) {
+            // Independent of the breaker: a single handoff fails too rarely to open it.
+            let wait = asking.waits.as_mut().and_then(RetryDelays::next_delay);
+            match wait.filter(|_| kind == Some(FaultKind::Outage)) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(error),
             }
         }
     }
 
+    /// Asks the routes in order until one replies. Returns the last error, with its kind if it was transient.
     async fn ask_each(
         &self,
         routes: &[&Route],
         request: &Request<'_>,
         listener: &dyn Listener,
-        asking: &mut Asking<'_>,
-    ) -> Result<Reply, (Error, Option<Nature>)> {
-        let nobody = "no local model is configured and no external provider is allowed";
-        let mut last = (Error::NoRoute(nobody.to_owned()), None);
+        asking: &mut AskState<'_>,
+    ) -> Result<Reply, (Error, Option<FaultKind>)> {
+        let none = "no local model is configured and no external provider is allowed";
+        let mut last = (Error::NoRoute(none.to_owned()), None);
         for route in routes {
             let model = route.endpoint.label(request.hint);
             match self.ask_one(route, request, listener, asking).await {
                 Ok(reply) => return Ok(reply),
-                Err(Fault::Unauthorized(why)) if self.is_needed(route) => {
+                Err(Fault::Unauthorized(why)) if self.is_required(route) => {
                     last = (Error::TokenRefused(format!("{model} refused this worker's token: {why}")), None);
                 }
-                // Turned down here, it may be welcome elsewhere.
-                Err(Fault::Unauthorized(why) | Fault::Final(why)) => {
+                // Another route may accept the request.
+                Err(Fault::Unauthorized(why) | Fault::Permanent(why)) => {
                     last = (Error::Refused { model, why }, None)
                 }
-                Err(Fault::Passing { why, nature, .. }) => {
-                    last = (Error::Unavailable { model, tries: asking.tried, why }, Some(nature));
+                Err(Fault::Transient { why, kind, .. }) => {
+                    last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
                 }
             }
         }
         Err(last)
     }
 
+    /// Tries one route with back-off, up to the limit of tries.
     async fn ask_one(
         &self,
         route: &Route,
         request: &Request<'_>,
         listener: &dyn Listener,
-        asking: &mut Asking<'_>,
+        asking: &mut AskState<'_>,
     ) -> Result<Reply, Fault> {
         let endpoint = &route.endpoint;
-        let mut waits = Waits::forever(FIRST_WAIT, LONGEST_WAIT);
+        let mut waits = RetryDelays::forever(FIRST_RETRY_WAIT, MAX_RETRY_WAIT);
         let mut left = self.limits.tries;
         loop {
-            asking.permit.granted().await;
+            asking.permit.acquire().await;
             asking.tried += 1;
             left = left.saturating_sub(1);
-            listener.trying(asking.tried);
+            listener.on_try(asking.tried);
             self.metrics.model_calls.inc();
             let fault = match endpoint.ask(request, listener).await {
                 Ok(reply) => {
-                    self.breaker.succeeded();
+                    self.breaker.record_success();
                     return Ok(reply);
                 }
                 Err(fault) => fault,
             };
             self.metrics.model_failures.inc();
             if let Fault::Unauthorized(why) = &fault
-                && self.is_needed(route)
+                && self.is_required(route)
             {
                 self.breaker
                     .trip(&format!("{} refused this worker's token: {why}", endpoint.label(request.hint)));
             }
-            let Fault::Passing { why, after, .. } = &fault else { return Err(fault) };
+            let Fault::Transient { why, retry_after, .. } = &fault else { return Err(fault) };
             let patience = self.limits.patience;
-            asking.waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
+            asking
+                .waits
+                .get_or_insert_with(|| RetryDelays::within(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, patience));
             let patient_until = *asking.patient_until.get_or_insert_with(|| Instant::now() + patience);
-            if self.is_needed(route) {
-                asking.waiting.get_or_insert_with(|| self.breaker.wait());
-                self.breaker.failed(&format!("{}: {why}", endpoint.label(request.hint)));
+            if self.is_required(route) {
+                asking.waiting.get_or_insert_with(|| self.breaker.count_waiting());
+                self.breaker.record_failure(&format!("{}: {why}", endpoint.label(request.hint)));
             }
             if left == 0 {
                 warn!(
@@ -191,30 +200,32 @@ impl Inference {
                 );
                 return Err(fault);
             }
-            let usual = waits.next_wait().unwrap_or(LONGEST_WAIT);
-            // A server may ask for more time than the handoff has; it gets little more than that.
-            let most = patient_until.saturating_duration_since(Instant::now()).max(LONGEST_WAIT);
-            let wait = after.map_or(usual, |wanted| wanted.min(LONGEST_WANTED_WAIT).min(most));
+            let usual = waits.next_delay().unwrap_or(MAX_RETRY_WAIT);
+            // A server may ask for a longer wait than the remaining patience; it is cut to that, or to
+            // `MAX_RETRY_WAIT`.
+            let max_wait = patient_until.saturating_duration_since(Instant::now()).max(MAX_RETRY_WAIT);
+            let wait = retry_after.map_or(usual, |wanted| wanted.min(MAX_SERVER_WAIT).min(max_wait));
             debug!(model = endpoint.label(request.hint), why, ?wait, "Model did not answer; retrying.");
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// Whether an answer is worth keeping: the offline model gives the same one again, at once and for nothing.
-    pub(crate) fn has_a_price(&self) -> bool {
+    /// Whether replies cost time or money and so are worth keeping. The offline model gives the same reply
+    /// again at once.
+    pub(crate) fn has_cost(&self) -> bool {
         !matches!(self.backend, Backend::Offline(_))
     }
 
-    /// Whether what is asked must fit into a window.
-    pub(crate) fn has_window(&self) -> bool {
+    /// Whether requests must fit into a context window.
+    pub(crate) fn has_context_window(&self) -> bool {
         match &self.backend {
             Backend::Offline(_) => false,
             Backend::Routes(_) | Backend::Recorded => true,
         }
     }
 
-    /// What answers here, for people.
-    pub(crate) fn in_words(&self) -> String {
+    /// Names the models that answer, for messages.
+    pub(crate) fn describe(&self) -> String {
         match &self.backend {
             Backend::Offline(_) => "offline".to_owned(),
             Backend::Recorded => "recording".to_owned(),
@@ -226,15 +237,15 @@ impl Inference {
         }
     }
 
-    /// Whether anyone is there to be asked.
-    pub(crate) async fn is_there(&self) -> bool {
+    /// Returns whether a model server answers: the local one, or without one any external provider.
+    pub(crate) async fn probe(&self) -> bool {
         match &self.backend {
             Backend::Offline(_) | Backend::Recorded => true,
             Backend::Routes(routes) => match &routes.local {
-                Some(local) => local.endpoint.is_there().await,
+                Some(local) => local.endpoint.probe().await,
                 None => {
                     for route in &routes.external {
-                        if route.endpoint.is_there().await {
+                        if route.endpoint.probe().await {
                             return true;
                         }
                     }
@@ -244,9 +255,9 @@ impl Inference {
         }
     }
 
-    /// Whether no handoff can be worked on without this route. An external provider that is away is one person's wish that
-    /// cannot be met, not an outage.
-    fn is_needed(&self, route: &Route) -> bool {
+    /// Whether this route is required for all handoffs. If a local model is configured, an unavailable
+    /// external provider is no outage: only the handoffs that prefer it are affected.
+    fn is_required(&self, route: &Route) -> bool {
         route.provider == LOCAL || self.has_no_local()
     }
 
@@ -255,14 +266,14 @@ impl Inference {
     }
 }
 
-/// What has come of one question so far.
-struct Asking<'a> {
+/// The state of asking for one reply.
+struct AskState<'a> {
     permit: &'a dyn Permit,
     tried: u32,
-    /// The patience, which begins with the first try that fails.
-    waits: Option<Waits>,
+    /// Set when the first try fails.
+    waits: Option<RetryDelays>,
     patient_until: Option<Instant>,
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingGuard>,
 }
 
 impl Prices {

@@ -1,4 +1,4 @@
-//! The HTTP beneath: requests with the token as it is now, replies as events, errors as what follows from them.
+//! HTTP transport: sends requests with the current token, and maps replies to events and errors to faults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,46 +12,46 @@ use reqwest::{
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
-use super::request::{Fault, Nature};
+use super::request::{Fault, FaultKind};
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-const PROBE_WITHIN: Duration = Duration::from_secs(5);
-/// Of an error page no more is read than can be shown.
-const MOST_ERROR_BYTES: usize = 4 * 1_024;
-const MOST_ERROR_CHARS: usize = 300;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of bytes that are read of an error response.
+const MAX_ERROR_BYTES: usize = 4 * 1_024;
+const MAX_ERROR_CHARS: usize = 300;
 const TRACEPARENT: &str = "traceparent";
-/// What a stream says when it is over.
+/// The data of the last event of a stream.
 const DONE: &str = "[DONE]";
 
-/// The way to one server.
+/// HTTP client for one server.
 #[derive(Debug)]
 pub(super) struct Transport {
     http: reqwest::Client,
     base_url: String,
     token: Option<Arc<Token>>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 impl Transport {
-    /// Of one reply no more than `most_bytes` are read, frames included.
+    /// Reads at most `max_bytes` of one reply, including the framing.
     pub(super) fn new(
         base_url: &str,
         token: Option<Token>,
-        most_bytes: usize,
+        max_bytes: usize,
     ) -> Result<Self, reqwest::Error> {
         let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_WITHIN)
-            // A redirect could carry the token to someone else.
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A redirect could send the token to another server.
             .redirect(reqwest::redirect::Policy::none())
-            // Prompts and tokens go where the configuration says, and nowhere else.
+            // Prompts and tokens must only go to the configured server.
             .no_proxy()
             .tcp_nodelay(true)
             .build()?;
         let base_url = base_url.trim_end_matches('/').to_owned();
-        Ok(Self { http, base_url, token: token.map(Arc::new), most_bytes })
+        Ok(Self { http, base_url, token: token.map(Arc::new), max_bytes })
     }
 
-    /// Asks, and gives what comes back as it comes.
+    /// Sends a request and returns the events of the reply as they arrive.
     pub(super) async fn ask(&self, body: Vec<u8>) -> Result<Events, Fault> {
         let request = self.http.post(format!("{}/chat/completions", self.base_url));
         let mut request =
@@ -61,23 +61,23 @@ impl Transport {
         }
         let response = self.send(request).await?;
         if !response.status().is_success() {
-            return Err(turned_down(response, self.token.as_deref()).await);
+            return Err(read_rejection(response, self.token.as_deref()).await);
         }
         let streams = response
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let pieces = limited(response, self.most_bytes);
+        let pieces = limit_bytes(response, self.max_bytes);
         Ok(if streams {
             Events::Streamed(SseStream::from_bytes_stream(pieces).boxed())
         } else {
-            Events::Whole(Some(whole(pieces).await?))
+            Events::Whole(Some(read_document(pieces).await?))
         })
     }
 
-    /// Whether someone is there at all. Any answer but a server's own failure will do.
-    pub(super) async fn is_there(&self) -> bool {
-        let models = self.http.get(format!("{}/models", self.base_url)).timeout(PROBE_WITHIN);
+    /// Returns whether the server answers with anything but a server error or 401.
+    pub(super) async fn probe(&self) -> bool {
+        let models = self.http.get(format!("{}/models", self.base_url)).timeout(PROBE_TIMEOUT);
         self.send(models).await.is_ok_and(|response| {
             !response.status().is_server_error() && response.status() != StatusCode::UNAUTHORIZED
         })
@@ -85,19 +85,20 @@ impl Transport {
 
     async fn send(&self, mut request: RequestBuilder) -> Result<Response, Fault> {
         if let Some(token) = &self.token {
-            let header = token.header().await.map_err(|error| stumble(&broker::Chain(&error).to_string()))?;
+            let header =
+                token.header().await.map_err(|error| request_fault(&broker::Chain(&error).to_string()))?;
             request = request.header(AUTHORIZATION, header);
         }
         request.send().await.map_err(|error| {
-            // Nothing of an answer was heard: not a fault of this one request.
-            // An address of ours is nothing for a user's eyes.
-            let why = short(&broker::Chain(&error.without_url()).to_string());
-            Fault::Passing { why, after: None, nature: Nature::Outage }
+            // No response arrived, so the server is unavailable for all requests.
+            // The URL is left out, since users must not see internal addresses.
+            let why = summarize(&broker::Chain(&error.without_url()).to_string());
+            Fault::Transient { why, retry_after: None, kind: FaultKind::Outage }
         })
     }
 }
 
-/// What a reply consists of.
+/// The events of a reply.
 pub(super) enum Events {
     Streamed(BoxStream<'static, Result<Sse, sse_stream::Error>>),
     /// A server that does not stream sends the whole reply as one JSON document.
@@ -105,7 +106,7 @@ pub(super) enum Events {
 }
 
 impl Events {
-    /// `None` at the end.
+    /// Returns the next event, or `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Result<Value, Fault>> {
         let stream = match self {
             Self::Whole(document) => return document.take().map(Ok),
@@ -114,90 +115,97 @@ impl Events {
         loop {
             let event = match stream.next().await? {
                 Ok(event) => event,
-                Err(error) => return Some(Err(stumble(&broker::Chain(&error).to_string()))),
+                Err(error) => return Some(Err(request_fault(&broker::Chain(&error).to_string()))),
             };
             // Some servers send events without data to keep the connection alive.
             let Some(data) = event.data.filter(|data| !data.is_empty()) else { continue };
             if data == DONE {
                 return None;
             }
-            // The parser's own words would quote the reply.
+            // The parser's message is left out, since it would quote the reply.
             return Some(
-                serde_json::from_str(&data).map_err(|_| stumble("an event of the stream is not JSON")),
+                serde_json::from_str(&data).map_err(|_| request_fault("an event of the stream is not JSON")),
             );
         }
     }
 }
 
-fn limited(
+/// Returns the body as a stream that fails after `max_bytes`.
+fn limit_bytes(
     response: Response,
-    most_bytes: usize,
+    max_bytes: usize,
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
-    let mut left = most_bytes;
+    let mut left = max_bytes;
     response.bytes_stream().map(move |piece| {
         let piece = piece.map_err(|error| std::io::Error::other(error.without_url()))?;
-        left = left.checked_sub(piece.len()).ok_or_else(|| std::io::Error::other("the reply has no end"))?;
+        left = left
+            .checked_sub(piece.len())
+            .ok_or_else(|| std::io::Error::other("the reply exceeds the size limit"))?;
         Ok(piece)
     })
 }
 
-async fn whole(pieces: impl Stream<Item = std::io::Result<Bytes>>) -> Result<Value, Fault> {
+async fn read_document(pieces: impl Stream<Item = std::io::Result<Bytes>>) -> Result<Value, Fault> {
     let mut pieces = std::pin::pin!(pieces);
     let mut body = Vec::new();
     while let Some(piece) = pieces.next().await {
-        body.extend_from_slice(&piece.map_err(|error| stumble(&broker::Chain(&error).to_string()))?);
+        body.extend_from_slice(&piece.map_err(|error| request_fault(&broker::Chain(&error).to_string()))?);
     }
-    serde_json::from_slice(&body).map_err(|_| stumble("the reply is neither a stream of events nor JSON"))
+    serde_json::from_slice(&body)
+        .map_err(|_| request_fault("the reply is neither a stream of events nor JSON"))
 }
 
-/// What the server said instead of an answer.
-async fn turned_down(response: Response, token: Option<&Token>) -> Fault {
+/// Reads an error response and maps its status to a fault.
+async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
     let status = response.status();
-    let after = response.headers().get(RETRY_AFTER).and_then(wanted_wait);
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(parse_retry_after);
     let mut body = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(Ok(piece)) = pieces.next().await {
         body.extend_from_slice(&piece);
-        if body.len() > MOST_ERROR_BYTES {
+        if body.len() > MAX_ERROR_BYTES {
             break;
         }
     }
-    let said: Option<Value> = serde_json::from_slice(&body).ok();
-    let message = said
+    let document: Option<Value> = serde_json::from_slice(&body).ok();
+    let message = document
         .as_ref()
-        .and_then(|said| said.pointer("/error/message").or_else(|| said.get("error")).and_then(Value::as_str))
+        .and_then(|document| {
+            document.pointer("/error/message").or_else(|| document.get("error")).and_then(Value::as_str)
+        })
         .map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
-    // Some quote what they were sent.
+    // Some servers quote the request, including the token.
     let message = match token {
         Some(token) => token.mask(message),
         None => message,
     };
-    let why = format!("HTTP {status}: {}", short(&message));
+    let why = format!("HTTP {status}: {}", summarize(&message));
     match status {
-        status if status.is_server_error() => Fault::Passing { why, after, nature: Nature::Outage },
+        status if status.is_server_error() => Fault::Transient { why, retry_after, kind: FaultKind::Outage },
         StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-            Fault::Passing { why, after, nature: Nature::Outage }
+            Fault::Transient { why, retry_after, kind: FaultKind::Outage }
         }
         StatusCode::UNAUTHORIZED => Fault::Unauthorized(why),
-        _ => Fault::Final(why),
+        _ => Fault::Permanent(why),
     }
 }
 
-/// In seconds. The other form, a date, would need this clock to agree with the server's; it gets the usual wait.
-fn wanted_wait(value: &HeaderValue) -> Option<Duration> {
+/// Parses `Retry-After` in seconds. A date is ignored, since it would require synchronised clocks; the usual
+/// wait applies.
+fn parse_retry_after(value: &HeaderValue) -> Option<Duration> {
     let seconds: f64 = value.to_str().ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A fault of this one request, which may pass.
-pub(super) fn stumble(why: &str) -> Fault {
-    Fault::Passing { why: short(why), after: None, nature: Nature::Stumble }
+/// Returns a transient fault of this one request.
+pub(super) fn request_fault(why: &str) -> Fault {
+    Fault::Transient { why: summarize(why), retry_after: None, kind: FaultKind::Request }
 }
 
-/// One line, without control characters and secrets, of a length that people read.
-fn short(text: &str) -> String {
-    // Cut in the middle, a secret may not look like one any more.
+/// Shortens a text to one line without control characters and secrets.
+fn summarize(text: &str) -> String {
+    // Redacted before cutting, since a secret that is cut may not be recognised.
     let text = telemetry::redact(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ").chars().take(MOST_ERROR_CHARS).collect()
+    words.collect::<Vec<_>>().join(" ").chars().take(MAX_ERROR_CHARS).collect()
 }

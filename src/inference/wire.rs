@@ -1,5 +1,5 @@
-//! A request as an OpenAI-compatible server reads it, written straight from where its parts lie: prompts are long, and
-//! nothing of them is copied before.
+//! Encodes a request for an OpenAI-compatible server. The body is serialised directly from the parts of the
+//! request, without copying the long prompts first.
 
 use std::borrow::Cow;
 
@@ -10,31 +10,30 @@ use subjects::{Message, ToolCall};
 use super::{Request, request::Function};
 use crate::context::System;
 
-/// What goes over the wire.
-pub(crate) fn body_of(request: &Request<'_>, model: &str, form: Form) -> Vec<u8> {
-    written(&Body { request, model, form })
+/// Returns the JSON body of the HTTP request.
+pub(crate) fn encode_body(request: &Request<'_>, model: &str, schema_mode: SchemaMode) -> Vec<u8> {
+    encode(&Body { request, model, schema_mode })
 }
 
-/// How the form of an answer is told beside the question.
+/// How the schema of a structured output is sent in `response_format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// With bounds of texts, which keep small models from going on for ever.
+pub(crate) enum SchemaMode {
+    /// With the maximum lengths of strings, which keep small models from endless text.
     Bounded,
-    /// Without: some providers turn down a schema that has them.
+    /// Without maximum lengths, since some providers reject a schema that has them.
     Unbounded,
-    /// Not at all, for a server that knows no forms.
-    Untold,
+    /// Not at all, for a server that does not support schemas.
+    Omitted,
 }
 
-fn written(body: &Body<'_>) -> Vec<u8> {
-    // Texts, numbers and names: nothing of it can fail to be written.
-    serde_json::to_vec(body).unwrap_or_default()
+fn encode(body: &Body<'_>) -> Vec<u8> {
+    subjects::encode_json(body)
 }
 
 struct Body<'a> {
     request: &'a Request<'a>,
     model: &'a str,
-    form: Form,
+    schema_mode: SchemaMode,
 }
 
 impl Serialize for Body<'_> {
@@ -46,8 +45,8 @@ impl Serialize for Body<'_> {
         body.serialize_entry("temperature", &request.temperature)?;
         body.serialize_entry("stream", &true)?;
         body.serialize_entry("stream_options", &json!({ "include_usage": true }))?;
-        if let Some(most) = request.max_tokens {
-            body.serialize_entry("max_tokens", &most)?;
+        if let Some(max_tokens) = request.max_tokens {
+            body.serialize_entry("max_tokens", &max_tokens)?;
         }
         if !request.tools.is_empty() {
             let tools: Vec<Tool<'_>> =
@@ -57,18 +56,23 @@ impl Serialize for Body<'_> {
                 body.serialize_entry("tool_choice", "none")?;
             }
         }
-        if let Some(shape) = request.shape.as_ref().filter(|_| self.form != Form::Untold) {
-            let mut schema = (*shape.schema).clone();
-            if self.form == Form::Unbounded {
+        let output = request.output_schema.as_ref();
+        if let Some(output) = output.filter(|_| self.schema_mode != SchemaMode::Omitted) {
+            let mut schema = (*output.schema).clone();
+            if self.schema_mode == SchemaMode::Unbounded {
                 unbind(&mut schema);
             }
-            let form = json!({ "name": shape.name, "strict": true, "schema": schema });
-            body.serialize_entry("response_format", &json!({ "type": "json_schema", "json_schema": form }))?;
+            let schema = json!({ "name": output.name, "strict": true, "schema": schema });
+            body.serialize_entry(
+                "response_format",
+                &json!({ "type": "json_schema", "json_schema": schema }),
+            )?;
         }
         body.end()
     }
 }
 
+/// Removes the maximum lengths of strings from a schema.
 fn unbind(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -88,7 +92,7 @@ enum Tool<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum Said<'a> {
+enum WireMessage<'a> {
     System {
         content: &'a System,
     },
@@ -96,10 +100,10 @@ enum Said<'a> {
         content: Cow<'a, str>,
     },
     Assistant {
-        /// There may be none beside calls.
+        /// Null if there are only calls.
         content: Option<Cow<'a, str>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<WireCall<'a>>,
     },
     Tool {
         tool_call_id: &'a str,
@@ -109,18 +113,18 @@ enum Said<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Call<'a> {
-    Function { id: &'a str, function: Called<'a> },
+enum WireCall<'a> {
+    Function { id: &'a str, function: WireFunctionCall<'a> },
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct WireFunctionCall<'a> {
     name: &'a str,
     arguments: &'a str,
 }
 
-impl<'a> Said<'a> {
-    /// The text, if it may grow by what follows.
+impl<'a> WireMessage<'a> {
+    /// Returns the text if another message of the same role may be appended to it.
     fn plain(&mut self) -> Option<&mut Cow<'a, str>> {
         match self {
             Self::User { content } => Some(content),
@@ -134,16 +138,17 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Many servers want user and assistant to take turns, the user first: neighbours of one role become one message.
-fn messages<'a>(request: &'a Request<'_>) -> Vec<Said<'a>> {
+/// Returns the messages of the request. Many servers require user and assistant to alternate, beginning with
+/// the user, so neighbouring messages of one role are merged.
+fn messages<'a>(request: &'a Request<'_>) -> Vec<WireMessage<'a>> {
     let mut out = Vec::with_capacity(request.messages.len() + 2);
-    out.push(Said::System { content: &request.system });
+    out.push(WireMessage::System { content: &request.system });
     if matches!(request.messages.first(), Some(Message::Assistant { .. })) {
-        out.push(Said::User { content: "(The conversation so far.)".into() });
+        out.push(WireMessage::User { content: "(The conversation so far.)".into() });
     }
     for message in request.messages {
-        let mut next = said(message);
-        let follows = out.last_mut().filter(|last| last.is_of_same_role(&next)).and_then(Said::plain);
+        let mut next = to_wire(message);
+        let follows = out.last_mut().filter(|last| last.is_of_same_role(&next)).and_then(WireMessage::plain);
         match (follows, next.plain()) {
             (Some(text), Some(more)) => {
                 let text = text.to_mut();
@@ -153,27 +158,31 @@ fn messages<'a>(request: &'a Request<'_>) -> Vec<Said<'a>> {
             _ => out.push(next),
         }
     }
-    if let (Some(text), Some(shape)) = (out.last_mut().and_then(Said::plain), &request.shape) {
-        // In the question too: not every server holds a model to a form, and some do not know what one is.
-        let form = "Answer with one JSON object that fits this JSON Schema, and nothing else:";
-        text.to_mut().push_str(&format!("\n\n{form}\n{}", shape.schema));
+    if let (Some(text), Some(output)) = (out.last_mut().and_then(WireMessage::plain), &request.output_schema)
+    {
+        // The schema is part of the prompt too, since not every server enforces or supports schemas.
+        let instruction = "Answer with one JSON object that fits this JSON Schema, and nothing else:";
+        text.to_mut().push_str(&format!("\n\n{instruction}\n{}", output.schema));
     }
     out
 }
 
-fn said(message: &Message) -> Said<'_> {
+fn to_wire(message: &Message) -> WireMessage<'_> {
     match message {
-        Message::User { content } => Said::User { content: content.into() },
-        Message::Assistant { content, calls } => Said::Assistant {
+        Message::User { content } => WireMessage::User { content: content.into() },
+        Message::Assistant { content, calls } => WireMessage::Assistant {
             content: (!content.is_empty() || calls.is_empty()).then(|| content.into()),
             tool_calls: calls.iter().map(call).collect(),
         },
-        Message::Tool { call_id, content, .. } => Said::Tool { tool_call_id: call_id, content },
+        Message::Tool { call_id, content, .. } => WireMessage::Tool { tool_call_id: call_id, content },
     }
 }
 
-fn call(call: &ToolCall) -> Call<'_> {
-    Call::Function { id: &call.id, function: Called { name: &call.name, arguments: &call.arguments } }
+fn call(call: &ToolCall) -> WireCall<'_> {
+    WireCall::Function {
+        id: &call.id,
+        function: WireFunctionCall { name: &call.name, arguments: &call.arguments },
+    }
 }
 
 #[cfg(test)]
@@ -183,7 +192,7 @@ mod tests {
     use super::*;
     use crate::{
         context::{Layers, Preamble},
-        inference::{AnswerShape, Hint, Purpose},
+        inference::{Hint, OutputSchema, Purpose},
     };
 
     fn request(messages: &[Message]) -> Request<'_> {
@@ -193,7 +202,7 @@ mod tests {
             messages,
             tools: Arc::from([]),
             may_call: true,
-            shape: None,
+            output_schema: None,
             temperature: 0.5,
             max_tokens: None,
             hint: Hint::Usual,
@@ -209,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_assistant_take_turns_and_the_user_begins() {
+    fn user_and_assistant_alternate_and_the_user_begins() {
         let messages = [
             assistant("Hello.", Vec::new()),
             Message::user("One"),
@@ -217,7 +226,7 @@ mod tests {
             assistant("", Vec::new()),
         ];
         let request = request(&messages);
-        let body = read(&body_of(&request, "m", Form::Bounded));
+        let body = read(&encode_body(&request, "m", SchemaMode::Bounded));
         let expected = json!([
             { "role": "system", "content": request.system.to_string() },
             { "role": "user", "content": "(The conversation so far.)" },
@@ -231,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_their_results_stand_by_themselves() {
+    fn calls_and_their_results_are_not_merged() {
         let made = ToolCall { id: "c1".into(), name: "db__get".into(), arguments: "{}".into() };
         let result = Message::Tool { call_id: "c1".into(), name: "db__get".into(), content: "found".into() };
         let messages = [Message::user("Look"), assistant("", vec![made]), result.clone(), result];
@@ -240,28 +249,28 @@ mod tests {
             Function { name: "db__get".into(), description: "Gets.".into(), parameters: json!({}) };
         request.tools = Arc::from([Arc::new(function)]);
         request.may_call = false;
-        let body = read(&body_of(&request, "m", Form::Bounded));
+        let body = read(&encode_body(&request, "m", SchemaMode::Bounded));
         let call =
             json!({ "id": "c1", "type": "function", "function": { "name": "db__get", "arguments": "{}" } });
-        let told = json!({ "role": "tool", "tool_call_id": "c1", "content": "found" });
+        let result = json!({ "role": "tool", "tool_call_id": "c1", "content": "found" });
         assert_eq!(
             body["messages"][2],
             json!({ "role": "assistant", "content": null, "tool_calls": [call] })
         );
-        assert_eq!([&body["messages"][3], &body["messages"][4]], [&told, &told]);
+        assert_eq!([&body["messages"][3], &body["messages"][4]], [&result, &result]);
         let function = json!({ "name": "db__get", "description": "Gets.", "parameters": {} });
         assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
         assert_eq!(body["tool_choice"], "none");
     }
 
     #[test]
-    fn a_form_stands_in_the_question_too_and_may_be_left_out_beside_it() {
+    fn schema_is_in_the_prompt_even_if_omitted_from_the_response_format() {
         let messages = [Message::user("How many?")];
         let schema = json!({ "type": "object", "properties": { "a": { "type": "string", "maxLength": 9 } } });
         let mut request = request(&messages);
-        request.shape = Some(AnswerShape { name: "count", schema: Arc::new(schema) });
-        let [body, unbound, plain] =
-            [Form::Bounded, Form::Unbounded, Form::Untold].map(|form| read(&body_of(&request, "m", form)));
+        request.output_schema = Some(OutputSchema { name: "count", schema: Arc::new(schema) });
+        let [body, unbound, plain] = [SchemaMode::Bounded, SchemaMode::Unbounded, SchemaMode::Omitted]
+            .map(|mode| read(&encode_body(&request, "m", mode)));
         assert_eq!(body["response_format"]["json_schema"]["name"], "count");
         assert_eq!(plain.get("response_format"), None);
         let bound = |body: &Value| {

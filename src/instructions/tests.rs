@@ -4,7 +4,7 @@ use super::*;
 
 const SKILL: &str = "skills/cynode-interaction.md";
 
-/// A root with a small bundle for each role.
+/// Creates a folder with a small bundle for each role.
 fn root() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for role in Role::ALL {
@@ -31,14 +31,14 @@ fn load_default(role: Role, root: &TempDir) -> Result<Bundle, Error> {
 }
 
 #[test]
-fn files_are_taken_in_order_of_their_names_and_the_mark_is_not_shown() {
+fn files_are_ordered_by_name_and_the_role_mark_is_removed() {
     let bundle = load_default(Role::ProjectAnalyst, &root()).unwrap();
     assert_eq!(bundle.baseline, "You are a project_analyst.");
     assert_eq!(bundle.role_instructions, ["Output.", "Tools."]);
     assert_eq!(bundle.hash.len(), 64);
 }
 
-/// P7: a role is told only what is meant for it, by path, by link or by copy.
+/// P7: a role loads only its own bundle, whether reached by path, link or copy.
 #[test]
 fn the_other_roles_bundle_is_refused_however_it_is_reached() {
     let root = root();
@@ -59,7 +59,7 @@ fn the_other_roles_bundle_is_refused_however_it_is_reached() {
     refused(&copy);
 }
 
-/// P8: what is missing, empty or too large is named by file.
+/// P8: errors name the file that is missing, empty or too large.
 #[test]
 fn a_bad_bundle_is_refused_and_the_file_is_named() {
     let check = |spoil: &dyn Fn(&Path), part: &str| {
@@ -83,7 +83,7 @@ fn a_bad_bundle_is_refused_and_the_file_is_named() {
     check(&parts, "at most 262144 are allowed");
 }
 
-/// P8: the bundles we ship hold all that a bundle must hold.
+/// P8: the shipped bundles contain every required section.
 #[test]
 fn the_shipped_bundles_are_complete() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions");

@@ -1,3 +1,5 @@
+//! One delivered message, from its arrival until it is acknowledged or handed back.
+
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -10,74 +12,74 @@ use async_nats::{
     Client, HeaderMap, Message,
     jetstream::{self, AckKind},
 };
-use broker::{AckError, retry::Waits};
+use broker::{AckError, retry::RetryDelays};
 use bytes::Bytes;
 use subjects::Kind;
 use time::OffsetDateTime;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{Returner, returner::Returned};
+use super::{Returner, returner::ReturnedDelivery};
 use crate::journal::Journal;
 
-const ONE_ACK: Duration = Duration::from_secs(2);
-const SETTLE_WITHIN: Duration = Duration::from_secs(3);
+const ACK_TIMEOUT: Duration = Duration::from_secs(2);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-const AFTER_PANIC: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const PANIC_RETURN_DELAY: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// One delivered message, ours until it is settled.
+/// One delivered message, held until it is settled.
 ///
-/// It cannot be copied, and settling consumes it, so nothing is settled twice or forgotten: one that is
-/// dropped unsettled, by a panic or an abort, is handed back at once by the [`Returner`].
+/// It is not `Clone` and settling consumes it, so that it cannot be settled twice. If it is dropped unsettled
+/// (panic or abort), the [`Returner`] hands it back at once.
 #[must_use = "an unsettled delivery comes back"]
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) kind: Kind,
     pub(crate) sequence: u64,
-    /// How often the server has delivered this message, this time included.
+    /// How often the server has delivered this message, including this time.
     pub(crate) deliveries: u64,
     pub(crate) published_at: OffsetDateTime,
     message: Message,
-    /// Set once the handoff in it is ours.
+    /// Journal of the handoff in this message; set once the handoff is claimed.
     journal: OnceLock<Arc<Journal>>,
-    /// Counts the deliveries of a message that is delivered often, until its handoff is claimed.
+    /// Counts the deliveries of a message that was delivered too often, until its handoff is claimed.
     probation: Mutex<Option<Arc<Journal>>>,
     /// `None` once settled.
     receipt: Option<Receipt>,
     returner: Returner,
-    /// The place this delivery takes; given up when the delivery is.
+    /// The pool slot that this delivery occupies; freed on drop.
     _slot: OwnedSemaphorePermit,
 }
 
 static_assertions::assert_not_impl_any!(Delivery: Clone);
 
-/// What becomes of a message.
+/// How a message is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settlement {
-    /// Done with: the server removes it.
-    Done,
-    /// Done with by another's hand. Acknowledged only while the message is known to be ours: a frozen instance has no
-    /// business with what another may be settling.
-    DoneElsewhere,
-    /// To be delivered again after that time.
-    Again(Duration),
-    /// Someone else's by now. An acknowledgement would act on the new owner's delivery, so none is sent.
+    /// Acknowledged: the server removes it.
+    Acknowledge,
+    /// The handoff was answered by another instance. Acknowledged only while the delivery is fresh, since
+    /// another instance may already be settling the message.
+    AcknowledgeIfFresh,
+    /// Handed back (nak), to be redelivered after this delay.
+    HandBack(Duration),
+    /// Another delivery owns the message. An acknowledgement would act on that delivery, so none is sent.
     LeaveAlone,
 }
 
-/// How to acknowledge a message, and since when we know that it is ours.
+/// The acknowledgement subject of a message, and when the server last confirmed the delivery.
 #[derive(Debug)]
 pub(super) struct Receipt {
     ack: async_nats::Subject,
     ack_wait: Duration,
     clock: Arc<Clock>,
-    /// Milliseconds of the clock at the last moment the server is known to have counted this message as ours.
-    confirmed: AtomicU64,
-    /// How long it should not be delivered again when it is handed back.
-    pub(super) return_after: Option<Duration>,
+    /// When the server last confirmed this delivery, in milliseconds of `clock`.
+    confirmed_at: AtomicU64,
+    /// Redelivery delay if the message is handed back; `None` for none.
+    pub(super) return_delay: Option<Duration>,
 }
 
-/// Instants as numbers, so that they fit into an atomic.
+/// Converts instants to milliseconds, which fit into an atomic.
 #[derive(Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -92,9 +94,9 @@ impl Clock {
 }
 
 impl Receipt {
-    /// Whether the server can have given this message to no one else yet.
+    /// Returns whether `ack_wait` has not expired, so that the server cannot have redelivered the message.
     pub(super) fn is_fresh(&self) -> bool {
-        let age = self.clock.now().saturating_sub(self.confirmed.load(Ordering::Relaxed));
+        let age = self.clock.now().saturating_sub(self.confirmed_at.load(Ordering::Relaxed));
         Duration::from_millis(age) < self.ack_wait
     }
 
@@ -102,13 +104,15 @@ impl Receipt {
         broker::confirm(client, &self.ack, verb.into(), within).await
     }
 
-    /// Tries a little longer. A server that was restarted may have forgotten that it delivered this message; it then
-    /// never answers, and the slot is worth more than the answer: the message comes back and is settled then.
+    /// Retries for a short time.
+    ///
+    /// A server that was restarted may not remember the delivery and then never confirms it. Waiting longer
+    /// would block the slot: the message is redelivered and settled then.
     async fn send_again(&self, client: &Client, verb: AckKind, mut error: AckError) -> Result<(), AckError> {
-        let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, SETTLE_WITHIN.min(self.ack_wait));
-        while let Some(wait) = waits.next_wait() {
+        let mut waits = RetryDelays::within(FIRST_WAIT, MAX_WAIT, SETTLE_TIMEOUT.min(self.ack_wait));
+        while let Some(wait) = waits.next_delay() {
             tokio::time::sleep(wait).await;
-            match self.send(client, verb, ONE_ACK).await {
+            match self.send(client, verb, ACK_TIMEOUT).await {
                 Ok(()) => return Ok(()),
                 Err(again) => error = again,
             }
@@ -116,15 +120,15 @@ impl Receipt {
         Err(error)
     }
 
-    /// Ends a delivery that was dropped, unless its time has run out and the message may be someone else's.
-    pub(super) async fn give_back(&self, client: &Client, verb: AckKind) -> Result<(), AckError> {
-        if self.is_fresh() { self.send(client, verb, ONE_ACK).await } else { Ok(()) }
+    /// Settles a dropped delivery, unless `ack_wait` has expired and another delivery may own the message.
+    pub(super) async fn hand_back(&self, client: &Client, verb: AckKind) -> Result<(), AckError> {
+        if self.is_fresh() { self.send(client, verb, ACK_TIMEOUT).await } else { Ok(()) }
     }
 }
 
-/// What all deliveries of a pool have in common.
+/// Shared by all deliveries of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct DeliveryContext {
     pub(crate) kind: Kind,
     pub(crate) ack_wait: Duration,
     pub(crate) clock: Arc<Clock>,
@@ -133,22 +137,26 @@ pub(crate) struct Terms {
 }
 
 impl Delivery {
-    /// Takes a message in. One without an acknowledgement subject is no delivery of JetStream's.
-    pub(super) fn accept(terms: &Terms, message: Message, slot: OwnedSemaphorePermit) -> Option<Self> {
-        let message = jetstream::Message { message, context: terms.jetstream.clone() };
+    /// Wraps a message. Returns `None` if it has no acknowledgement subject and so is no JetStream delivery.
+    pub(super) fn accept(
+        context: &DeliveryContext,
+        message: Message,
+        slot: OwnedSemaphorePermit,
+    ) -> Option<Self> {
+        let message = jetstream::Message { message, context: context.jetstream.clone() };
         let info = message.info().ok()?;
         let (sequence, deliveries) = (info.stream_sequence, u64::try_from(info.delivered).unwrap_or(1));
         let published_at = info.published;
         let message = message.message;
         let receipt = Receipt {
             ack: message.reply.clone()?,
-            ack_wait: terms.ack_wait,
-            clock: Arc::clone(&terms.clock),
-            confirmed: AtomicU64::new(terms.clock.now()),
-            return_after: None,
+            ack_wait: context.ack_wait,
+            clock: Arc::clone(&context.clock),
+            confirmed_at: AtomicU64::new(context.clock.now()),
+            return_delay: None,
         };
         Some(Self {
-            kind: terms.kind,
+            kind: context.kind,
             sequence,
             deliveries,
             published_at,
@@ -156,19 +164,19 @@ impl Delivery {
             journal: OnceLock::new(),
             probation: Mutex::default(),
             receipt: Some(receipt),
-            returner: terms.returner.clone(),
+            returner: context.returner.clone(),
             _slot: slot,
         })
     }
 
-    /// When dropped unsettled, it is delivered again after this time and not at once.
-    pub(super) fn return_after(&mut self, time: Duration) {
+    /// Sets the redelivery delay that applies if this delivery is dropped unsettled.
+    pub(super) fn set_return_delay(&mut self, delay: Duration) {
         if let Some(receipt) = &mut self.receipt {
-            receipt.return_after = Some(time);
+            receipt.return_delay = Some(delay);
         }
     }
 
-    /// Sets the journal of the handoff in it, which is ours: when it is handed back, its journal says so.
+    /// Attaches the journal of the claimed handoff, so that it is released if the delivery is handed back.
     pub(crate) fn set_journal(&self, journal: &Arc<Journal>) {
         self.journal.get_or_init(|| Arc::clone(journal));
     }
@@ -197,36 +205,41 @@ impl Delivery {
         &self.message.payload
     }
 
-    /// How long the server waits for a sign of us.
+    /// How long the server waits for an acknowledgement or a heartbeat.
     pub(crate) fn ack_wait(&self) -> Duration {
         self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait)
     }
 
-    /// How often to [extend](Self::extend): two beats may be lost before the server gives the message to someone else.
-    pub(crate) fn beat_every(&self) -> Duration {
+    /// Interval between calls of [`extend`](Self::extend). Two heartbeats may be lost before the server
+    /// redelivers.
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait / 3)
     }
 
-    /// Tells the server that the message is still being worked on. To be called in the same task as the work, so that
-    /// a heartbeat cannot outlive what it stands for.
+    /// Sends a heartbeat (in-progress acknowledgement). Call it in the task that does the work, so that no
+    /// heartbeat is sent after the work has ended.
+    ///
+    /// Fails with [`AckError::Stale`] if `ack_wait` has expired.
     pub(crate) async fn extend(&self, client: &Client) -> Result<(), AckError> {
         let Some(receipt) = &self.receipt else { return Ok(()) };
-        // The server confirms a beat whoever owns the message, so one that comes too late proves nothing.
+        // The server confirms a heartbeat to any sender, so a late one does not prove ownership.
         if !receipt.is_fresh() {
             return Err(AckError::Stale);
         }
-        // A confirmed beat proves the connection; what counts is when it was sent.
+        // `ack_wait` restarts when the server receives the heartbeat, so the time of sending is the safe
+        // bound.
         let sent = receipt.clock.now();
         receipt.send(client, AckKind::Progress, receipt.ack_wait / 3).await?;
-        receipt.confirmed.store(sent, Ordering::Relaxed);
+        receipt.confirmed_at.store(sent, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Ends the delivery. Waits until the server says so: an acknowledgement lost on the way means a redelivery.
+    /// Settles the delivery and waits for the server to confirm it: a lost acknowledgement means a
+    /// redelivery.
     pub(crate) async fn settle(mut self, client: &Client, settlement: Settlement) -> Result<(), AckError> {
         let settled = self.try_settle(client, settlement).await;
-        // Only now: dropped in the middle, nobody knows whether the server heard of it, and it is handed back. Whoever
-        // gets it then finds the answer and settles it.
+        // Not before: if this future is dropped halfway, it is unknown whether the server settled the
+        // message, so it is handed back. The next delivery finds the answer and settles it.
         drop(self.receipt.take());
         settled
     }
@@ -235,16 +248,16 @@ impl Delivery {
         let Some(receipt) = &self.receipt else { return Ok(()) };
         let verb = match settlement {
             Settlement::LeaveAlone => return Ok(()),
-            // Its answer is stored, so it is done with, whoever holds it.
-            Settlement::Done => AckKind::Ack,
-            // It goes to someone else by itself, or has gone already.
-            Settlement::DoneElsewhere | Settlement::Again(_) if !receipt.is_fresh() => return Ok(()),
-            Settlement::DoneElsewhere => AckKind::Ack,
-            Settlement::Again(delay) => AckKind::Nak(Some(delay)),
+            // The answer is stored, so the message is done, whichever delivery owns it.
+            Settlement::Acknowledge => AckKind::Ack,
+            // The server redelivers the message by itself, or has already done so.
+            Settlement::AcknowledgeIfFresh | Settlement::HandBack(_) if !receipt.is_fresh() => return Ok(()),
+            Settlement::AcknowledgeIfFresh => AckKind::Ack,
+            Settlement::HandBack(delay) => AckKind::Nak(Some(delay)),
         };
-        match receipt.send(client, verb, ONE_ACK).await {
+        match receipt.send(client, verb, ACK_TIMEOUT).await {
             Ok(()) => Ok(()),
-            // Seldom, so it should not make every settlement larger.
+            // Boxed to keep the common path small.
             Err(error) => Box::pin(receipt.send_again(client, verb, error)).await,
         }
     }
@@ -256,10 +269,11 @@ impl Drop for Delivery {
         let mut journals: Vec<Arc<Journal>> =
             self.journal.take().into_iter().chain(self.probation()).collect();
         if std::thread::panicking() {
-            // An attempt that panics counts like one that dies, and is not repeated at once.
+            // A panic counts as a failed attempt, so the journal is not released, and the redelivery is
+            // delayed.
             journals.clear();
-            receipt.return_after = Some(AFTER_PANIC);
+            receipt.return_delay = Some(PANIC_RETURN_DELAY);
         }
-        self.returner.take_back(Returned { kind: self.kind, receipt, journals });
+        self.returner.hand_back(ReturnedDelivery { kind: self.kind, receipt, journals });
     }
 }

@@ -1,8 +1,8 @@
 //! Pull requests, one at a time, over a subscription that lives as long as the connection.
 //!
-//! The client's own `stream()` goes on pulling while nobody polls, and its `batch()` loses what arrives between
-//! the last poll and the drop. Here a request asks for just as many messages as there are slots reserved for
-//! them, and a drained subscription is read to its end.
+//! The client's `stream()` keeps pulling while it is not polled, and its `batch()` loses messages that arrive
+//! between the last poll and the drop. This puller requests exactly as many messages as there are reserved
+//! slots, and reads a drained subscription to its end.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long a request waits at the server. Short enough that a request lost with its connection is soon made anew.
-const EXPIRES: Duration = Duration::from_secs(10);
-/// Past its expiry by this much, a request that was not answered was not heard.
-const LATE: Duration = Duration::from_secs(2);
-/// While the client is disconnected its queue may be full; then nothing can be sent, and nobody should wait for it.
-const SEND_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request waits at the server. Short, so that a request lost with its connection is soon
+/// repeated.
+const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
+/// A request without a response is taken for lost this long after its expiry.
+const LOST_AFTER_EXPIRY: Duration = Duration::from_secs(2);
+/// Time limit for sending a request. While the client is disconnected its send queue may be full.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -31,18 +32,18 @@ pub(super) enum Error {
     TimedOut,
 }
 
-/// What came in.
+/// What arrived on the subscription.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// A message and the slot that was reserved for it.
     Message(Message, OwnedSemaphorePermit),
-    /// A message nobody asked for: it can come after a reconnect. There is no slot for it.
-    Unasked(Message),
-    /// The request ended by time, as it should when there is nothing to do.
+    /// A message without a reserved slot. Can arrive after a reconnect.
+    Unrequested(Message),
+    /// The request expired, as it does when the queue is empty.
     Expired,
-    /// The request failed; ask again, later.
+    /// The request failed; retry later.
     Failed(String),
-    /// The subscription is over.
+    /// The subscription ended.
     Closed,
 }
 
@@ -53,12 +54,12 @@ pub(super) struct Puller {
     api: String,
     inbox: String,
     subscriber: Subscriber,
-    asked: Option<Asked>,
+    request: Option<OpenRequest>,
 }
 
-/// An open request. The slots in it are those for messages still to come.
+/// An open pull request. Its slots are reserved for messages that have not arrived yet.
 #[derive(Debug)]
-struct Asked {
+struct OpenRequest {
     slots: OwnedSemaphorePermit,
     lost_at: Instant,
 }
@@ -68,66 +69,69 @@ impl Puller {
         let inbox = client.new_inbox();
         let subscriber = client.subscribe(inbox.clone()).await?;
         let api = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        Ok(Self { client, api, inbox, subscriber, asked: None })
+        Ok(Self { client, api, inbox, subscriber, request: None })
     }
 
-    pub(super) fn has_asked(&self) -> bool {
-        self.asked.is_some()
+    pub(super) fn has_open_request(&self) -> bool {
+        self.request.is_some()
     }
 
-    /// When an open request must be taken for lost.
+    /// When an open request is taken for lost.
     pub(super) fn lost_at(&self) -> Option<Instant> {
-        self.asked.as_ref().map(|asked| asked.lost_at)
+        self.request.as_ref().map(|request| request.lost_at)
     }
 
-    /// Forgets the open request and frees its slots.
-    pub(super) fn forget(&mut self) {
-        self.asked = None;
+    /// Drops the open request and frees its slots.
+    pub(super) fn forget_request(&mut self) {
+        self.request = None;
     }
 
-    /// Asks for as many messages as there are slots.
-    pub(super) async fn ask(&mut self, slots: OwnedSemaphorePermit) -> Result<(), Error> {
-        let request = format!(r#"{{"batch":{},"expires":{}}}"#, slots.num_permits(), EXPIRES.as_nanos());
-        self.asked = Some(Asked { slots, lost_at: Instant::now() + EXPIRES + LATE });
+    /// Requests as many messages as there are slots. Fails if the request cannot be sent within
+    /// [`SEND_TIMEOUT`].
+    pub(super) async fn request(&mut self, slots: OwnedSemaphorePermit) -> Result<(), Error> {
+        let request =
+            format!(r#"{{"batch":{},"expires":{}}}"#, slots.num_permits(), REQUEST_EXPIRY.as_nanos());
+        self.request =
+            Some(OpenRequest { slots, lost_at: Instant::now() + REQUEST_EXPIRY + LOST_AFTER_EXPIRY });
         let publish =
             self.client.publish_with_reply(self.api.clone(), self.inbox.clone(), Bytes::from(request));
         let sent =
-            timeout(SEND_WITHIN, publish).await.map_err(|_| Error::TimedOut).and_then(|sent| Ok(sent?));
+            timeout(SEND_TIMEOUT, publish).await.map_err(|_| Error::TimedOut).and_then(|sent| Ok(sent?));
         if sent.is_err() {
-            self.asked = None;
+            self.request = None;
         }
         sent
     }
 
-    /// Waits for what comes next. Cancel-safe: a message not yet taken stays in the subscription.
+    /// Waits for the next arrival. Cancel-safe: a message not yet taken stays in the subscription.
     pub(super) async fn next(&mut self) -> Arrival {
         match self.subscriber.next().await {
             None => Arrival::Closed,
-            Some(message) => self.sort(message),
+            Some(message) => self.classify(message),
         }
     }
 
-    fn sort(&mut self, message: Message) -> Arrival {
+    fn classify(&mut self, message: Message) -> Arrival {
         match message.status {
             None => {
-                let Some(asked) = &mut self.asked else { return Arrival::Unasked(message) };
-                let slot = asked.slots.split(1);
-                if asked.slots.num_permits() == 0 {
-                    self.asked = None;
+                let Some(request) = &mut self.request else { return Arrival::Unrequested(message) };
+                let slot = request.slots.split(1);
+                if request.slots.num_permits() == 0 {
+                    self.request = None;
                 }
                 match slot {
                     Some(slot) => Arrival::Message(message, slot),
-                    None => Arrival::Unasked(message),
+                    None => Arrival::Unrequested(message),
                 }
             }
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
-                self.asked = None;
+                self.request = None;
                 Arrival::Expired
             }
-            // Says only that the server is still there.
+            // Only shows that the server is alive.
             Some(StatusCode::IDLE_HEARTBEAT) => Arrival::Expired,
             Some(status) => {
-                self.asked = None;
+                self.request = None;
                 Arrival::Failed(match message.description {
                     Some(words) => format!("{status} {words}"),
                     None if status == StatusCode::NO_RESPONDERS => {
@@ -139,8 +143,9 @@ impl Puller {
         }
     }
 
-    /// After a reconnect the request is made anew under a new name, so that one that outlived the connection brings
-    /// nothing on top. Gives the old subscription, which is to be read to its end: it may have brought something.
+    /// Subscribes under a new inbox, so that a request that outlived the connection does not bring extra
+    /// messages. Returns the old subscription, which must be read to its end: messages may already have
+    /// arrived on it.
     pub(super) async fn reopen(&mut self) -> Result<Subscriber, Error> {
         let inbox = self.client.new_inbox();
         let subscriber = self.client.subscribe(inbox.clone()).await?;
@@ -148,16 +153,16 @@ impl Puller {
         Ok(std::mem::replace(&mut self.subscriber, subscriber))
     }
 
-    /// Sorts what an old subscription still brought. When that is all, [`Self::forget`] the request.
-    pub(super) fn late(&mut self, message: Message) -> Arrival {
-        self.sort(message)
+    /// Classifies a message of the old subscription. Call [`Self::forget_request`] after the last one.
+    pub(super) fn classify_late(&mut self, message: Message) -> Arrival {
+        self.classify(message)
     }
 
-    /// Stops asking. What the server had already sent is still read, to its end, by calling [`Self::next`].
+    /// Unsubscribes. Messages that the server has already sent are still returned by [`Self::next`].
     pub(super) async fn drain(&mut self) {
-        // A connection that is gone has nothing in flight.
-        if !matches!(timeout(SEND_WITHIN, self.subscriber.drain()).await, Ok(Ok(()))) {
-            self.forget();
+        // Without a connection nothing is in flight.
+        if !matches!(timeout(SEND_TIMEOUT, self.subscriber.drain()).await, Ok(Ok(()))) {
+            self.forget_request();
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Hands back deliveries that were dropped unsettled.
+
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, jetstream::AckKind};
@@ -11,60 +13,61 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// How many messages are handed back at once.
-const AT_ONCE: usize = 256;
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// Maximum number of deliveries handed back concurrently.
+const MAX_CONCURRENT: usize = 256;
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes deliveries that were dropped unsettled. `Drop` cannot wait for the server; this does.
+/// Receives deliveries that were dropped unsettled and hands them back: `Drop` cannot wait for the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Returner(mpsc::UnboundedSender<Returned>);
+pub(crate) struct Returner(mpsc::UnboundedSender<ReturnedDelivery>);
 
-/// A message that is handed back.
+/// A delivery to hand back.
 #[derive(Debug)]
-pub(super) struct Returned {
+pub(super) struct ReturnedDelivery {
     pub(super) kind: Kind,
     pub(super) receipt: Receipt,
-    /// What was begun of it, and is to be released.
+    /// Journals of this delivery, to be released.
     pub(super) journals: Vec<Arc<Journal>>,
 }
 
 impl Returner {
-    /// The handle, and the work behind it, which ends when the last handle is gone and all is handed back.
+    /// Returns a handle and the task behind it. The task ends when the last handle is dropped and everything
+    /// is handed back.
     pub(crate) fn new(client: Client, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()>) {
-        // Unbounded, but never longer than there are slots.
+        // Unbounded, but never longer than the number of slots.
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), hand_back(receiver, client, metrics))
+        (Self(sender), run(receiver, client, metrics))
     }
 
-    pub(super) fn take_back(&self, returned: Returned) {
-        // Nobody listens only after shutdown; then the server's own timer hands it on.
+    pub(super) fn hand_back(&self, returned: ReturnedDelivery) {
+        // The receiver is gone only after shutdown; then the server redelivers the message after `ack_wait`.
         drop(self.0.send(returned));
     }
 }
 
-async fn hand_back(mut dropped: mpsc::UnboundedReceiver<Returned>, client: Client, metrics: Arc<Metrics>) {
+async fn run(mut dropped: mpsc::UnboundedReceiver<ReturnedDelivery>, client: Client, metrics: Arc<Metrics>) {
     let mut returning = JoinSet::new();
-    while let Some(Returned { kind, receipt, journals }) = dropped.recv().await {
-        while returning.len() >= AT_ONCE {
+    while let Some(ReturnedDelivery { kind, receipt, journals }) = dropped.recv().await {
+        while returning.len() >= MAX_CONCURRENT {
             returning.join_next().await;
         }
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
-            metrics.of(kind).returned.inc();
-            let mut verb = AckKind::Nak(receipt.return_after);
+            metrics.of_kind(kind).returned.inc();
+            let mut verb = AckKind::Nak(receipt.return_delay);
             for journal in journals.iter().filter(|_| receipt.is_fresh()) {
-                // Too late, the next one does without.
-                match timeout(LAST_WORD, journal.release()).await {
+                // After a timeout the message is handed back without the release.
+                match timeout(RELEASE_TIMEOUT, journal.release()).await {
                     Ok(Release::HandBack) | Err(_) => {}
                     Ok(Release::Acknowledge) => verb = AckKind::Ack,
                     Ok(Release::LeaveAlone) => return,
                 }
             }
-            if let Err(error) = receipt.give_back(&client, verb).await {
+            if let Err(error) = receipt.hand_back(&client, verb).await {
                 warn!(%kind, %error, "Handoff not returned; the server redelivers it after ack_wait.");
             }
         });
-        // Finished ones are let go as we pass.
+        // Reaps finished tasks without waiting.
         while returning.try_join_next().is_some() {}
     }
     while returning.join_next().await.is_some() {}

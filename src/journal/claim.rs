@@ -1,3 +1,5 @@
+//! Claiming a handoff, and reading the state of one.
+
 use std::{
     sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
@@ -5,7 +7,7 @@ use std::{
 
 use broker::Chain;
 use bytes::Bytes;
-use protocol::{Holder, Turn};
+use protocol::{ClaimDecision, Holder};
 use subjects::{
     HandoffId, InstanceId, Kind, Pattern, Role, Subject,
     journal::{Claimed, Entry, Origin, Record, Unreadable},
@@ -14,10 +16,10 @@ use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Journal, Notes,
+    Journal, State,
     history::history_of,
-    known::Known,
-    queued::is_in_queue,
+    prior::PriorRecords,
+    queued::check_queued,
     tail::{Loss, Tail},
 };
 use crate::{
@@ -25,10 +27,10 @@ use crate::{
     storage::Storage,
 };
 
-/// Others may be faster, but not for ever.
+/// Limit on claim attempts that lose against another instance.
 const MAX_TRIES: u32 = 16;
 
-/// What is claimed, by which instance, with which delivery.
+/// What is claimed, by which instance and with which delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
     pub(crate) kind: Kind,
@@ -36,120 +38,125 @@ pub(crate) struct Claimant<'a> {
     pub(crate) instance: &'a InstanceId,
     pub(crate) holder: Holder,
     pub(crate) origin: Option<&'a Origin>,
-    /// Handoffs whose journals this one goes on from, oldest first.
+    /// Handoffs that this one replays, oldest first. Their journals are reused.
     pub(crate) replays: &'a [HandoffId],
     pub(crate) ack_wait: Duration,
-    /// Fruitless attempts in a row that are allowed.
+    /// Number of attempts without progress in a row that are allowed.
     pub(crate) max_attempts: u32,
 }
 
-/// What came of it.
+/// Result of a claim.
 #[derive(Debug)]
 pub(crate) enum Claim {
     Ours(Arc<Journal>),
-    /// It has its answer.
+    /// The handoff is already answered.
     Answered,
-    /// Another message of the queue holds it and is still there.
-    Held,
-    /// A later delivery of the same message holds it.
+    /// A copy, another message in the queue, holds the handoff.
+    HeldByCopy,
+    /// A later delivery of the same message holds the handoff.
     Superseded,
-    /// This many attempts got nothing done.
+    /// The allowed number of attempts made no progress.
     Poisoned {
         attempts: u32,
     },
-    /// A newer build than this one has written to the journal; it can go on, we cannot.
-    Newer {
+    /// The journal was written by a newer build and can be read only by one.
+    NewerBuild {
         version: u32,
     },
-    /// The journal cannot be read, so what was done is unknown.
-    Torn {
+    /// The journal cannot be read, so it is unknown what was done.
+    Unreadable {
         why: String,
     },
-    /// Its id is that of a handoff of another user or project.
-    Impostor,
-    /// It replays a handoff that is still being worked on.
-    StillRunning {
+    /// Its id belongs to a handoff of another user or project.
+    ScopeMismatch,
+    /// It replays a handoff that is still running.
+    ReplayStillRunning {
         of: HandoffId,
     },
-    /// It is a replay of a handoff of another user or project.
-    Foreign {
+    /// It replays a handoff of another user or project.
+    ReplayScopeMismatch {
         of: HandoffId,
     },
 }
 
-/// A journal as it is stored.
+/// The entries of a journal.
 #[derive(Default)]
 struct Entries {
     read: Vec<Entry>,
-    /// The same, as they stand in the stream.
+    /// The encoded entries, as stored in the stream.
     bodies: Vec<Bytes>,
-    /// Of the last one; 0 for none.
+    /// Sequence of the last entry; 0 if there is none.
     sequence: u64,
 }
 
-/// What the stream has of a handoff.
-enum Found {
+/// What the stream holds for a handoff.
+enum StoredRun {
     Nothing,
     Answer,
     Entries(Entries),
     Unreadable(Unreadable),
 }
 
-/// Claims a handoff: from here on the appends of its former owner are refused. With `may_be_known` false the journal
-/// is not read first; that is right for a handoff that cannot have been claimed before, and safe for any.
+/// Claims a handoff. From then on the server refuses appends of its former owner.
+///
+/// With `read_first` false the journal is not read unless the first append conflicts. That saves a read for a
+/// handoff that has not been claimed before, and is safe for any.
 pub(crate) async fn claim(
     storage: &Storage,
     claimant: Claimant<'_>,
-    may_be_known: bool,
+    read_first: bool,
 ) -> Result<Claim, Loss> {
-    let mut look = may_be_known;
+    let mut read_journal = read_first;
     for _ in 0..MAX_TRIES {
-        let found = if look {
-            Box::pin(find(storage, claimant.kind.role(), claimant.id)).await
+        let found = if read_journal {
+            Box::pin(read_run(storage, claimant.kind.role(), claimant.id)).await
         } else {
-            Found::Nothing
+            StoredRun::Nothing
         };
         let Entries { read: entries, bodies, sequence } = match found {
-            Found::Nothing => Entries::default(),
-            Found::Answer => return Ok(Claim::Answered),
-            Found::Unreadable(why) => return Ok(unreadable(why)),
-            Found::Entries(entries) => entries,
+            StoredRun::Nothing => Entries::default(),
+            StoredRun::Answer => return Ok(Claim::Answered),
+            StoredRun::Unreadable(why) => return Ok(unreadable(why)),
+            StoredRun::Entries(entries) => entries,
         };
         if origin_of(&entries).is_some_and(|origin| Some(origin) != claimant.origin) {
-            return Ok(Claim::Impostor);
+            return Ok(Claim::ScopeMismatch);
         }
         let history = history_of(&entries);
         let copy_is_queued = match history.held_by_copy(claimant.holder) {
-            Some(message) => Box::pin(is_in_queue(storage, claimant.kind.role(), claimant.id, message)).await,
+            Some(message) => {
+                Box::pin(check_queued(storage, claimant.kind.role(), claimant.id, message)).await
+            }
             None => false,
         };
-        match history.turn(claimant.holder, copy_is_queued, claimant.max_attempts) {
-            Turn::Take => {}
-            Turn::WaitForCopy => return Ok(Claim::Held),
-            Turn::Superseded => return Ok(Claim::Superseded),
-            Turn::Poisoned => return Ok(Claim::Poisoned { attempts: history.attempts }),
+        match history.decide(claimant.holder, copy_is_queued, claimant.max_attempts) {
+            ClaimDecision::Claim => {}
+            ClaimDecision::WaitForCopy => return Ok(Claim::HeldByCopy),
+            ClaimDecision::Superseded => return Ok(Claim::Superseded),
+            ClaimDecision::Poisoned => return Ok(Claim::Poisoned { attempts: history.attempts }),
         }
-        let mut known = Known::default();
+        let mut prior = PriorRecords::default();
         if !claimant.replays.is_empty()
-            && let Some(instead) = Box::pin(go_on_from(storage, claimant, &mut known)).await
+            && let Some(instead) = Box::pin(read_replayed(storage, claimant, &mut prior)).await
         {
             return Ok(instead);
         }
-        known.add_own(entries);
-        let tail = Tail::behind(claimant.kind.role(), claimant.id, claimant.holder.message, bodies, sequence);
-        match take(storage, claimant, known, tail, history.attempts + 1).await {
+        prior.add_own(entries);
+        let tail = Tail::new(claimant.kind.role(), claimant.id, claimant.holder.message, bodies, sequence);
+        match append_claim(storage, claimant, prior, tail, history.attempts + 1).await {
             Ok(journal) => return Ok(Claim::Ours(Arc::new(journal))),
-            Err(Loss::Fenced) => look = true,
+            Err(Loss::Fenced) => read_journal = true,
             Err(other) => return Err(other),
         }
     }
-    Ok(Claim::Held)
+    Ok(Claim::HeldByCopy)
 }
 
-async fn take(
+/// Appends the claim and returns the journal.
+async fn append_claim(
     storage: &Storage,
     claimant: Claimant<'_>,
-    known: Known,
+    prior: PriorRecords,
     mut tail: Tail,
     attempt: u32,
 ) -> Result<Journal, Loss> {
@@ -169,30 +176,30 @@ async fn take(
         storage: storage.clone(),
         id: claimant.id,
         attempt,
-        notes: Mutex::new(Notes { known, pending: Vec::new(), did_cost: false }),
+        state: Mutex::new(State { prior, pending: Vec::new(), has_costly: false }),
         tail: sync::Mutex::new(tail),
         lost: CancellationToken::new(),
         loss: Mutex::new(None),
-        sure_at: AtomicU64::new(0),
-        confirmed_at: AtomicU64::new(0),
+        owned_at: AtomicU64::new(0),
+        tail_confirmed_at: AtomicU64::new(0),
         since,
-        sure_for: claimant.ack_wait * 2 / 3,
+        fresh_for: claimant.ack_wait * 2 / 3,
     })
 }
 
-async fn find(storage: &Storage, role: Role, id: HandoffId) -> Found {
+async fn read_run(storage: &Storage, role: Role, id: HandoffId) -> StoredRun {
     let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
     let over = Pattern::Run(role, id);
     let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
-        return Found::Nothing;
+        return StoredRun::Nothing;
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
     if last.subject.as_str() != journal.to_string() {
-        return Found::Answer;
+        return StoredRun::Answer;
     }
     match entries_up_to(storage, role, id, sequence).await {
-        Ok(entries) => Found::Entries(entries),
-        Err(why) => Found::Unreadable(why),
+        Ok(entries) => StoredRun::Entries(entries),
+        Err(why) => StoredRun::Unreadable(why),
     }
 }
 
@@ -212,25 +219,26 @@ async fn entries_up_to(
     Ok(entries)
 }
 
-/// Reads an entry, wherever it is kept.
+/// Decodes an entry, fetching its body from the object store if it was spilled.
 async fn read(storage: &Storage, role: Role, body: &[u8]) -> Result<Entry, Unreadable> {
     let entry = Entry::decode(body)?;
     let Some(spilled) = &entry.spilled else { return Ok(entry) };
     match storage.fetch(role, &spilled.name).await {
         Ok(kept) => Entry::decode(&kept),
-        Err(error) => Err(Unreadable::Torn(Chain(&error).to_string())),
+        Err(error) => Err(Unreadable::Malformed(Chain(&error).to_string())),
     }
 }
 
 fn unreadable(why: Unreadable) -> Claim {
     match why {
-        Unreadable::Newer(version) => Claim::Newer { version },
-        Unreadable::Torn(why) => Claim::Torn { why },
+        Unreadable::Newer(version) => Claim::NewerBuild { version },
+        Unreadable::Malformed(why) => Claim::Unreadable { why },
     }
 }
 
-/// Reads what the handoffs did that this one replays. Returns what the claim comes to instead, if that cannot be used.
-async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known) -> Option<Claim> {
+/// Adds the records of the replayed handoffs to `prior`. Returns the result of the claim if they cannot be
+/// used.
+async fn read_replayed(storage: &Storage, claimant: Claimant<'_>, prior: &mut PriorRecords) -> Option<Claim> {
     let (role, jetstream) = (claimant.kind.role(), &storage.broker.jetstream);
     let runs = storage.broker.layout.runs(role);
     for id in claimant.replays {
@@ -238,9 +246,9 @@ async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known
         let over = Pattern::Run(role, *id);
         let end = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await;
         if end.is_some_and(|end| end.subject.as_str() == journal.to_string()) {
-            return Some(Claim::StillRunning { of: *id });
+            return Some(Claim::ReplayStillRunning { of: *id });
         }
-        // A handoff that was given up before it was claimed has none.
+        // A handoff that was dead-lettered before it was claimed has no journal.
         let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &journal)).await else {
             continue;
         };
@@ -249,54 +257,55 @@ async fn go_on_from(storage: &Storage, claimant: Claimant<'_>, known: &mut Known
             Err(why) => return Some(unreadable(why)),
         };
         if origin_of(&entries) != claimant.origin {
-            return Some(Claim::Foreign { of: *id });
+            return Some(Claim::ReplayScopeMismatch { of: *id });
         }
-        known.add_earlier(entries);
+        prior.add_replayed(entries);
     }
     None
 }
 
-/// How far a handoff has come, and whether a delivery may end it.
+/// State of a handoff from the view of one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Not answered, and not held by another; its journal ends at this sequence, 0 for none.
+pub(crate) enum RunState {
+    /// Neither answered nor held by another message or delivery. Its journal ends at this sequence; 0 if it
+    /// has none.
     Open(u64),
     Answered,
-    /// Another message of the queue holds it and is still there.
-    Held,
-    /// A later delivery of the same message holds it.
+    /// A copy, another message in the queue, holds the handoff.
+    HeldByCopy,
+    /// A later delivery of the same message holds the handoff.
     Superseded,
 }
 
-/// Finds out whether a delivery may give its handoff up, by the same rule by which it could claim it. Entries that cannot
-/// be read do not count.
-pub(crate) async fn standing(storage: &Storage, kind: Kind, id: HandoffId, holder: Holder) -> Standing {
+/// Reads whether a delivery may dead-letter its handoff. The rule is the one for claims, except that poisoned
+/// handoffs are open. Unreadable entries are ignored.
+pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId, holder: Holder) -> RunState {
     let (role, jetstream) = (kind.role(), &storage.broker.jetstream);
     let runs = storage.broker.layout.runs(role);
     let over = Pattern::Run(role, id);
     let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
-        return Standing::Open(0);
+        return RunState::Open(0);
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
     if last.subject.as_str() != journal.to_string() {
-        return Standing::Answered;
+        return RunState::Answered;
     }
     let bodies = storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await;
     // Claims are never spilled, so nothing has to be fetched.
     let entries: Vec<Entry> = bodies.iter().filter_map(|(_, body)| Entry::decode(body).ok()).collect();
     let history = history_of(&entries);
     let copy_is_queued = match history.held_by_copy(holder) {
-        Some(message) => is_in_queue(storage, role, id, message).await,
+        Some(message) => check_queued(storage, role, id, message).await,
         None => false,
     };
-    match history.turn(holder, copy_is_queued, u32::MAX) {
-        Turn::Take | Turn::Poisoned => Standing::Open(sequence),
-        Turn::WaitForCopy => Standing::Held,
-        Turn::Superseded => Standing::Superseded,
+    match history.decide(holder, copy_is_queued, u32::MAX) {
+        ClaimDecision::Claim | ClaimDecision::Poisoned => RunState::Open(sequence),
+        ClaimDecision::WaitForCopy => RunState::HeldByCopy,
+        ClaimDecision::Superseded => RunState::Superseded,
     }
 }
 
-/// On whose behalf a journal was begun. `None` when its build did not record it.
+/// Returns the user and project of a journal. `None` if the build that wrote it did not record them.
 pub(super) fn origin_of(entries: &[Entry]) -> Option<&Origin> {
     entries.iter().flat_map(|entry| &entry.records).find_map(|record| match record {
         Record::Claimed(claimed) => claimed.origin.as_ref(),
@@ -304,8 +313,9 @@ pub(super) fn origin_of(entries: &[Entry]) -> Option<&Origin> {
     })
 }
 
-/// Reads on whose behalf an earlier handoff was claimed. `None` when it never was, or its build did not record it.
-pub(crate) async fn origin(storage: &Storage, role: Role, id: HandoffId) -> Option<Origin> {
+/// Reads the user and project of an earlier handoff. `None` if it was never claimed or its build did not
+/// record them.
+pub(crate) async fn read_origin(storage: &Storage, role: Role, id: HandoffId) -> Option<Origin> {
     let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
     let journal = Subject::Journal(role, id).to_string();
     let first = storage.read(runs, || broker::next_on(jetstream, runs, &journal, 1)).await?;

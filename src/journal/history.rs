@@ -1,7 +1,9 @@
+//! Reads the claims of a handoff from its journal.
+
 use protocol::{History, Holder};
 use subjects::journal::{Claimed, Entry, Record};
 
-/// Reads from a journal who has had the handoff.
+/// Collects claims, releases and progress for the claim protocol.
 pub(super) fn history_of(entries: &[Entry]) -> History {
     let mut history = History::default();
     for entry in entries {

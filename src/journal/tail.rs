@@ -1,3 +1,5 @@
+//! The end of a journal: compare-and-set appends, and recovery when their result is unknown.
+
 use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use broker::{Expect, PublishError, ReadError};
 use bytes::Bytes;
@@ -9,13 +11,13 @@ use subjects::{
 };
 use tracing::warn;
 
-use super::queued::is_in_queue;
+use super::queued::check_queued;
 use crate::storage::Storage;
 
-/// Why a handoff is not ours any more.
+/// Why this instance no longer owns a handoff.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
-    /// Another has taken it up, or answered it. Nothing may be done about it any more.
+    /// Another instance has claimed or answered it. Nothing may be published for it any more.
     #[error("another instance has claimed or answered the handoff")]
     Fenced,
     /// This instance cannot work on any handoff now; another may.
@@ -25,70 +27,65 @@ pub(crate) enum Loss {
     Publish(#[source] PublishError),
 }
 
-/// The end of the journal, as far as we know.
+/// The end of the journal as far as this instance knows.
 #[derive(Debug)]
 pub(super) struct Tail {
     role: Role,
     id: HandoffId,
-    /// The message of the queue that the handoff was claimed with.
+    /// Sequence of the queue message that the handoff was claimed with.
     message: u64,
     sequence: u64,
-    /// Sent since, and not known whether one of them was stored, or still will be.
-    unheard: Vec<Bytes>,
-    /// All entries in their order, so that they can be written anew should the stream lose them.
+    /// Entries that were sent since the last confirmation. Each may be stored, or still will be.
+    unconfirmed: Vec<Bytes>,
+    /// All entries in order, to write them again if the stream loses them.
     entries: Vec<Bytes>,
-    /// How many of these the stream has. Fewer than all while they are being written anew.
+    /// How many of them the stream holds. Fewer than all while they are being rewritten.
     in_stream: usize,
 }
 
-/// Where the journal ends, compared with what we know.
+/// Where the journal ends, compared with the known end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
-    /// At our last entry.
+    /// At the last known entry.
     Unchanged,
-    /// At this entry of ours, of which we had not heard.
+    /// At this entry of ours, whose confirmation was lost.
     Ours(Bytes),
-    /// The stream has nothing of it any more: it was purged, or made anew.
+    /// The stream holds nothing of it any more: it was purged or recreated.
     Gone,
-    Elsewhere,
+    /// At an entry of another instance, or at an answer.
+    Foreign,
 }
 
 impl Tail {
-    /// The end of a journal with these entries, the last of which has this sequence.
-    pub(super) fn behind(
-        role: Role,
-        id: HandoffId,
-        message: u64,
-        entries: Vec<Bytes>,
-        sequence: u64,
-    ) -> Self {
+    /// Creates the tail of a journal with these entries, the last of which is at `sequence`.
+    pub(super) fn new(role: Role, id: HandoffId, message: u64, entries: Vec<Bytes>, sequence: u64) -> Self {
         let in_stream = entries.len();
-        Self { role, id, message, sequence, unheard: Vec::new(), entries, in_stream }
+        Self { role, id, message, sequence, unconfirmed: Vec::new(), entries, in_stream }
     }
 
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether nothing is under way that could still come after it, and nothing is missing before it.
-    pub(super) fn is_certain(&self) -> bool {
-        self.unheard.is_empty() && self.in_stream == self.entries.len()
+    /// Returns whether no sent entry is unconfirmed and the stream holds all entries.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unconfirmed.is_empty() && self.in_stream == self.entries.len()
     }
 
-    /// Stores an entry behind the last one, however long that takes.
+    /// Appends an entry. Waits for the stream as long as it takes.
     pub(super) async fn append(&mut self, storage: &Storage, entry: &Entry) -> Result<(), Loss> {
-        // What happens seldom is boxed: every handoff in work would hold room for it.
-        if !self.is_certain() {
+        // Rare paths are boxed to keep the future of a running handoff small.
+        if !self.is_settled() {
             Box::pin(self.settle(storage)).await?;
         }
         let mut body = entry.encode();
-        if body.len() > storage.spill_over() {
+        if body.len() > storage.spill_threshold() {
             body = Box::pin(self.spill(storage, entry, &body)).await;
         }
         self.store(storage, Some(&Bytes::from(body))).await
     }
 
-    /// Stores what the stream lacks of the journal, and then this entry.
+    /// Stores the entries that the stream lacks, then `new`.
     async fn store(&mut self, storage: &Storage, new: Option<&Bytes>) -> Result<(), Loss> {
         let subject = Subject::Journal(self.role, self.id);
         loop {
@@ -96,18 +93,19 @@ impl Tail {
             let is_new = missing.is_none();
             let Some(body) = missing.or_else(|| new.cloned()) else { return Ok(()) };
             let expect = Expect { over: Pattern::Run(self.role, self.id), sequence: self.sequence };
-            // Dropped while it is under way, its outcome is unknown: the next append finds out first.
-            self.unheard.push(body.clone());
+            // If this is dropped during the publish, its result is unknown: the next append finds out first.
+            self.unconfirmed.push(body.clone());
             let is_stored = match storage.publish(&subject, HeaderMap::new, &body, Some(&expect)).await {
                 Ok(stored) => {
-                    self.move_behind(body, stored.sequence);
+                    self.advance(body, stored.sequence);
                     true
                 }
-                // An earlier try may have been stored though its confirmation was lost, or be stored only now.
-                Err(PublishError::Conflict { .. }) => match Box::pin(self.find(storage)).await? {
+                // An earlier try may have been stored although its confirmation was lost, or may be stored
+                // only now.
+                Err(PublishError::Conflict { .. }) => match Box::pin(self.find_end(storage)).await? {
                     End::Ours(found) => found == body,
                     End::Gone => false,
-                    End::Unchanged | End::Elsewhere => return Err(Loss::Fenced),
+                    End::Unchanged | End::Foreign => return Err(Loss::Fenced),
                 },
                 Err(error) => return Err(Loss::Publish(error)),
             };
@@ -117,15 +115,17 @@ impl Tail {
         }
     }
 
-    /// Finds out where the journal ends, however long that takes, and writes anew what the stream has lost of it.
+    /// Finds out where the journal ends and rewrites what the stream has lost. Waits for the stream as long
+    /// as it takes.
     pub(super) async fn settle(&mut self, storage: &Storage) -> Result<(), Loss> {
-        match self.find(storage).await? {
-            End::Elsewhere => Err(Loss::Fenced),
+        match self.find_end(storage).await? {
+            End::Foreign => Err(Loss::Fenced),
             End::Unchanged | End::Ours(_) | End::Gone => Box::pin(self.store(storage, None)).await,
         }
     }
 
-    async fn find(&mut self, storage: &Storage) -> Result<End, Loss> {
+    /// Reads the end of the journal and moves to it if it is ours.
+    async fn find_end(&mut self, storage: &Storage) -> Result<End, Loss> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last =
@@ -134,31 +134,31 @@ impl Tail {
         match &end {
             End::Ours(found) => {
                 let sequence = last.map_or(0, |last| last.sequence);
-                self.move_behind(found.clone(), sequence);
+                self.advance(found.clone(), sequence);
             }
             End::Gone => {
-                // Without our message in the queue, the handoff was ended by another instance.
-                if !is_in_queue(storage, self.role, self.id, self.message).await {
+                // If the message is no longer in the queue, another instance has settled the handoff.
+                if !check_queued(storage, self.role, self.id, self.message).await {
                     return Err(Loss::Fenced);
                 }
                 warn!(handoff.id = %self.id, stream, "Journal is missing from the stream; writing it again.");
-                (self.sequence, self.unheard, self.in_stream) = (0, Vec::new(), 0);
+                (self.sequence, self.unconfirmed, self.in_stream) = (0, Vec::new(), 0);
             }
-            End::Unchanged | End::Elsewhere => {}
+            End::Unchanged | End::Foreign => {}
         }
         Ok(end)
     }
 
-    /// Looks once whether another instance has written to the journal.
-    pub(super) async fn is_followed(&self, storage: &Storage) -> Result<bool, ReadError> {
+    /// Reads once whether another instance has written to the journal or answered the handoff.
+    pub(super) async fn check_overtaken(&self, storage: &Storage) -> Result<bool, ReadError> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
-        Ok(self.compare(last.as_ref()) == End::Elsewhere)
+        Ok(self.compare(last.as_ref()) == End::Foreign)
     }
 
-    /// Looks once whether the handoff has its answer.
-    pub(super) async fn ends_with_answer(&self, storage: &Storage) -> Result<bool, ReadError> {
+    /// Reads once whether the handoff is answered.
+    pub(super) async fn check_answered(&self, storage: &Storage) -> Result<bool, ReadError> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
         let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
@@ -166,33 +166,33 @@ impl Tail {
         Ok(last.is_some_and(|last| last.subject.as_str() != journal))
     }
 
-    /// Compares the last message with what we sent.
+    /// Compares the last stored message with what was sent.
     fn compare(&self, last: Option<&StreamMessage>) -> End {
         match last {
-            Some(last) if self.unheard.contains(&last.payload) => End::Ours(last.payload.clone()),
-            // Not yet, or never: whatever is appended next decides.
+            Some(last) if self.unconfirmed.contains(&last.payload) => End::Ours(last.payload.clone()),
+            // Not stored yet, or never: the next append decides.
             Some(last) if last.sequence == self.sequence => End::Unchanged,
-            Some(_) => End::Elsewhere,
+            Some(_) => End::Foreign,
             None if self.sequence == 0 => End::Unchanged,
             None => End::Gone,
         }
     }
 
-    /// Goes on behind an entry of ours that the stream has.
-    fn move_behind(&mut self, entry: Bytes, sequence: u64) {
+    /// Moves to an entry of ours that the stream holds.
+    fn advance(&mut self, entry: Bytes, sequence: u64) {
         if self.entries.get(self.in_stream) != Some(&entry) {
             self.entries.push(entry);
         }
         self.in_stream += 1;
-        (self.sequence, self.unheard) = (sequence, Vec::new());
+        (self.sequence, self.unconfirmed) = (sequence, Vec::new());
     }
 
-    /// Stores an entry beside the journal, and returns what stands in the journal for it.
+    /// Stores an entry in the object store and returns the reference that is appended instead.
     async fn spill(&self, storage: &Storage, entry: &Entry, body: &[u8]) -> Vec<u8> {
-        // Named by what is in it, so that two owners never overwrite each other's.
+        // Named by its content, so that two owners never overwrite each other's entries.
         let digest = HEXLOWER.encode(&Sha256::digest(body));
         let name = format!("journal-{}-{digest}", self.id);
         storage.spill(self.role, &name, body).await;
-        entry.elsewhere(Spilled { name, bytes: body.len() as u64 }).encode()
+        entry.to_reference(Spilled { name, bytes: body.len() as u64 }).encode()
     }
 }

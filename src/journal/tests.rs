@@ -1,4 +1,4 @@
-//! On a real server: what is given up halfway is not lost.
+//! Against a real server: an append that is dropped halfway is not lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ async fn connected(nats: &Nats) -> Storage {
     Storage::new(Arc::new(broker), breaker, Duration::MAX)
 }
 
-async fn taken_up(storage: &Storage) -> Arc<Journal> {
+async fn claimed(storage: &Storage) -> Arc<Journal> {
     let claimant = Claimant {
         kind: Kind::Chat,
         id: HandoffId::now(),
@@ -58,16 +58,16 @@ async fn taken_up(storage: &Storage) -> Arc<Journal> {
 }
 
 fn note(journal: &Journal, number: u32) {
-    let call = journal.call("db.task.create", number.to_string(), false);
+    let call = journal.begin_call("db.task.create", number.to_string(), false);
     let returned =
         Returned { text: number.to_string(), structured: None, failed: false, truncated: false, tries: 1 };
-    journal.returned(call, ToolOutcome::Returned(returned), 1, true);
+    journal.record_result(call, ToolOutcome::Returned(returned), 1, true);
 }
 
-/// What the results in the stored journal say, in their order.
+/// Returns the texts of the tool results in the stored journal, in order.
 async fn stored(broker: &Broker, journal: &Journal) -> Vec<String> {
     let subject = Subject::Journal(Role::ProjectManager, journal.handoff());
-    let last = journal.end().await.unwrap();
+    let last = journal.close().await.unwrap();
     let entries = broker::all_on(&broker.jetstream, streams::RUNS, &subject, last).await.unwrap();
     let records = entries.iter().flat_map(|(_, body)| Entry::decode(body).unwrap().records);
     let results = records.filter_map(|record| match record {
@@ -83,18 +83,18 @@ async fn stored(broker: &Broker, journal: &Journal) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_write_that_is_dropped_is_made_up_for_by_the_next() {
+async fn records_of_a_dropped_write_are_stored_by_the_next_one() {
     let nats = Nats::start();
     let storage = connected(&nats).await;
-    let journal = taken_up(&storage).await;
+    let journal = claimed(&storage).await;
     note(&journal, 0);
-    // Sent, perhaps even stored; nobody hears of it.
+    // Sent and perhaps stored, but the confirmation is dropped.
     assert_eq!(journal.write().now_or_never(), None);
-    assert_eq!(journal.notes().pending.len(), 1, "to be written still");
+    assert_eq!(journal.state().pending.len(), 1, "to be written still");
     note(&journal, 1);
-    journal.write_what_cost().await;
+    journal.write_if_costly().await;
     let mut stored = stored(&storage.broker, &journal).await;
-    // Whoever waits for its records to be stored has them stored; stored twice they say the same.
+    // The records may be stored twice, which is harmless.
     stored.dedup();
     assert_eq!(stored, ["0", "1"]);
 }

@@ -1,3 +1,5 @@
+//! Benchmarks of journal writes and reads.
+
 use std::{
     sync::{
         Arc,
@@ -21,10 +23,10 @@ use crate::{
     telemetry::{Blocker, Health},
 };
 
-/// What a step writes, about.
+/// Approximate size of the record that a step writes.
 const RESULT_BYTES: usize = 1_024;
 
-/// Journals, written and read as the worker does it.
+/// Writes and reads journals the way the worker does.
 #[derive(Debug)]
 pub struct Journals {
     storage: Storage,
@@ -33,7 +35,7 @@ pub struct Journals {
 }
 
 impl Journals {
-    /// The streams have to be there. `None` when they, or the server, are not.
+    /// Connects to a server that already has the streams. Returns `None` if the connection fails.
     pub async fn connect(url: &str) -> Option<Self> {
         let options = Options {
             url: url.to_owned(),
@@ -53,13 +55,14 @@ impl Journals {
         })
     }
 
-    /// A new journal of so many records, one at a time; gives how long each took to be stored, in milliseconds.
+    /// Writes a new journal of `records` records, one at a time. Returns how long each took to be stored, in
+    /// milliseconds. `None` if the claim fails, as without the streams.
     pub async fn write(&self, records: usize) -> Option<(HandoffId, Vec<f64>)> {
         let id = HandoffId::now();
         let journal = self.claim(id, false).await?;
         let mut times = Vec::with_capacity(records);
         for number in 0..records {
-            let call = journal.call("db.task.create", number.to_string(), false);
+            let call = journal.begin_call("db.task.create", number.to_string(), false);
             let returned = Returned {
                 text: "x".repeat(RESULT_BYTES),
                 structured: None,
@@ -67,7 +70,7 @@ impl Journals {
                 truncated: false,
                 tries: 1,
             };
-            journal.returned(call, ToolOutcome::Returned(returned), 1, true);
+            journal.record_result(call, ToolOutcome::Returned(returned), 1, true);
             let began = Instant::now();
             journal.write().await;
             times.push(began.elapsed().as_secs_f64() * 1_000.0);
@@ -75,26 +78,26 @@ impl Journals {
         Some((id, times))
     }
 
-    /// How long it takes to take a handoff up where another left it, in milliseconds.
+    /// Claims a handoff with an existing journal. Returns how long that took, in milliseconds.
     pub async fn resume(&self, id: HandoffId) -> Option<f64> {
         let began = Instant::now();
         self.claim(id, true).await?;
         Some(began.elapsed().as_secs_f64() * 1_000.0)
     }
 
-    async fn claim(&self, id: HandoffId, may_be_known: bool) -> Option<Arc<Journal>> {
+    async fn claim(&self, id: HandoffId, read_first: bool) -> Option<Arc<Journal>> {
         let claimant = Claimant {
             kind: Kind::Chat,
             id,
             instance: &self.instance,
-            // Each claim is a later delivery of the same message, as after a death.
+            // Each claim is a later delivery of the same message, as after a crash.
             holder: Holder { message: 1, delivery: self.deliveries.fetch_add(1, Ordering::Relaxed) + 1 },
             origin: None,
             replays: &[],
             ack_wait: Duration::from_secs(30),
             max_attempts: u32::MAX,
         };
-        match journal::claim(&self.storage, claimant, may_be_known).await {
+        match journal::claim(&self.storage, claimant, read_first).await {
             Ok(Claim::Ours(journal)) => Some(journal),
             _ => None,
         }

@@ -1,3 +1,5 @@
+//! Readiness of the instance, and what prevents it.
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -17,7 +19,7 @@ pub(crate) enum Blocker {
     Draining,
 }
 
-/// Whether this instance takes handoffs, and if not, why not.
+/// Tracks whether this instance pulls handoffs, and if not, why.
 #[derive(Debug)]
 pub(crate) struct Health {
     blockers: Mutex<BTreeMap<Blocker, String>>,
@@ -36,8 +38,8 @@ impl Health {
         self.lock().remove(&blocker);
     }
 
-    /// Empty when ready.
-    pub(crate) fn why_not(&self) -> Vec<String> {
+    /// Returns the reasons why the instance is not ready; empty if it is.
+    pub(crate) fn reasons_not_ready(&self) -> Vec<String> {
         self.lock().values().cloned().collect()
     }
 
@@ -52,7 +54,7 @@ impl Health {
         }
     }
 
-    /// A panic while the lock was held cannot leave a map half written.
+    /// A panic cannot leave the map half written.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Blocker, String>> {
         self.blockers.lock().unwrap_or_else(PoisonError::into_inner)
     }

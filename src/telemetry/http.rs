@@ -1,3 +1,5 @@
+//! HTTP endpoints `/healthz`, `/readyz` and `/metrics`.
+
 use std::{net::SocketAddr, sync::Arc};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
@@ -14,7 +16,7 @@ pub enum Error {
     Serve(#[source] std::io::Error),
 }
 
-/// `/healthz`, `/readyz`, `/metrics`.
+/// Serves `/healthz`, `/readyz` and `/metrics`.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
@@ -57,17 +59,17 @@ impl Server {
 }
 
 async fn ready(State(shared): State<Shared>) -> impl IntoResponse {
-    let why_not = shared.health.why_not();
-    if why_not.is_empty() {
+    let reasons = shared.health.reasons_not_ready();
+    if reasons.is_empty() {
         (StatusCode::OK, "ready\n".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", why_not.join("; ")))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
     }
 }
 
 async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
-    shared.metrics.ready.set(i64::from(shared.health.why_not().is_empty()));
-    match shared.metrics.exposition() {
+    shared.metrics.ready.set(i64::from(shared.health.reasons_not_ready().is_empty()));
+    match shared.metrics.encode() {
         Ok(text) => (
             StatusCode::OK,
             [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")],

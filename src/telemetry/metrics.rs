@@ -1,4 +1,4 @@
-//! The closed vocabulary of metrics. Ids never become labels.
+//! All metrics and their labels. Ids never become labels.
 
 use std::fmt::Write as _;
 
@@ -16,26 +16,26 @@ use subjects::{ErrorCode, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
-    kind: Name,
+    kind: LabelValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SettledLabels {
-    kind: Name,
-    outcome: Name,
+    kind: LabelValue,
+    outcome: LabelValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CodeLabels {
-    kind: Name,
-    code: Name,
+    kind: LabelValue,
+    code: LabelValue,
 }
 
-/// A word of ours as a label value.
+/// A label value from a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Name(&'static str);
+struct LabelValue(&'static str);
 
-impl EncodeLabelValue for Name {
+impl EncodeLabelValue for LabelValue {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         encoder.write_str(self.0)
     }
@@ -44,17 +44,17 @@ impl EncodeLabelValue for Name {
 /// How a delivery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
-    /// Its answer is ours and stored.
+    /// Answered by this instance.
     Answered,
-    /// It had been answered before.
+    /// Had already been answered.
     AlreadyAnswered,
-    /// Not acceptable: dead-lettered, and answered where that was possible.
+    /// Refused: dead-lettered, and answered if possible.
     Refused,
-    /// Given up: dead-lettered.
+    /// Dead-lettered.
     GivenUp,
-    /// To be delivered again, later.
+    /// Handed back for redelivery.
     Retried,
-    /// Someone else has it; left alone.
+    /// Owned by another delivery or instance; left alone.
     Fenced,
 }
 
@@ -74,9 +74,9 @@ impl Outcome {
     }
 }
 
-/// The metrics of one kind, looked up once: a lookup by label for each handoff would be felt.
+/// The metrics of one kind. Resolved once, since a label lookup for each handoff is measurable.
 #[derive(Debug)]
-pub(crate) struct OfKind {
+pub(crate) struct KindMetrics {
     pub(crate) received: Counter,
     pub(crate) redelivered: Counter,
     pub(crate) in_flight: Gauge,
@@ -89,17 +89,17 @@ pub(crate) struct OfKind {
     settled: [Counter; Outcome::ALL.len()],
 }
 
-impl OfKind {
-    pub(crate) fn settled(&self, outcome: Outcome) {
+impl KindMetrics {
+    pub(crate) fn count_settled(&self, outcome: Outcome) {
         self.settled[outcome as usize].inc();
     }
 }
 
-/// All counters and gauges of an instance.
+/// All metrics of an instance.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    kinds: [OfKind; Kind::ALL.len()],
+    kinds: [KindMetrics; Kind::ALL.len()],
     refused: Family<CodeLabels, Counter>,
     dead_letters: Family<CodeLabels, Counter>,
     pub(crate) model_calls: Counter,
@@ -138,79 +138,80 @@ impl Metrics {
             ready: Gauge::default(),
             registry,
         };
-        metrics.registered()
+        metrics.register()
     }
 
-    fn registered(mut self) -> Self {
+    fn register(mut self) -> Self {
         let it = &mut self.registry;
         it.register(
             "handoffs_refused",
-            "Handoffs that were not acceptable, by error code",
+            "Handoffs that were refused as unacceptable, by error code",
             self.refused.clone(),
         );
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
-        it.register("model_calls", "Questions put to a model", self.model_calls.clone());
-        it.register("model_failures", "Questions that a model did not answer", self.model_failures.clone());
+        it.register("model_calls", "Requests to a model, retries included", self.model_calls.clone());
+        it.register("model_failures", "Model requests that failed", self.model_failures.clone());
         it.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
         it.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
         it.register("tool_calls", "Tool calls made", self.tool_calls.clone());
-        it.register("tool_failures", "Tool calls that did not come through", self.tool_failures.clone());
+        it.register("tool_failures", "Tool calls that failed", self.tool_failures.clone());
         it.register("tool_rejections", "Tool calls that the gateway rejected", self.tool_rejections.clone());
         it.register(
             "dead_moved",
-            "Handoffs moved to the dead letters on the server's word",
+            "Handoffs dead-lettered after an advisory of the server",
             self.moved.clone(),
         );
-        it.register("dead_swept", "Handoffs moved to the dead letters by the sweeper", self.swept.clone());
+        it.register("dead_swept", "Handoffs dead-lettered by the sweeper", self.swept.clone());
         it.register("cancels_received", "Requests to cancel a handoff", self.cancels.clone());
         it.register(
             "config_drift",
-            "Fields of streams and consumers that are not as they should be",
+            "Fields of streams and consumers that differ from the expected configuration",
             self.drift.clone(),
         );
         it.register("ready", "1 when the instance takes handoffs", self.ready.clone());
         self
     }
 
-    pub(crate) fn of(&self, kind: Kind) -> &OfKind {
+    pub(crate) fn of_kind(&self, kind: Kind) -> &KindMetrics {
         &self.kinds[kind as usize]
     }
 
-    pub(crate) fn refused(&self, kind: Kind, code: ErrorCode) {
+    pub(crate) fn count_refused(&self, kind: Kind, code: ErrorCode) {
         self.refused
-            .get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) })
+            .get_or_create(&CodeLabels { kind: LabelValue(kind.as_str()), code: LabelValue(code.as_str()) })
             .inc();
     }
 
-    pub(crate) fn dead_letter(&self, kind: Kind, code: ErrorCode) {
+    pub(crate) fn count_dead_letter(&self, kind: Kind, code: ErrorCode) {
         self.dead_letters
-            .get_or_create(&CodeLabels { kind: Name(kind.as_str()), code: Name(code.as_str()) })
+            .get_or_create(&CodeLabels { kind: LabelValue(kind.as_str()), code: LabelValue(code.as_str()) })
             .inc();
     }
 
-    /// The text that a scraper reads.
-    pub(crate) fn exposition(&self) -> Result<String, std::fmt::Error> {
+    /// Encodes all metrics in the OpenMetrics text format.
+    pub(crate) fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)
     }
 }
 
-fn register_kinds(registry: &mut Registry) -> [OfKind; Kind::ALL.len()] {
+fn register_kinds(registry: &mut Registry) -> [KindMetrics; Kind::ALL.len()] {
     let mut counter = |name: &str, help: &str| {
         let family: Family<KindLabel, Counter> = Family::default();
         registry.register(name, help, family.clone());
-        move |kind: Kind| family.get_or_create_owned(&KindLabel { kind: Name(kind.as_str()) })
+        move |kind: Kind| family.get_or_create_owned(&KindLabel { kind: LabelValue(kind.as_str()) })
     };
     let received = counter("handoffs_received", "Deliveries taken from the queue");
     let redelivered = counter("handoffs_redelivered", "Deliveries that were not the first of their handoff");
     let returned = counter("handoffs_returned", "Deliveries returned to the queue unsettled");
     let heartbeat_failures = counter("heartbeat_failures", "In-progress signals that were not confirmed");
-    let ack_failures = counter("ack_failures", "Settlements that were not confirmed; the handoff comes back");
+    let ack_failures =
+        counter("ack_failures", "Settlements that were not confirmed; the handoff is redelivered");
     let pulls = counter("pulls", "Pull requests made");
     let pull_errors = counter("pull_errors", "Pull requests that failed");
     let in_flight: Family<KindLabel, Gauge> = Family::default();
-    registry.register("handoffs_in_flight", "Handoffs being worked on", in_flight.clone());
+    registry.register("handoffs_in_flight", "Handoffs in progress", in_flight.clone());
     let seconds: Family<KindLabel, Histogram> =
         Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 11)));
     registry.register_with_unit(
@@ -222,8 +223,8 @@ fn register_kinds(registry: &mut Registry) -> [OfKind; Kind::ALL.len()] {
     let settled: Family<SettledLabels, Counter> = Family::default();
     registry.register("handoffs_settled", "Deliveries by how they ended", settled.clone());
     Kind::ALL.map(|kind| {
-        let label = KindLabel { kind: Name(kind.as_str()) };
-        OfKind {
+        let label = KindLabel { kind: LabelValue(kind.as_str()) };
+        KindMetrics {
             received: received(kind),
             redelivered: redelivered(kind),
             in_flight: in_flight.get_or_create_owned(&label),
@@ -234,7 +235,8 @@ fn register_kinds(registry: &mut Registry) -> [OfKind; Kind::ALL.len()] {
             pulls: pulls(kind),
             pull_errors: pull_errors(kind),
             settled: Outcome::ALL.map(|outcome| {
-                let labels = SettledLabels { kind: Name(kind.as_str()), outcome: Name(outcome.as_str()) };
+                let labels =
+                    SettledLabels { kind: LabelValue(kind.as_str()), outcome: LabelValue(outcome.as_str()) };
                 settled.get_or_create_owned(&labels)
             }),
         }

@@ -1,8 +1,10 @@
-//! The spans of a handoff, in the words of OpenTelemetry: messaging, GenAI and MCP. Names and numbers only; what was asked, called
-//! and answered stays out of them. Without a collector none of these is made.
+//! Spans of a handoff, following the OpenTelemetry conventions for messaging, GenAI and MCP.
+//!
+//! They contain names and numbers only, never prompts, arguments or answers. Without a collector no span is
+//! created.
 
 use subjects::{HandoffId, Subject, headers, streams};
-use telemetry::{TRACES, attribute, continues, failed};
+use telemetry::{TRACES, mark_failed, set_attribute, set_remote_parent};
 use tracing::{Span, field::Empty, info_span};
 
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
     tools::{CallError, Returned},
 };
 
-/// One delivery, from its arrival to its settlement.
+/// Creates the span of one delivery, from arrival to settlement.
 pub(crate) fn process(delivery: &Delivery) -> Span {
     let (subject, kind) = (delivery.subject(), delivery.kind);
     let span = info_span!(
@@ -34,34 +36,36 @@ pub(crate) fn process(delivery: &Delivery) -> Span {
         cynode.outcome = Empty,
     );
     if let Some(parent) = headers::get_any_case(delivery.headers(), headers::TRACEPARENT) {
-        continues(&span, parent);
+        set_remote_parent(&span, parent);
     }
     span
 }
 
-/// The handoff in it is known. One that came without a trace has one of its own, which all its attempts share.
-pub(crate) fn admitted(admitted: &Admitted) {
-    if telemetry::is_on() {
+/// Records the handoff id in the current span. A handoff without a trace starts one derived from its id,
+/// which all its attempts share.
+pub(crate) fn record_handoff(admitted: &Admitted) {
+    if telemetry::is_enabled() {
         let (span, id) = (Span::current(), admitted.handoff.id);
         span.record("cynode.handoff.id", tracing::field::display(id));
         if admitted.trace_id == id.trace_id() {
-            continues(&span, &of_handoff(&admitted.trace_id, id));
+            set_remote_parent(&span, &handoff_traceparent(&admitted.trace_id, id));
         }
     }
 }
 
-/// It is ours, for the so manyeth time that it is anyone's.
-pub(crate) fn taken_up(attempt: u32) {
-    if telemetry::is_on() {
+/// Records the attempt in the current span.
+pub(crate) fn record_attempt(attempt: u32) {
+    if telemetry::is_enabled() {
         Span::current().record("cynode.attempt", i64::from(attempt));
     }
 }
 
-/// The handoff as a span of its trace, for whoever goes on with it where no spans are made.
-pub(crate) fn of_handoff(trace_id: &str, id: HandoffId) -> String {
+/// Returns a traceparent for the handoff itself, used where no span exists.
+pub(crate) fn handoff_traceparent(trace_id: &str, id: HandoffId) -> String {
     format!("00-{trace_id}-{}-01", id.span_id())
 }
 
+/// Creates the span of a settlement.
 pub(crate) fn settle(delivery: &Delivery, settlement: Settlement) -> Span {
     let subject = delivery.subject();
     info_span!(
@@ -71,8 +75,8 @@ pub(crate) fn settle(delivery: &Delivery, settlement: Settlement) -> Span {
         otel.kind = "client",
         messaging.system = "nats",
         messaging.operation.name = match settlement {
-            Settlement::Done | Settlement::DoneElsewhere => "ack",
-            Settlement::Again(_) => "nak",
+            Settlement::Acknowledge | Settlement::AcknowledgeIfFresh => "ack",
+            Settlement::HandBack(_) => "nak",
             Settlement::LeaveAlone => "leave",
         },
         "messaging.operation.type" = "settle",
@@ -81,9 +85,9 @@ pub(crate) fn settle(delivery: &Delivery, settlement: Settlement) -> Span {
     )
 }
 
-/// A message about this handoff on its way out.
+/// Creates the span of a message that is sent about this handoff.
 pub(crate) fn send(subject: &Subject, id: HandoffId) -> Span {
-    // One name for all, whosever id it is.
+    // One span name for all handoffs.
     let template = || subject.to_string().replace(&id.to_string(), "{handoff_id}");
     info_span!(
         target: TRACES,
@@ -99,7 +103,7 @@ pub(crate) fn send(subject: &Subject, id: HandoffId) -> Span {
     )
 }
 
-/// One try at one model.
+/// Creates the span of one try at one model.
 pub(crate) fn chat(provider: &str, model: &str, kind: &'static str, request: &Request<'_>) -> Span {
     info_span!(
         target: TRACES,
@@ -111,11 +115,12 @@ pub(crate) fn chat(provider: &str, model: &str, kind: &'static str, request: &Re
         gen_ai.request.model = model,
         gen_ai.request.temperature = request.temperature,
         gen_ai.request.max_tokens = request.max_tokens.map(i64::from),
-        "gen_ai.output.type" = if request.shape.is_some() { "json" } else { "text" },
+        "gen_ai.output.type" = if request.output_schema.is_some() { "json" } else { "text" },
     )
 }
 
-pub(crate) fn replied(span: &Span, reply: &Reply) {
+/// Records the finish reason and the token usage of a reply.
+pub(crate) fn record_reply(span: &Span, reply: &Reply) {
     if span.is_disabled() {
         return;
     }
@@ -124,12 +129,12 @@ pub(crate) fn replied(span: &Span, reply: &Reply) {
         Finish::Stop => "stop",
         Finish::Length | Finish::CutShort => "length",
     };
-    attribute(span, "gen_ai.response.finish_reasons", telemetry::list([finish]));
-    attribute(span, "gen_ai.usage.input_tokens", number(reply.tokens.prompt));
-    attribute(span, "gen_ai.usage.output_tokens", number(reply.tokens.completion));
+    set_attribute(span, "gen_ai.response.finish_reasons", telemetry::string_array([finish]));
+    set_attribute(span, "gen_ai.usage.input_tokens", number(reply.tokens.prompt));
+    set_attribute(span, "gen_ai.usage.output_tokens", number(reply.tokens.completion));
 }
 
-/// A call of a tool, as often as it takes.
+/// Creates the span of a tool call, including its retries.
 pub(crate) fn tool(name: &str, has_effect: bool) -> Span {
     info_span!(
         target: TRACES,
@@ -144,25 +149,26 @@ pub(crate) fn tool(name: &str, has_effect: bool) -> Span {
     )
 }
 
-pub(crate) fn called(span: &Span, outcome: &Result<Returned, CallError>) {
+/// Records the tries and the failure of a tool call.
+pub(crate) fn record_call(span: &Span, outcome: &Result<Returned, CallError>) {
     match outcome {
         Ok(returned) => {
-            attribute(span, "cynode.tries", i64::from(returned.tries));
+            set_attribute(span, "cynode.tries", i64::from(returned.tries));
             if returned.failed {
-                failed(span, "tool_error");
+                mark_failed(span, "tool_error");
             }
         }
-        Err(CallError::Rejected { .. }) => failed(span, "rejected"),
+        Err(CallError::Rejected { .. }) => mark_failed(span, "rejected"),
         Err(CallError::Unavailable { tries, .. }) => {
-            attribute(span, "cynode.tries", i64::from(*tries));
-            failed(span, "unavailable");
+            set_attribute(span, "cynode.tries", i64::from(*tries));
+            mark_failed(span, "unavailable");
         }
-        Err(CallError::TokenRefused { .. }) => failed(span, "token_refused"),
-        Err(CallError::NotRecorded(_)) => failed(span, "not_recorded"),
+        Err(CallError::TokenRefused { .. }) => mark_failed(span, "token_refused"),
+        Err(CallError::NotRecorded(_)) => mark_failed(span, "not_recorded"),
     }
 }
 
-/// As OpenTelemetry has numbers.
+/// Converts a count to the integer type of OpenTelemetry.
 fn number(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

@@ -1,6 +1,9 @@
+//! The allowlist of each role.
+
 use subjects::Role;
 
-/// P16: what a role may call. The gateway holds the same list; this one saves asking for what will be refused.
+/// P16: which tools a role may call. The gateway enforces the same list; this one avoids calls that it would
+/// deny.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowlist(Role);
 
@@ -33,11 +36,11 @@ const ANALYST: [&str; 9] = [
     "skills.get",
 ];
 
-/// How the name of a tool that only reads the database ends.
+/// Last parts of the names of tools that only read the database.
 const READS: [&str; 4] = ["get", "list", "effective", "search"];
 
 impl Allowlist {
-    pub(crate) fn of(role: Role) -> Self {
+    pub(crate) fn for_role(role: Role) -> Self {
         Self(role)
     }
 
@@ -50,8 +53,8 @@ impl Allowlist {
         }
     }
 
-    /// For people.
-    pub(crate) fn in_words(self) -> String {
+    /// Lists the permitted patterns, for the log.
+    pub(crate) fn describe(self) -> String {
         match self.0 {
             Role::ProjectManager => MANAGER.join(" "),
             Role::ProjectAnalyst => {
@@ -80,10 +83,11 @@ fn is_database_read(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// P16: manager and analyst, each with what it may and may not call.
+    /// P16: tools that the manager and the analyst may and may not call.
     #[test]
-    fn a_role_may_call_what_its_list_says() {
-        let (manager, analyst) = (Allowlist::of(Role::ProjectManager), Allowlist::of(Role::ProjectAnalyst));
+    fn roles_may_call_only_tools_on_their_allowlist() {
+        let (manager, analyst) =
+            (Allowlist::for_role(Role::ProjectManager), Allowlist::for_role(Role::ProjectAnalyst));
         for (tool, by_manager, by_analyst) in [
             ("db.task.create", true, false),
             ("db.task.get", true, true),

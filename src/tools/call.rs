@@ -1,3 +1,5 @@
+//! The client for tools: lists them, calls them with retries, and reports outages to the breaker.
+
 use std::{
     future::ready,
     path::PathBuf,
@@ -5,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Chain, retry::Waits};
+use broker::{Chain, retry::RetryDelays};
 use data_encoding::HEXLOWER;
 use mcp::Client;
 use serde::{Deserialize, Serialize};
@@ -18,23 +20,23 @@ use tracing::debug;
 use super::{Allowlist, Catalogue, ToolInfo};
 use crate::{breaker::Breaker, telemetry::Metrics};
 
-/// The gateway's list is asked for again after this time.
-const LIST_IS_GOOD_FOR: Duration = Duration::from_secs(30);
-const LIST: &str = "tools/list";
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(4);
+/// The catalogue is fetched again after this time.
+const CATALOGUE_TTL: Duration = Duration::from_secs(30);
+const LIST_METHOD: &str = "tools/list";
+const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(4);
 
-/// A call that the role may make. There is no other way to the gateway than with one of these.
+/// A call that the role's allowlist permits. Only such calls can be sent to the gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Permitted {
+pub(crate) struct PermittedCall {
     name: String,
     arguments: Map<String, Value>,
 }
 
-impl Permitted {
-    /// P16: the role's list is looked at before the gateway is asked.
-    pub(crate) fn new(allowed: Allowlist, name: &str, arguments: Map<String, Value>) -> Option<Self> {
-        allowed.permits(name).then(|| Self { name: name.to_owned(), arguments })
+impl PermittedCall {
+    /// P16: returns `None` if the allowlist does not permit the tool.
+    pub(crate) fn new(allowlist: Allowlist, name: &str, arguments: Map<String, Value>) -> Option<Self> {
+        allowlist.permits(name).then(|| Self { name: name.to_owned(), arguments })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -42,7 +44,7 @@ impl Permitted {
     }
 
     pub(crate) fn arguments_hash(&self) -> String {
-        // Their names stand in order, so the same arguments have the same text.
+        // `serde_json` sorts the names, so the same arguments have the same text.
         HEXLOWER.encode(&Sha256::digest(json!(self.arguments).to_string()))
     }
 
@@ -51,47 +53,47 @@ impl Permitted {
     }
 }
 
-/// Why a tool gave nothing back.
+/// Why a tool call returned no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum CallError {
-    /// The gateway said no. Final: never repeated, never worked around.
+    /// The gateway denied the call. Final: never retried, never worked around.
     #[error("the gateway rejected {tool}: {why}")]
     Rejected { tool: String, why: String },
     #[error("{tool} could not be called: {why}")]
     Unavailable { tool: String, tries: u32, why: String },
-    /// The gateway does not accept this worker's token, whatever is called. The handoff is not at fault.
+    /// The gateway does not accept this worker's token for any call. The handoff is not at fault.
     #[error("{why}")]
     TokenRefused { why: String },
     #[error("the recording has no such call of {0}")]
     NotRecorded(String),
 }
 
-/// The way to the gateway.
+/// Lists and calls the gateway's tools.
 #[derive(Debug)]
 pub(crate) struct Tools {
-    /// `None`: a worker without tools.
+    /// `None` for a worker without tools.
     client: Option<Client>,
     token_file: Option<PathBuf>,
-    allowed: Allowlist,
-    listed: std::sync::Mutex<Option<Listed>>,
-    /// Held by the one who asks for the list.
+    allowlist: Allowlist,
+    cache: std::sync::Mutex<Option<CachedCatalogue>>,
+    /// Held while a caller fetches the catalogue.
     listing: Mutex<()>,
     breaker: Breaker,
-    /// How long a gateway that is away is waited for, from the first call that failed.
+    /// How long an unavailable gateway is waited for, from the first call that failed.
     patience: Duration,
     metrics: Arc<Metrics>,
 }
 
-/// The list, and when it was fetched.
+/// The catalogue and when it was fetched.
 #[derive(Clone, Debug)]
-struct Listed {
+struct CachedCatalogue {
     at: Instant,
     catalogue: Arc<Catalogue>,
 }
 
-impl Listed {
-    fn is_good(&self) -> bool {
-        self.at.elapsed() < LIST_IS_GOOD_FOR
+impl CachedCatalogue {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < CATALOGUE_TTL
     }
 }
 
@@ -99,7 +101,7 @@ impl Tools {
     pub(crate) fn new(
         client: Option<Client>,
         token_file: Option<PathBuf>,
-        allowed: Allowlist,
+        allowlist: Allowlist,
         breaker: Breaker,
         patience: Duration,
         metrics: Arc<Metrics>,
@@ -107,8 +109,8 @@ impl Tools {
         Self {
             client,
             token_file,
-            allowed,
-            listed: std::sync::Mutex::new(None),
+            allowlist,
+            cache: std::sync::Mutex::new(None),
             listing: Mutex::new(()),
             breaker,
             patience,
@@ -116,58 +118,60 @@ impl Tools {
         }
     }
 
-    pub(crate) fn allowed(&self) -> Allowlist {
-        self.allowed
+    pub(crate) fn allowlist(&self) -> Allowlist {
+        self.allowlist
     }
 
     pub(crate) fn breaker(&self) -> &Breaker {
         &self.breaker
     }
 
-    /// Returns what may be called. One caller asks the gateway for all; a caller that has an old list does not wait.
+    /// Returns the catalogue of permitted tools. If the cached one is stale, one caller fetches a new one
+    /// while the others use the stale one. If the fetch fails, the stale catalogue is used too, except when
+    /// the gateway refuses the token.
     pub(crate) async fn catalogue(&self) -> Result<Arc<Catalogue>, CallError> {
-        let known = self.known();
-        if let Some(known) = known.as_ref().filter(|known| known.is_good()) {
-            return Ok(Arc::clone(&known.catalogue));
+        let cached = self.cached();
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh()) {
+            return Ok(Arc::clone(&cached.catalogue));
         }
         let asked_at = Instant::now();
-        let _listing = match (&known, self.listing.try_lock()) {
+        let _listing = match (&cached, self.listing.try_lock()) {
             (_, Ok(listing)) => listing,
             (Some(old), Err(_)) => return Ok(Arc::clone(&old.catalogue)),
             (None, Err(_)) => self.listing.lock().await,
         };
-        // Another caller may have fetched it while this one waited.
-        if let Some(known) = self.known().filter(Listed::is_good) {
-            return Ok(known.catalogue);
+        // Another caller may have fetched it while this one was waiting.
+        if let Some(cached) = self.cached().filter(CachedCatalogue::is_fresh) {
+            return Ok(cached.catalogue);
         }
-        // A list that was good half a minute ago is better than none, and the gateway decides at each call anyway: with one,
-        // a gateway that is away is not waited for here.
+        // A stale catalogue is better than none, and the gateway checks each call anyway. With one, there is
+        // no waiting for an unavailable gateway.
         let patience =
-            if known.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
-        let catalogue = match (Box::pin(self.list(patience)).await, known) {
-            (Ok(tools), _) => Arc::new(Catalogue::new(self.allowed, tools)),
+            if cached.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
+        let catalogue = match (Box::pin(self.list(patience)).await, cached) {
+            (Ok(tools), _) => Arc::new(Catalogue::new(self.allowlist, tools)),
             (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
             (Err(_), Some(old)) => old.catalogue,
             (Err(error), None) => return Err(error),
         };
-        *self.lock() = Some(Listed { at: Instant::now(), catalogue: Arc::clone(&catalogue) });
+        *self.lock() = Some(CachedCatalogue { at: Instant::now(), catalogue: Arc::clone(&catalogue) });
         Ok(catalogue)
     }
 
-    fn known(&self) -> Option<Listed> {
+    fn cached(&self) -> Option<CachedCatalogue> {
         self.lock().clone()
     }
 
-    /// Never left half written.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Listed>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The value is never left half written, so a poisoned lock is safe to use.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<CachedCatalogue>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(&self, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let listed = self.with_tries(LIST, patience, || client.tools(), || ready(())).await;
+        let listed = self.call_with_retries(LIST_METHOD, patience, || client.tools(), || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
-            // The gateway lets this worker list nothing: that is not the fault of one handoff.
+            // The gateway does not let this worker list tools at all, so the handoff is not at fault.
             CallError::Rejected { why, .. } => self.token_refused(&why),
             other => other,
         })?;
@@ -182,14 +186,14 @@ impl Tools {
             .collect())
     }
 
-    /// Makes the call. With its key it has its effect once, however often it is sent. It is not sent again before
-    /// `before_again` has ended.
+    /// Makes the call, with retries. The idempotency key makes it take effect once, however often it is sent.
+    /// Awaits `before_retry` before each retry.
     pub(crate) async fn call<F: Future<Output = ()>>(
         &self,
-        call: &Permitted,
+        call: &PermittedCall,
         key: &str,
         traceparent: &str,
-        before_again: impl Fn() -> F,
+        before_retry: impl Fn() -> F,
     ) -> Result<Returned, CallError> {
         let Some(client) = &self.client else {
             let why = "no gateway is configured".to_owned();
@@ -204,7 +208,7 @@ impl Tools {
                 traceparent: Some(traceparent),
             })
         };
-        let (reply, tries) = self.with_tries(&call.name, self.patience, make, before_again).await?;
+        let (reply, tries) = self.call_with_retries(&call.name, self.patience, make, before_retry).await?;
         Ok(Returned {
             text: reply.text,
             structured: reply.structured,
@@ -214,25 +218,25 @@ impl Tools {
         })
     }
 
-    async fn with_tries<T, F, B>(
+    async fn call_with_retries<T, F, B>(
         &self,
         tool: &str,
         patience: Duration,
         make: impl Fn() -> F,
-        before_again: impl Fn() -> B,
+        before_retry: impl Fn() -> B,
     ) -> Result<(T, u32), CallError>
     where
         F: Future<Output = Result<T, mcp::Error>>,
         B: Future<Output = ()>,
     {
-        // Begins with the first call that fails.
+        // Set when the first call fails.
         let (mut waits, mut waiting) = (None, None);
         let mut tries = 0;
         loop {
             tries += 1;
             let error = match make().await {
                 Ok(value) => {
-                    self.breaker.succeeded();
+                    self.breaker.record_success();
                     return Ok((value, tries));
                 }
                 Err(error) => error,
@@ -243,7 +247,7 @@ impl Tools {
                     break Err(self.token_refused(&why));
                 }
                 mcp::Error::Rejected { message, .. } => {
-                    self.breaker.succeeded();
+                    self.breaker.record_success();
                     self.metrics.tool_rejections.inc();
                     break Err(CallError::Rejected { tool: tool.to_owned(), why: message });
                 }
@@ -251,23 +255,24 @@ impl Tools {
             }
             self.metrics.tool_failures.inc();
             let timed_out = matches!(error, mcp::Error::TimedOut);
-            // A tool that takes too long says nothing about the gateway; a list that does, does.
-            if !timed_out || tool == LIST {
-                waiting.get_or_insert_with(|| self.breaker.wait());
-                self.breaker.failed(&format!("MCP gateway: {why}"));
+            // A tool call that times out says nothing about the gateway, but a list that does is an outage.
+            if !timed_out || tool == LIST_METHOD {
+                waiting.get_or_insert_with(|| self.breaker.count_waiting());
+                self.breaker.record_failure(&format!("MCP gateway: {why}"));
             }
-            let waits: &mut Waits =
-                waits.get_or_insert_with(|| Waits::within(FIRST_WAIT, LONGEST_WAIT, patience));
-            // A call that took all its time once may take it twice, not again and again.
-            let wait = waits.next_wait().filter(|_| error.may_pass() && (!timed_out || tries < 2));
+            let waits: &mut RetryDelays =
+                waits.get_or_insert_with(|| RetryDelays::within(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, patience));
+            // A call that timed out is tried only twice.
+            let wait = waits.next_delay().filter(|_| error.is_transient() && (!timed_out || tries < 2));
             let Some(wait) = wait else { break Err(unavailable(tool, tries, why)) };
             debug!(tool, why, tries, "Call failed; retrying with the same key.");
             tokio::time::sleep(wait).await;
-            before_again().await;
+            before_retry().await;
         }
     }
 
-    /// Stops the pulling and says which file to look at. The next probe that is let in starts it again.
+    /// Opens the breaker, which stops pulling, and returns an error that names the token file. The next
+    /// successful probe lets pulling resume.
     fn token_refused(&self, why: &str) -> CallError {
         let file = self.token_file.as_ref().map_or("not set".into(), |file| file.to_string_lossy());
         let why = format!("the gateway refused this worker's token (gateway.token_file: {file}): {why}");
@@ -275,8 +280,8 @@ impl Tools {
         CallError::TokenRefused { why }
     }
 
-    /// Whether the gateway answers.
-    pub(crate) async fn is_there(&self) -> bool {
+    /// Returns whether the gateway answers; true without a gateway.
+    pub(crate) async fn probe(&self) -> bool {
         match &self.client {
             Some(client) => client.tools().await.is_ok(),
             None => true,

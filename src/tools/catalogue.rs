@@ -1,3 +1,5 @@
+//! The tools that the gateway serves and the role may call, and the selection that is offered to a model.
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
@@ -11,10 +13,10 @@ use super::{
     Allowlist, Control, NameTable,
     rank::{Candidate, Ranking},
 };
-use crate::{context::tokens_in, inference::Function};
+use crate::{context::estimate_tokens, inference::Function};
 
-/// A description longer than this costs more than it explains.
-const MOST_DESCRIPTION_CHARS: usize = 1_000;
+/// Longer descriptions are cut: their tokens cost more than they explain.
+const MAX_DESCRIPTION_CHARS: usize = 1_000;
 
 /// A tool as the gateway describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,65 +24,67 @@ pub(crate) struct ToolInfo {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) input_schema: Map<String, Value>,
-    /// The gateway says that it changes nothing. What it does not say this of may change anything.
+    /// The gateway declares that the tool has no effect. All other tools may have one.
     #[serde(default)]
     pub(crate) only_reads: bool,
 }
 
-/// What the gateway offers and the role may call.
+/// The tools that the gateway serves and the role may call.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     tools: BTreeMap<String, ToolInfo>,
-    /// In the order of the names, each as a model knows it.
-    functions: Vec<Offered>,
-    /// Over the names in their order.
+    /// In the order of `tools`, each under its model name.
+    functions: Vec<OfferedFunction>,
+    /// Ranks the tools by their index in `tools`.
     ranking: Ranking,
     names: Arc<NameTable>,
 }
 
-/// What one run offers to its model.
+/// The tools that are offered to the model for one handoff.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     /// Dotted names, best match first.
     pub(crate) tools: Vec<String>,
     pub(crate) functions: Arc<[Arc<Function>]>,
-    /// Of all tools that may be called, not only of those offered: `help.list` tells a model of the others.
+    /// Names of all callable tools, not only of the offered ones, since a model can learn of the others from
+    /// `help.list`.
     pub(crate) names: Arc<NameTable>,
-    /// What offering them costs.
+    /// Estimated tokens of the offer.
     pub(crate) tokens: usize,
 }
 
-/// A function and what offering it costs, made once.
+/// A function and the estimated tokens of offering it.
 #[derive(Clone, Debug)]
-struct Offered {
+struct OfferedFunction {
     function: Arc<Function>,
     tokens: usize,
 }
 
-impl Offered {
+impl OfferedFunction {
     fn new(function: Function) -> Self {
-        let tokens = tokens_in(&function.description) + tokens_in(&function.parameters.to_string());
+        let tokens =
+            estimate_tokens(&function.description) + estimate_tokens(&function.parameters.to_string());
         Self { function: Arc::new(function), tokens }
     }
 }
 
 impl Catalogue {
-    pub(crate) fn new(allowed: Allowlist, offered: impl IntoIterator<Item = ToolInfo>) -> Self {
+    pub(crate) fn new(allowlist: Allowlist, offered: impl IntoIterator<Item = ToolInfo>) -> Self {
         let tools: BTreeMap<String, ToolInfo> = offered
             .into_iter()
-            .filter(|tool| allowed.permits(&tool.name))
+            .filter(|tool| allowlist.permits(&tool.name))
             .map(|tool| (tool.name.clone(), tool))
             .collect();
         let candidates =
             tools.values().map(|tool| Candidate { name: &tool.name, description: &tool.description });
-        let ranking = Ranking::over(candidates);
-        let names = NameTable::over(tools.keys().map(String::as_str), &Control::RESERVED);
+        let ranking = Ranking::new(candidates);
+        let names = NameTable::new(tools.keys().map(String::as_str), &Control::RESERVED);
         let as_function = |tool: &ToolInfo| Function {
-            name: names.name_of(&tool.name).unwrap_or(&tool.name).to_owned(),
-            description: tool.description.chars().take(MOST_DESCRIPTION_CHARS).collect(),
+            name: names.model_name(&tool.name).unwrap_or(&tool.name).to_owned(),
+            description: tool.description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
             parameters: Value::Object(tool.input_schema.clone()),
         };
-        let functions = tools.values().map(|tool| Offered::new(as_function(tool))).collect();
+        let functions = tools.values().map(|tool| OfferedFunction::new(as_function(tool))).collect();
         Self { tools, functions, ranking, names: Arc::new(names) }
     }
 
@@ -100,23 +104,23 @@ impl Catalogue {
         self.get(tool).is_some_and(|tool| tool.only_reads)
     }
 
-    /// G6: the tools that suit a goal, never all of them.
-    pub(crate) fn offer(&self, role: Role, goal: &str, most: usize) -> Offer {
-        let chosen = if self.tools.is_empty() { Vec::new() } else { self.ranking.best(goal, most) };
-        self.offering(role, &chosen)
+    /// G6: offers the tools that match a goal best, at most `max_tools` and never all of several tools.
+    pub(crate) fn offer(&self, role: Role, goal: &str, max_tools: usize) -> Offer {
+        let chosen = if self.tools.is_empty() { Vec::new() } else { self.ranking.best(goal, max_tools) };
+        self.build_offer(role, &chosen)
     }
 
-    /// The tools that were offered before, as far as they are still there.
-    pub(crate) fn offer_again(&self, role: Role, tools: &[String]) -> Offer {
+    /// Offers the named tools again, as far as the catalogue still has them.
+    pub(crate) fn restore_offer(&self, role: Role, tools: &[String]) -> Offer {
         let place = |tool: &String| self.tools.keys().position(|name| name == tool);
-        self.offering(role, &tools.iter().filter_map(place).collect::<Vec<_>>())
+        self.build_offer(role, &tools.iter().filter_map(place).collect::<Vec<_>>())
     }
 
-    fn offering(&self, role: Role, chosen: &[usize]) -> Offer {
+    fn build_offer(&self, role: Role, chosen: &[usize]) -> Offer {
         let all: Vec<&String> = if chosen.is_empty() { Vec::new() } else { self.tools.keys().collect() };
         let tools = chosen.iter().filter_map(|index| all.get(*index)).map(|name| (*name).clone()).collect();
         let ranked = chosen.iter().filter_map(|index| self.functions.get(*index));
-        let offered: Vec<&Offered> = ranked.chain(controls(role)).collect();
+        let offered: Vec<&OfferedFunction> = ranked.chain(controls(role)).collect();
         Offer {
             tools,
             tokens: offered.iter().map(|offered| offered.tokens).sum(),
@@ -126,9 +130,9 @@ impl Catalogue {
     }
 }
 
-fn controls(role: Role) -> &'static [Offered] {
-    static MANAGER: OnceLock<Vec<Offered>> = OnceLock::new();
-    let made = || Control::functions(Role::ProjectManager).into_iter().map(Offered::new).collect();
+fn controls(role: Role) -> &'static [OfferedFunction] {
+    static MANAGER: OnceLock<Vec<OfferedFunction>> = OnceLock::new();
+    let made = || Control::functions(Role::ProjectManager).into_iter().map(OfferedFunction::new).collect();
     match role {
         Role::ProjectManager => MANAGER.get_or_init(made),
         Role::ProjectAnalyst => &[],

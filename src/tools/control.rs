@@ -1,3 +1,5 @@
+//! Functions that the worker itself offers to a model.
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -8,33 +10,35 @@ use crate::inference::Function;
 const ASK_USER: &str = "ask_user";
 const REQUEST_VERIFICATION: &str = "request_verification";
 
-/// What a model may ask of the worker itself. These have no effect outside of the run; everything that has goes
-/// through the gateway.
+/// A call to a function of the worker itself. These have no effect outside the handoff; everything that has
+/// an effect goes through the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Ends the turn with a question.
+    /// Ends the conversation with a question to the user.
     AskUser { question: String },
     /// Has an analyst verify a task.
-    RequestVerification(VerificationWanted),
+    RequestVerification(VerificationRequest),
 }
 
+/// The arguments of `request_verification`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub(crate) struct VerificationWanted {
+pub(crate) struct VerificationRequest {
     pub(crate) task_id: String,
     #[serde(default)]
     pub(crate) acceptance_criteria: Vec<String>,
 }
 
+/// The arguments of `ask_user`.
 #[derive(Deserialize)]
 struct Question {
     question: String,
 }
 
 impl Control {
-    /// Names that no tool may be offered under.
+    /// Model names that no tool may have.
     pub(crate) const RESERVED: [&str; 2] = [ASK_USER, REQUEST_VERIFICATION];
 
-    /// Those that a role is offered.
+    /// Returns the functions that a role is offered.
     pub(super) fn functions(role: Role) -> Vec<Function> {
         match role {
             Role::ProjectManager => vec![ask_user(), request_verification()],
@@ -42,8 +46,9 @@ impl Control {
         }
     }
 
-    /// Reads a call, if it is one of these.
-    pub(crate) fn read(
+    /// Parses a call. Returns `None` if it is not a call to a control function, and an error text for the
+    /// model if the arguments are invalid.
+    pub(crate) fn parse(
         role: Role,
         name: &str,
         arguments: &Map<String, Value>,
@@ -75,7 +80,9 @@ fn ask_user() -> Function {
                 .to_owned(),
         parameters: json!({
             "type": "object",
-            "properties": { "question": { "type": "string", "description": "One question, answerable in a sentence." } },
+            "properties": {
+                "question": { "type": "string", "description": "One question, answerable in a sentence." },
+            },
             "required": ["question"],
             "additionalProperties": false,
         }),

@@ -1,13 +1,14 @@
+//! Maps tool names to names that models accept, and back.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// Models take names of this length, and only letters, digits, `_` and `-`.
-const LONGEST: usize = 64;
+/// Models accept names up to this length, and only letters, digits, `_` and `-`.
+const MAX_NAME_LEN: usize = 64;
 
-/// Dotted names and the names a model knows them by, both ways. Made anew for every run; a name that is not in it does
-/// not exist.
+/// The model name of each tool, and the tool of each model name. A name that is not in the table is unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NameTable {
     to_model: BTreeMap<String, String>,
@@ -15,24 +16,24 @@ pub(crate) struct NameTable {
 }
 
 impl NameTable {
-    /// `.` becomes `__`. What would be too long or taken gets the hash of its name instead of its end, so no two tools
-    /// ever share a name and none depends on the order of the others.
-    pub(crate) fn over<'n>(tools: impl IntoIterator<Item = &'n str>, reserved: &[&str]) -> Self {
+    /// Replaces `.` by `__`. The end of a name that would be too long, reserved or ambiguous is replaced by a
+    /// hash of the tool name, so that model names are unique and do not depend on the order of the tools.
+    pub(crate) fn new<'n>(tools: impl IntoIterator<Item = &'n str>, reserved: &[&str]) -> Self {
         let tools: BTreeSet<&str> = tools.into_iter().collect();
         let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
         for tool in &tools {
-            *wanted.entry(plain(tool)).or_default() += 1;
+            *wanted.entry(escape(tool)).or_default() += 1;
         }
         let mut table = Self::default();
         for tool in tools {
-            let plain = plain(tool);
+            let plain = escape(tool);
             let is_free = wanted.get(&plain) == Some(&1) && !reserved.contains(&plain.as_str());
             let taken = |name: &String| wanted.contains_key(name) || table.from_model.contains_key(name);
-            let name = if is_free && plain.len() <= LONGEST {
+            let name = if is_free && plain.len() <= MAX_NAME_LEN {
                 plain
             } else {
-                // Someone could name a tool like another one's hash.
-                let hashes = (4..=Sha256::output_size()).map(|bytes| hashed(&plain, tool, bytes));
+                // A tool could be named like the hashed name of another one.
+                let hashes = (4..=Sha256::output_size()).map(|bytes| name_with_hash(&plain, tool, bytes));
                 hashes.into_iter().find(|name| !taken(name)).unwrap_or_default()
             };
             table.to_model.insert(tool.to_owned(), name.clone());
@@ -41,16 +42,19 @@ impl NameTable {
         table
     }
 
-    pub(crate) fn name_of(&self, tool: &str) -> Option<&str> {
+    /// Returns the model name of a tool.
+    pub(crate) fn model_name(&self, tool: &str) -> Option<&str> {
         self.to_model.get(tool).map(String::as_str)
     }
 
-    pub(crate) fn tool_called(&self, name: &str) -> Option<&str> {
+    /// Returns the tool with this model name.
+    pub(crate) fn tool_name(&self, name: &str) -> Option<&str> {
         self.from_model.get(name).map(String::as_str)
     }
 }
 
-fn plain(tool: &str) -> String {
+/// Replaces `.` by `__` and all other characters that models do not accept by `_`.
+fn escape(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len() + 4);
     for character in tool.chars() {
         match character {
@@ -62,9 +66,10 @@ fn plain(tool: &str) -> String {
     out
 }
 
-fn hashed(plain: &str, tool: &str, bytes: usize) -> String {
+/// Cuts the name so that the first `bytes` bytes of the tool's hash, at most 28, fit behind it.
+fn name_with_hash(plain: &str, tool: &str, bytes: usize) -> String {
     let hash = HEXLOWER.encode(&Sha256::digest(tool.as_bytes())[..bytes.min(28)]);
-    let kept = &plain[..plain.len().min(LONGEST - hash.len() - 1)];
+    let kept = &plain[..plain.len().min(MAX_NAME_LEN - hash.len() - 1)];
     format!("{kept}_{hash}")
 }
 
@@ -73,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_has_a_name_of_its_own_that_models_take() {
+    fn every_tool_has_a_unique_name_that_models_accept() {
         let long = "x.".repeat(60) + "end";
         let longer = "x.".repeat(60) + "other";
         let tools = [
@@ -89,20 +94,20 @@ mod tests {
             &long,
             &longer,
         ];
-        let table = NameTable::over(tools, &["ask_user"]);
+        let table = NameTable::new(tools, &["ask_user"]);
         let mut seen = BTreeSet::new();
         for tool in tools {
-            let name = table.name_of(tool).unwrap();
-            assert!(name.len() <= LONGEST && !name.is_empty(), "{name}");
+            let name = table.model_name(tool).unwrap();
+            assert!(name.len() <= MAX_NAME_LEN && !name.is_empty(), "{name}");
             assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
             assert!(seen.insert(name), "{name} twice");
-            assert_eq!(table.tool_called(name), Some(tool));
+            assert_eq!(table.tool_name(name), Some(tool));
             assert_ne!(name, "ask_user", "reserved");
         }
-        assert_eq!(table.name_of("a.b"), Some("a__b"));
-        assert_eq!(table.tool_called("db.task.get"), None, "a dotted name is not what was offered");
+        assert_eq!(table.model_name("a.b"), Some("a__b"));
+        assert_eq!(table.tool_name("db.task.get"), None, "a dotted name is not a model name");
         // The same tools in another order have the same names.
-        let again = NameTable::over(tools.into_iter().rev(), &["ask_user"]);
+        let again = NameTable::new(tools.into_iter().rev(), &["ask_user"]);
         assert_eq!(table.to_model, again.to_model);
     }
 }

@@ -1,4 +1,4 @@
-//! Choosing the few tools of a catalogue that fit a goal, offline and reproducibly.
+//! Selects the few tools of a catalogue that match a goal, without a model and reproducibly.
 //!
 //! All arithmetic is on integers, so that the same catalogue and goal give the same order everywhere.
 
@@ -18,19 +18,20 @@ use std::ops::Range;
 use lexicon::Lexicon;
 use vocabulary::{Meaning, Vocabulary};
 
-/// How much a word of a tool counts by where it stands, in thousandths.
+/// The weight of a word of a tool by where it occurs, in thousandths.
 const IN_NAME: u64 = 1000;
 const IN_DESCRIPTION: u64 = 600;
-/// Further words of the goal that mean the same word of a tool add little.
-const SHARE_OF_REPEATED_MATCHES: u64 = 250;
-/// Words of a name that the goal does not mention are a sign of a more special tool.
-const LOSS_FOR_UNMATCHED_NAME: u64 = 100;
-/// How much description lengths beyond the usual one thin out a match, in thousandths.
-const WEIGHT_OF_LENGTH: u64 = 300;
-/// Every match is worth something, even of a word that all tools share.
-const LEAST_RARITY: u64 = 400;
-/// A goal that matches nothing gets this many tools.
-const TOOLS_WITHOUT_MATCH: usize = 4;
+/// The share, in thousandths, that further words of the goal add when they mean the same word of a tool.
+const REPEATED_MATCH_SHARE: u64 = 250;
+/// The penalty for each word of the tool's name that the goal does not mention, which suggests a more special
+/// tool.
+const UNMATCHED_NAME_PENALTY: u64 = 100;
+/// How much a long description, compared with the average, weakens a match, in thousandths.
+const LENGTH_WEIGHT: u64 = 300;
+/// The rarity of a word that all tools share: even such a match counts.
+const MIN_RARITY: u64 = 400;
+/// Maximum number of tools for a goal that matches none.
+const MAX_TOOLS_WITHOUT_MATCH: usize = 4;
 
 /// One tool as the ranking sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,10 @@ pub(crate) struct Candidate<'a> {
 #[derive(Debug)]
 pub(crate) struct Ranking {
     vocabulary: Vocabulary,
-    /// Per term, where it occurs.
+    /// The occurrences of each term.
     occurrences: Vec<Vec<Occurrence>>,
     tools: Vec<Tool>,
-    /// The words of all tools, each tool's in its own range.
+    /// Number of word slots; each tool has a range of them.
     slots: usize,
 }
 
@@ -66,7 +67,7 @@ struct Occurrence {
     weight: u64,
 }
 
-/// What the goal's words gave one word of one tool.
+/// What the words of the goal contribute to one word of one tool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
     best: u64,
@@ -74,7 +75,7 @@ struct Gain {
 }
 
 impl Ranking {
-    pub(crate) fn over<'a>(tools: impl IntoIterator<Item = Candidate<'a>>) -> Self {
+    pub(crate) fn new<'a>(tools: impl IntoIterator<Item = Candidate<'a>>) -> Self {
         let candidates: Vec<Candidate<'a>> = tools.into_iter().collect();
         let fields: Vec<Fields> = candidates.iter().map(Fields::of).collect();
         let stems: BTreeSet<String> = fields.iter().flat_map(|field| field.stems.keys().cloned()).collect();
@@ -109,26 +110,28 @@ impl Ranking {
         self.tools.push(Tool { place_by_name, is_helper, slots, slots_of_name });
     }
 
-    /// Indices into the catalogue as given, best first: at most `limit`, and never all of several tools.
+    /// Returns indices into the catalogue as given, best match first: at most `limit`, and never all of
+    /// several tools.
     #[must_use]
     pub(crate) fn best(&self, goal: &str, limit: usize) -> Vec<usize> {
-        let most = limit.min(self.tools.len().saturating_sub(1).max(1));
+        let max = limit.min(self.tools.len().saturating_sub(1).max(1));
         let scores = self.scores(goal);
         let mut matching: Vec<(Reverse<u64>, usize, usize)> = (scores.iter().zip(&self.tools).enumerate())
             .filter(|(_, (score, _))| **score > 0)
             .map(|(index, (score, tool))| (Reverse(*score), tool.place_by_name, index))
             .collect();
         if matching.is_empty() {
-            return self.without_match(most);
+            return self.without_match(max);
         }
         matching.sort_unstable();
-        matching.into_iter().take(most).map(|(_, _, index)| index).collect()
+        matching.into_iter().take(max).map(|(_, _, index)| index).collect()
     }
 
-    fn without_match(&self, most: usize) -> Vec<usize> {
+    /// Returns the default for a goal that matches no tool: help tools first, then by name.
+    fn without_match(&self, max: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.tools.len()).collect();
         order.sort_by_key(|index| self.tools.get(*index).map(|tool| (!tool.is_helper, tool.place_by_name)));
-        order.truncate(most.min(TOOLS_WITHOUT_MATCH));
+        order.truncate(max.min(MAX_TOOLS_WITHOUT_MATCH));
         order
     }
 
@@ -148,7 +151,7 @@ impl Ranking {
         self.tools.iter().map(|tool| tool.score(&gains)).collect()
     }
 
-    /// Finds what one word of the goal gives each tool, at the word of the tool that fits it best.
+    /// Finds for each tool the word that one word of the goal matches best, and what that match is worth.
     fn find_best_of_tools(&self, meanings: &[Meaning], best_of_tools: &mut [Option<(u64, Reverse<usize>)>]) {
         let rarity_of_meaning = self.rarity(self.tools_touched(meanings));
         for meaning in meanings {
@@ -176,26 +179,26 @@ impl Ranking {
         touched.into_iter().filter(|tool| *tool).count()
     }
 
-    /// How telling it is to match something that occurs in so many tools.
+    /// Returns the weight of a match by the number of tools in which it occurs: the fewer, the higher.
     fn rarity(&self, occurrences: usize) -> u64 {
         let all = binary_logarithm(2 * self.tools.len() as u64 + 2);
         let some = binary_logarithm(2 * occurrences as u64 + 1);
-        LEAST_RARITY + all.saturating_sub(some)
+        MIN_RARITY + all.saturating_sub(some)
     }
 }
 
 impl Tool {
     fn score(&self, gains: &[Gain]) -> u64 {
         let own = gains.get(self.slots.clone()).unwrap_or_default();
-        let of_gain = |gain: &Gain| gain.best + (gain.sum - gain.best) * SHARE_OF_REPEATED_MATCHES / 1000;
+        let of_gain = |gain: &Gain| gain.best + (gain.sum - gain.best) * REPEATED_MATCH_SHARE / 1000;
         let unmatched =
             self.slots_of_name.iter().filter(|slot| gains.get(**slot).is_none_or(|gain| gain.best == 0));
         let sum: u64 = own.iter().map(of_gain).sum();
-        sum * 1000 / (1000 + LOSS_FOR_UNMATCHED_NAME * unmatched.count() as u64)
+        sum * 1000 / (1000 + UNMATCHED_NAME_PENALTY * unmatched.count() as u64)
     }
 }
 
-/// The stems of a tool, each with whether its name contains it.
+/// The stems of a tool, each with whether it occurs in the name.
 struct Fields {
     stems: BTreeMap<String, bool>,
     words_of_description: u64,
@@ -215,11 +218,12 @@ impl Fields {
 
     fn description_weight(&self, usual_length: u64) -> u64 {
         let relative = 1000 * self.words_of_description / usual_length;
-        let thinned = 1000 - WEIGHT_OF_LENGTH + WEIGHT_OF_LENGTH * relative / 1000;
+        let thinned = 1000 - LENGTH_WEIGHT + LENGTH_WEIGHT * relative / 1000;
         IN_DESCRIPTION * 1000 / thinned
     }
 }
 
+/// Returns the average number of distinct words in a description, at least 1.
 fn usual_length(fields: &[Fields]) -> u64 {
     let all: u64 = fields.iter().map(|field| field.words_of_description).sum();
     (all / (fields.len() as u64).max(1)).max(1)
@@ -237,7 +241,8 @@ fn places_by_name(candidates: &[Candidate<'_>]) -> Vec<usize> {
     places
 }
 
-/// The logarithm to base two in thousandths, by repeated squaring, so that it is the same on every machine.
+/// Returns the binary logarithm in thousandths, by repeated squaring on integers, so that it is the same on
+/// every machine.
 fn binary_logarithm(number: u64) -> u64 {
     let whole = u64::from(number.max(1).ilog2());
     let one = 1_u128 << 32;

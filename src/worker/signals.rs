@@ -1,3 +1,5 @@
+//! SIGTERM and SIGINT as cancellation tokens.
+
 use std::convert::Infallible;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -5,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Error;
 
-/// The first signal asks to stop, the second to hurry.
+/// Translates signals: the first asks the worker to stop, the second ends the grace period.
 pub(super) struct Signals {
     pub(super) first: CancellationToken,
     pub(super) second: CancellationToken,
@@ -23,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// Passes signals on for as long as it is polled.
+    /// Forwards signals while it is polled. Never returns.
     pub(super) async fn watch(&mut self) -> Infallible {
         loop {
             tokio::select! {

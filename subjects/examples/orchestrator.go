@@ -1,7 +1,7 @@
-// Hands a chat off and waits for its answer, with nats.go: go run orchestrator.go "What is left to do?"
+// Hands off a chat with nats.go and waits for its answer: go run orchestrator.go "What is left to do?"
 //
-// NATS_URL says where the server is. The answer is read from the stream, so nothing is missed if this program, or the
-// connection, goes away in between: run it again with HANDOFF_ID set to the same id, and it gets the same answer.
+// NATS_URL is the address of the server. The answer is read from the stream, so it is not lost if this program or its
+// connection fails: run it again with the same id in HANDOFF_ID to get the same answer.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 		},
 	})
 	check(err)
-	// With its id the server takes a handoff once, so that publishing again after a lost confirmation does no harm.
+	// The server stores a message id once, so it is safe to publish again if the acknowledgement was lost.
 	_, err = jetstream.Publish("pma.handoff.chat", body, nats.MsgId(id))
 	check(err)
 
@@ -56,7 +56,7 @@ func main() {
 	fmt.Println(found.Message.Content)
 }
 
-// newID makes a UUID of version 4.
+// newID returns a UUID version 4.
 func newID() string {
 	var id [16]byte
 	_, err := rand.Read(id[:])

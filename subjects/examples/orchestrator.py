@@ -1,7 +1,7 @@
-"""Hands a chat off and waits for its answer, with nats-py: python orchestrator.py "What is left to do?"
+"""Hands off a chat with nats-py and waits for its answer: python orchestrator.py "What is left to do?"
 
-NATS_URL says where the server is. The answer is read from the stream, so nothing is missed if this program, or the
-connection, goes away in between: run it again with HANDOFF_ID set to the same id, and it gets the same answer.
+NATS_URL is the address of the server. The answer is read from the stream, so it is not lost if this program or its
+connection fails: run it again with the same id in HANDOFF_ID to get the same answer.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ async def main(text):
         "issued_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "payload": {"model": "cynodeai.pm", "messages": [{"role": "user", "content": text}]},
     }
-    # With its id the server takes a handoff once, so that publishing again after a lost confirmation does no harm.
+    # The server stores a message id once, so it is safe to publish again if the acknowledgement was lost.
     await jetstream.publish("pma.handoff.chat", json.dumps(handoff).encode(), headers={"Nats-Msg-Id": handoff_id})
 
     answers = await jetstream.subscribe(

@@ -1,3 +1,5 @@
+//! Answers: completions of project managers and findings of project analysts.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +8,14 @@ use crate::{
     Role, SCHEMA_VERSION, ScopeId, Subject, Trace, decode, encode,
 };
 
-/// The one answer of a handoff.
+/// The answer to a handoff.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Completion(Completion),
     Findings(Findings),
 }
 
-/// What a project manager answers.
+/// The answer of a project manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Completion {
     #[schemars(extend("const" = SCHEMA_VERSION))]
@@ -25,18 +27,18 @@ pub struct Completion {
     pub finish_reason: FinishReason,
     /// Tasks that this handoff created or changed.
     pub tasks: Vec<TaskChange>,
-    /// What analysts found when this handoff asked for verification.
+    /// Results of the verifications that this handoff requested from analysts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verifications: Vec<Verification>,
-    /// Set when `status` is `needs_clarification`: what a `continue` handoff goes on from.
+    /// Set when `status` is `needs_clarification`: the conversation that a `continue` handoff resumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transcript: Vec<Message>,
-    /// With a transcript: as which kind of work it goes on.
+    /// Set together with `transcript`: the kind of work that a `continue` handoff resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes_as: Option<Kind>,
     pub usage: Usage,
     pub trace: Trace,
-    /// How often the handoff was taken up, this time included.
+    /// The number of attempts so far, including the one that produced this answer.
     pub attempts: u32,
     pub instance: InstanceId,
     /// Set when `status` is `failed` or `cancelled`.
@@ -74,26 +76,27 @@ pub enum TaskChangeKind {
     Updated,
 }
 
-/// What came of a verification that a project manager asked for.
+/// The result of a verification that a project manager requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verification {
-    /// The verify handoff, whose own answer holds all of it.
+    /// The verify handoff. Its own answer contains the complete findings.
     pub handoff_id: HandoffId,
     pub task_id: ScopeId,
-    /// Absent when no findings came; `error` says why.
+    /// Absent when there are no findings; `error` then says why.
     pub status: Option<FindingsStatus>,
     pub findings: Vec<Finding>,
     pub error: Option<Failure>,
 }
 
-/// What an analyst answers. With `error` set no verdict was reached, and `status` is `needs_clarification`.
+/// The answer of a project analyst. If `error` is set, no verdict was reached and `status` is
+/// `needs_clarification`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     pub handoff_id: HandoffId,
     pub kind: Kind,
-    /// Absent only when the handoff was refused before its task could be read.
+    /// Absent only when the handoff was refused before its task id could be read.
     pub task_id: Option<ScopeId>,
     pub status: FindingsStatus,
     pub findings: Vec<Finding>,
@@ -114,7 +117,7 @@ pub enum FindingsStatus {
     NeedsClarification,
 }
 
-/// One acceptance criterion, judged.
+/// The verdict on one acceptance criterion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     pub criterion: String,
@@ -154,7 +157,7 @@ pub struct Usage {
     pub completion_tokens: u64,
     pub model_calls: u32,
     pub tool_calls: u32,
-    /// `null` when the model's price is not known.
+    /// `null` when the price of the model is not known.
     pub cost_usd: Option<f64>,
 }
 
@@ -162,7 +165,7 @@ pub struct Usage {
 pub struct Failure {
     pub code: ErrorCode,
     pub message: String,
-    /// Whether the same work, handed off anew, could succeed.
+    /// Whether the same work, handed off again under a new id, could succeed.
     pub retryable: bool,
 }
 
@@ -201,7 +204,7 @@ impl Answer {
         }
     }
 
-    /// Reads the answer of an instance of that role.
+    /// Decodes an answer: a completion or findings, by the role of the instance.
     pub fn decode(role: Role, encoding: Encoding, body: &[u8]) -> Result<Self, CodecError> {
         Ok(match role {
             Role::ProjectManager => Self::Completion(decode(encoding, body)?),

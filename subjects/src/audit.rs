@@ -1,7 +1,9 @@
-//! The audit of tool calls: rows, the chain that binds them, and the signed head that is published outside the store.
+//! The audit of tool calls: rows, the hash chain over them, and the signed heads that are published outside
+//! the store.
 //!
-//! Each row's hash covers the row before it, so a row that is changed, taken out or moved breaks the chain from there on.
-//! Whoever can write the store could still make a whole new chain; the heads, signed and kept elsewhere, tell.
+//! The hash of each row covers the previous row, so a row that is changed, removed or moved breaks the chain
+//! from there on. An attacker with write access to the store could replace the whole chain; the signed heads,
+//! which are stored elsewhere, detect that.
 
 use data_encoding::{BASE64, HEXLOWER};
 use nkeys::KeyPair;
@@ -9,20 +11,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Where heads are published.
+use crate::encode_json;
+
+/// The subject on which heads are published.
 pub const HEAD_SUBJECT: &str = "cynode.audit.head";
 
-/// One call of a tool, whatever became of it. It never holds arguments or results.
+/// The audit row of one tool call, whatever its outcome. Never contains arguments or results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Counts from one, without gaps.
+    /// Counted from 1, without gaps.
     pub seq: i64,
     /// Microseconds since 1970, UTC.
     pub created_at: i64,
     pub call_id: String,
     /// `project_manager`, `project_analyst`, `sandbox`, `admin`, `user`, or `unknown`.
     pub agent: String,
-    /// The id of the token, when there was one that we know.
+    /// The id of the token, if the call had a known one.
     pub subject: Option<String>,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
@@ -32,147 +36,151 @@ pub struct Row {
     pub tool: String,
     /// `allow` or `deny`.
     pub decision: String,
-    /// `success`, `failure`, `denied`, or `unknown` when the gateway ended while the call ran.
+    /// `success`, `failure`, `denied`, or `unknown` if the gateway stopped during the call.
     pub status: String,
     pub error_type: Option<String>,
     pub duration_us: i64,
-    /// SHA-256 of the arguments in canonical form.
+    /// SHA-256 of the arguments in canonical JSON.
     pub arguments_digest: Option<String>,
     pub trace_id: Option<String>,
-    /// Of the row before and of all of the above.
+    /// SHA-256 over the hash of the previous row and all fields above.
     pub hash: String,
 }
 
 impl Row {
-    /// What the hash of this row must be after `previous`.
+    /// Returns the hash that this row must have after a row with the hash `previous`.
     pub fn hash_after(&self, previous: &str) -> String {
-        // A tuple and not the struct: its order is the order that is hashed, whatever the struct looks like later.
+        // A tuple instead of the struct, so that changes to the struct do not change the hashed order.
         let fields = (
             (previous, self.seq, self.created_at, &self.call_id, &self.agent, &self.subject, &self.user_id),
             (&self.task_id, &self.project_id, &self.run_id, &self.job_id, &self.tool, &self.decision),
             (&self.status, &self.error_type, self.duration_us, &self.arguments_digest, &self.trace_id),
         );
-        // Strings, numbers and nothing: these always become JSON.
-        let bytes = serde_json::to_vec(&fields).unwrap_or_default();
-        HEXLOWER.encode(&Sha256::digest(bytes))
+        HEXLOWER.encode(&Sha256::digest(encode_json(&fields)))
     }
 }
 
-/// Where the chain stood at a moment, signed.
+/// The signed head of the chain at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     pub seq: i64,
     pub hash: String,
-    /// Rows up to this one were taken out because they were old enough, and this was the hash of the last of them.
+    /// The last row that was pruned because of its age; 0 if none was.
     pub pruned_seq: i64,
+    /// The hash of that row.
     pub pruned_hash: String,
     /// Microseconds since 1970, UTC.
     pub at: i64,
     /// The public nkey of the signer.
     pub key: String,
-    /// Base64, Ed25519.
+    /// The Ed25519 signature in Base64.
     pub signature: String,
 }
 
 impl Head {
-    fn text(&self) -> String {
+    fn signed_text(&self) -> String {
         let Self { seq, hash, pruned_seq, pruned_hash, at, key, .. } = self;
         format!("cynode audit head\n{seq}\n{hash}\n{pruned_seq}\n{pruned_hash}\n{at}\n{key}")
     }
 
+    /// Sets the public key and the signature.
     pub fn sign(mut self, key: &KeyPair) -> Result<Self, nkeys::error::Error> {
         self.key = key.public_key();
-        self.signature = BASE64.encode(&key.sign(self.text().as_bytes())?);
+        self.signature = BASE64.encode(&key.sign(self.signed_text().as_bytes())?);
         Ok(self)
     }
 
-    /// Whether whoever holds `key` said this.
+    /// Returns whether the head carries a valid signature by `key`, a public nkey.
     pub fn is_signed_by(&self, key: &str) -> bool {
         let signature = BASE64.decode(self.signature.as_bytes());
         match (KeyPair::from_public_key(key), signature) {
             (Ok(pair), Ok(signature)) => {
-                self.key == key && pair.verify(self.text().as_bytes(), &signature).is_ok()
+                self.key == key && pair.verify(self.signed_text().as_bytes(), &signature).is_ok()
             }
             _ => false,
         }
     }
 }
 
-/// The first thing that is wrong with a chain.
+/// The first error in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum ChainError {
     #[error("row {0} is missing")]
     Missing(i64),
     #[error("row {0} was changed, or its predecessor was")]
     Changed(i64),
     #[error("row {0} differs from the one in a signed audit head")]
-    NotAsSigned(i64),
+    HeadMismatch(i64),
     #[error("rows up to {0} are in a signed audit head, but the chain ends at {1}")]
-    CutOff(i64, i64),
+    Truncated(i64, i64),
 }
 
-impl Broken {
-    /// The first row that is wrong.
+impl ChainError {
+    /// Returns the sequence number of the first bad or missing row.
     pub fn row(&self) -> i64 {
         match self {
-            Self::Missing(row) | Self::Changed(row) | Self::NotAsSigned(row) => *row,
-            Self::CutOff(_, last) => last + 1,
+            Self::Missing(row) | Self::Changed(row) | Self::HeadMismatch(row) => *row,
+            Self::Truncated(_, last) => last + 1,
         }
     }
 }
 
-/// Whether rows up to `pruned_seq` were taken out by whoever signs, and not by somebody who wanted them gone.
+/// Returns whether a signed head confirms that the rows up to `pruned_seq` were pruned. If none does, they
+/// may have been deleted by an attacker.
 pub fn pruning_is_signed(pruned_seq: i64, pruned_hash: &str, heads: &[Head]) -> bool {
     pruned_seq == 0
         || heads.iter().any(|head| (head.pruned_seq, head.pruned_hash.as_str()) == (pruned_seq, pruned_hash))
 }
 
-/// Follows the chain row by row, and holds it against signed heads.
+/// Verifies a chain row by row and compares it with signed heads.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub struct ChainVerifier {
     seq: i64,
     hash: String,
-    /// Still ahead of us, in order.
+    /// The heads that were not reached yet, highest sequence number first.
     heads: Vec<Head>,
-    met: usize,
+    /// The number of heads that matched.
+    matched: usize,
 }
 
-impl Chain {
-    /// A chain begins after the rows that were pruned. Only heads whose signature was checked may be given.
-    pub fn begin(pruned_seq: i64, pruned_hash: &str, mut heads: Vec<Head>) -> Self {
+impl ChainVerifier {
+    /// Starts after the last pruned row. The caller must have verified the signatures of `heads`.
+    pub fn new(pruned_seq: i64, pruned_hash: &str, mut heads: Vec<Head>) -> Self {
         heads.retain(|head| head.seq > pruned_seq);
         heads.sort_by_key(|head| std::cmp::Reverse(head.seq));
-        Self { seq: pruned_seq, hash: pruned_hash.to_owned(), heads, met: 0 }
+        Self { seq: pruned_seq, hash: pruned_hash.to_owned(), heads, matched: 0 }
     }
 
-    pub fn follow(&mut self, row: &Row) -> Result<(), Broken> {
+    /// Checks the next row. Rows must be passed in order of their sequence numbers.
+    pub fn check(&mut self, row: &Row) -> Result<(), ChainError> {
         let expected = self.seq + 1;
         if row.seq != expected {
             return Err(if row.seq > expected {
-                Broken::Missing(expected)
+                ChainError::Missing(expected)
             } else {
-                Broken::Changed(row.seq)
+                ChainError::Changed(row.seq)
             });
         }
         if row.hash != row.hash_after(&self.hash) {
-            return Err(Broken::Changed(row.seq));
+            return Err(ChainError::Changed(row.seq));
         }
         while let Some(head) = self.heads.pop_if(|head| head.seq == row.seq) {
             if head.hash != row.hash {
-                return Err(Broken::NotAsSigned(row.seq));
+                return Err(ChainError::HeadMismatch(row.seq));
             }
-            self.met += 1;
+            self.matched += 1;
         }
         self.seq = row.seq;
         self.hash.clone_from(&row.hash);
         Ok(())
     }
 
-    /// The number of the last row, and how many signed heads were met on the way.
-    pub fn end(self) -> Result<(i64, usize), Broken> {
+    /// Returns the sequence number of the last row and the number of signed heads that matched. Fails if
+    /// there is a head beyond the last row.
+    pub fn finish(self) -> Result<(i64, usize), ChainError> {
         match self.heads.first() {
-            Some(head) => Err(Broken::CutOff(head.seq, self.seq)),
-            None => Ok((self.seq, self.met)),
+            Some(head) => Err(ChainError::Truncated(head.seq, self.seq)),
+            None => Ok((self.seq, self.matched)),
         }
     }
 }
@@ -212,10 +220,10 @@ mod tests {
         rows
     }
 
-    fn check(rows: &[Row], heads: Vec<Head>) -> Result<(i64, usize), Broken> {
-        let mut chain = Chain::begin(0, "", heads);
-        rows.iter().try_for_each(|row| chain.follow(row))?;
-        chain.end()
+    fn check(rows: &[Row], heads: Vec<Head>) -> Result<(i64, usize), ChainError> {
+        let mut chain = ChainVerifier::new(0, "", heads);
+        rows.iter().try_for_each(|row| chain.check(row))?;
+        chain.finish()
     }
 
     fn head(row: &Row, key: &KeyPair) -> Head {
@@ -232,26 +240,26 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bad_row_is_named() {
+    fn the_first_bad_row_is_reported() {
         let good = rows(6);
         assert_eq!(check(&good, Vec::new()), Ok((6, 0)));
         let mut edited = good.clone();
         edited[2].status = "failure".into();
-        assert_eq!(check(&edited, Vec::new()), Err(Broken::Changed(3)));
+        assert_eq!(check(&edited, Vec::new()), Err(ChainError::Changed(3)));
         let mut without = good.clone();
         without.remove(3);
-        assert_eq!(check(&without, Vec::new()), Err(Broken::Missing(4)));
+        assert_eq!(check(&without, Vec::new()), Err(ChainError::Missing(4)));
         let mut swapped = good.clone();
         swapped.swap(1, 4);
         (swapped[1].seq, swapped[4].seq) = (2, 5);
-        assert_eq!(check(&swapped, Vec::new()), Err(Broken::Changed(2)));
+        assert_eq!(check(&swapped, Vec::new()), Err(ChainError::Changed(2)));
     }
 
     #[test]
-    fn rows_are_gone_with_a_signature_or_they_are_missing() {
+    fn pruned_rows_need_a_signed_head() {
         let mut head = head(&rows(6)[5], &KeyPair::new_user());
         assert!(pruning_is_signed(0, "", &[]));
-        // That a row was there does not say that it may go.
+        // A head that only confirms the row does not confirm its pruning.
         assert!(!pruning_is_signed(6, &head.hash.clone(), std::slice::from_ref(&head)));
         (head.pruned_seq, head.pruned_hash) = (4, "hash".into());
         assert!(pruning_is_signed(4, "hash", std::slice::from_ref(&head)));
@@ -259,24 +267,24 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_was_made_anew_or_cut_does_not_match_its_heads() {
+    fn a_rebuilt_or_truncated_chain_does_not_match_its_heads() {
         let key = KeyPair::new_user();
         let good = rows(6);
         let heads = vec![head(&good[2], &key), head(&good[5], &key)];
         assert!(heads.iter().all(|head| head.is_signed_by(&key.public_key())));
         assert_eq!(check(&good, heads.clone()), Ok((6, 2)));
-        assert_eq!(check(&good[..5], heads.clone()), Err(Broken::CutOff(6, 5)));
-        assert_eq!(Broken::CutOff(6, 5).row(), 6);
-        let mut anew = good;
-        anew[0].tool = "db.task.list".into();
+        assert_eq!(check(&good[..5], heads.clone()), Err(ChainError::Truncated(6, 5)));
+        assert_eq!(ChainError::Truncated(6, 5).row(), 6);
+        let mut rebuilt = good;
+        rebuilt[0].tool = "db.task.list".into();
         let mut previous = String::new();
-        for row in &mut anew {
+        for row in &mut rebuilt {
             row.hash = row.hash_after(&previous);
             previous.clone_from(&row.hash);
         }
-        assert_eq!(check(&anew, heads.clone()), Err(Broken::NotAsSigned(3)));
+        assert_eq!(check(&rebuilt, heads.clone()), Err(ChainError::HeadMismatch(3)));
         let mut forged = heads[0].clone();
-        forged.hash.clone_from(&anew[2].hash);
+        forged.hash.clone_from(&rebuilt[2].hash);
         assert!(!forged.is_signed_by(&key.public_key()));
         assert!(!forged.sign(&KeyPair::new_user()).expect("signed").is_signed_by(&key.public_key()));
     }

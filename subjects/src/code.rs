@@ -1,9 +1,11 @@
+//! The closed set of error codes.
+
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why a handoff was not completed. A closed set: each code has a page under `docs/errors/`.
+/// Why a handoff was not completed. The set is closed; each code has a page under `docs/errors/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
@@ -63,7 +65,7 @@ impl ErrorCode {
         }
     }
 
-    /// Whether the same handoff, issued anew, could succeed.
+    /// Returns whether the same work, handed off again under a new id, could succeed.
     pub const fn retryable(self) -> bool {
         match self {
             Self::DeadlineExceeded

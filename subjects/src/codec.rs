@@ -1,8 +1,10 @@
+//! JSON and MessagePack encoding of message bodies.
+
 use std::fmt;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// How a body is written. The answer comes in the encoding of the question.
+/// The encoding of a message body. An answer uses the encoding of its handoff.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
     #[default]
@@ -21,7 +23,7 @@ impl Encoding {
         }
     }
 
-    /// Reads a `Content-Type`. No header means JSON; parameters such as `charset` are passed over.
+    /// Parses a `Content-Type` header. No header means JSON; parameters such as `charset` are ignored.
     pub fn from_content_type(header: Option<&str>) -> Result<Self, UnknownContentType> {
         let Some(header) = header else { return Ok(Self::Json) };
         let essence = header.split(';').next().unwrap_or_default().trim();
@@ -53,8 +55,8 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// The fault itself, in one line, for whoever wrote the body.
-    pub fn in_words(&self) -> String {
+    /// Returns the underlying error as one line, for the author of the body.
+    pub fn describe(&self) -> String {
         match self {
             Self::Json(error) => error.to_string(),
             Self::ReadMessagePack(error) => error.to_string(),
@@ -64,11 +66,11 @@ impl CodecError {
 }
 
 pub fn encode<T: Serialize>(encoding: Encoding, value: &T) -> Result<Vec<u8>, CodecError> {
-    // About the size of a message, so that it need not grow step by step.
-    const USUAL: usize = 2048;
+    // The size of a typical message, to avoid reallocations.
+    const TYPICAL_BYTES: usize = 2048;
     Ok(match encoding {
         Encoding::Json => {
-            let mut out = Vec::with_capacity(USUAL);
+            let mut out = Vec::with_capacity(TYPICAL_BYTES);
             serde_json::to_writer(&mut out, value)?;
             out
         }
@@ -76,10 +78,11 @@ pub fn encode<T: Serialize>(encoding: Encoding, value: &T) -> Result<Vec<u8>, Co
     })
 }
 
-/// Decodes a body that we trust in shape: an answer, an event. A handoff goes through [`crate::Handoff::decode`].
+/// Decodes a body from a trusted source, such as an answer or an event, without checking structural limits.
+/// Handoffs are decoded with [`crate::Handoff::decode`].
 pub fn decode<T: DeserializeOwned>(encoding: Encoding, body: &[u8]) -> Result<T, CodecError> {
     Ok(match encoding {
-        // Valid as a whole is faster to find out than string by string.
+        // Validating UTF-8 once for the whole body is faster than once for each string.
         Encoding::Json => match std::str::from_utf8(body) {
             Ok(text) => serde_json::from_str(text)?,
             Err(_) => serde_json::from_slice(body)?,
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_types_are_read_as_people_write_them() {
+    fn content_types_are_parsed_without_regard_to_case_and_parameters() {
         let read = Encoding::from_content_type;
         assert_eq!(read(None), Ok(Encoding::Json));
         assert_eq!(read(Some("application/json; charset=utf-8")), Ok(Encoding::Json));

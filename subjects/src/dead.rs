@@ -1,26 +1,29 @@
+//! Dead letters: the handoff that was given up, and why, in the headers of a message.
+
 use async_nats::HeaderMap;
 
 use crate::{ErrorCode, Kind, Subject, Timestamp, headers};
 
-/// What was given up: the message as it was, and why.
+/// A dead letter: the original message, and the reason why it was dead-lettered.
 ///
-/// The body is the handoff's own, byte for byte. Its headers stay as they were, except that those which
-/// tell the server what to do (`Nats-…`) are kept under `Cynode-Original-…`, so that they do not act again.
+/// The body is the unchanged body of the handoff. The original headers are kept as well, but those that the
+/// server interprets (`Nats-…`) or that look like ours are prefixed with `Cynode-Original-`, so that they
+/// have no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     pub kind: Kind,
     pub reason: ErrorCode,
     pub message: String,
-    /// The sequence it had in the handoff stream.
+    /// The sequence of the original message in the handoff stream.
     pub sequence: u64,
     pub deliveries: u64,
     /// When the handoff was published.
     pub published_at: Timestamp,
-    /// Who gave it up.
+    /// The instance that dead-lettered the handoff.
     pub instance: String,
-    /// Where the body lies when it and its headers together would not fit into one message any more.
+    /// The object that holds the body, if body and headers together do not fit into one message.
     pub spilled: Option<String>,
-    /// Where the original headers lie when they are too many to be carried along.
+    /// The object that holds the original headers, if they are too large for the dead letter.
     pub spilled_headers: Option<String>,
     /// Headers of the original message.
     pub original: HeaderMap,
@@ -36,9 +39,9 @@ const SPILLED: &str = "Cynode-Dead-Body-Object";
 const HEADERS: &str = "Cynode-Dead-Headers-Object";
 const SERVER_PREFIX: &str = "Nats-";
 const OWN_PREFIX: &str = "Cynode-Dead-";
-/// Before the whole name of a header that must not act, or be taken for one of ours, on a dead letter.
+/// Prefixed to the name of an original header that the server would interpret or that looks like ours.
 const KEPT_PREFIX: &str = "Cynode-Original-";
-/// What a letter carries of the original's headers at the most; JetStream takes 64 KiB in all.
+/// The maximum size of the original headers in a dead letter. JetStream accepts 64 KiB of headers in total.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,14 +57,15 @@ impl DeadLetter {
         Subject::Dead(self.kind)
     }
 
-    /// Headers to publish it with. The message id makes a second copy of the same letter a duplicate.
+    /// Returns the headers to publish the letter with. Their message id makes the server drop a second
+    /// publish of the same letter.
     pub fn headers(&self) -> HeaderMap {
         let mut out = HeaderMap::new();
         for (name, values) in self.original.iter() {
             let name: &str = name.as_ref();
-            let must_not_act =
+            let is_reserved =
                 [SERVER_PREFIX, OWN_PREFIX, KEPT_PREFIX].iter().any(|prefix| name.starts_with(prefix));
-            let kept = if must_not_act { format!("{KEPT_PREFIX}{name}") } else { name.to_owned() };
+            let kept = if is_reserved { format!("{KEPT_PREFIX}{name}") } else { name.to_owned() };
             for value in values {
                 out.append(kept.as_str(), value.clone());
             }
@@ -82,14 +86,15 @@ impl DeadLetter {
         out
     }
 
-    /// One name for one death. The time of publishing is part of it, since sequences begin anew with a new stream.
+    /// Returns a name that identifies the letter. It contains the publish time, since a recreated stream
+    /// starts its sequences from 1 again.
     pub fn name(&self) -> String {
         format!("dead-{}-{}", self.sequence, self.published_at.at().unix_timestamp_nanos())
     }
 
-    /// Takes the original headers off when they are too many to be carried along, all but those that say how to read
-    /// the body. Gives what was taken, to be kept elsewhere.
-    pub fn lighten(&mut self) -> Option<Vec<(String, String)>> {
+    /// Removes the original headers if they are too large for the letter, except the few that are needed to
+    /// read the body. Returns all original headers, to be stored elsewhere, or `None` if nothing was removed.
+    pub fn split_off_headers(&mut self) -> Option<Vec<(String, String)>> {
         let all: Vec<(String, String)> = self
             .original
             .iter()
@@ -101,17 +106,17 @@ impl DeadLetter {
         }
         const NEEDED: [&str; 4] =
             [headers::CONTENT_TYPE, headers::MSG_ID, headers::SIGNATURE, headers::TRACEPARENT];
-        let mut light = HeaderMap::new();
+        let mut reduced = HeaderMap::new();
         for name in NEEDED {
             if let Some(value) = self.original.get(name).filter(|value| value.as_str().len() <= 1024) {
-                light.insert(name, value.clone());
+                reduced.insert(name, value.clone());
             }
         }
-        self.original = light;
+        self.original = reduced;
         Some(all)
     }
 
-    /// Reads back what [`Self::headers`] wrote.
+    /// Parses the headers that [`Self::headers`] returned.
     pub fn read(subject: &str, headers: &HeaderMap) -> Result<Self, DeadLetterError> {
         let kind = match subject.parse() {
             Ok(Subject::Dead(kind)) => kind,
@@ -153,7 +158,8 @@ fn original(headers: &HeaderMap) -> HeaderMap {
     original
 }
 
-/// A header value is one line of printable text; what a message quotes may be neither.
+/// Returns the text as a valid header value: control characters become spaces, and at most 512 characters are
+/// kept.
 fn one_line(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(512).collect()
 }
@@ -163,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_letter_reads_back_as_it_was_written() {
+    fn reading_the_headers_of_a_dead_letter_restores_it() {
         let mut original = HeaderMap::new();
         original.insert("Nats-Msg-Id", "0193f2c0-0000-7000-8000-0000000000aa");
         original.insert("Content-Type", "application/json");
         original.append("X-Many", "one");
         original.append("X-Many", "two");
-        // What a stranger might add to be taken for our own words.
+        // Headers with which a producer might try to imitate ours.
         original.insert("Cynode-Dead-Body-Object", "someone-elses");
         original.insert("Cynode-Original-Nats-Msg-Id", "forged");
         let letter = DeadLetter {
@@ -190,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_headers_are_taken_off_but_for_those_that_are_needed() {
+    fn oversized_headers_are_split_off_except_the_needed_ones() {
         let mut original = HeaderMap::new();
         original.insert("Content-Type", "application/msgpack");
         original.insert("X-Large", "x".repeat(60_000));
@@ -206,13 +212,13 @@ mod tests {
             spilled_headers: None,
             original,
         };
-        assert_eq!(letter.lighten().map(|taken| taken.len()), Some(2));
+        assert_eq!(letter.split_off_headers().map(|taken| taken.len()), Some(2));
         assert_eq!(
             letter.original.get("Content-Type").map(|value| value.as_str()),
             Some("application/msgpack")
         );
         assert!(letter.original.get("X-Large").is_none());
-        assert_eq!(letter.lighten(), None);
+        assert_eq!(letter.split_off_headers(), None);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! Handoffs: the envelope on the wire, the decoded form, and the checks in between.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -7,13 +9,13 @@ use crate::{
     Timestamp, Verify, encode, shape::Body,
 };
 
-/// The major version of the contract that this build speaks.
+/// The major version of the contract that this build implements.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The longest chain of replays of one handoff.
+/// How often a handoff can be replayed, one replay after the other.
 pub(crate) const MAX_REPLAYS: usize = 64;
 
-/// One piece of work, decoded and checked.
+/// A decoded and validated handoff.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handoff {
     pub id: HandoffId,
@@ -22,11 +24,12 @@ pub struct Handoff {
     pub reply_to: Option<String>,
     pub scope: Scope,
     pub context: Context,
-    /// The handoffs whose work this one goes on with, oldest first. Empty unless it is a replay.
+    /// The handoffs whose work this one continues, oldest first. Empty unless this is a replay.
     pub replays: Vec<HandoffId>,
     pub work: Work,
 }
 
+/// The payload of a handoff, by kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     Chat(Chat),
@@ -55,34 +58,34 @@ impl Work {
     }
 }
 
-/// A handoff as it is written. The subject says which payload to expect, `kind` must agree with it.
+/// A handoff on the wire. The subject determines the type of the payload; `kind` must match the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Envelope<P> {
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// A UUID, version 7 by preference. Also the `Nats-Msg-Id`.
+    /// A UUID, preferably version 7. Also used as the `Nats-Msg-Id`.
     pub handoff_id: HandoffId,
     pub kind: Kind,
     pub issued_at: Timestamp,
-    /// After this instant nobody wants the answer any more.
+    /// After this instant the answer is no longer of use; the handoff fails with `deadline_exceeded`.
     #[serde(default)]
     pub deadline: Option<Timestamp>,
-    /// Asks for a copy of the answer on this subject too.
+    /// A subject to which a copy of the answer is also published.
     #[serde(default)]
     pub reply_to: Option<String>,
     #[serde(default)]
     pub scope: Scope,
     #[serde(default)]
     pub context: Context,
-    /// For a replayed dead letter: the handoffs whose journals it goes on from, oldest first. Their model turns are not
-    /// paid again and their tool calls keep their idempotency keys.
+    /// For a replayed dead letter: the handoffs whose journals it continues, oldest first. Their model turns
+    /// are not repeated and their tool calls keep their idempotency keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_REPLAYS))]
     pub replays: Vec<HandoffId>,
     pub payload: P,
 }
 
-/// For whom, and about what. Every id is the orchestrator's.
+/// The user, project and task that a handoff belongs to. The orchestrator assigns all these ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Scope {
@@ -95,7 +98,8 @@ pub struct Scope {
     pub job_id: Option<ScopeId>,
 }
 
-/// What the orchestrator already knows. What is absent but has an id in `scope` is fetched through MCP.
+/// Context that the orchestrator sends along. What is absent here but has an id in `scope` is fetched through
+/// MCP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Context {
@@ -149,7 +153,7 @@ pub enum PreferenceScope {
     Task,
 }
 
-/// Why a handoff is not accepted, in words that its author can act on.
+/// Why a handoff is refused: an error code, and a message for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Refusal {
@@ -158,12 +162,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// The message may quote what was found, so it is cut: the rest is in the handoff itself.
+    /// Truncates the message to 256 bytes, since it may quote a handoff of any size.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        const LONGEST: usize = 256;
+        const MAX_MESSAGE_BYTES: usize = 256;
         let mut message: String = message.into();
-        if message.len() > LONGEST {
-            message.truncate(message.floor_char_boundary(LONGEST));
+        if message.len() > MAX_MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
             message.push('…');
         }
         Self { code, message }
@@ -179,19 +183,20 @@ impl Handoff {
         self.work.kind()
     }
 
-    /// Where a handoff of this kind is published.
+    /// Returns the subject on which this handoff is published.
     pub fn subject(&self) -> Subject {
         Subject::Handoff(self.kind())
     }
 
-    /// Reads and checks a body that arrived on the subject of `kind`. Unknown fields are passed over.
+    /// Decodes and validates a body that arrived on the subject of `kind`. Unknown fields are ignored.
     pub fn decode(kind: Kind, body: &Body<'_>) -> Result<Self, Refusal> {
         body.shape().map_err(|fault| Refusal::invalid(fault.to_string()))?;
-        match body.glimpse().schema_version {
+        match body.envelope_fields().schema_version {
             Some(version) if version == u64::from(SCHEMA_VERSION) => {}
             Some(version) => {
-                let message =
-                    format!("schema_version {version} is not {SCHEMA_VERSION}, the one spoken here");
+                let message = format!(
+                    "schema_version {version} is not supported; this build supports {SCHEMA_VERSION}"
+                );
                 return Err(Refusal::new(ErrorCode::UnsupportedVersion, message));
             }
             None => return Err(Refusal::invalid("schema_version is missing or not a whole number")),
@@ -206,7 +211,7 @@ impl Handoff {
     }
 
     fn open<P: DeserializeOwned>(kind: Kind, body: &Body<'_>, work: fn(P) -> Work) -> Result<Self, Refusal> {
-        let envelope: Envelope<P> = body.decode().map_err(|error| Refusal::invalid(error.in_words()))?;
+        let envelope: Envelope<P> = body.decode().map_err(|error| Refusal::invalid(error.describe()))?;
         if envelope.kind != kind {
             let message = format!("kind is `{}` but the subject is for `{kind}`", envelope.kind);
             return Err(Refusal::invalid(message));
@@ -225,15 +230,15 @@ impl Handoff {
         Ok(handoff)
     }
 
-    /// What types alone cannot say.
+    /// Checks the constraints that the types do not express.
     fn check(&self) -> Result<(), Refusal> {
         if self.replays.len() > MAX_REPLAYS {
             return Err(Refusal::invalid(format!(
                 "replays names more than {MAX_REPLAYS} handoffs; publish a new handoff"
             )));
         }
-        // So a handoff has one replay, however often it is made.
-        if self.replays.last().is_some_and(|last| last.replayed() != self.id) {
+        // Guarantees that a handoff has one replay, however often it is replayed.
+        if self.replays.last().is_some_and(|last| last.replay_id() != self.id) {
             return Err(Refusal::invalid(
                 "handoff_id is not the one that a replay of the last of replays has",
             ));

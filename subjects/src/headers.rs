@@ -1,20 +1,20 @@
-//! Names of the headers that this contract uses. NATS keeps their case and compares with it.
+//! Names of the NATS headers in this contract. NATS header names are case-sensitive.
 
 use async_nats::{HeaderMap, HeaderName, header};
 
 pub const CONTENT_TYPE: &str = "Content-Type";
 pub const MSG_ID: &str = "Nats-Msg-Id";
 pub const SIGNATURE: &str = "Cynode-Signature";
-/// W3C trace context. Written in lowercase, read in any case.
+/// W3C trace context. Written in lowercase; read in any case.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The compare-and-set of the server: the sequence expected …
+/// Compare-and-set: the publish succeeds only if the last message on [`EXPECTED_SUBJECT`] has this sequence.
 pub const EXPECTED_SEQUENCE: HeaderName = header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
-/// … and the subjects over which it is expected.
+/// The subject filter to which [`EXPECTED_SEQUENCE`] applies. May contain wildcards.
 pub const EXPECTED_SUBJECT: HeaderName =
     HeaderName::from_static("Nats-Expected-Last-Subject-Sequence-Subject");
 
-/// Finds a header whatever its case.
+/// Returns the first value of a header, comparing its name without regard to case.
 pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'h str> {
     headers?
         .iter()
@@ -24,7 +24,7 @@ pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'
         .map(|value| value.as_str())
 }
 
-/// The trace id of a `traceparent`, if it is one.
+/// Returns the trace id of the `traceparent` header, or `None` if the header is missing or invalid.
 pub fn trace_id(headers: Option<&HeaderMap>) -> Option<&str> {
     let mut parts = get_any_case(headers, TRACEPARENT)?.split('-');
     let (version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_read_in_any_case_and_only_if_it_is_one() {
+    fn traceparent_is_read_in_any_case_and_only_if_valid() {
         let read = |name: &str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, value);

@@ -1,3 +1,5 @@
+//! Ids of handoffs, of orchestrator objects (scope ids) and of worker instances.
+
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
@@ -5,53 +7,54 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Names one handoff for ever. Written as a lowercase hyphenated UUID, so that it is one subject token.
+/// Identifies one handoff, permanently. Written as a lowercase hyphenated UUID, which is one subject token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(with = "Uuid")]
 pub struct HandoffId(Uuid);
 
 impl HandoffId {
-    /// A fresh id that sorts by time of issue.
+    /// Returns a new UUID version 7, which sorts by time of issue.
     pub fn now() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Returns the id under which this handoff is replayed. A handoff has one replay, however many dead letters it left
-    /// and however often they are replayed, so its work is not done twice.
-    pub fn replayed(self) -> Self {
-        self.derived("replay", 0)
+    /// Returns the id under which this handoff is replayed. Deterministic: a handoff has one replay, however
+    /// many dead letters it left and however often they are replayed, so its work is not done twice.
+    pub fn replay_id(self) -> Self {
+        self.derive("replay", 0)
     }
 
-    /// Returns the id of the journal that counts the deliveries of one queue message that was delivered often and never
-    /// claimed. `queue` names the stream, `published_ns` tells a message from one in an earlier stream of that name.
-    pub fn of_queue_message(queue: &str, sequence: u64, published_ns: i128) -> Self {
-        Self::hashed(&format!("queued\n{queue}\n{sequence}\n{published_ns}"))
+    /// Returns the id of the journal that counts the deliveries of a queue message that was delivered often
+    /// and never claimed. `queue` is the name of the stream; `published_ns` distinguishes the message from
+    /// one with the same sequence in an earlier stream of that name.
+    pub fn for_queue_message(queue: &str, sequence: u64, published_ns: i128) -> Self {
+        Self::from_hash(&format!("queued\n{queue}\n{sequence}\n{published_ns}"))
     }
 
-    /// The id of the `number`th verification that this handoff asks for, of just this. Asked for again after a crash, it
-    /// is the same verification.
-    pub fn verification(self, number: u64, of: &str) -> Self {
-        self.derived(&format!("verification\n{of}"), number)
+    /// Returns the id of the `number`th verification that this handoff requests, where `of` identifies what
+    /// is verified. Deterministic, so that the same request after a crash is the same verification.
+    pub fn verification_id(self, number: u64, of: &str) -> Self {
+        self.derive(&format!("verification\n{of}"), number)
     }
 
-    fn derived(self, what: &str, number: u64) -> Self {
-        Self::hashed(&format!("{what}\n{self}\n{number}"))
+    fn derive(self, what: &str, number: u64) -> Self {
+        Self::from_hash(&format!("{what}\n{self}\n{number}"))
     }
 
-    fn hashed(text: &str) -> Self {
+    fn from_hash(text: &str) -> Self {
         let digest = Sha256::digest(text);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// The id as a 128-bit trace id, for a handoff that came without one of its own.
+    /// Returns the id as a 128-bit trace id in hex, for a handoff that arrived without a `traceparent`.
     pub fn trace_id(self) -> String {
         self.0.simple().to_string()
     }
 
-    /// The handoff as a span of its trace: deterministic, and never zero, which would be no span.
+    /// Returns a span id for the handoff in hex. Deterministic, and never zero, which is not a valid span id.
     pub fn span_id(self) -> String {
         let (high, low) = self.0.as_u64_pair();
         format!("{:016x}", if low == 0 { high } else { low })
@@ -74,7 +77,8 @@ impl FromStr for HandoffId {
     type Err = IdError;
 
     fn from_str(text: &str) -> Result<Self, IdError> {
-        // The other spellings that `Uuid` reads (braces, urn:, no hyphens) would give one id two names.
+        // `Uuid` also parses other spellings (braces, urn:, no hyphens), which would give one id several
+        // names.
         if text.len() != 36 {
             return Err(IdError::NotHyphenated);
         }
@@ -100,8 +104,8 @@ impl Serialize for HandoffId {
     }
 }
 
-/// An id of the orchestrator's: a user, a group, a project, a task, a run. Opaque, but never empty, never
-/// nil, and made only of characters that are safe in a log line, a file name or a prompt.
+/// An id that the orchestrator assigns to a user, group, project, task or run. Opaque, but never empty, never
+/// the nil UUID, and made only of characters that are safe in a log line, a file name or a prompt.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct ScopeId(#[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_.:@-]+$"))] Box<str>);
@@ -162,7 +166,7 @@ impl Serialize for ScopeId {
     }
 }
 
-/// Names a running process. One token, so that it can be part of a subject.
+/// Identifies a running worker process. One token, so that it can be part of a subject.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct InstanceId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))] Box<str>);
@@ -170,7 +174,7 @@ pub struct InstanceId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[
 impl InstanceId {
     pub const MAX_LEN: usize = 64;
 
-    /// A fresh id that starts with `prefix`, which must itself be a token.
+    /// Returns a new random id that starts with `prefix`. Fails if `prefix` is not a valid token.
     pub fn random(prefix: &str) -> Result<Self, IdError> {
         let random = Uuid::new_v4().simple().to_string();
         format!("{prefix}-{}", &random[..12]).parse()

@@ -1,45 +1,46 @@
-//! The journal of a handoff: what was done, as it was done, so that whoever takes the handoff up next goes on from there.
+//! The journal of a handoff: a record of the work, from which the next owner of the handoff resumes.
 //!
-//! It stands on `<role>.run.<id>.journal`, message by message, each written under a compare-and-set over
-//! `<role>.run.<id>.*`. Journal and answer are thus one chain with one writer at a time.
+//! Entries are messages on `<role>.run.<id>.journal`. Each is written under a compare-and-set over
+//! `<role>.run.<id>.*`, so journal and answer form one sequence with one writer at a time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Findings, HandoffId, InstanceId, Scope, ScopeId, Timestamp, ToolCall};
+use crate::{Findings, HandoffId, InstanceId, Scope, ScopeId, Timestamp, ToolCall, encode_json};
 
-/// The newest version of an entry that this build writes. It reads this one and all before it, and it writes each entry
-/// in the oldest version that has words for it, so that an older build can go on with what it understands.
+/// The newest entry version that this build writes. It reads this version and all older ones, and writes each
+/// entry in the oldest version that can express it, so that older builds can read as much as possible.
 ///
-/// 1. the first; 2. `released`.
+/// Version 1 is the first; version 2 adds `released`.
 pub const VERSION: u32 = 2;
 
-/// A larger entry is kept in the object store, and a reference to it in the journal.
-pub const SPILL_OVER: usize = 256 * 1024;
+/// The size in bytes above which an entry is stored in the object store; the journal then holds a reference
+/// to it.
+pub const SPILL_THRESHOLD: usize = 256 * 1024;
 
-/// Returns the size over which an entry is kept in the object store, for a server that takes `max_payload` bytes at once,
-/// headers included.
-pub fn spill_over(max_payload: usize) -> usize {
+/// Returns the size in bytes above which an entry is stored in the object store, for a server that accepts
+/// messages of up to `max_payload` bytes including headers.
+pub fn spill_threshold(max_payload: usize) -> usize {
     const HEADERS: usize = 4 * 1024;
-    SPILL_OVER.min(max_payload.saturating_sub(HEADERS).max(max_payload / 2))
+    SPILL_THRESHOLD.min(max_payload.saturating_sub(HEADERS).max(max_payload / 2))
 }
 
-/// One message of the journal: what happened since the last one.
+/// One message of the journal: the records since the previous entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     pub v: u32,
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<Record>,
-    /// Where the entry is kept when it is too large for a message; it then has no records here.
+    /// The location of an entry that is too large for a message. `records` is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spilled: Option<Spilled>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Spilled {
-    /// In the object store.
+    /// The name of the object in the object store.
     pub name: String,
     pub bytes: u64,
 }
@@ -47,21 +48,21 @@ pub struct Spilled {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// An instance took the handoff up. From here on no other writes to the journal.
+    /// An instance claimed the handoff. From here on it is the only writer of the journal.
     Claimed(Claimed),
-    /// What the conversation was begun with.
+    /// The context with which the conversation started.
     Context(Context),
-    /// A model answered.
+    /// A model call returned.
     ModelTurn(ModelTurn),
-    /// A tool is about to be called.
+    /// A tool call is about to start.
     ToolIntent(ToolIntent),
-    /// A tool answered.
+    /// A tool call returned.
     ToolResult(ToolResult),
-    /// An analyst answered.
+    /// An analyst returned findings.
     Verified(Box<Verified>),
-    /// The instance gives the handoff back, because it stops. The attempt does not count.
+    /// The instance shuts down and hands the handoff back. The attempt does not count.
     Released,
-    /// Nothing happened; the writer made sure that the journal is still its own.
+    /// No progress: the writer confirmed that it still owns the journal.
     Still,
 }
 
@@ -70,19 +71,20 @@ pub struct Claimed {
     /// Counted from 1.
     pub attempt: u32,
     pub instance: InstanceId,
-    /// The version of the program.
+    /// The version of the worker binary.
     pub build: String,
-    /// Which message of the queue it was: a handoff may have been published more than once.
+    /// The stream sequence of the queue message. Copies of a handoff have different sequences.
     pub queued: u64,
-    /// Which delivery of that message it was, as the server counts them. 0 in entries of builds that did not record it.
+    /// The delivery count of that message. 0 in entries of builds that did not record it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivery: u64,
-    /// On whose behalf the handoff is worked on. `None` in entries of builds that did not record it.
+    /// The user and project of the handoff. Absent in entries of builds that did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
 
-/// On whose behalf a handoff is worked on. What it left behind is shown to no other user and no other project.
+/// The user and project on whose behalf a handoff runs. Its journal is not used for any other user or
+/// project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Origin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,19 +105,20 @@ pub struct Context {
     pub tools: Vec<String>,
 }
 
-/// Which question to a model it was. Questions are known by their place, not by their words: a later build may put them
-/// in other words, and the answer is still the answer.
+/// Identifies a model call by its position in the run, not by its content. A later build may phrase the
+/// request differently and can still reuse the recorded reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
     /// A turn of the conversation, counted from 0.
     Turn(u32),
-    /// A typed question beside the conversation.
+    /// A structured output: a typed answer requested outside the conversation.
     Think {
+        /// The name of the structured output.
         form: String,
-        /// Which of those that run at the same time.
+        /// The lane, one of those that run concurrently.
         lane: u32,
-        /// How often it was asked before.
+        /// How often this structured output was requested before in the lane.
         repeat: u32,
     },
 }
@@ -123,14 +126,14 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelTurn {
     pub question: Question,
-    /// SHA-256 of the whole request, for whoever wonders what was asked.
+    /// SHA-256 of the whole request, for debugging.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_hash: Option<String>,
     pub reply: Reply,
     pub ms: u64,
 }
 
-/// What a model answered, whole.
+/// The complete reply of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reply {
     pub content: String,
@@ -154,20 +157,20 @@ pub struct Tokens {
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     Stop,
-    /// The model's own limit, or the one it was given.
+    /// The token limit of the model or of the request was reached.
     Length,
-    /// Our limit: the rest was not read.
+    /// The worker's size limit was reached and the rest of the reply was not read.
     CutShort,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolIntent {
     pub call: CallId,
-    /// What the gateway knows the call by: with the same key it has its effect once.
+    /// The idempotency key. Calls with the same key take effect once.
     pub key: String,
 }
 
-/// Which call it was.
+/// Identifies a tool call within a handoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CallId {
     /// Counted from 0 over the whole handoff.
@@ -189,26 +192,26 @@ pub struct ToolResult {
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
     Returned(Returned),
-    /// The gateway said no.
+    /// The gateway rejected the call.
     Rejected {
         why: String,
     },
 }
 
-/// What a tool gave back.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Returned {
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
-    /// The tool ran and says that it failed.
+    /// Whether the tool ran and reported an error.
     pub failed: bool,
     pub truncated: bool,
     pub tries: u32,
 }
 
 impl Returned {
-    /// What was returned as a value: as such, or as text that is one.
+    /// Returns the structured result, or the text parsed as JSON if there is none.
     pub fn json(&self) -> Option<Value> {
         self.structured.clone().or_else(|| serde_json::from_str(&self.text).ok())
     }
@@ -216,7 +219,7 @@ impl Returned {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verified {
-    /// The handoff that was given to an analyst.
+    /// The verify handoff.
     pub handoff_id: HandoffId,
     pub findings: Findings,
     pub ms: u64,
@@ -226,14 +229,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Why an entry cannot be used.
+/// Why an entry cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Written by a newer build than this one, which can read it.
+    /// The entry was written by a newer build, and only such a build can read it.
     #[error("version {0} is newer than the latest this build reads ({VERSION})")]
     Newer(u32),
     #[error("{0}")]
-    Torn(String),
+    Malformed(String),
 }
 
 impl Entry {
@@ -242,44 +245,38 @@ impl Entry {
         Self { v, at: Timestamp::now(), records, spilled: None }
     }
 
-    /// What stands in the journal for an entry that is kept elsewhere.
-    pub fn elsewhere(&self, spilled: Spilled) -> Self {
+    /// Returns the journal entry that refers to this entry in the object store.
+    pub fn to_reference(&self, spilled: Spilled) -> Self {
         Self { v: self.v, at: self.at.clone(), records: Vec::new(), spilled: Some(spilled) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        // About the size of a claim, which every handoff writes.
-        const USUAL: usize = 256;
-        let mut out = Vec::with_capacity(USUAL);
-        // Every part of it can be written as JSON.
-        if serde_json::to_writer(&mut out, self).is_err() {
-            out.clear();
-        }
-        out
+        encode_json(self)
     }
 
     pub fn decode(body: &[u8]) -> Result<Self, Unreadable> {
-        /// All that is read before the version is known.
+        /// The only field that may be read before the version is known.
         #[derive(Deserialize)]
         struct Versioned {
             v: u32,
         }
-        let torn = |error: serde_json::Error| Unreadable::Torn(error.to_string());
-        let Versioned { v } = serde_json::from_slice(body).map_err(torn)?;
+        let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
+        let Versioned { v } = serde_json::from_slice(body).map_err(malformed)?;
         if v > VERSION {
             return Err(Unreadable::Newer(v));
         }
-        serde_json::from_slice(body).map_err(torn)
+        serde_json::from_slice(body).map_err(malformed)
     }
 
-    /// Whether anything was achieved, beyond taking the handoff up and getting ready.
+    /// Returns whether the entry records progress: more than a claim, the context or a confirmation of
+    /// ownership.
     pub fn is_progress(&self) -> bool {
         self.spilled.is_some() || self.records.iter().any(Record::is_progress)
     }
 }
 
 impl Record {
-    /// The first version that has it.
+    /// Returns the entry version that introduced this record.
     fn since(&self) -> u32 {
         match self {
             Self::Released => 2,
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_as_it_was_written() {
+    fn encoding_then_decoding_an_entry_is_the_identity() {
         let call = CallId { number: 3, tool: "db.task.create".into(), arguments_hash: "ab".into() };
         let returned =
             Returned { text: "done".into(), structured: None, failed: false, truncated: false, tries: 1 };
@@ -332,26 +329,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_is_told_from_what_is_torn() {
+    fn newer_entries_are_distinguished_from_malformed_ones() {
         assert_eq!(Entry::decode(br#"{"v":99,"what":"ever"}"#), Err(Unreadable::Newer(99)));
-        for torn in [
+        for malformed in [
             &b""[..],
             b"{",
             br#"{"v":1}"#,
             br#"{"v":1,"at":"2026-01-01T00:00:00Z","records":[{"record":"?"}]}"#,
         ] {
-            assert!(matches!(Entry::decode(torn), Err(Unreadable::Torn(_))));
+            assert!(matches!(Entry::decode(malformed), Err(Unreadable::Malformed(_))));
         }
     }
 
     #[test]
-    fn an_entry_is_no_newer_than_it_must_be() {
+    fn an_entry_has_the_oldest_version_that_can_express_it() {
         assert_eq!(Entry::new(vec![claimed(), Record::Still]).v, 1);
         assert_eq!(Entry::new(vec![Record::Released]).v, VERSION);
     }
 
     #[test]
-    fn taking_a_handoff_up_is_no_progress() {
+    fn a_claim_alone_is_no_progress() {
         let context = Record::Context(Context { tools: Vec::new() });
         assert!(!Entry::new(vec![claimed(), context, Record::Still]).is_progress());
         let call = CallId { number: 0, tool: "t".into(), arguments_hash: String::new() };

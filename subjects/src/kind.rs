@@ -1,9 +1,11 @@
+//! Kinds of handoff and roles of instances.
+
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an instance is for its whole life.
+/// The role of a worker instance. Set at start and never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -21,7 +23,7 @@ impl Role {
         }
     }
 
-    /// The first token of every subject of this role.
+    /// Returns the first token of every subject of this role.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::ProjectManager => "pma",
@@ -36,7 +38,7 @@ impl Role {
         }
     }
 
-    /// The kinds of handoff an instance of this role takes.
+    /// Returns the kinds of handoff that an instance of this role takes.
     pub fn kinds(self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(move |kind| kind.role() == self)
     }
@@ -60,7 +62,7 @@ impl FromStr for Role {
     }
 }
 
-/// What is being handed off. Each kind has a subject, a consumer and a pool of its own.
+/// The kind of a handoff. Each kind has its own subject, consumer and pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

@@ -1,26 +1,27 @@
-//! The wire contract: what an orchestrator and a worker say to each other on NATS, and where.
+//! The wire contract between orchestrators and workers on NATS: subjects, headers, messages, streams.
 //!
-//! Everything that crosses a process boundary is built and parsed here, so that nobody else writes a
-//! subject by hand or guesses at a field. This crate never talks to a server; it only describes.
+//! Every subject and every message that crosses a process boundary is built and parsed here; other crates
+//! never format a subject themselves. This crate does no I/O.
 
-mod answer; // completions and findings
-mod code; // the closed set of error codes
-mod codec; // JSON and MessagePack
-mod dead; // dead letters
-mod handoff; // what is handed off
-mod id; // handoff and scope ids
-mod kind; // kinds and roles
-mod live; // best-effort messages: deltas, events, cancels, presence
-mod message; // a transcript, message by message
-mod payload; // the payload of each kind
-mod shape; // structural limits, checked before any type sees the body
-mod subject; // every subject, both ways
-mod timestamp; // RFC 3339, as written
-mod trace; // what was done, in order
+mod answer;
+mod code;
+mod codec;
+mod dead;
+mod handoff;
+mod id;
+mod infallible;
+mod kind;
+mod live;
+mod message;
+mod payload;
+mod shape;
+mod subject;
+mod timestamp;
+mod trace;
 
-pub mod audit; // rows of tool calls, chained; heads, signed
+pub mod audit;
 pub mod headers;
-pub mod journal; // what was done on a handoff, so that another can go on
+pub mod journal;
 pub mod schema;
 pub mod signature;
 pub mod streams;
@@ -37,6 +38,7 @@ pub use handoff::{
     Work,
 };
 pub use id::{HandoffId, IdError, InstanceId, ScopeId};
+pub use infallible::{encode_json, encode_json_text};
 pub use kind::{Kind, Role, UnknownKind, UnknownRole};
 pub use live::{CancelReply, CancelState, Delta, Event, InFlight, InstanceState, InstanceStatus, Progress};
 pub use message::{Message, ToolCall};
@@ -44,7 +46,7 @@ pub use payload::{
     Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType,
     Verify,
 };
-pub use shape::{Body, Glimpse, MAX_DEPTH, ShapeError};
+pub use shape::{Body, EnvelopeFields, MAX_DEPTH, ShapeError};
 pub use subject::{ALL_ANSWERS, Pattern, Subject, UnknownSubject};
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{

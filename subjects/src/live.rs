@@ -1,4 +1,5 @@
-//! Messages on core NATS: best effort, never needed for the answer.
+//! Best-effort messages on core NATS: deltas, progress events, cancellation, instance status. The answer
+//! never depends on them.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HandoffId, InstanceId, Kind, Role, Timestamp};
 
-/// Text as the model writes it, on `pma.delta.<handoff_id>`, for a handoff that asked for it. What is lost on the way
-/// is in the answer.
+/// A piece of the model's text, published on `pma.delta.<handoff_id>` if the handoff requested streaming.
+/// Deltas may be lost; the answer contains the complete text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delta {
     pub handoff_id: HandoffId,
-    /// How often the handoff was taken up, this time included. A higher one starts everything over.
+    /// The attempt, counted from 1. A higher attempt starts the text over.
     pub attempt: u32,
-    /// Which turn of the model this belongs to, from 0. Only the last turn's text is the answer.
+    /// The model turn, counted from 0. Only the text of the last turn is the answer.
     pub turn: u32,
-    /// A turn that broke off is asked for again from its beginning, with a higher number here.
+    /// The try within the turn. A turn that was interrupted is requested again from its beginning, with a
+    /// higher number.
     pub r#try: u32,
-    /// Counts up from 0 within a try, so that a gap is seen.
+    /// Counted from 0 within a try, so that gaps can be detected.
     pub sequence: u64,
     pub text: String,
 }
 
-/// How far a handoff has come, on `pma.event.<handoff_id>`.
+/// A progress event, published on `pma.event.<handoff_id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     pub handoff_id: HandoffId,
@@ -31,29 +33,29 @@ pub struct Event {
     pub instance: InstanceId,
     pub attempt: u32,
     pub progress: Progress,
-    /// The model or tool that this is about.
+    /// The model or tool that the event concerns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Milliseconds since this instance took the handoff up.
+    /// Milliseconds since this instance claimed the handoff.
     pub elapsed_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// Still at it. Sent every few seconds.
+    /// Work continues. Sent every few seconds.
     Working,
-    /// A model is being asked.
+    /// A model call started.
     Thinking,
-    /// A tool is being called.
+    /// A tool call started.
     Calling,
-    /// A tool call is over.
+    /// A tool call ended.
     Called,
-    /// An analyst is verifying.
+    /// A verification by an analyst started.
     Verifying,
 }
 
-/// What an instance answers to `pma.cancel.<handoff_id>`.
+/// The reply of an instance to a request on `pma.cancel.<handoff_id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelReply {
     pub instance: InstanceId,
@@ -63,13 +65,13 @@ pub struct CancelReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelState {
-    /// It was running here and has been told to stop.
+    /// The handoff is running on this instance and is being stopped.
     Stopping,
-    /// Not running here; should it arrive, it is answered as cancelled.
+    /// The handoff is not running on this instance. If it arrives here later, it is answered as cancelled.
     Remembered,
 }
 
-/// What an instance answers on `pma.instance.<instance>`, and announces on `pma.presence`.
+/// The status of an instance: its reply on `pma.instance.<instance>`, and its announcement on `pma.presence`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceStatus {
     pub instance: InstanceId,
@@ -80,7 +82,7 @@ pub struct InstanceStatus {
     pub in_flight: BTreeMap<Kind, InFlight>,
     /// SHA-256 of the instruction bundle in use.
     pub bundle: String,
-    /// Which inference backend and model answer here.
+    /// The inference backend and model that this instance uses.
     pub model_route: String,
 }
 

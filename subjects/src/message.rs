@@ -1,7 +1,9 @@
+//! The messages of a transcript.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One message of a transcript: what was asked, what the model said and called, what came back.
+/// One message of a transcript: user input, a reply of the model with its tool calls, or a tool result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
@@ -20,12 +22,12 @@ pub enum Message {
     },
 }
 
-/// A call as the model made it, not yet looked at.
+/// A tool call as the model wrote it, before validation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// As written: it may not even be JSON.
+    /// The arguments as the model wrote them. Not necessarily valid JSON.
     pub arguments: String,
 }
 

@@ -1,3 +1,5 @@
+//! The payload of each kind of handoff.
+
 use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
@@ -6,17 +8,17 @@ use serde_json::Value;
 
 use crate::{ErrorCode, HandoffId, Refusal, ScopeId, Timestamp};
 
-/// P14: the one model id that means "the project manager", whatever model stands behind it.
+/// P14: the one model id that addresses the project manager, whichever model it uses.
 pub const MODEL_ID: &str = "cynodeai.pm";
 
-/// A conversation that waits for its next assistant message.
+/// A conversation that needs its next assistant message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Chat {
     /// Must be `cynodeai.pm`; anything else is direct inference and refused as `not_for_pma`.
     pub model: String,
     #[schemars(length(min = 1))]
     pub messages: Vec<ChatMessage>,
-    /// Also send the text as it arrives, on `pma.delta.<handoff_id>`.
+    /// Whether to also publish the text on `pma.delta.<handoff_id>` while the model produces it.
     #[serde(default)]
     pub stream: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +42,7 @@ pub enum ChatRole {
     Assistant,
 }
 
-/// A schedule fired and what it means needs interpretation.
+/// A schedule that fired and whose payload needs interpretation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Schedule {
     pub schedule_id: ScopeId,
@@ -60,7 +62,7 @@ pub enum SchedulePayloadType {
     JobSpec,
 }
 
-/// A goal that should become tasks.
+/// A goal to be planned as tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     #[schemars(length(min = 1))]
@@ -71,7 +73,7 @@ pub struct Plan {
     pub constraints: Vec<String>,
 }
 
-/// What was missing when an earlier handoff asked for clarification.
+/// The user's answer to an earlier handoff that asked for clarification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Continue {
     pub continues: HandoffId,
@@ -79,7 +81,7 @@ pub struct Continue {
     pub input: String,
 }
 
-/// One task whose result an analyst should judge.
+/// A task whose result an analyst verifies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verify {
     pub task_id: ScopeId,
@@ -89,7 +91,7 @@ pub struct Verify {
     pub artifacts: Vec<Artifact>,
     #[serde(default)]
     pub evidence: Vec<Evidence>,
-    /// How strict to be; free form, passed on to the analyst.
+    /// How strict the verification is. Free form; passed to the analyst as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Value>,
 }

@@ -1,6 +1,6 @@
-//! The contract as documents for authors in other languages: JSON Schemas and an AsyncAPI description.
+//! The contract as documents for implementers in other languages: JSON Schemas and an AsyncAPI description.
 //!
-//! They are made from the types, so they cannot say anything else than the code does.
+//! Both are generated from the Rust types.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::{
     Plan, Role, Schedule, Subject, Verify, headers, journal::Entry, streams,
 };
 
-/// A message of the contract and the file its schema stands in.
+/// The JSON Schema of one message, and the name of the message.
 #[derive(Debug)]
 pub struct Document {
     pub name: &'static str,
@@ -18,12 +18,13 @@ pub struct Document {
 }
 
 impl Document {
+    /// Returns the name of the schema file.
     pub fn file(&self) -> String {
         format!("{}.schema.json", self.name)
     }
 }
 
-/// One schema per message.
+/// Returns one schema for each message.
 pub fn documents() -> Vec<Document> {
     vec![
         document::<Envelope<Chat>>("handoff-chat"),
@@ -56,7 +57,8 @@ fn handoff_document(kind: Kind) -> &'static str {
     }
 }
 
-/// AsyncAPI 3.0, as seen from the worker. It has no words for JetStream: those stand under `x-nats-jetstream`.
+/// Returns the AsyncAPI 3.0 description from the worker's point of view. AsyncAPI has no bindings for
+/// JetStream, so streams are named under `x-nats-jetstream`.
 pub fn asyncapi(version: &str) -> Value {
     let mut channels = serde_json::Map::new();
     let mut operations = serde_json::Map::new();
@@ -77,7 +79,7 @@ pub fn asyncapi(version: &str) -> Value {
         );
         channels.insert(name, channel);
     };
-    // Streams are named as they are by default; nats.layout can give analysts streams of their own.
+    // The stream names of the default layout; with another `nats.layout` analysts have their own streams.
     let layout = streams::Layout::default();
     for kind in Kind::ALL {
         let address = Subject::Handoff(kind).to_string();

@@ -1,5 +1,6 @@
-//! One pass over a body before any type sees it: how deep, no key twice, nothing after the end, and a
-//! glimpse of the few fields that are needed even when the rest is broken.
+//! Checks the structure of a handoff body in one pass before it is deserialized: nesting depth, duplicate
+//! keys, trailing bytes. The same pass extracts the few envelope fields that are needed even if the rest of
+//! the body is invalid.
 
 use std::{borrow::Cow, cell::RefCell, collections::HashSet, fmt};
 
@@ -7,15 +8,17 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess
 
 use crate::{CodecError, Encoding, HandoffId, decode};
 
-/// How deep a body may nest. Far more than the contract needs, far less than a stack.
+/// The maximum nesting depth of a body: far more than the contract needs, far less than would overflow the
+/// stack.
 pub const MAX_DEPTH: usize = 64;
 
-/// What could be read of a handoff, even if it cannot be accepted. Whatever stood before the fault counts.
+/// The envelope fields of a handoff that could be read, even if the handoff cannot be accepted. Includes
+/// every field that precedes the first error in the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct EnvelopeFields {
     pub handoff_id: Option<HandoffId>,
     pub schema_version: Option<u64>,
-    /// As written, since a signature covers the text.
+    /// The original text, since the signature covers it.
     pub issued_at: Option<String>,
     pub reply_to: Option<String>,
 }
@@ -24,32 +27,33 @@ pub struct Glimpse {
 pub enum ShapeError {
     #[error("the body is not well-formed {encoding}: {reason}")]
     Malformed { encoding: Encoding, reason: String },
-    #[error("the body is nested deeper than {MAX_DEPTH} levels")]
+    #[error("the body is nested child than {MAX_DEPTH} levels")]
     TooDeep,
     #[error("duplicate key `{0}` in one object")]
     DuplicateKey(String),
 }
 
-/// A body that was inspected. Only such a one can be decoded as a handoff.
+/// An inspected body. [`crate::Handoff::decode`] accepts nothing else.
 #[derive(Clone, Debug)]
 pub struct Body<'b> {
     encoding: Encoding,
     bytes: &'b [u8],
-    glimpse: Glimpse,
+    fields: EnvelopeFields,
     shape: Result<(), ShapeError>,
 }
 
 impl<'b> Body<'b> {
-    /// Walks the whole body once.
+    /// Walks the whole body once. Does not fail; [`Self::shape`] returns the result of the check.
     pub fn inspect(encoding: Encoding, bytes: &'b [u8]) -> Self {
-        let (glimpse, shape) = inspect(encoding, bytes);
-        Self { encoding, bytes, glimpse, shape }
+        let (fields, shape) = inspect(encoding, bytes);
+        Self { encoding, bytes, fields, shape }
     }
 
-    pub fn glimpse(&self) -> &Glimpse {
-        &self.glimpse
+    pub fn envelope_fields(&self) -> &EnvelopeFields {
+        &self.fields
     }
 
+    /// Returns the first structural error, if there is one.
     pub fn shape(&self) -> Result<(), ShapeError> {
         self.shape.clone()
     }
@@ -59,11 +63,11 @@ impl<'b> Body<'b> {
     }
 }
 
-fn inspect(encoding: Encoding, body: &[u8]) -> (Glimpse, Result<(), ShapeError>) {
+fn inspect(encoding: Encoding, body: &[u8]) -> (EnvelopeFields, Result<(), ShapeError>) {
     let walker = Walker::default();
     let walked = match encoding {
         Encoding::Json => {
-            // Checked once as a whole, so that no string needs to be checked by itself.
+            // Validating UTF-8 once for the whole body is faster than once for each string.
             std::str::from_utf8(body).map_err(|error| error.to_string()).and_then(|text| {
                 let mut json = serde_json::Deserializer::from_str(text);
                 walker
@@ -86,13 +90,13 @@ fn inspect(encoding: Encoding, body: &[u8]) -> (Glimpse, Result<(), ShapeError>)
     };
     let fault = walker.fault.take();
     let result = walked.map_err(|reason| fault.unwrap_or(ShapeError::Malformed { encoding, reason }));
-    (walker.glimpse.take(), result)
+    (walker.fields.take(), result)
 }
 
-/// What a walk gathers. The fault is kept here because a serde error can carry only text.
+/// The results of a walk. The fault is kept here because a serde error can carry only text.
 #[derive(Default)]
 struct Walker {
-    glimpse: RefCell<Glimpse>,
+    fields: RefCell<EnvelopeFields>,
     fault: RefCell<Option<ShapeError>>,
 }
 
@@ -108,7 +112,7 @@ impl Walker {
     }
 }
 
-/// The top-level fields worth remembering.
+/// The top-level fields that the walk extracts.
 #[derive(Clone, Copy)]
 enum Field {
     HandoffId,
@@ -126,7 +130,7 @@ struct Value<'w> {
 }
 
 impl<'w> Value<'w> {
-    fn deeper<E: de::Error>(self) -> Result<Value<'w>, E> {
+    fn child<E: de::Error>(self) -> Result<Value<'w>, E> {
         if self.depth >= MAX_DEPTH {
             return Err(self.walker.fail(ShapeError::TooDeep));
         }
@@ -167,31 +171,31 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
         if let Field::SchemaVersion = self.field {
-            self.walker.glimpse.borrow_mut().schema_version = Some(number);
+            self.walker.fields.borrow_mut().schema_version = Some(number);
         }
         Ok(())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        let mut glimpse = self.walker.glimpse.borrow_mut();
+        let mut fields = self.walker.fields.borrow_mut();
         match self.field {
-            Field::HandoffId => glimpse.handoff_id = text.parse().ok(),
-            Field::IssuedAt => glimpse.issued_at = Some(text.to_owned()),
-            Field::ReplyTo => glimpse.reply_to = Some(text.to_owned()),
+            Field::HandoffId => fields.handoff_id = text.parse().ok(),
+            Field::IssuedAt => fields.issued_at = Some(text.to_owned()),
+            Field::ReplyTo => fields.reply_to = Some(text.to_owned()),
             Field::SchemaVersion | Field::Other => {}
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let item = self.deeper()?;
+        let item = self.child()?;
         while items.next_element_seed(item)?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let entry = self.deeper()?;
-        let mut seen = Seen::default();
+        let entry = self.child()?;
+        let mut seen = KeySet::default();
         while let Some(key) = entries.next_key_seed(Key)? {
             let field = match &*key {
                 "handoff_id" if self.depth == 0 => Field::HandoffId,
@@ -209,23 +213,23 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// The keys of one object. Few are compared one by one, which is faster than hashing; many are hashed, since comparing
-/// them would let a body of a megabyte keep us busy for minutes.
+/// The keys of one object. The first few are searched linearly, which is faster than hashing; the rest is
+/// hashed, since with a linear search a body of one megabyte could take minutes.
 #[derive(Default)]
-struct Seen<'de> {
+struct KeySet<'de> {
     few: Vec<Cow<'de, str>>,
     many: HashSet<Cow<'de, str>>,
 }
 
-impl<'de> Seen<'de> {
-    const FEW: usize = 16;
+impl<'de> KeySet<'de> {
+    const MAX_FEW: usize = 16;
 
-    /// Gives the key back if it was there already.
+    /// Adds a key. Returns the key as an error if it is a duplicate.
     fn insert(&mut self, key: Cow<'de, str>) -> Result<(), Cow<'de, str>> {
         if self.few.contains(&key) || (!self.many.is_empty() && self.many.contains(&key)) {
             return Err(key);
         }
-        if self.few.len() < Self::FEW {
+        if self.few.len() < Self::MAX_FEW {
             self.few.push(key);
         } else {
             self.many.insert(key);
@@ -234,7 +238,7 @@ impl<'de> Seen<'de> {
     }
 }
 
-/// A key is a string, also in MessagePack, which would allow anything.
+/// Deserializes an object key. Accepts strings only, although MessagePack allows keys of any type.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -267,26 +271,26 @@ mod tests {
 
     const ID: &str = "0193f2c0-0000-7000-8000-0000000000aa";
 
-    fn json(text: &str) -> (Glimpse, Result<(), ShapeError>) {
+    fn json(text: &str) -> (EnvelopeFields, Result<(), ShapeError>) {
         inspect(Encoding::Json, text.as_bytes())
     }
 
     #[test]
-    fn the_id_is_read_from_what_stands_before_a_fault() {
-        let (glimpse, result) = json(&format!(r#"{{"schema_version":1,"handoff_id":"{ID}","kind":"ch"#));
+    fn the_id_is_read_if_it_precedes_the_error() {
+        let (fields, result) = json(&format!(r#"{{"schema_version":1,"handoff_id":"{ID}","kind":"ch"#));
         assert!(matches!(result, Err(ShapeError::Malformed { .. })));
-        assert_eq!(glimpse.handoff_id.map(|id| id.to_string()).as_deref(), Some(ID));
-        assert_eq!(glimpse.schema_version, Some(1));
+        assert_eq!(fields.handoff_id.map(|id| id.to_string()).as_deref(), Some(ID));
+        assert_eq!(fields.schema_version, Some(1));
     }
 
     #[test]
     fn a_nested_id_is_not_the_handoffs_id() {
-        let (glimpse, result) = json(&format!(r#"{{"payload":{{"handoff_id":"{ID}"}}}}"#));
-        assert_eq!((glimpse, result), (Glimpse::default(), Ok(())));
+        let (fields, result) = json(&format!(r#"{{"payload":{{"handoff_id":"{ID}"}}}}"#));
+        assert_eq!((fields, result), (EnvelopeFields::default(), Ok(())));
     }
 
     #[test]
-    fn depth_is_bounded_in_both_encodings_also_under_unknown_fields() {
+    fn depth_is_limited_in_both_encodings_even_inside_unknown_fields() {
         let deep = format!(r#"{{"unknown":{}1{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(json(&deep).1, Err(ShapeError::TooDeep));
         let mut pack = vec![0x81, 0xa1, b'x'];
@@ -296,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_stand_once_at_any_depth() {
+    fn duplicate_keys_are_refused_at_any_depth() {
         assert_eq!(json(r#"{"a":{"b":1,"b":2}}"#).1, Err(ShapeError::DuplicateKey("b".into())));
         let pack = [0x82, 0xa1, b'b', 0x01, 0xa1, b'b', 0x02];
         assert_eq!(inspect(Encoding::MessagePack, &pack).1, Err(ShapeError::DuplicateKey("b".into())));
     }
 
     #[test]
-    fn a_key_is_found_again_among_many() {
+    fn a_duplicate_is_found_among_many_keys() {
         let keys: Vec<String> = (0..1_000).map(|n| format!("\"k{n}\":0")).collect();
         assert_eq!(json(&format!("{{{}}}", keys.join(","))).1, Ok(()));
         for again in [0, 15, 16, 999] {
@@ -313,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_follow_the_end() {
+    fn trailing_bytes_are_refused() {
         assert!(json("{} {}").1.is_err());
         assert!(inspect(Encoding::MessagePack, &[0x80, 0x80]).1.is_err());
     }
 
     #[test]
-    fn message_pack_may_say_no_more_than_json_could() {
+    fn message_pack_is_limited_to_what_json_can_express() {
         for (what, body) in [
             ("a number as key", &[0x81, 0x01, 0x01][..]),
             ("binary", &[0xc4, 0x01, 0x00]),

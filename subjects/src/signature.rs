@@ -1,48 +1,51 @@
-//! Proof of origin: `Cynode-Signature: <nkey public>.<base64 ed25519>`.
+//! Signatures of handoffs: `Cynode-Signature: <public nkey>.<base64 of the Ed25519 signature>`.
 //!
-//! Signed is `subject \n handoff_id \n issued_at \n sha256(body)`: the id in its canonical lowercase form,
-//! `issued_at` as written in the body, the digest in lowercase hex. The subject is part of it, so a handoff
-//! cannot be moved to another queue; the body is part of it, so nothing in it can be changed.
+//! The signed text is `subject \n handoff_id \n issued_at \n sha256(body)`, with the id in canonical
+//! lowercase form, `issued_at` exactly as in the body and the digest in lowercase hex. It covers the subject,
+//! so that a handoff cannot be moved to another queue, and the body, so that nothing in it can be changed.
 
 use data_encoding::{BASE64, HEXLOWER};
 use nkeys::KeyPair;
 use sha2::{Digest, Sha256};
 
-use crate::{Glimpse, HandoffId};
+use crate::{EnvelopeFields, HandoffId};
 
-/// What a signature speaks about.
+/// The parts of a handoff that its signature covers.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed<'a> {
+pub struct SignatureBase<'a> {
     pub subject: &'a str,
     pub handoff_id: HandoffId,
     pub issued_at: &'a str,
     pub body: &'a [u8],
 }
 
-impl<'a> Signed<'a> {
-    /// What the signature of this body would speak about, if enough of the body can be read.
-    pub fn of(subject: &'a str, glimpse: &'a Glimpse, body: &'a [u8]) -> Option<Self> {
-        let handoff_id = glimpse.handoff_id?;
-        let issued_at = glimpse.issued_at.as_deref()?;
+impl<'a> SignatureBase<'a> {
+    /// Returns `None` if the id or the time of issue could not be read from the body.
+    pub fn new(subject: &'a str, fields: &'a EnvelopeFields, body: &'a [u8]) -> Option<Self> {
+        let handoff_id = fields.handoff_id?;
+        let issued_at = fields.issued_at.as_deref()?;
         Some(Self { subject, handoff_id, issued_at, body })
     }
 
+    /// Returns the text that is signed.
     pub fn text(&self) -> String {
         let digest = HEXLOWER.encode(&Sha256::digest(self.body));
         format!("{}\n{}\n{}\n{digest}", self.subject, self.handoff_id, self.issued_at)
     }
 
+    /// Returns the value of the signature header.
     pub fn sign(&self, key: &KeyPair) -> Result<String, nkeys::error::Error> {
         let signature = key.sign(self.text().as_bytes())?;
         Ok(format!("{}.{}", key.public_key(), BASE64.encode(&signature)))
     }
 }
 
-/// Someone whose handoffs are accepted, perhaps on some subjects only.
+/// A producer whose signed handoffs are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProducer {
+    /// The public nkey.
     pub key: String,
-    /// `None`: every handoff subject.
+    /// The subjects on which the producer may publish. `None` means all handoff subjects.
     pub subjects: Option<Vec<String>>,
 }
 
@@ -66,11 +69,11 @@ pub enum SignatureError {
     Mismatch,
 }
 
-/// Checks a signature header against those who are trusted.
+/// Verifies a signature header against the trusted producers.
 pub fn verify(
     trusted: &[TrustedProducer],
     header: Option<&str>,
-    signed: &Signed<'_>,
+    signed: &SignatureBase<'_>,
 ) -> Result<(), SignatureError> {
     let header = header.ok_or(SignatureError::Missing)?;
     let (key, signature) = header.split_once('.').ok_or(SignatureError::Malformed)?;
@@ -89,8 +92,8 @@ mod tests {
 
     const ID: &str = "0193f2c0-0000-7000-8000-0000000000aa";
 
-    fn signed(body: &[u8]) -> Signed<'_> {
-        Signed {
+    fn signed(body: &[u8]) -> SignatureBase<'_> {
+        SignatureBase {
             subject: "pma.handoff.chat",
             handoff_id: ID.parse().expect("an id"),
             issued_at: "2026-11-14T10:00:00+00:00",
@@ -102,37 +105,40 @@ mod tests {
         vec![TrustedProducer { key: key.public_key(), subjects }]
     }
 
-    /// P2: only what the orchestrator signed, as it signed it, where it sent it, is its own.
+    /// P2: a signature is valid only for the exact handoff on the subject for which it was made.
     #[test]
     fn any_change_breaks_the_signature() {
         let key = KeyPair::new_user();
         let header = signed(b"body").sign(&key).expect("signed");
         let producers = trusted(&key, None);
-        let check = |signed: &Signed<'_>| verify(&producers, Some(&header), signed);
+        let check = |signed: &SignatureBase<'_>| verify(&producers, Some(&header), signed);
         assert_eq!(check(&signed(b"body")), Ok(()));
         assert_eq!(check(&signed(b"Body")), Err(SignatureError::Mismatch));
         assert_eq!(
-            check(&Signed { subject: "pma.handoff.plan", ..signed(b"body") }),
+            check(&SignatureBase { subject: "pma.handoff.plan", ..signed(b"body") }),
             Err(SignatureError::Mismatch)
         );
         assert_eq!(
-            check(&Signed { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }),
+            check(&SignatureBase { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }),
             Err(SignatureError::Mismatch)
         );
         let other = "0193f2c0-0000-7000-8000-0000000000ab".parse().expect("an id");
-        assert_eq!(check(&Signed { handoff_id: other, ..signed(b"body") }), Err(SignatureError::Mismatch));
+        assert_eq!(
+            check(&SignatureBase { handoff_id: other, ..signed(b"body") }),
+            Err(SignatureError::Mismatch)
+        );
     }
 
     #[test]
-    fn strangers_and_broken_headers_are_told_apart() {
-        let (key, stranger) = (KeyPair::new_user(), KeyPair::new_user());
+    fn unknown_keys_and_malformed_headers_have_distinct_errors() {
+        let (key, unknown_key) = (KeyPair::new_user(), KeyPair::new_user());
         let producers = trusted(&key, Some(vec!["pa.verify".into()]));
         let check = |header: Option<&str>| verify(&producers, header, &signed(b"body"));
         assert_eq!(check(None), Err(SignatureError::Missing));
         assert_eq!(check(Some("nonsense")), Err(SignatureError::Malformed));
         assert_eq!(check(Some(&format!("{}.%%%", key.public_key()))), Err(SignatureError::Malformed));
-        let by_stranger = signed(b"body").sign(&stranger).expect("signed");
-        assert_eq!(check(Some(&by_stranger)), Err(SignatureError::UnknownKey));
+        let by_unknown_key = signed(b"body").sign(&unknown_key).expect("signed");
+        assert_eq!(check(Some(&by_unknown_key)), Err(SignatureError::UnknownKey));
         let elsewhere = signed(b"body").sign(&key).expect("signed");
         assert_eq!(check(Some(&elsewhere)), Err(SignatureError::NotForThisSubject));
     }

@@ -1,6 +1,6 @@
-//! Streams and consumers as they should be. Creating and comparing them is the broker's business.
+//! The configuration of streams and consumers. Creating and comparing them is done in the `broker` crate.
 
-mod layout; // whose work is in which stream
+mod layout;
 
 use std::time::Duration;
 
@@ -25,27 +25,30 @@ pub const PA_SPILL: &str = "CYNODE_PA_SPILL";
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long answers and journals are kept. A handoff issued longer ago is refused: that it was answered may be forgotten.
-pub const ANSWERS_KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long answers and journals are kept. A handoff issued longer ago is refused, since an earlier answer to
+/// it may already have been deleted.
+pub const ANSWER_RETENTION: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// How long the server remembers message ids by default. It saves work, not correctness: a copy that comes later is found by
-/// the journal of its handoff.
+/// How long the server remembers message ids by default. An optimisation only: a copy that arrives later is
+/// detected by the journal of its handoff.
 pub const DEDUPE_WINDOW: Duration = Duration::from_secs(120);
 
-/// Backstop of the server. The worker gives up long before on what comes to nothing; what progresses may be taken up as
-/// often as it takes.
+/// The server's limit on deliveries, as a last resort. The worker dead-letters a handoff without progress
+/// long before; a handoff that makes progress may be delivered as often as it needs.
 pub const MAX_DELIVER: i64 = 10_000;
 
-/// Waiting pulls per consumer, so instances per role. Cannot be changed later.
+/// The number of pull requests that may wait on one consumer, and so the number of instances of one role. The
+/// server does not allow this to be changed later.
 const MAX_WAITING: i64 = 4_096;
 
-/// Handoffs of one kind in work across the whole fleet.
+/// The number of handoffs of one kind that may be in flight across all instances.
 const MAX_ACK_PENDING: i64 = 100_000;
 
-/// A queue longer than this refuses the producer; it never drops what it has.
+/// The number of messages that a queue holds. A full queue refuses new messages; it never discards stored
+/// ones.
 const MAX_QUEUED: i64 = 1_000_000;
 
-/// What differs from one deployment to the next.
+/// The settings of streams and consumers that differ between deployments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
     pub replicas: usize,
@@ -54,7 +57,7 @@ pub struct Sizing {
     pub dedupe_window: Duration,
 }
 
-/// Where the gateway keeps the signed heads of its audit. Nothing can be taken out of it, only grow old.
+/// Returns the stream of the gateway's signed audit heads. Messages cannot be deleted or purged.
 pub fn audit(replicas: usize) -> stream::Config {
     stream::Config {
         description: Some("Signed heads of the gateway's audit.".into()),
@@ -70,7 +73,8 @@ fn dead(sizing: Sizing) -> stream::Config {
         description: Some("Handoffs that were given up, whole, with the reason.".into()),
         subjects: Role::ALL.map(|role| Pattern::Dead(role).to_string()).to_vec(),
         max_age: 30 * DAY,
-        // A worker that dies between copy and settlement makes the same copy again, perhaps a day later.
+        // A worker that dies after writing a dead letter and before acknowledging the handoff writes the same
+        // letter again, possibly a day later.
         duplicate_window: DAY,
         ..base(DEAD, sizing.replicas)
     }
@@ -91,7 +95,7 @@ fn base(name: &str, replicas: usize) -> stream::Config {
     }
 }
 
-/// The durable consumer that all instances of a kind's role share.
+/// Returns the durable consumer of a kind, which all instances of its role share.
 pub fn consumer(kind: Kind, sizing: Sizing) -> consumer::pull::Config {
     consumer::pull::Config {
         filter_subject: Subject::Handoff(kind).to_string(),
@@ -113,6 +117,7 @@ pub const fn consumer_name(kind: Kind) -> &'static str {
     }
 }
 
+/// Returns the name of the consumer of max-deliveries advisories, from which a worker dead-letters handoffs.
 pub const fn mover_name(role: Role) -> &'static str {
     match role {
         Role::ProjectManager => "pma-dead-mover",

@@ -1,3 +1,5 @@
+//! Subjects and subject patterns: built by `Display`, parsed by `FromStr`.
+
 use std::{
     fmt::{self, Write},
     str::FromStr,
@@ -7,33 +9,33 @@ use async_nats::subject::ToSubject;
 
 use crate::{HandoffId, InstanceId, Kind, Role};
 
-/// Every subject of the contract. `Display` builds it, `FromStr` reads it back.
+/// A subject of the contract. `Display` builds it, `FromStr` parses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// Where work is handed off: `pma.handoff.<kind>`, `pa.verify`.
+    /// Handoffs of a kind: `pma.handoff.<kind>`, `pa.verify`.
     Handoff(Kind),
-    /// The one answer of a PM handoff: `pma.run.<id>.completion`.
+    /// The answer to a handoff to a project manager: `pma.run.<id>.completion`.
     Completion(HandoffId),
-    /// The one answer of a PA handoff: `pa.run.<id>.findings`.
+    /// The answer to a handoff to a project analyst: `pa.run.<id>.findings`.
     Findings(HandoffId),
     /// The journal of a handoff: `<role>.run.<id>.journal`.
     Journal(Role, HandoffId),
-    /// What was given up, whole: `<role>.dead.<kind>`.
+    /// Dead letters of a kind: `<role>.dead.<kind>`.
     Dead(Kind),
-    /// Streamed text, best effort.
+    /// Streamed text of the model, best effort: `pma.delta.<id>`.
     Delta(HandoffId),
-    /// Progress, best effort.
+    /// Progress events, best effort: `pma.event.<id>`.
     Event(HandoffId),
-    /// Asks every instance to stop a handoff.
+    /// Requests that every instance stop a handoff: `pma.cancel.<id>`.
     Cancel(HandoffId),
-    /// Answers a request with what that instance is doing.
+    /// Requests for the status of one instance: `pma.instance.<instance>`.
     Instance(InstanceId),
-    /// Instances tell of their coming and going here, best effort.
+    /// Status announcements of instances as they start and stop, best effort: `pma.presence`.
     Presence,
 }
 
 impl Subject {
-    /// Where the one answer to a handoff of this kind goes.
+    /// Returns the subject of the answer to a handoff of this kind.
     pub fn answer(kind: Kind, id: HandoffId) -> Self {
         match kind.role() {
             Role::ProjectManager => Self::Completion(id),
@@ -62,15 +64,16 @@ impl fmt::Display for Subject {
 
 impl ToSubject for &Subject {
     fn to_subject(&self) -> async_nats::Subject {
-        written(self).into()
+        render(self).into()
     }
 }
 
-/// Two of these are written for every message that is stored, so none should grow step by step.
-fn written(text: &impl fmt::Display) -> String {
-    const LONGEST_OF_A_RUN: usize = 64;
-    let mut out = String::with_capacity(LONGEST_OF_A_RUN);
-    // A `String` takes whatever is written to it.
+/// Formats a subject into a `String` with enough capacity for every run subject. Each stored message needs
+/// two of these, so reallocations would be noticeable.
+fn render(text: &impl fmt::Display) -> String {
+    const RUN_SUBJECT_BYTES: usize = 64;
+    let mut out = String::with_capacity(RUN_SUBJECT_BYTES);
+    // Writing to a `String` cannot fail.
     let _written: fmt::Result = write!(out, "{text}");
     out
 }
@@ -92,11 +95,13 @@ fn parse(text: &str) -> Option<Subject> {
     let role = Role::ALL.into_iter().find(|known| known.prefix() == role)?;
     let mut tokens = rest.split('.');
     let found = match (role, tokens.next()?) {
-        (Role::ProjectManager, "handoff") => Subject::Handoff(kind_of(Role::ProjectManager, tokens.next()?)?),
+        (Role::ProjectManager, "handoff") => {
+            Subject::Handoff(parse_kind(Role::ProjectManager, tokens.next()?)?)
+        }
         (Role::ProjectAnalyst, "verify") => Subject::Handoff(Kind::Verify),
-        (role, "dead") => Subject::Dead(kind_of(role, tokens.next()?)?),
+        (role, "dead") => Subject::Dead(parse_kind(role, tokens.next()?)?),
         (role, "run") => {
-            let id = id_of(tokens.next()?)?;
+            let id = parse_id(tokens.next()?)?;
             match (role, tokens.next()?) {
                 (Role::ProjectManager, "completion") => Subject::Completion(id),
                 (Role::ProjectAnalyst, "findings") => Subject::Findings(id),
@@ -104,9 +109,9 @@ fn parse(text: &str) -> Option<Subject> {
                 _ => return None,
             }
         }
-        (Role::ProjectManager, "delta") => Subject::Delta(id_of(tokens.next()?)?),
-        (Role::ProjectManager, "event") => Subject::Event(id_of(tokens.next()?)?),
-        (Role::ProjectManager, "cancel") => Subject::Cancel(id_of(tokens.next()?)?),
+        (Role::ProjectManager, "delta") => Subject::Delta(parse_id(tokens.next()?)?),
+        (Role::ProjectManager, "event") => Subject::Event(parse_id(tokens.next()?)?),
+        (Role::ProjectManager, "cancel") => Subject::Cancel(parse_id(tokens.next()?)?),
         (Role::ProjectManager, "instance") => Subject::Instance(tokens.next()?.parse().ok()?),
         (Role::ProjectManager, "presence") => Subject::Presence,
         _ => return None,
@@ -114,24 +119,25 @@ fn parse(text: &str) -> Option<Subject> {
     tokens.next().is_none().then_some(found)
 }
 
-fn kind_of(role: Role, token: &str) -> Option<Kind> {
+fn parse_kind(role: Role, token: &str) -> Option<Kind> {
     token.parse().ok().filter(|kind: &Kind| kind.role() == role)
 }
 
-fn id_of(token: &str) -> Option<HandoffId> {
+fn parse_id(token: &str) -> Option<HandoffId> {
     let id: HandoffId = token.parse().ok()?;
-    // One id, one subject: an uppercase spelling would be another subject to the server.
+    // Refuses other spellings of the same id, such as uppercase: to the server they are different subjects.
     (id.to_string() == token).then_some(id)
 }
 
-/// The wildcard subjects that streams, consumers and subscriptions use.
+/// A wildcard subject, as used by streams, consumers and subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Journal and answer of one handoff: `<role>.run.<id>.*`. The compare-and-set is made over this.
+    /// Journal and answer of one handoff: `<role>.run.<id>.*`. Compare-and-set writes are conditional on this
+    /// pattern.
     Run(Role, HandoffId),
-    /// Journals and answers of every handoff of a role: `<role>.run.*.*`
+    /// Journals and answers of all handoffs of a role: `<role>.run.*.*`.
     Runs(Role),
-    /// Every answer of a role: `pma.run.*.completion`, `pa.run.*.findings`.
+    /// All answers of a role: `pma.run.*.completion`, `pa.run.*.findings`.
     Answers(Role),
     /// `<role>.dead.*`
     Dead(Role),
@@ -143,13 +149,13 @@ pub enum Pattern {
     Cancels,
 }
 
-/// What an orchestrator listens to.
+/// The patterns that an orchestrator subscribes to.
 pub const ALL_ANSWERS: [Pattern; 2] =
     [Pattern::Answers(Role::ProjectManager), Pattern::Answers(Role::ProjectAnalyst)];
 
 impl From<&Pattern> for String {
     fn from(pattern: &Pattern) -> Self {
-        written(pattern)
+        render(pattern)
     }
 }
 
@@ -202,16 +208,16 @@ mod tests {
         }
 
         #[test]
-        fn whatever_parses_prints_as_it_was_read(text in "(pma|pa)(\\.[a-z0-9-]{1,12}){1,4}") {
+        fn parsing_then_printing_is_the_identity(text in "(pma|pa)(\\.[a-z0-9-]{1,12}){1,4}") {
             if let Ok(subject) = text.parse::<Subject>() {
                 prop_assert_eq!(subject.to_string(), text);
             }
         }
     }
 
-    /// C4: the subjects the orchestrator publishes to are these, to the letter.
+    /// C4: the exact subjects that an orchestrator publishes to.
     #[test]
-    fn handoff_subjects_are_as_the_contract_names_them() {
+    fn handoff_subjects_match_the_contract() {
         let names = Kind::ALL.map(|kind| Subject::Handoff(kind).to_string());
         assert_eq!(
             names,
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_near_misses_are_refused() {
+    fn unknown_and_malformed_subjects_are_refused() {
         for text in [
             "",
             "pma",

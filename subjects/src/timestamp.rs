@@ -1,13 +1,15 @@
+//! RFC 3339 timestamps that keep their original text.
+
 use std::{fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// An RFC 3339 instant that remembers how it was written.
+/// An RFC 3339 timestamp that keeps the text it was parsed from.
 ///
-/// A signature covers `issued_at` as text; parsing and printing again could change that text (`+00:00`
-/// becomes `Z`) and so break a good signature.
+/// A signature covers `issued_at` as text. Parsing and formatting could change that text (`+00:00` becomes
+/// `Z`) and so invalidate a correct signature.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Timestamp {
@@ -21,14 +23,14 @@ impl Timestamp {
         Ok(Self { written: written.into(), at })
     }
 
-    /// The current time, to the millisecond.
+    /// Returns the current time in UTC, truncated to milliseconds.
     pub fn now() -> Self {
         let now = OffsetDateTime::now_utc();
         let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
         Self::new(now).unwrap_or_else(|_| Self::epoch())
     }
 
-    /// The beginning of time, for when nothing is known.
+    /// Returns 1970-01-01T00:00:00Z, for when the actual time is not known.
     pub fn epoch() -> Self {
         Self { written: "1970-01-01T00:00:00Z".into(), at: OffsetDateTime::UNIX_EPOCH }
     }

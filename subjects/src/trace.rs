@@ -1,22 +1,24 @@
+//! The trace in an answer: what was done for a handoff, step by step.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Role;
 
-/// What was done, in order.
+/// What was done for a handoff, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     pub trace_id: String,
-    /// In which role the work was done.
+    /// The role of the instance that did the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Role>,
-    /// What kind of input this was taken for, and how much work lies in it.
+    /// The assessment of the input, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Assessment>,
     /// The tools that were offered to the model, best match first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// The steps that were planned, in their order.
+    /// The planned steps, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlannedStep>,
     pub steps: Vec<Step>,
@@ -24,8 +26,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace of nothing done.
-    pub fn ended(trace_id: impl Into<String>, stop: Stop) -> Self {
+    /// Returns a trace without steps.
+    pub fn new(trace_id: impl Into<String>, stop: Stop) -> Self {
         Self {
             trace_id: trace_id.into(),
             profile: None,
@@ -38,7 +40,7 @@ impl Trace {
     }
 }
 
-/// What an input is, and how much work lies in it.
+/// The type of an input and the estimated amount of work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Assessment {
     #[serde(rename = "type")]
@@ -69,11 +71,10 @@ pub enum WorkScope {
     Large,
 }
 
-/// One step of a plan, and which of the plan's workers carried it out.
+/// A step of a plan, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedStep {
     pub name: String,
-    pub worker: u32,
     pub state: PlannedState,
 }
 
@@ -85,19 +86,19 @@ pub enum PlannedState {
     NotStarted,
 }
 
-/// One thing that was done.
+/// A model call, tool call or verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     pub index: u32,
     pub act: Act,
-    /// The model or the tool.
+    /// The name of the model or the tool.
     pub name: String,
     pub outcome: StepOutcome,
     pub ms: u64,
-    /// How often it was tried.
+    /// The number of tries.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub tries: u32,
-    /// What a reader should know about it.
+    /// Additional information for a human reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -115,7 +116,7 @@ fn is_once(tries: &u32) -> bool {
 pub enum Act {
     /// A turn of the conversation with the model.
     Model,
-    /// A typed question to a model, outside the conversation.
+    /// A structured output: a typed answer requested from the model outside the conversation.
     Think,
     Tool,
     /// A verification by an analyst.
@@ -128,7 +129,7 @@ pub enum StepOutcome {
     Ok,
     Failed,
     Rejected,
-    /// Begun, and cut short by a cancel or a deadline.
+    /// Started, then interrupted by a cancellation or a deadline.
     Unfinished,
 }
 
@@ -144,8 +145,8 @@ pub enum Stop {
     Budget,
     Deadline,
     Cancelled,
-    /// Never started: the handoff was not acceptable.
+    /// The handoff was refused before any work.
     Refused,
-    /// Given up after too many attempts.
+    /// The worker gave the handoff up, for example after too many attempts.
     GivenUp,
 }

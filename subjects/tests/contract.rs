@@ -1,5 +1,5 @@
-//! The files that authors in other languages work from must say what the code does. They are written anew
-//! with `make contract`; here they are only compared.
+//! Compares the generated files (schemas, AsyncAPI, vectors) with the types. `make contract` regenerates
+//! them.
 
 mod contract {
     pub(crate) mod examples;
@@ -18,7 +18,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compares a file with what it should be, or writes it when `UPDATE_CONTRACT` is set.
+/// Compares a file with its expected content. If `UPDATE_CONTRACT` is set, writes the file first.
 #[track_caller]
 fn check_file(path: &str, expected: &[u8]) {
     let path: PathBuf = root().join(path);
@@ -42,7 +42,7 @@ fn pretty(value: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn schemas_and_asyncapi_say_what_the_types_say() {
+fn schemas_and_asyncapi_match_the_types() {
     for document in schema::documents() {
         check_file(&format!("schemas/{}", document.file()), &pretty(&document.schema));
     }
@@ -103,7 +103,7 @@ fn golden_answers_encode_to_their_vectors_and_decode_back() {
     }
 }
 
-/// P4, P14, W7: what is not for the project manager, or not acceptable, is refused with its own code.
+/// P4, P14, W7: handoffs that are invalid or not for the project manager are refused with a specific code.
 #[test]
 fn refused_vectors_are_refused_with_the_code_they_name() {
     let refused = examples::refused();
@@ -127,7 +127,7 @@ fn the_signature_vector_is_verified_by_its_own_key() {
     let key = examples::signing_key();
     let subject = handoff.subject().to_string();
     let body_of = Body::inspect(Encoding::Json, &body);
-    let signed = signature::Signed::of(&subject, body_of.glimpse(), &body).unwrap();
+    let signed = signature::SignatureBase::new(&subject, body_of.envelope_fields(), &body).unwrap();
     let header = signed.sign(&key).unwrap();
     let vector = json!({
         "seed": key.seed().unwrap(),
@@ -143,7 +143,7 @@ fn the_signature_vector_is_verified_by_its_own_key() {
 }
 
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_ignored() {
     let (_, handoff) = examples::handoffs().remove(0);
     let mut value: Value = decode(Encoding::Json, &handoff.encode(Encoding::Json).unwrap()).unwrap();
     value["from_the_future"] = json!({ "a": [1, 2, 3] });

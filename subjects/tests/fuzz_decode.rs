@@ -1,7 +1,7 @@
-//! A million hostile bodies, made from good ones by mutation, through the whole decoder.
+//! Decodes a million mutations of valid bodies.
 //!
-//! `FUZZ_SEED` repeats a run, `FUZZ_INPUTS` changes its length. A decoder that panics, loops or accepts what
-//! it cannot print again fails here.
+//! Fails if the decoder panics, loops, or accepts a body that does not survive encoding and decoding.
+//! `FUZZ_SEED` repeats a run; `FUZZ_INPUTS` sets the number of bodies.
 
 use std::{fs, path::Path, thread, time::Instant};
 
@@ -30,7 +30,8 @@ fn no_body_makes_the_decoder_panic() {
             .sum()
     });
     println!("{inputs} inputs in {:.1} s, {accepted} of them acceptable", started.elapsed().as_secs_f64());
-    // Both ends must be reached, or the mutations have become too wild or too tame to test anything.
+    // If nearly all bodies are accepted or refused, the mutations are too weak or too strong to test
+    // anything.
     assert!(accepted > inputs / 1_000 && accepted < inputs / 2, "{accepted} of {inputs} were acceptable");
 }
 
@@ -76,7 +77,7 @@ fn run(mut rng: SmallRng, corpus: &[Sample], inputs: u64) -> u64 {
     accepted
 }
 
-/// Pieces that have broken parsers before.
+/// Byte sequences that are known to break parsers.
 const NASTY: [&[u8]; 20] = [
     b"null",
     b"{}",

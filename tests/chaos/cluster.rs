@@ -1,3 +1,5 @@
+//! A cluster of three nodes; each node is killed in turn.
+
 use std::time::{Duration, Instant};
 
 use subjects::streams;
@@ -7,12 +9,13 @@ use super::ledger::{Ledger, plain};
 
 const WORKERS: usize = 3;
 const HANDOFFS: usize = 240;
-/// Between one death and the next, so that the cluster is whole again.
+/// Time limit for the cluster to recover between two kills.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Issue 5, the cluster: streams on three nodes; each node is killed and comes back, then the leader of each stream.
+/// Issue 5, cluster: streams with three replicas; each node is killed and restarted, then the leader of each
+/// stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_books_balance_whichever_node_dies() {
+async fn every_answer_and_effect_happens_once_whichever_node_dies() {
     let mut cluster = Cluster::start().await;
     let errands = Errands::start(|| Duration::from_millis(400)).await;
     let settings = errands
@@ -32,11 +35,11 @@ async fn the_books_balance_whichever_node_dies() {
 
     let mut longest = Duration::ZERO;
     for node in 0..cluster.nodes.len() {
-        longest = longest.max(die_and_come_back(&mut cluster, &orchestrator, node).await);
+        longest = longest.max(kill_and_restart(&mut cluster, &orchestrator, node).await);
     }
     for stream in [streams::HANDOFFS, streams::RUNS] {
         let leader = cluster.leader_of(&orchestrator.jetstream, stream).await;
-        longest = longest.max(die_and_come_back(&mut cluster, &orchestrator, leader).await);
+        longest = longest.max(kill_and_restart(&mut cluster, &orchestrator, leader).await);
     }
     println!("longest stall {:.1} s", longest.as_secs_f64());
     ledger.balance(&errands, &orchestrator, Duration::from_secs(180)).await;
@@ -45,14 +48,15 @@ async fn the_books_balance_whichever_node_dies() {
     }
 }
 
-/// Kills a node, waits until an answer comes without it, and has it come back. Gives how long no answer came.
-async fn die_and_come_back(cluster: &mut Cluster, orchestrator: &Orchestrator, node: usize) -> Duration {
+/// Kills a node, waits until an answer is stored without it, and restarts it. Returns how long no answer was
+/// stored.
+async fn kill_and_restart(cluster: &mut Cluster, orchestrator: &Orchestrator, node: usize) -> Duration {
     let queued = async || {
         let stream = orchestrator.jetstream.get_stream(streams::HANDOFFS).await.ok()?;
         Some(stream.cached_info().state.messages)
     };
     let before = eventually_within(RECOVERS_WITHIN, "the queue to be read", &queued).await;
-    assert!(before > 0, "the work was done before the dying was; make it slower");
+    assert!(before > 0, "the handoffs were done before the last kill; make them slower");
     cluster.nodes[node].kill();
     let died = Instant::now();
     eventually_within(RECOVERS_WITHIN, "the next answer", async || {
@@ -61,8 +65,8 @@ async fn die_and_come_back(cluster: &mut Cluster, orchestrator: &Orchestrator, n
     .await;
     let stall = died.elapsed();
     cluster.nodes[node].start_again();
-    // Whole again: with two nodes away nothing could be stored.
-    eventually_within(RECOVERS_WITHIN, "all replicas to be there", async || {
+    // Wait for full recovery: with two nodes down nothing could be stored.
+    eventually_within(RECOVERS_WITHIN, "all replicas to be current", async || {
         for stream in [streams::HANDOFFS, streams::RUNS] {
             let info = orchestrator.jetstream.get_stream(stream).await.ok()?.cached_info().clone();
             let cluster = info.cluster.as_ref()?;

@@ -1,3 +1,5 @@
+//! Counts what must have happened exactly once.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::atomic::{AtomicUsize, Ordering},
@@ -17,16 +19,16 @@ use subjects::{
 };
 use testkit::{Errands, Orchestrator, eventually_within};
 
-/// What was handed off.
+/// The published handoffs.
 pub(crate) struct Ledger {
-    /// With the name of the errand that it is.
+    /// Each handoff with the name of its errand.
     published: BTreeMap<HandoffId, (String, Handoff)>,
-    /// Questions that were answered before, each with an answer of its own.
+    /// Number of clarifying handoffs that were answered before; each has its own answer.
     questions: usize,
     copies: AtomicUsize,
 }
 
-/// Errands of every kind, in any order.
+/// Errands of every kind, in random order.
 pub(crate) fn mixed(count: usize, rng: &mut StdRng) -> Vec<String> {
     let name = |number: usize| match number % 10 {
         0 | 1 => format!("v{number}"),
@@ -38,27 +40,27 @@ pub(crate) fn mixed(count: usize, rng: &mut StdRng) -> Vec<String> {
     names
 }
 
-/// Errands that need no analyst and no second handoff.
+/// Errands without an analyst and without a second handoff.
 pub(crate) fn plain(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("x{number}")).collect()
 }
 
-/// What one handoff left behind.
+/// What one handoff stored.
 #[derive(Default)]
 struct Run {
     answers: Vec<Answer>,
-    /// How often each turn is in the journal.
+    /// How often each turn is stored in the journal.
     turns: HashMap<Question, usize>,
     claims: usize,
 }
 
 impl Ledger {
-    /// Hands these errands off. The questions of those that are continued are answered first.
+    /// Publishes these errands. Those that are continued are first brought to their question.
     pub(crate) async fn publish(orchestrator: &Orchestrator, names: Vec<String>) -> Self {
-        // First of all, so that they do not wait behind the rest.
+        // First, so that they do not wait behind the others.
         let asking = names.iter().filter(|name| name.starts_with('c')).map(|name| async move {
             let question = orchestrator.publish(&Errands::handoff(name)).await;
-            orchestrator.answered_within(Duration::from_secs(120), Kind::Chat, question).await;
+            orchestrator.wait_for_answer_within(Duration::from_secs(120), Kind::Chat, question).await;
             (name.clone(), question)
         });
         let asked: HashMap<String, HandoffId> = stream::iter(asking).buffer_unordered(32).collect().await;
@@ -98,7 +100,7 @@ impl Ledger {
         let count = self.published.len();
         let began = Instant::now();
         let answers = orchestrator.all_answers(Role::ProjectManager, count + self.questions, patience).await;
-        assert_eq!(answers.len(), count + self.questions, "an answer to something that was never asked");
+        assert_eq!(answers.len(), count + self.questions, "an answer to a handoff that was never published");
         for id in self.published.keys() {
             assert_eq!(answers.get(id), Some(&1), "answers to {id}");
         }
@@ -106,23 +108,20 @@ impl Ledger {
             (orchestrator.queued().await == 0).then_some(())
         })
         .await;
-        assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "given up though nothing was wrong with it");
+        assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "a valid handoff was dead-lettered");
         let runs = self.runs(orchestrator).await;
         let (mut attempts, mut asked) = (0, 0);
         for (id, (name, _)) in &self.published {
             let run = runs.get(id).expect("a run");
             let [Answer::Completion(answer)] = run.answers.as_slice() else {
-                panic!("{name}: not one completion")
+                panic!("{name}: not exactly one completion")
             };
             let said = answer.message.as_ref().map(|message| message.content.clone());
             assert_eq!(said, Some(Errands::answer(name)), "{name}: {:?}", answer.error);
             assert_eq!(answer.attempts as usize, run.claims, "{name}: attempts are claims");
-            assert!(
-                run.turns.values().all(|times| *times == 1),
-                "{name}: a finished turn stands there twice"
-            );
+            assert!(run.turns.values().all(|times| *times == 1), "{name}: a finished turn is stored twice");
             let paid: usize = errands.asked(name).iter().sum();
-            // Each attempt that was cut off may have been waiting for one answer.
+            // Each interrupted attempt may have been waiting for one model answer.
             assert!(
                 (Errands::TURNS..Errands::TURNS + run.claims).contains(&paid),
                 "{name}: {paid} model calls in {} attempts",
@@ -143,10 +142,10 @@ impl Ledger {
             orchestrator.all_answers(Role::ProjectAnalyst, verified, Duration::from_secs(10)).await;
         assert!(
             findings.len() == verified && findings.values().all(|count| *count == 1),
-            "each verified once"
+            "each task is verified once"
         );
         println!(
-            "{count} handoffs, {attempts} attempts, {count} answers; {} turns finished, {} model calls cut off by a death; \
+            "{count} handoffs, {attempts} attempts, {count} answers; {} turns finished, {} model calls interrupted by a crash; \
              {} effects and {verified} verifications, each once; the last answer came {:.0} s after the end",
             count * Errands::TURNS,
             asked - count * Errands::TURNS,

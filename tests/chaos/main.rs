@@ -1,5 +1,6 @@
-//! The promise, under fire: processes and servers die, freeze and come back at random, and at the end the books balance.
+//! The promise under random failures: processes and servers are killed, frozen and restarted, and at the end
+//! every answer, turn and effect is counted.
 
-mod cluster; // three nodes, each killed in its turn
-mod ledger; // what must have happened, exactly
-mod storm; // workers, gateway and NATS at random
+mod cluster;
+mod ledger;
+mod storm;

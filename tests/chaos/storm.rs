@@ -1,3 +1,5 @@
+//! Workers, gateways and NATS fail at random.
+
 use std::{
     str::FromStr,
     sync::Mutex,
@@ -13,18 +15,18 @@ const MANAGERS: usize = 6;
 const ANALYSTS: usize = 2;
 const WORKERS: usize = MANAGERS + ANALYSTS;
 
-/// A number from the environment: `make storm` asks for more than `make test`.
+/// Reads a number from the environment: `make storm` sets larger ones than `make test`.
 fn from_env<T: FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// Handoffs of three turns and four effects each, some of which have a task verified by an analyst, some of which are
-/// continued after a question, some of which are published twice. Managers and analysts are killed and frozen, NATS and two
-/// gateways on one PostgreSQL are killed and started again, and for some seconds at a time the model, a gateway, or
-/// `CYNODE_RUNS` is away. At the end every answer, every turn and every effect is counted. `STORM_SEED` repeats a run,
-/// `STORM_SECONDS` and `STORM_HANDOFFS` make it longer.
+/// Publishes handoffs of three turns and four effects each. Some have a task verified by an analyst, some are
+/// continued after a question, some are published twice. Managers and analysts are killed and frozen, NATS
+/// and two gateways on one PostgreSQL are killed and restarted, and for some seconds at a time the model, a
+/// gateway or `CYNODE_RUNS` is not available. At the end every answer, every turn and every effect is
+/// counted. `STORM_SEED` repeats a run, `STORM_SECONDS` and `STORM_HANDOFFS` make it longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_books_balance_after_a_storm_with_postgres() {
+async fn every_answer_and_effect_happens_once_in_a_storm_with_postgres() {
     let seed = from_env("STORM_SEED", rand::rng().random());
     let lasts = Duration::from_secs(from_env("STORM_SECONDS", 25));
     let handoffs = from_env("STORM_HANDOFFS", 300);
@@ -47,7 +49,7 @@ async fn the_books_balance_after_a_storm_with_postgres() {
     let ledger = Ledger::publish(&orchestrator, mixed(handoffs, &mut rng)).await;
 
     let mut storm = Storm { errands, second, seen: Seen::default(), windows: Windows::default() };
-    // Who is frozen, and until when.
+    // Frozen workers, and until when.
     let mut frozen: Vec<(usize, Instant)> = Vec::new();
     let end = Instant::now() + lasts;
     while Instant::now() < end {
@@ -70,7 +72,7 @@ async fn the_books_balance_after_a_storm_with_postgres() {
             }
             12..=16 if frozen.iter().all(|(known, _)| *known != worker) => {
                 workers[worker].process.freeze();
-                // Some come back in time, some when another has their work.
+                // Some resume in time, some after another worker has their handoffs.
                 let time = Duration::from_millis(rng.random_range(500..6_000));
                 frozen.push((worker, Instant::now() + time));
                 storm.seen.freezes += 1;
@@ -96,7 +98,7 @@ async fn the_books_balance_after_a_storm_with_postgres() {
     storm.close_windows(&orchestrator, Instant::now() + Duration::from_secs(3_600)).await;
     println!("{:?}, {} copies", storm.seen, ledger.copies());
     let queued = orchestrator.queued().await;
-    assert!(queued > 0, "the work was done before the storm was; make it slower");
+    assert!(queued > 0, "the handoffs were done before the storm ended; make them slower");
     ledger.balance(&storm.errands, &orchestrator, Duration::from_secs(240) + 2 * lasts).await;
 }
 
@@ -105,7 +107,7 @@ fn settings(errands: &Errands, second: &GatewayProcess, nats: &Nats) -> Vec<Work
     let common = |worker: WorkerBuilder| {
         worker
             .set("worker.ack_wait", "3s")
-            // Far more than one handoff can meet of the deaths.
+            // Far more than the kills that one handoff can meet.
             .set("worker.max_attempts", "50")
             .set("inference.timeout", "20s")
             .set("inference.patience", "60s")
@@ -121,7 +123,7 @@ fn settings(errands: &Errands, second: &GatewayProcess, nats: &Nats) -> Vec<Work
     (0..MANAGERS).map(manager).chain((0..ANALYSTS).map(analyst)).collect()
 }
 
-/// What has happened.
+/// Counts of injected failures.
 #[derive(Debug, Default)]
 struct Seen {
     kills: usize,
@@ -133,7 +135,7 @@ struct Seen {
     runs_away: usize,
 }
 
-/// What is away, and until when.
+/// What is not available, and until when.
 #[derive(Debug, Default)]
 struct Windows {
     model: Option<Instant>,

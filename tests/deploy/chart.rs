@@ -1,6 +1,6 @@
-//! Renders the chart. Helm comes from no package registry, so this is another engine for the same template language, with
-//! those of Helm's functions that the chart uses. What it shows is that the templates give manifests; that Helm gives
-//! the same has to be seen with Helm.
+//! Renders the Helm chart. Helm is in no package registry, so this uses another engine for the same template
+//! language, with those functions of Helm that the chart uses. It shows that the templates produce manifests,
+//! not that Helm produces the same ones.
 
 use std::{cell::RefCell, fs};
 
@@ -11,11 +11,11 @@ use testkit::workspace;
 const CHART: &str = "deploy/helm/cynode";
 
 thread_local! {
-    /// What `include` finds names in: a function of the engine has no place to keep it.
+    /// The named templates for `include`; a function of the engine cannot hold state.
     static HELPERS: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Every manifest of the chart, with the name of the template it is from.
+/// Every manifest of the chart with the name of its template.
 pub(crate) fn manifests(changed: impl Fn(&mut serde_json::Value)) -> Vec<(String, serde_json::Value)> {
     let chart = workspace().join(CHART);
     let read = |name: &str| fs::read_to_string(chart.join(name)).unwrap();

@@ -1,3 +1,5 @@
+//! The example configuration and the error pages.
+
 use testkit::{binary, run, workspace};
 
 #[test]
@@ -5,7 +7,7 @@ fn the_example_configuration_is_accepted_for_both_roles() {
     let file = workspace().join("deploy/pma.toml").display().to_string();
     for role in ["project_manager", "project_analyst"] {
         let role = format!("--role={role}");
-        // The secret is not there on this machine.
+        // The secret does not exist on this machine.
         let token = tempfile::NamedTempFile::new().unwrap();
         let token = format!("gateway.token_file={}", token.path().display());
         let arguments = ["config", "--config", &file, &role, "--set", &token];
@@ -16,7 +18,7 @@ fn the_example_configuration_is_accepted_for_both_roles() {
     }
 }
 
-/// Each error code has its page, and no page speaks of a code that is none.
+/// Each error code has a page, and each page has an error code.
 #[test]
 fn every_error_code_has_a_page() {
     let mut pages: Vec<String> = std::fs::read_dir(workspace().join("docs/errors"))

@@ -1,4 +1,5 @@
-//! With the keys and permissions of `deploy/nats` everyone can do its work, and nobody runs into a wall on the way.
+//! With the keys and permissions of `deploy/nats`, every identity can do its work without a permissions
+//! violation.
 
 use std::time::Duration;
 
@@ -6,18 +7,18 @@ use async_nats::{HeaderMap, jetstream::consumer::pull};
 use futures_util::StreamExt;
 use serde_json::json;
 use subjects::{
-    ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_OVER, streams,
+    ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_THRESHOLD, streams,
 };
 use testkit::{
-    Asked, Gateway, GatewayProcess, Model, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
+    Gateway, GatewayProcess, Model, ModelRequest, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
     eventually, typical, verify,
 };
 
 use crate::stage::{LAYOUT, Stage};
 
-/// The server's objections end up in the log of whom they are for.
+/// Permissions violations are in the log of the client that caused them.
 #[track_caller]
-fn no_walls(worker: &Worker) {
+fn assert_no_violations(worker: &Worker) {
     let log = worker.log();
     let objections: Vec<_> = log.lines().filter(|line| line.contains("ermissions")).collect();
     assert!(objections.is_empty(), "{objections:#?}");
@@ -31,13 +32,13 @@ fn tools() -> Vec<Tool> {
             testkit::Answer::structured(task.clone())
         }),
         Tool::new("db.task.create", "Creates a task.", any.clone(), |_| {
-            testkit::Answer::text("x".repeat(SPILL_OVER + 1))
+            testkit::Answer::text("x".repeat(SPILL_THRESHOLD + 1))
         }),
         Tool::new("db.finding.create", "Records a finding.", any, |_| testkit::Answer::text("recorded")),
     ]
 }
 
-/// Rooms as wide as the tools above need them.
+/// Limits large enough for the tools above.
 fn calling(worker: WorkerBuilder, gateway: &Gateway) -> WorkerBuilder {
     worker
         .calling(gateway)
@@ -47,16 +48,16 @@ fn calling(worker: WorkerBuilder, gateway: &Gateway) -> WorkerBuilder {
         .set("gateway.max_result_bytes", "1000000")
 }
 
-/// C7, W6: a handoff, streamed text and progress, a verification that the manager asks an analyst for, the answer and
-/// its copy; then everything that can be looked at.
+/// C7, W6: a handoff with streamed text and progress, a verification that the manager requests, the answer
+/// and its copy; then all read operations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     let stage = Stage::start().await;
     let gateway = Gateway::start(tools()).await;
     let wanted = json!({ "task_id": "deploy-docs-2" });
     let turns = [Script::call("request_verification", &wanted), Script::say("Verified.")];
-    let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap()).to_string());
-    let model = Model::start_thinking(turns, think).await;
+    let think = |asked: &ModelRequest| Script::Say(typical(asked.form().unwrap()).to_string());
+    let model = Model::start_with_structured(turns, think).await;
     let manager =
         stage.worker(Role::ProjectManager).set("analysts.enabled", "true").set("instance", "pm-one");
     let manager = calling(manager.asking(&model), &gateway).start().await;
@@ -76,7 +77,7 @@ async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     for heard in [&mut copies, &mut heard, &mut events] {
         tokio::time::timeout(Duration::from_secs(10), heard.next()).await.expect("heard").unwrap();
     }
-    // A durable consumer of its own misses no answer.
+    // A durable consumer misses no answer.
     let config = pull::Config {
         durable_name: Some("orchestrator".to_owned()),
         filter_subject: "pma.run.*.completion".to_owned(),
@@ -95,17 +96,18 @@ async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     assert!(status.contains("pm-one") && status.contains("pa-one"), "{status}");
     let life = observer(&["journal", "show", &id.to_string()]);
     assert!(life.contains("pm-one"), "{life}");
-    // To follow takes a consumer, and whoever can make one can change another's.
+    // Following needs a consumer, and a client that can create one can also change others.
     let verification = answer.verifications[0].handoff_id.to_string();
     let followed = stage.ctl("operator", &["journal", "show", &verification, "--follow"]);
     assert_eq!(followed.code, 0, "{followed:?}");
-    no_walls(&manager);
-    no_walls(&analyst);
+    assert_no_violations(&manager);
+    assert_no_violations(&analyst);
 }
 
-/// A worker dies with what is too large for a message in its journal; the next one reads it and goes on.
+/// A worker dies after it stored an entry that is too large for a message; the next one reads it and
+/// continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
+async fn spilled_entry_is_found_by_the_next_worker() {
     let stage = Stage::unprovisioned(1).await;
     assert_eq!(stage.ctl("provisioner", &["provision", "--ack-wait", "1s"]).code, 0);
     let gateway = Gateway::start(tools()).await;
@@ -115,13 +117,13 @@ async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
     let mut first = settings.clone().stopping_at("Appended#2").start().await;
     let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("create the tasks at length")).await;
-    eventually("the entry", async || first.log().contains("\"stops\":true").then_some(())).await;
+    eventually("the entry to be stored", async || first.log().contains("\"stops\":true").then_some(())).await;
     first.process.kill();
-    no_walls(&first);
+    assert_no_violations(&first);
     let second = settings.start().await;
     let standing = async || orchestrator.answer(Kind::Chat, id).await;
     eventually("an answer", async || {
-        no_walls(&second);
+        assert_no_violations(&second);
         standing().await
     })
     .await;
@@ -129,22 +131,23 @@ async fn what_is_too_large_for_a_message_is_kept_and_found_again() {
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2), "{answer:?}");
     let shown = stage.ctl("operator", &["journal", "show", &id.to_string()]);
     assert_eq!(shown.code, 0, "{shown:?}");
-    no_walls(&second);
+    assert_no_violations(&second);
 }
 
-/// An operator cancels what runs, and replays and drops what was given up; an observer sees it and can neither cancel nor drop.
+/// An operator cancels running handoffs, and replays and drops dead letters; an observer can read them but
+/// neither cancel nor drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_cancels_and_looks_after_dead_letters() {
+async fn operator_cancels_replays_and_drops() {
     let stage = Stage::start().await;
     let worker = stage.worker(Role::ProjectManager).thinking(Duration::from_secs(600)).start().await;
     let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("long")).await;
-    worker.holds(Kind::Chat, 1).await;
+    worker.wait_for_in_flight(Kind::Chat, 1).await;
     let by_observer = stage.ctl("observer", &["cancel", &id.to_string(), "--timeout", "1s"]);
     assert_ne!(by_observer.code, 0, "{by_observer:?}");
     assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "an observer cancelled");
     stage.ctl("operator", &["cancel", &id.to_string()]);
-    let answer = orchestrator.answered(Kind::Chat, id).await;
+    let answer = orchestrator.wait_for_answer(Kind::Chat, id).await;
     assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::Cancelled));
 
     let unfit = chat("x").encode(subjects::Encoding::Json).unwrap();
@@ -155,21 +158,21 @@ async fn an_operator_cancels_and_looks_after_dead_letters() {
         assert_eq!(listed.code, 0, "{listed:?}");
         listed.stdout.lines().filter(|line| line.contains("not_for_pma")).count()
     };
-    eventually("the letter", async || (letters().await == 1).then_some(())).await;
+    eventually("the dead letter", async || (letters().await == 1).then_some(())).await;
     let by_observer = stage.ctl("observer", &["dead", "drop", "--all", "--yes"]);
     assert_ne!(by_observer.code, 0, "{by_observer:?}");
-    assert_eq!(letters().await, 1, "an observer dropped a letter");
+    assert_eq!(letters().await, 1, "an observer dropped a dead letter");
     let replayed = stage.ctl("operator", &["dead", "replay", "--all"]);
     assert_eq!(replayed.code, 0, "{replayed:?}");
-    eventually("it to be refused again", async || (letters().await == 1).then_some(())).await;
+    eventually("the replay to be refused again", async || (letters().await == 1).then_some(())).await;
     let dropped = stage.ctl("operator", &["dead", "drop", "--all", "--yes"]);
     assert_eq!((dropped.code, letters().await), (0, 0), "{dropped:?}");
-    no_walls(&worker);
+    assert_no_violations(&worker);
 }
 
-/// The net under dead letters works for both roles: what the server delivered too often is moved.
+/// Dead-lettering after the delivery limit works for both roles.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_roles_move_what_the_server_gave_up() {
+async fn both_roles_dead_letter_after_the_delivery_limit() {
     for (role, handoff) in [(Role::ProjectManager, chat("too much")), (Role::ProjectAnalyst, verify("t-1"))] {
         let stage = Stage::start().await;
         two_deliveries_only(&stage, handoff.kind()).await;
@@ -178,21 +181,21 @@ async fn both_roles_move_what_the_server_gave_up() {
         let settings = stage.worker(role).set("nats.provision", "none").set("worker.ack_wait", "1s");
         for _ in 0..2 {
             let mut dies = settings.clone().thinking(Duration::from_secs(600)).start().await;
-            dies.holds(handoff.kind(), 1).await;
+            dies.wait_for_in_flight(handoff.kind(), 1).await;
             dies.process.kill();
         }
         let worker = settings.set("worker.sweep_every", "1s").start().await;
-        let answer = orchestrator.answered(handoff.kind(), id).await;
+        let answer = orchestrator.wait_for_answer(handoff.kind(), id).await;
         assert_eq!(answer.error().map(|error| error.code), Some(ErrorCode::Poisoned), "{role}");
-        orchestrator.settled().await;
-        // Counted a moment after it left the queue.
-        eventually(&format!("{role}: it to be counted"), async || {
+        orchestrator.wait_until_settled().await;
+        // Counted shortly after it left the queue.
+        eventually(&format!("{role}: the handoff to be counted"), async || {
             let moved = worker.metric("pma_dead_moved_total").await?;
             let swept = worker.metric("pma_dead_swept_total").await?;
             (moved + swept >= 1.0).then_some(())
         })
         .await;
-        no_walls(&worker);
+        assert_no_violations(&worker);
     }
 }
 
@@ -211,10 +214,10 @@ async fn two_deliveries_only(stage: &Stage, kind: Kind) {
     stream.create_consumer(config).await.unwrap();
 }
 
-/// The gateway publishes the heads of its audit, which an observer can hold against what the gateway says, and shows the
-/// work. It hands nothing off: who replays a dead letter there is told why that is not done.
+/// The gateway publishes its audit heads, which an observer can verify, and shows handoffs. It may not
+/// publish handoffs: replaying a dead letter there fails with the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
+async fn gateway_publishes_audit_heads_and_shows_handoffs() {
     let stage = Stage::start().await;
     let tools = Gateway::start(tools()).await;
     let manager = stage.worker(Role::ProjectManager).set("instance", "pm-one");
@@ -222,7 +225,7 @@ async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
     let manager = calling(manager.asking(&model), &tools).start().await;
     let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("hello")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), b"{}".to_vec()).await;
 
     let settings = [
@@ -230,16 +233,16 @@ async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
         ("nats.nkey_file", stage.path("gateway.nk")),
         ("nats.inbox_prefix", "_INBOX_gateway".to_owned()),
         ("nats.layout", LAYOUT.to_string()),
-        ("nats.ca_file", stage.path("tls/ca.crt")),
-        ("nats.cert_file", stage.path("tls/tls.crt")),
-        ("nats.key_file", stage.path("tls/tls.key")),
+        ("nats.tls.ca_file", stage.path("tls/ca.crt")),
+        ("nats.tls.cert_file", stage.path("tls/tls.crt")),
+        ("nats.tls.key_file", stage.path("tls/tls.key")),
         ("audit.seal_every", "100ms".to_owned()),
     ];
     let settings: Vec<_> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let gateway = GatewayProcess::start_with(&settings).await;
     gateway.issue(json!({ "label": "pm", "agent": "project_manager" })).await;
     let observer = async_nats::jetstream::new(stage.identity("observer").await.client);
-    eventually("a head", async || {
+    eventually("an audit head", async || {
         let stream = observer.get_stream(streams::AUDIT).await.unwrap();
         (stream.cached_info().state.messages > 0).then_some(())
     })
@@ -265,5 +268,5 @@ async fn the_gateway_publishes_the_heads_of_its_audit_and_shows_the_work() {
         let says_why = refused.body.to_string().contains("these credentials may not publish to it");
         assert!(refused.status == 502 && says_why, "{refused:?}");
     }
-    no_walls(&manager);
+    assert_no_violations(&manager);
 }

@@ -1,4 +1,4 @@
-//! The chart: its manifests are what Kubernetes takes, and say what our programs understand.
+//! The chart: Kubernetes accepts its manifests, and our programs accept the values in them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ fn variables(container: &Value) -> BTreeMap<String, String> {
     let pair = |variable: &Value| {
         let name = variable["name"].as_str().unwrap().to_owned();
         let value = variable["value"].as_str().map(str::to_owned);
-        // What comes from elsewhere: the name of a pod, the address of a database.
+        // Values from elsewhere: the name of a pod, the URL of a database.
         let value = value.unwrap_or_else(|| {
             let elsewhere =
                 if name.ends_with("URL") { "postgres://cynode@db/cynode" } else { "cynode-pod-1" };
@@ -52,7 +52,7 @@ fn variables(container: &Value) -> BTreeMap<String, String> {
     items(container, "/env").into_iter().map(pair).collect()
 }
 
-/// Each manifest against Kubernetes' own schemas; what is none of Kubernetes' is looked at below.
+/// Each manifest against Kubernetes' own schemas; custom resources are checked below.
 #[test]
 fn linter_accepts_every_manifest() {
     let databases = |values: &mut Value| values["gateway"]["databaseSecret"] = json!("cynode-database");
@@ -75,9 +75,9 @@ fn linter_accepts_every_manifest() {
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
 }
 
-/// C7: more of what waits, more instances: each queue of each role is watched, and none that is not there.
+/// C7: autoscaling watches every queue of each role, and no other.
 #[test]
-fn every_queue_makes_its_role_grow() {
+fn autoscaling_watches_every_queue() {
     for layout in Layout::ALL {
         let all = all_with(|values| values["nats"]["layout"] = json!(layout));
         every_queue_is_watched(&all, layout);
@@ -90,8 +90,11 @@ fn every_queue_is_watched(all: &[Value], layout: Layout) {
     for scaled in of_kind("ScaledObject") {
         let target = scaled["spec"]["scaleTargetRef"]["name"].as_str().unwrap();
         let deployment = of_kind("Deployment").find(|one| one["metadata"]["name"] == target);
-        let deployment = deployment.expect("what it scales");
-        assert!(deployment["spec"]["replicas"].is_null(), "{target}: two would decide how many there are");
+        let deployment = deployment.expect("a deployment to scale");
+        assert!(
+            deployment["spec"]["replicas"].is_null(),
+            "{target}: replicas would conflict with the autoscaler"
+        );
         let role =
             deployment["spec"]["template"]["spec"]["containers"][0]["args"][0].as_str().unwrap().to_owned();
         let (min, max) = (&scaled["spec"]["minReplicaCount"], &scaled["spec"]["maxReplicaCount"]);
@@ -102,7 +105,7 @@ fn every_queue_is_watched(all: &[Value], layout: Layout) {
             let metadata = trigger["metadata"].as_object().unwrap();
             assert_eq!(metadata.keys().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(known));
             let lag: u64 =
-                metadata["lagThreshold"].as_str().expect("KEDA takes texts alone").parse().unwrap();
+                metadata["lagThreshold"].as_str().expect("KEDA accepts only strings").parse().unwrap();
             assert!(lag > 0);
             let consumer = metadata["consumer"].as_str().unwrap().to_owned();
             watched.insert((role.clone(), metadata["stream"].as_str().unwrap().to_owned(), consumer));
@@ -115,7 +118,7 @@ fn every_queue_is_watched(all: &[Value], layout: Layout) {
     assert_eq!(watched, Role::ALL.into_iter().flat_map(of).map(queue).collect());
 }
 
-/// Every variable is a setting with a value that is accepted; secrets come as files and nothing else.
+/// Every variable is a setting with an accepted value; secrets are mounted as files only.
 #[test]
 fn every_variable_is_a_setting() {
     let mut seen = 0;
@@ -133,7 +136,10 @@ fn every_variable_is_a_setting() {
                 .map(|mount| mount["mountPath"].as_str().unwrap())
                 .collect();
             for (key, path) in variables.iter().filter(|(key, _)| key.ends_with("_FILE")) {
-                assert!(mounts.iter().any(|mount| path.starts_with(mount)), "{name}: nothing brings {key}");
+                assert!(
+                    mounts.iter().any(|mount| path.starts_with(mount)),
+                    "{name}: no mount provides {key}"
+                );
             }
             seen += 1;
         }
@@ -141,12 +147,13 @@ fn every_variable_is_a_setting() {
     assert_eq!(seen, 3);
 }
 
-/// G3: no pod has more than it needs: no root, no privileges, no token of the cluster, a file system that stays as it is.
+/// G3: no pod has more than it needs: no root, no privileges, no service account token, a read-only file
+/// system.
 #[test]
 fn every_pod_is_locked_down() {
     for (name, pod) in pods() {
         assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
-        // A service called gateway would put GATEWAY_PORT into the environment, which is no setting.
+        // Service links of a service called gateway would set GATEWAY_PORT, which is not a setting.
         assert_eq!(pod["enableServiceLinks"], false, "{name}");
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
         for container in items(&pod, "/containers") {
@@ -161,7 +168,7 @@ fn every_pod_is_locked_down() {
             assert!(volume["secret"]["secretName"].is_string(), "{name}: {volume}");
         }
     }
-    assert!(of_kind("Secret").is_empty(), "secrets are named, not made");
+    assert!(of_kind("Secret").is_empty(), "the chart references secrets and creates none");
     let covered: BTreeSet<_> =
         of_kind("PodDisruptionBudget").iter().map(|budget| budget["metadata"]["name"].to_string()).collect();
     for kind in ["Deployment", "StatefulSet"] {
@@ -175,9 +182,10 @@ fn every_pod_is_locked_down() {
     }
 }
 
-/// Probes ask what is served where it is served, and a pod is given more time than its program takes.
+/// Probes use paths and ports that the programs serve, and the grace period of a pod is longer than that of
+/// its program.
 #[test]
-fn probes_and_patience_fit_the_programs() {
+fn probes_and_grace_periods_match_the_programs() {
     for (name, pod) in pods() {
         let container = &pod["containers"][0];
         let (alive, ready) = match container["name"].as_str().unwrap() {
@@ -197,7 +205,7 @@ fn probes_and_patience_fit_the_programs() {
         for port in items(container, "/ports") {
             assert!(
                 listens.contains(&port["containerPort"].to_string().as_str()),
-                "{name}: nobody listens on {port}"
+                "{name}: no container listens on {port}"
             );
         }
         for probe in ["livenessProbe", "startupProbe", "readinessProbe"] {
@@ -210,13 +218,13 @@ fn probes_and_patience_fit_the_programs() {
     }
 }
 
-/// Nobody comes in or gets out but by a policy, and each names ports that somebody listens on.
+/// Traffic is allowed only by a policy, and policies name only ports with a listener.
 #[test]
-fn policies_cover_every_pod() {
+fn network_policies_cover_every_pod() {
     let policies = of_kind("NetworkPolicy");
     let everyone = policies.iter().find(|policy| policy["metadata"]["name"] == "cynode-default").unwrap();
     assert_eq!(everyone["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
-    assert!(everyone["spec"]["ingress"].is_null(), "nobody comes in by default");
+    assert!(everyone["spec"]["ingress"].is_null(), "ingress is denied by default");
     let wanted = everyone["spec"]["podSelector"]["matchLabels"].as_object().unwrap();
     for manifest in all() {
         let labels = &manifest["spec"]["template"]["metadata"]["labels"];
@@ -234,9 +242,9 @@ fn policies_cover_every_pod() {
     }
 }
 
-/// A collector is told to every program and reachable for them; without one nothing is opened for it.
+/// With a collector, every program is configured for it and may reach it; without one, no policy opens it.
 #[test]
-fn traces_reach_the_collector_and_only_if_there_is_one() {
+fn collector_is_configured_and_reachable_only_if_set() {
     let address = "http://otel-collector.monitoring:4318";
     let with = manifests(|values| values["monitoring"]["collector"] = address.into());
     let with: Vec<Value> = with.into_iter().map(|(_, manifest)| manifest).collect();

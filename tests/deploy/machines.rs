@@ -1,4 +1,4 @@
-//! Images, compose and units: what they name is there, and what they set is a setting.
+//! Images, compose and systemd units: referenced files exist, and variables are settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,17 +22,20 @@ fn linter_accepts_the_dockerfile() {
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
 }
 
-/// What is copied is there and let through; the build has the compiler that the workspace names; nothing runs as root, and
-/// what the images set is a setting.
+/// Copied paths exist and are not ignored; the build uses the compiler of the workspace; nothing runs as
+/// root; variables are settings.
 #[test]
-fn images_copy_what_is_there_and_run_as_nobody() {
+fn images_copy_existing_paths_and_do_not_run_as_root() {
     let text = read("docker/Dockerfile");
     let let_through = read("docker/Dockerfile.dockerignore");
     let copied =
         text.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.contains("--from="));
     for source in copied.flat_map(|line| line.split(' ').rev().skip(1)) {
-        assert!(workspace().join(source).exists(), "{source} is not there");
-        assert!(let_through.lines().any(|line| line == format!("!{source}")), "{source} is held back");
+        assert!(workspace().join(source).exists(), "{source} does not exist");
+        assert!(
+            let_through.lines().any(|line| line == format!("!{source}")),
+            "{source} is ignored by Dockerfile.dockerignore"
+        );
     }
     let toolchain = fs::read_to_string(workspace().join("rust-toolchain.toml")).unwrap();
     let channel = toolchain.split('"').nth(1).unwrap();
@@ -41,8 +44,16 @@ fn images_copy_what_is_there_and_run_as_nobody() {
     for stage in stages.iter().filter(|stage| !stage.starts_with("rust:")) {
         assert!(stage.starts_with("gcr.io/distroless/") && stage.contains("\nUSER 65532:65532\n"), "{stage}");
     }
+    for program in ["cynode-pma", "cynode-gateway"] {
+        let check = format!("CMD [\"/usr/local/bin/{program}\", \"health\"]");
+        let has_check = |stage: &&str| stage.contains("HEALTHCHECK ") && stage.contains(&check);
+        assert!(stages.iter().any(|stage| has_check(&stage)), "the image of {program} has no health check");
+    }
     let set = |program: &str| -> BTreeMap<String, String> {
-        let stage = stages.iter().find(|stage| stage.contains(&format!("/{program}\"]"))).unwrap();
+        let stage = stages
+            .iter()
+            .find(|stage| stage.contains(&format!("ENTRYPOINT [\"/usr/local/bin/{program}\"]")))
+            .unwrap();
         let words = stage.split_whitespace().filter(|word| word.contains('='));
         let ours = words.filter(|word| word.starts_with("PMA_") || word.starts_with("GATEWAY_"));
         settings::lines(&ours.collect::<Vec<_>>().join("\n"))
@@ -51,7 +62,7 @@ fn images_copy_what_is_there_and_run_as_nobody() {
     settings::accepts("cynode-gateway", &[], &set("cynode-gateway"));
 }
 
-/// Merges (`<<`) done, as YAML has them.
+/// The compose file with YAML merges (`<<`) resolved.
 fn compose() -> Value {
     let mut value: serde_yaml_ng::Value = serde_yaml_ng::from_str(&read("compose.yaml")).unwrap();
     value.apply_merge().unwrap();
@@ -69,9 +80,10 @@ fn names(value: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Whatever a service names is declared, whatever it mounts of the repository is there, and its variables are settings.
+/// Everything that a service references is declared, everything that it mounts exists, and its variables are
+/// settings.
 #[test]
-fn compose_names_only_what_there_is() {
+fn compose_references_only_what_exists() {
     let compose = compose();
     let dockerfile = read("docker/Dockerfile");
     let services = compose["services"].as_object().unwrap();
@@ -82,7 +94,7 @@ fn compose_names_only_what_there_is() {
         for volume in service["volumes"].as_array().into_iter().flatten() {
             let source = volume.as_str().unwrap().split(':').next().unwrap();
             let there = match source.strip_prefix("./") {
-                // Made before the first start.
+                // Created before the first start.
                 Some(folder) => {
                     folder.starts_with("secrets") || workspace().join("deploy").join(folder).is_dir()
                 }
@@ -113,16 +125,16 @@ fn compose_names_only_what_there_is() {
             .collect();
         for (key, path) in variables.iter().filter(|(key, _)| key.ends_with("_FILE")) {
             let file = path.strip_prefix("/run/secrets/").unwrap();
-            assert!(targets.contains(file), "{name}: nothing brings {key}");
+            assert!(targets.contains(file), "{name}: no secret provides {key}");
         }
     }
     assert_eq!(services.len(), 7);
 }
 
-/// systemd reads the units and finds nothing to say about them; their variables are settings.
+/// systemd accepts the units without warnings; their variables are settings.
 #[test]
 fn systemd_accepts_the_units() {
-    // A root of its own, where the programs are.
+    // A temporary root that contains the programs.
     let root = tempfile::tempdir().unwrap();
     let units = root.path().join("etc/systemd/system");
     fs::create_dir_all(&units).unwrap();
@@ -160,7 +172,7 @@ fn units_set_only_settings() {
             text.lines().filter_map(|line| line.strip_prefix("LoadCredential=")?.split(':').next()).collect();
         let set = settings::lines(&set);
         for file in set.values().filter_map(|value| value.strip_prefix("%d/")) {
-            assert!(brought.contains(file), "{unit}: nothing brings {file}");
+            assert!(brought.contains(file), "{unit}: no credential provides {file}");
         }
         set
     };

@@ -1,4 +1,4 @@
-//! What is exported is what is documented, both ways; dashboard and alerts name nothing else.
+//! Exported metrics match the documentation; the dashboard and the alerts use only documented metrics.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use subjects::{ErrorCode, Kind};
 use testkit::{GatewayProcess, Nats, Orchestrator, Worker, chat, promtool, run, workspace};
 
-/// By the name to query for: type and labels.
+/// By metric name as queried: type and labels.
 type Vocabulary = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// What a page of metrics holds.
+/// Parses a metrics page.
 fn exported(text: &str) -> Vocabulary {
     let mut found = Vocabulary::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
@@ -36,7 +36,7 @@ fn labels_of(line: &str) -> Vec<String> {
     labels.split(',').map(|label| label.split('=').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// What a worker and a gateway export once everything has happened that makes a series.
+/// Metrics of a worker and a gateway after everything has happened that creates a series.
 async fn really_exported() -> Vocabulary {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
@@ -44,7 +44,10 @@ async fn really_exported() -> Vocabulary {
     let unfit = String::from_utf8(chat("x").encode(subjects::Encoding::Json).unwrap()).unwrap();
     let unfit = unfit.replace("cynodeai.pm", "cynodeai.xx");
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), unfit.into_bytes()).await;
-    testkit::eventually("it to be refused", async || (orchestrator.queued().await == 0).then_some(())).await;
+    testkit::eventually("the handoff to be refused", async || {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
     let (_, text) = worker.get("/metrics").await;
     let mut found = exported(&text);
     let gateway = GatewayProcess::start().await;
@@ -57,7 +60,7 @@ fn page() -> String {
     fs::read_to_string(workspace().join("docs/metrics.md")).unwrap()
 }
 
-/// The rows of the page's tables.
+/// Metrics in the tables of docs/metrics.md.
 fn documented() -> Vocabulary {
     let quoted =
         |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
@@ -71,7 +74,7 @@ fn documented() -> Vocabulary {
     .collect()
 }
 
-/// What the page says others bring.
+/// Metrics that the page lists as coming from other programs.
 fn of_others() -> BTreeSet<String> {
     let page = page();
     let (_, others) = page.split_once("## From others").expect("a section");
@@ -79,7 +82,7 @@ fn of_others() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_page_lists_just_what_is_exported() {
+async fn documented_metrics_are_the_exported_ones() {
     assert_eq!(documented(), really_exported().await);
 }
 
@@ -90,7 +93,7 @@ fn dashboard() -> Vec<(String, String)> {
     let panels = board["panels"].as_array().unwrap();
     let mut ids: Vec<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
     ids.dedup();
-    assert_eq!(ids.len(), panels.len(), "each panel has a number of its own");
+    assert_eq!(ids.len(), panels.len(), "panel ids are unique");
     let of = |panel: &Value| {
         let title = panel["title"].as_str().unwrap().to_owned();
         let targets = panel["targets"].as_array().cloned().unwrap_or_default();
@@ -109,7 +112,7 @@ fn alerts() -> Vec<(String, String)> {
     rules.map(|rule| (text(rule, "alert"), text(rule, "expr"))).collect()
 }
 
-/// The metrics that a query names.
+/// Metrics in a query.
 fn named(query: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = query.split(|c| !is_part(c));
@@ -119,7 +122,7 @@ fn named(query: &str) -> BTreeSet<String> {
     words.filter(ours).map(str::to_owned).collect()
 }
 
-/// The values that a query wants a label to have.
+/// Values that a query requires of a label.
 fn wanted<'q>(query: &'q str, label: &str) -> Vec<&'q str> {
     let of = |sign: &str| {
         let wanted = format!("{label}{sign}\"");
@@ -130,7 +133,7 @@ fn wanted<'q>(query: &'q str, label: &str) -> Vec<&'q str> {
 }
 
 #[test]
-fn dashboard_and_alerts_name_only_what_there_is() {
+fn dashboard_and_alerts_use_only_documented_metrics() {
     let mut known = of_others();
     for (name, (kind, _)) in documented() {
         if kind == "histogram" {
@@ -143,15 +146,15 @@ fn dashboard_and_alerts_name_only_what_there_is() {
     let mut used = BTreeSet::new();
     for (place, query) in dashboard().into_iter().chain(alerts()) {
         let names = named(&query);
-        assert!(!names.is_empty(), "{place} asks for nothing: {query}");
-        let strangers: Vec<_> = names.difference(&known).collect();
-        assert!(strangers.is_empty(), "{place} names {strangers:?}");
+        assert!(!names.is_empty(), "{place} uses no metric: {query}");
+        let unknown: Vec<_> = names.difference(&known).collect();
+        assert!(unknown.is_empty(), "{place} uses unknown metrics: {unknown:?}");
         for code in wanted(&query, "code") {
             assert!(codes.iter().any(|known| known == code), "{place}: no such code {code}");
         }
         used.extend(names);
     }
-    // Whatever is worth counting is worth showing.
+    // Every metric must be on a panel or in an alert.
     let stem = |name: &str| {
         name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count").to_owned()
     };
@@ -160,16 +163,16 @@ fn dashboard_and_alerts_name_only_what_there_is() {
     assert!(unseen.is_empty(), "on no panel and in no alert: {unseen:?}");
 }
 
-/// Each alert is in the guide, with what to do about it.
+/// docs/operations.md describes every alert.
 #[test]
-fn the_guide_speaks_of_every_alert() {
+fn operations_guide_describes_every_alert() {
     let guide = fs::read_to_string(workspace().join("docs/operations.md")).unwrap();
     let missing: Vec<_> =
         alerts().into_iter().map(|(name, _)| name).filter(|name| !guide.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Prometheus' own tool reads the rules and every query of the dashboard, and the rules do what their tests say.
+/// promtool accepts the rules and every query of the dashboard, and the rule tests pass.
 #[test]
 fn promtool_accepts_the_rules_and_every_query() {
     let folder = workspace().join("deploy/prometheus");

@@ -1,4 +1,4 @@
-//! What must be refused is refused: by a real server, to real keys.
+//! A real server refuses what the permissions do not allow, tested with real keys.
 
 use std::time::Duration;
 
@@ -22,19 +22,20 @@ const STREAMS: [&str; 9] = [
     "OBJ_CYNODE_PA_SPILL",
 ];
 
-/// An answer that is not refused comes within milliseconds.
+/// Responses arrive within milliseconds unless the request is refused.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// Each subject, and who may publish on it. Everyone else is refused.
+/// Each subject with the identities that may publish on it. All others are refused.
 const MAY_PUBLISH: &[(&str, &[&str])] = &[
-    // C6, P2: handoffs come from the orchestrator; a manager may have something verified; to replay is to hand off.
+    // C6, P2: handoffs come from the orchestrator; a manager may publish verifications; a replay is a
+    // handoff.
     ("pma.handoff.chat", &["orchestrator", "operator"]),
     ("pma.handoff.schedule", &["orchestrator", "operator"]),
     ("pma.handoff.plan", &["orchestrator", "operator"]),
     ("pma.handoff.continue", &["orchestrator", "operator"]),
     ("pa.verify", &["orchestrator", "operator", "project_manager"]),
     ("pma.cancel.x", &["orchestrator", "operator", "project_manager"]),
-    // Journals and answers, each by the role whose handoff it is.
+    // Journals and answers: only the role that owns the handoff.
     ("pma.run.x.journal", &["project_manager"]),
     ("pma.run.x.completion", &["project_manager"]),
     ("pa.run.x.journal", &["project_analyst"]),
@@ -46,7 +47,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("pma.presence", &["project_manager", "project_analyst"]),
     ("pma.delta.x", &["project_manager"]),
     ("cynode.audit.head", &["gateway"]),
-    // Queues: pulled and settled by their own role.
+    // Queues: only their own role pulls and settles.
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-chat", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-plan", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_PA_HANDOFFS.pa-verify", &["project_analyst"]),
@@ -56,7 +57,8 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("$JS.ACK.CYNODE_PA_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
     ("$JS.ACK._.hash.CYNODE_HANDOFFS.pma-chat.1.1.1.1.0", &["project_manager"]),
     ("$JS.ACK._.hash.CYNODE_PA_HANDOFFS.pa-verify.1.1.1.1.0", &["project_analyst"]),
-    // What stands in the streams: of the other role a worker reads nothing, but a manager the findings that it asked for.
+    // Stored messages: a worker reads nothing of the other role, except that a manager reads the findings
+    // that it requested.
     ("$JS.API.STREAM.MSG.GET.CYNODE_HANDOFFS", &["project_manager", "operator"]),
     ("$JS.API.STREAM.MSG.GET.CYNODE_PA_HANDOFFS", &["project_analyst", "operator"]),
     (
@@ -88,7 +90,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.MSG.DELETE.CYNODE_AUDIT", &[]),
     ("$JS.API.STREAM.MSG.GET.CYNODE_DEAD", &["operator", "observer", "gateway"]),
     ("$JS.API.DIRECT.GET.CYNODE_HANDOFFS", &["operator"]),
-    // A consumer of one's own on the queue would read what is not one's own, and a work queue's is its end.
+    // A new consumer on a queue could read messages of others, and on a work queue it would remove them.
     ("$JS.API.CONSUMER.CREATE.CYNODE_HANDOFFS.mine.pma.handoff.chat", &["provisioner"]),
     ("$JS.API.CONSUMER.CREATE.CYNODE_HANDOFFS.mine", &["provisioner"]),
     ("$JS.API.CONSUMER.DURABLE.CREATE.CYNODE_HANDOFFS.mine", &["provisioner"]),
@@ -111,7 +113,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("$JS.API.ACCOUNT.PURGE.CYNODE", &[]),
     ("$JS.API.SERVER.REMOVE", &[]),
     ("$SYS.REQ.SERVER.PING", &[]),
-    // Nobody speaks as a server, or into another's ear but where handoffs ask for copies.
+    // No client may publish as the server, or to the inbox of another, except where handoffs ask for copies.
     ("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.CYNODE_HANDOFFS.pma-chat", &[]),
     ("_INBOX_pma.x", &[]),
     ("_INBOX_pa.x", &[]),
@@ -121,7 +123,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("anything", &[]),
 ];
 
-/// Each subject, and who may listen on it.
+/// Each subject with the identities that may subscribe to it.
 const MAY_LISTEN: &[(&str, &[&str])] = &[
     ("_INBOX.>", &["orchestrator"]),
     ("_INBOX_pma.>", &["project_manager"]),
@@ -130,7 +132,7 @@ const MAY_LISTEN: &[(&str, &[&str])] = &[
     ("_INBOX_operator.>", &["operator"]),
     ("_INBOX_observer.>", &["observer"]),
     ("_INBOX_provisioner.>", &["provisioner"]),
-    // Who hands off, and who took what, is nobody else's business.
+    // Handoffs and journals are visible to no plain subscriber.
     ("pma.handoff.*", &[]),
     ("pma.handoff.chat", &[]),
     ("pa.verify", &[]),
@@ -147,9 +149,9 @@ const MAY_LISTEN: &[(&str, &[&str])] = &[
     (">", &[]),
 ];
 
-/// C6, P2, G3: everyone against everything, by name. Whoever is not named is refused.
+/// C6, P2, G3: every identity against every subject. Identities that are not listed are refused.
 #[tokio::test]
-async fn nobody_may_more_than_the_table_says() {
+async fn identities_may_do_only_what_the_table_allows() {
     let stage = Stage::start().await;
     let mut wrong = Vec::new();
     for who in EVERYONE {
@@ -164,18 +166,18 @@ async fn nobody_may_more_than_the_table_says() {
                 wrong.push(format!("{who} listens on {subject}: {}", !may.contains(&who)));
             }
         }
-        // Making, changing and removing streams is for one identity, which nothing that runs has.
+        // Only the provisioner, whose key no running program has, may create, change and remove streams.
         for stream in STREAMS {
             for verb in ["CREATE", "UPDATE", "DELETE", "PURGE"] {
                 let subject = format!("$JS.API.STREAM.{verb}.{stream}");
-                // What is too large for a message is replaced by name; what it replaces goes.
+                // A large body replaces the one of the same name, which purges the old one.
                 let own = match who {
                     "project_manager" => "OBJ_CYNODE_SPILL",
                     "project_analyst" => "OBJ_CYNODE_PA_SPILL",
                     _ => "",
                 };
                 let spills = verb == "PURGE" && stream == own;
-                // The provisioner would do it.
+                // The provisioner would really do it.
                 if who != "provisioner" && identity.may_publish(&subject).await != spills {
                     wrong.push(format!("{who} publishes {subject}: {}", !spills));
                 }
@@ -185,10 +187,10 @@ async fn nobody_may_more_than_the_table_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The same by what comes of it: a worker's key in the wrong hands takes no work of the other role, settles none, and
-/// hands none off; an orchestrator's settles nothing and writes no journal.
+/// The same by outcome: with a stolen worker key, a client cannot pull, settle or publish handoffs of the
+/// other role; with the orchestrator key, it cannot settle or write journals.
 #[tokio::test]
-async fn stolen_keys_open_only_their_own_door() {
+async fn stolen_key_gives_only_the_rights_of_its_identity() {
     let stage = Stage::start().await;
     let orchestrator = stage.orchestrator().await;
     orchestrator.publish(&chat("for a manager")).await;
@@ -207,7 +209,7 @@ async fn stolen_keys_open_only_their_own_door() {
         let strange = Orchestrator::over(client);
         let queue = strange.jetstream.get_stream_no_info(stream).await.unwrap();
         let read = tokio::time::timeout(BRIEFLY, queue.get_raw_message(1)).await;
-        assert!(!matches!(read, Ok(Ok(_))), "{thief} read what is queued: {read:?}");
+        assert!(!matches!(read, Ok(Ok(_))), "{thief} read the queue: {read:?}");
         let sent = strange.jetstream.publish("pma.handoff.chat", "{}".into()).await.unwrap();
         let stored = tokio::time::timeout(BRIEFLY, sent.into_future()).await;
         assert!(!matches!(stored, Ok(Ok(_))), "{thief} handed off: {stored:?}");
@@ -216,28 +218,28 @@ async fn stolen_keys_open_only_their_own_door() {
     let stored = tokio::time::timeout(BRIEFLY, journal.into_future()).await;
     assert!(!matches!(stored, Ok(Ok(_))), "an orchestrator wrote a journal: {stored:?}");
     assert!(orchestrator.jetstream.delete_stream(streams::HANDOFFS).await.is_err());
-    assert_eq!(orchestrator.queued().await, 2, "what was queued is queued");
+    assert_eq!(orchestrator.queued().await, 2, "both handoffs are still queued");
     let operator = stage.acts_as("operator").await;
-    assert_eq!(operator.stored(streams::RUNS).await, 0, "and nothing was written");
+    assert_eq!(operator.stored(streams::RUNS).await, 0, "nothing was stored");
     for kind in [Kind::Chat, Kind::Verify] {
         let consumer = orchestrator.consumer(kind).await;
         assert_eq!(consumer.delivered.stream_sequence, 0, "nothing of {kind} was delivered");
     }
-    // And the real ones still get it.
+    // The real workers still get the handoffs.
     let (_manager, _analyst) =
         (stage.worker(Role::ProjectManager).start().await, stage.worker(Role::ProjectAnalyst).start().await);
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 }
 
-/// G3: with an analyst's key nothing of a manager is read or removed: no queued handoff, no journal, no answer, no large
-/// body; whichever of the server's ways is tried.
+/// G3: an analyst's key can neither read nor remove a manager's queued handoffs, journals, answers or large
+/// bodies, by any API of the server.
 #[tokio::test]
-async fn an_analysts_key_reads_nothing_of_a_manager() {
+async fn analyst_key_cannot_read_a_managers_data() {
     let stage = Stage::start().await;
     let orchestrator = stage.orchestrator().await;
     let manager = stage.worker(Role::ProjectManager).start().await;
     let answered = orchestrator.publish(&chat("answered")).await;
-    orchestrator.answered(Kind::Chat, answered).await;
+    orchestrator.wait_for_answer(Kind::Chat, answered).await;
     drop(manager);
     orchestrator.publish(&chat("queued")).await;
     let before = orchestrator.consumer(Kind::Chat).await.num_pending;
@@ -259,7 +261,7 @@ async fn an_analysts_key_reads_nothing_of_a_manager() {
         ("$JS.API.STREAM.INFO.OBJ_CYNODE_SPILL", String::new()),
         ("$JS.API.STREAM.PURGE.OBJ_CYNODE_SPILL", String::new()),
     ];
-    // Whoever may ask is told, so it is not for the questions that the other hears nothing.
+    // The operator gets answers to the same requests, so the requests themselves are valid.
     let operator = stage.acts_as("operator").await;
     for (subject, question) in questions {
         if !subject.contains(".DELETE.") && !subject.contains(".PURGE.") {
@@ -274,9 +276,9 @@ async fn an_analysts_key_reads_nothing_of_a_manager() {
     assert_eq!(orchestrator.consumer(Kind::Chat).await.num_pending, before);
 }
 
-/// Whoever has no key of the list stays outside.
+/// A client without a listed key cannot connect.
 #[tokio::test]
-async fn a_key_that_is_not_in_the_list_opens_nothing() {
+async fn unlisted_key_cannot_connect() {
     let stage = Stage::start().await;
     let seed = nkeys::KeyPair::new_user().seed().unwrap();
     crate::stage::kept(&stage, "stranger.nk", &seed);

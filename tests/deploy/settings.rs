@@ -1,11 +1,11 @@
-//! Variables that files of `deploy/` give to our programs are settings of theirs, with values that they accept.
+//! Variables in `deploy/` are settings of the programs, with values that they accept.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use testkit::{binary, run, workspace};
 
-/// Runs `<program> config` with just these variables. Files that they name are put into a folder, since they are secrets
-/// that this machine does not have.
+/// Runs `<program> config` with only these variables. Secret files that they name are created in a temporary
+/// folder.
 #[track_caller]
 pub(crate) fn accepts(program: &str, arguments: &[&str], variables: &BTreeMap<String, String>) {
     let folder = tempfile::tempdir().unwrap();
@@ -20,7 +20,8 @@ pub(crate) fn accepts(program: &str, arguments: &[&str], variables: &BTreeMap<St
         let (_, key) = name.split_once('_').expect("a prefix");
         let key = key.to_lowercase().replace("__", ".");
         let line = finished.stdout.lines().find(|line| line.starts_with(&format!("{key} = ")));
-        let line = line.unwrap_or_else(|| panic!("{name} is no setting of {program}:\n{}", finished.stdout));
+        let line =
+            line.unwrap_or_else(|| panic!("{name} is not a setting of {program}:\n{}", finished.stdout));
         assert!(line.contains("# environment"), "{name} has no effect: {line}");
     }
 }
@@ -31,7 +32,7 @@ fn found(folder: &Path, name: &str, value: &str) -> String {
         fs::write(&file, "secret").unwrap();
         return file.display().to_string();
     }
-    // What an image has at this place is in the repository at this one.
+    // Maps a path of the image to the repository.
     match value {
         "/usr/share/cynode/instructions" => workspace().join("instructions").display().to_string(),
         other => other.to_owned(),

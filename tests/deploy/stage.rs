@@ -1,5 +1,5 @@
-//! NATS as it is deployed: the files of `deploy/nats`, the keys of `cynodectl keys`, certificates of an authority of its
-//! own. What differs from a real node are addresses and folders.
+//! NATS as deployed: the files of `deploy/nats`, the keys of `cynodectl keys`, and certificates of a test
+//! authority. Only addresses and folders differ from a real node.
 
 use std::{
     fs,
@@ -17,20 +17,20 @@ use testkit::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Tried after everything else, so that what the server said before it is known.
+/// Published after everything else, so that its violation marks the end of the earlier ones.
 const NOBODY_MAY: &str = "nobody.may";
 
-/// As everything in `deploy/` has it.
+/// The layout that everything in `deploy/` uses.
 pub(crate) const LAYOUT: Layout = Layout::ByRole;
 
-/// A server, or three, as deployed. Gone when it goes out of scope.
+/// One or three servers as deployed. Stopped on drop.
 pub(crate) struct Stage {
     folder: TempDir,
     nodes: Vec<(Process, u16)>,
 }
 
 impl Stage {
-    /// One node by itself, with its streams made by whom it is for.
+    /// One node, with streams created by the provisioner.
     pub(crate) async fn start() -> Self {
         let stage = Self::unprovisioned(1).await;
         let made = stage.ctl("provisioner", &["provision"]);
@@ -74,7 +74,7 @@ impl Stage {
         text_of(&self.folder.path().join(name))
     }
 
-    /// A worker that shows who it is, and makes nothing.
+    /// A worker with the credentials of its role, which creates no streams.
     pub(crate) fn worker(&self, role: Role) -> WorkerBuilder {
         let (worker, prefix) = match role {
             Role::ProjectManager => (Worker::manager_at(&self.url()), "_INBOX_pma"),
@@ -91,7 +91,7 @@ impl Stage {
             .set("nats.tls.key_file", self.path("tls/tls.key"))
     }
 
-    /// `cynodectl` in somebody's hands.
+    /// `cynodectl` with the key of an identity.
     pub(crate) fn ctl(&self, who: &str, command: &[&str]) -> Finished {
         let link = [
             ("--server", self.url()),
@@ -112,7 +112,7 @@ impl Stage {
         self.acts_as("orchestrator").await
     }
 
-    /// Whoever has this key, at what an orchestrator does.
+    /// A client with this key that does what an orchestrator does.
     pub(crate) async fn acts_as(&self, who: &str) -> Orchestrator {
         Orchestrator::over(self.identity(who).await.client).laid_out(LAYOUT)
     }
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// Somebody with a key.
+/// A client with the key of an identity.
 pub(crate) struct Identity {
     pub(crate) client: Client,
     hears: UnboundedReceiver<String>,
@@ -144,25 +144,26 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) async fn may_publish(&mut self, subject: &str) -> bool {
-        // A question without somebody to answer to is one all the same.
+        // A request to a subject without a responder is checked too.
         self.client.publish_with_reply(subject.to_owned(), self.client.new_inbox(), "".into()).await.unwrap();
-        !self.was_told(&format!("Publish to \"{subject}\"")).await
+        !self.was_refused(&format!("Publish to \"{subject}\"")).await
     }
 
     pub(crate) async fn may_listen(&mut self, subject: &str) -> bool {
         let listening = self.client.subscribe(subject.to_owned()).await.unwrap();
-        let told = self.was_told(&format!("Subscription to \"{subject}\"")).await;
+        let told = self.was_refused(&format!("Subscription to \"{subject}\"")).await;
         drop(listening);
         !told
     }
 
-    /// Whether the server objected. It tells in order, so what it says last tells that it said all.
-    async fn was_told(&mut self, what: &str) -> bool {
+    /// Whether the server reported a permissions violation. Violations arrive in order, so the last one marks
+    /// the end.
+    async fn was_refused(&mut self, what: &str) -> bool {
         self.client.publish(NOBODY_MAY, "".into()).await.unwrap();
         let mut told = false;
         loop {
             let said = tokio::time::timeout(Duration::from_secs(10), self.hears.recv());
-            let said = said.await.expect("the server tells").expect("the connection is there").to_lowercase();
+            let said = said.await.expect("a violation in time").expect("an open connection").to_lowercase();
             assert!(said.contains("permissions violation"), "{said}");
             if said.contains(NOBODY_MAY) {
                 return told;
@@ -181,7 +182,7 @@ fn inbox_prefix(who: &str) -> String {
     }
 }
 
-/// What all nodes share: accounts, permissions, keys, certificates.
+/// Writes what all nodes share: accounts, permissions, keys, certificates.
 fn lay_out(folder: &Path) {
     let from = workspace().join("deploy/nats");
     fs::copy(from.join("accounts.conf"), folder.join("accounts.conf")).expect("copied");
@@ -195,7 +196,7 @@ fn lay_out(folder: &Path) {
     certificates(&folder.join("tls"));
 }
 
-/// An authority, and one certificate for everyone on this machine.
+/// Writes a certificate authority and one certificate for everything on this machine.
 pub(crate) fn certificates(folder: &Path) {
     fs::create_dir(folder).expect("made");
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -209,7 +210,7 @@ pub(crate) fn certificates(folder: &Path) {
     fs::write(folder.join("tls.key"), key.serialize_pem()).expect("written");
 }
 
-/// A node's configuration on this machine. One that is alone has no cluster to wait for.
+/// A node's configuration on this machine. A single node has no cluster to wait for.
 fn node(folder: &Path, number: usize, cluster: &[u16]) -> String {
     let file = workspace().join("deploy/nats/nats.conf");
     let mut text = fs::read_to_string(file).expect("there");
@@ -237,7 +238,7 @@ fn changed(text: &str, from: &str, to: &str) -> String {
     text.replace(from, to)
 }
 
-/// The server writes a file here once it listens.
+/// The server writes its ports file here once it listens.
 fn port_in(folder: &Path) -> Option<u16> {
     let file = fs::read_dir(folder).ok()?.find_map(|entry| Some(entry.ok()?.path()))?;
     let ports: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
@@ -248,7 +249,7 @@ fn text_of(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Where something is written that a test needs for as long as it runs.
+/// Writes a file that lives as long as the stage.
 pub(crate) fn kept(stage: &Stage, name: &str, text: &str) -> PathBuf {
     let path = PathBuf::from(stage.path(name));
     fs::write(&path, text).expect("written");

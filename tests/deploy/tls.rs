@@ -1,4 +1,4 @@
-//! Nobody gets in without a certificate, and three nodes are one.
+//! A certificate is required to connect, and three nodes form a cluster.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::stage::{Stage, certificates};
 
 const UNAVAILABLE: i32 = 69;
 
-/// Starts a worker that should be refused, and gives its last words.
+/// Starts a worker that must be refused, and returns its log.
 fn refused(settings: &testkit::WorkerBuilder) -> String {
     let mut worker = settings.spawn();
     let status = worker.process.wait(Duration::from_secs(20));
@@ -17,7 +17,8 @@ fn refused(settings: &testkit::WorkerBuilder) -> String {
     worker.log()
 }
 
-/// A worker with its key and a certificate gets in; without either, or with one of another authority, it does not.
+/// A worker with its key and a certificate connects; without either, or with a certificate of another
+/// authority, it does not.
 #[tokio::test]
 async fn a_worker_needs_its_key_and_a_certificate() {
     let stage = Stage::start().await;
@@ -26,7 +27,7 @@ async fn a_worker_needs_its_key_and_a_certificate() {
 
     let with_ca = || Worker::manager_at(&stage.url()).set("nats.tls.ca_file", stage.path("tls/ca.crt"));
     let no_certificate = with_ca().set("nats.nkey_file", stage.path("project_manager.nk"));
-    assert!(!gets_in(&no_certificate).await, "it got in without a certificate");
+    assert!(!gets_in(&no_certificate).await, "the worker connected without a certificate");
 
     let certified = |worker: testkit::WorkerBuilder, folder: &str| {
         let (certificate, key) =
@@ -38,21 +39,21 @@ async fn a_worker_needs_its_key_and_a_certificate() {
 
     certificates(std::path::Path::new(&stage.path("others")));
     let of_another = certified(with_ca(), "others").set("nats.nkey_file", stage.path("project_manager.nk"));
-    assert!(!gets_in(&of_another).await, "it got in with a certificate of another authority");
+    assert!(!gets_in(&of_another).await, "the worker connected with a certificate of another authority");
     let another_server =
         Worker::manager_at(&stage.url()).set("nats.tls.ca_file", stage.path("others/ca.crt"));
     assert!(
         refused(&another_server).contains("TLS handshake with NATS"),
-        "it trusts a server that it does not know"
+        "the worker trusts an unknown server"
     );
 }
 
-/// With TLS 1.3 a client hears only after its handshake that its certificate was not liked: it may take that for a
-/// server that is not there, and wait.
+/// With TLS 1.3 a client learns only after its handshake that its certificate was refused: it may treat that
+/// as an unreachable server and wait.
 async fn gets_in(settings: &testkit::WorkerBuilder) -> bool {
     let mut worker = settings.spawn();
     let told = ["TLS handshake with NATS", "NATS not reachable yet"];
-    eventually_within(Duration::from_secs(20), "it to be kept out", async || {
+    eventually_within(Duration::from_secs(20), "the worker to be refused", async || {
         let log = worker.log();
         (log.contains("\"Ready.\"") || told.iter().any(|said| log.contains(said))).then_some(())
     })
@@ -62,9 +63,10 @@ async fn gets_in(settings: &testkit::WorkerBuilder) -> bool {
     got_in
 }
 
-/// The three nodes of the files find each other by TLS, keep three copies, and go on when one dies.
+/// Three nodes with the deployed files form a cluster over TLS, keep three replicas, and continue when one
+/// dies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_nodes_are_one_and_go_on_when_one_dies() {
+async fn three_nodes_form_a_cluster_and_survive_the_loss_of_one() {
     let mut stage = Stage::unprovisioned(3).await;
     eventually_within(Duration::from_secs(60), "the cluster to form", async || {
         (stage.ctl("provisioner", &["provision", "--replicas", "3"]).code == 0).then_some(())
@@ -73,7 +75,7 @@ async fn three_nodes_are_one_and_go_on_when_one_dies() {
     let _manager = stage.worker(Role::ProjectManager).set("nats.replicas", "3").start().await;
     let orchestrator = stage.orchestrator().await;
     let id = orchestrator.publish(&chat("hello")).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     let runs = orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap();
     assert_eq!(runs.cached_info().config.num_replicas, 3);
 
@@ -85,5 +87,5 @@ async fn three_nodes_are_one_and_go_on_when_one_dies() {
         sent.await.ok().map(|_| handoff.id)
     })
     .await;
-    orchestrator.answered_within(Duration::from_secs(60), Kind::Chat, id).await;
+    orchestrator.wait_for_answer_within(Duration::from_secs(60), Kind::Chat, id).await;
 }

@@ -1,3 +1,5 @@
+//! A `continue` reads the answer that it continues from.
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -34,9 +36,9 @@ async fn ask(orchestrator: &Orchestrator, question: &Handoff) -> Completion {
     asked
 }
 
-/// NATS is away for 7 s just after the continue was claimed. Reading the earlier answer waits like everything else.
+/// NATS is down for 7 s just after the `continue` was claimed. Reading the earlier answer waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn continue_outlives_an_outage_of_nats() {
+async fn continue_survives_an_outage_of_nats() {
     let (mut nats, model) = (Nats::start(), asking_model().await);
     let settings = Worker::manager(&nats).asking(&model).set("agent.assess_input", "false");
     let first = settings.start().await;
@@ -44,9 +46,9 @@ async fn continue_outlives_an_outage_of_nats() {
     let asked = ask(&orchestrator, &chat("paint the fence")).await;
     drop(first);
     let worker = settings.clone().stopping_at("none").start().await;
-    // Frozen after the claim, so that the outage begins before the earlier answer is read.
+    // The outage starts after the claim, before the earlier answer is read.
     let id = orchestrator.publish(&continues(asked.handoff_id)).await;
-    eventually("the claim", async || {
+    eventually("the claim to be stored", async || {
         let entries = orchestrator.journal(id).await;
         let claims = |record: &Record| matches!(record, Record::Claimed(_));
         entries.iter().any(|entry| entry.records.iter().any(claims)).then_some(())
@@ -60,7 +62,7 @@ async fn continue_outlives_an_outage_of_nats() {
     assert_eq!(answered.status, Status::Completed, "{:?}\n{}", answered.error, worker.log());
 }
 
-/// P2: what a handoff left is shown to its own user and project alone.
+/// P2: a handoff's conversation is visible only to its own user and project.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continue_of_another_users_or_projects_handoff_is_refused() {
     let (nats, model) = (Nats::start(), asking_model().await);
@@ -79,7 +81,7 @@ async fn continue_of_another_users_or_projects_handoff_is_refused() {
         assert_eq!(refused.error.as_ref().map(|error| error.code), Some(ErrorCode::ScopeMismatch));
         assert!(refused.transcript.is_empty() && !format!("{refused:?}").contains("secret plan"));
     }
-    assert_eq!(model.turns().len(), before, "nothing of it reached the model");
+    assert_eq!(model.turns().len(), before, "nothing of the earlier conversation reached the model");
     let id = orchestrator.publish(&of("alice", Some("fence"), continues(asked.handoff_id))).await;
     let answered = orchestrator.completion(Kind::Continue, id).await;
     assert_eq!(answered.status, Status::Completed, "{:?}", answered.error);

@@ -1,3 +1,5 @@
+//! One handoff with several messages in the queue.
+
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -14,7 +16,7 @@ fn slow_model(time: Duration) -> impl Future<Output = Model> {
     Model::start([Script::After(time, Box::new(Script::say("done")))])
 }
 
-/// Waits for a turn that takes longer than `ack_wait`.
+/// A worker whose model timeout allows a turn longer than `ack_wait`.
 fn patient(nats: &Nats, model: &Model) -> WorkerBuilder {
     Worker::manager(nats)
         .asking(model)
@@ -23,7 +25,8 @@ fn patient(nats: &Nats, model: &Model) -> WorkerBuilder {
         .set("worker.ack_wait", "1s")
 }
 
-/// A turn longer than `ack_wait`, two copies, two instances with one slot each: the copy waits, the turn is paid once.
+/// A turn longer than `ack_wait`, two copies, two instances with one slot each: the copy waits, the turn is
+/// paid once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_of_a_running_handoff_waits_for_it() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(5)).await);
@@ -35,15 +38,16 @@ async fn copy_of_a_running_handoff_waits_for_it() {
     publish_copy(&orchestrator, &handoff).await;
     let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(model.turns().len(), 1, "each turn is paid once");
     assert_eq!(orchestrator.answers().await.len(), 1);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
 }
 
-/// The owner's instance dies: its own message comes back and is taken up again; the copy does not jump in before.
+/// The owner dies: its own message is redelivered and claimed again; the copy does not claim the handoff
+/// first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_does_not_take_over_from_a_dead_owner_whose_message_comes_back() {
+async fn copy_does_not_take_over_before_the_dead_owners_message_is_redelivered() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(1_500)).await;
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s").set("worker.concurrency.chat", "1");
@@ -57,13 +61,13 @@ async fn copy_does_not_take_over_from_a_dead_owner_whose_message_comes_back() {
     first.process.kill();
     let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
-    assert_eq!(errands.asked("x1"), [2, 1, 1], "the turn that was cut off is asked again, no other");
-    orchestrator.settled().await;
+    assert_eq!(errands.asked("x1"), [2, 1, 1], "only the interrupted turn is requested again");
+    orchestrator.wait_until_settled().await;
     let effects = errands.effects().await;
     assert!(Errands::expected_effects("x1").iter().all(|effect| effects[effect] == 1), "{effects:?}");
 }
 
-/// A copy that cannot be read, or has expired, does not end the work on the readable one.
+/// A copy that is refused does not end the work on the valid message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_copy_leaves_the_running_handoff_alone() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(4)).await);
@@ -82,8 +86,8 @@ async fn refused_copy_leaves_the_running_handoff_alone() {
     assert_eq!(model.turns().len(), 1);
 }
 
-/// An instance that was frozen with the message in its socket finds it there when it thaws. By then the server has given
-/// the message to another, whose claim names a later delivery.
+/// An instance that was frozen with a message in its socket still has it when it resumes. By then the server
+/// has redelivered the message to another instance, whose claim names a later delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stale_delivery_does_not_take_over_from_a_later_one() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(5)).await);
@@ -96,19 +100,19 @@ async fn stale_delivery_does_not_take_over_from_a_later_one() {
     .await;
     frozen.process.freeze();
     let id = orchestrator.publish(&chat("a long one")).await;
-    eventually("the delivery to the frozen one", async || {
+    eventually("the delivery to the frozen worker", async || {
         (orchestrator.consumer(Kind::Chat).await.num_ack_pending == 1).then_some(())
     })
     .await;
     let _other = settings.start().await;
-    eventually("the other to ask the model", async || (model.turns().len() == 1).then_some(())).await;
+    eventually("the other worker to call the model", async || (model.turns().len() == 1).then_some(())).await;
     frozen.process.thaw();
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
     assert_eq!(model.turns().len(), 1, "the live owner was not fenced");
 }
 
-/// A message with the id of another user's handoff gets nothing of it: neither its journal nor its answer.
+/// A message with the id of another user's handoff receives neither its journal nor its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_of_another_user_is_refused_and_not_answered() {
     let (nats, model) = (Nats::start(), slow_model(Duration::from_secs(3)).await);
@@ -123,7 +127,7 @@ async fn copy_of_another_user_is_refused_and_not_answered() {
     publish_copy(&orchestrator, &forged).await;
     let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(model.turns().len(), 1);
     assert_eq!(orchestrator.answers().await.len(), 1);
 }

@@ -1,3 +1,5 @@
+//! An idempotency key is never used for two calls.
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -6,8 +8,9 @@ use testkit::{
     Answer, Gateway, GatewayProcess, Model, Nats, Orchestrator, Script, Tool, Worker, chat, eventually,
 };
 
-/// Attempt 1 reads and dies before its turn is stored. In attempt 2 the model chooses a write instead. Both are the first
-/// call of their attempt; the write must not be refused because the read used its key.
+/// Attempt 1 makes a read call and dies before its turn is stored. In attempt 2 the model chooses a write
+/// instead. Both are the first call of their attempt; the write must not be refused because the read used its
+/// key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resumed_model_may_choose_another_call() {
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
@@ -39,7 +42,7 @@ async fn resumed_model_may_choose_another_call() {
         .set("agent.assess_input", "false")
         .set("worker.ack_wait", "1s");
     let orchestrator = Orchestrator::connect(&nats).await;
-    // The turn cannot be stored, so the next attempt asks anew.
+    // The turn is not stored, so the next attempt requests it again.
     let mut first = settings.clone().stopping_at("BeforeAppend#1").start().await;
     let id = orchestrator.publish(&chat("write it down")).await;
     eventually("the read", async || (upstream.calls().len() == 1).then_some(())).await;

@@ -1,3 +1,5 @@
+//! Limits on sizes, times and ages.
+
 use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
@@ -11,10 +13,10 @@ use time::OffsetDateTime;
 
 use super::ctl;
 
-/// What is stored as the answer and what is copied to `reply_to` are the same bytes, also when the answer that was meant
-/// is too large for the server.
+/// The stored answer and the copy on `reply_to` are the same bytes, also if the original answer is too large
+/// for the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_of_an_answer_is_what_is_stored() {
+async fn copy_on_reply_to_equals_the_stored_answer() {
     let nats = Nats::start_with("max_payload: 32KB");
     let model = Model::start([Script::Say("x".repeat(60_000))]).await;
     let _worker = Worker::manager(&nats).asking(&model).set("agent.assess_input", "false").start().await;
@@ -30,7 +32,7 @@ async fn copy_of_an_answer_is_what_is_stored() {
     assert_eq!(copied.payload, stored.payload);
 }
 
-/// A whole errand, with entries that have to be spilled, on a server that takes little at once.
+/// A complete errand with spilled entries on a server with a small `max_payload`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_with_a_small_max_payload_works() {
     let nats = Nats::start_with("max_payload: 16KB");
@@ -54,7 +56,7 @@ async fn server_with_a_small_max_payload_works() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("create a task")).await;
     eventually("the second turn", async || (model.turns().len() == 2).then_some(())).await;
-    // What the call returned is stored while the model thinks.
+    // The result of the call is stored while the model generates.
     eventually("two spilled entries", async || {
         let spilled = orchestrator.journal(id).await.iter().filter(|entry| entry.spilled.is_some()).count();
         (spilled == 2).then_some(())
@@ -64,12 +66,16 @@ async fn server_with_a_small_max_payload_works() {
     let _second = settings.start().await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
-    assert_eq!((model.turns().len(), gateway.calls().len()), (3, 1), "what was stored was found");
+    assert_eq!(
+        (model.turns().len(), gateway.calls().len()),
+        (3, 1),
+        "the stored turns and results were reused"
+    );
 }
 
-/// A model that keeps its stream open with empty deltas says nothing, and nothing is what it is taken for.
+/// A model that keeps its stream open with empty deltas counts as silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn empty_deltas_are_no_sign_of_life() {
+async fn empty_deltas_count_as_silence() {
     let nats = Nats::start();
     let model = Model::start([Script::Drip(Duration::from_millis(200))]).await;
     let _worker = Worker::manager(&nats)
@@ -85,9 +91,9 @@ async fn empty_deltas_are_no_sign_of_life() {
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::InferenceUnavailable));
 }
 
-/// A handoff without a deadline ends all the same.
+/// A handoff without a deadline is limited by `agent.max_turn`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turn_without_a_deadline_is_bounded() {
+async fn handoff_without_a_deadline_is_limited_in_time() {
     let nats = Nats::start();
     let model = Model::start([Script::Drip(Duration::from_millis(200))]).await;
     let _worker = Worker::manager(&nats)
@@ -107,10 +113,10 @@ async fn turn_without_a_deadline_is_bounded() {
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "it can be replayed");
 }
 
-/// A turn that is finished while nothing can be stored is kept until it is, also when the handoff's time is over by then:
-/// its replay goes on from it.
+/// A turn that finishes while the stream refuses writes is kept until it is stored, even if the deadline
+/// passes meanwhile. The replay continues from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn finished_turn_outlives_the_time_of_its_handoff() {
+async fn finished_turn_is_stored_even_after_the_deadline() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(1_500)).await;
     let worker = errands.worker(&nats).set("agent.max_turn", "8s").start().await;
@@ -119,23 +125,23 @@ async fn finished_turn_outlives_the_time_of_its_handoff() {
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     orchestrator.refuse_runs(true).await;
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     tokio::time::sleep_until((started + Duration::from_secs(9)).into()).await;
-    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "nothing is said before the turn is stored");
+    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "no answer before the turn is stored");
     orchestrator.refuse_runs(false).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
-    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert_eq!(errands.asked("x1"), [1, 1, 1], "each turn was paid once");
     let effects = errands.effects().await;
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
 }
 
-/// A verbatim copy of an old handoff is refused: its answer and its keys may be forgotten.
+/// A verbatim copy of an old handoff is refused: its answer and its keys may have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handoff_older_than_answers_are_kept_is_refused() {
     let nats = Nats::start();
@@ -151,7 +157,7 @@ async fn handoff_older_than_answers_are_kept_is_refused() {
     let recent = Handoff { issued_at: issued(time::Duration::days(6)), ..Errands::handoff("recent") };
     orchestrator.publish(&recent).await;
     assert_eq!(orchestrator.completion(Kind::Chat, recent.id).await.status, Status::Completed);
-    // A clock that is far ahead would make a handoff fresh for ever.
+    // A clock that is far ahead would keep a handoff fresh for ever.
     let ahead = Handoff { issued_at: issued(time::Duration::days(-2)), ..Errands::handoff("ahead") };
     let body = ahead.encode(Encoding::Json).unwrap();
     orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body).await;
@@ -159,9 +165,9 @@ async fn handoff_older_than_answers_are_kept_is_refused() {
     assert_eq!(refused.error.map(|error| error.code), Some(ErrorCode::InvalidHandoff));
 }
 
-/// The stream says how long answers are kept, also when that is changed under running workers.
+/// Workers follow the `max_age` of the stream, also when it changes while they run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shortened_memory_of_answers_is_noticed() {
+async fn running_worker_notices_a_shortened_max_age_of_answers() {
     let nats = Nats::start();
     let _worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;

@@ -1,15 +1,15 @@
-//! The promise where it was broken once: copies, outages, keys, replays, limits. Each test failed before its mechanism
-//! was put right.
+//! Regression tests of the promise: copies, outages, keys, replays, limits. Each test failed before its
+//! defect was fixed.
 
-mod continues; // a continue reads the answer it goes on from
-mod copies; // one handoff, several messages in the queue
-mod keys; // idempotency keys are never used for two calls
-mod limits; // sizes, times, ages
-mod outages; // something is away for a while
-mod poison; // what counts against a handoff
-mod replays; // dead letters, replayed
-mod tokens; // the worker's own token is refused
-mod zombies; // one that lost its handoff asks nothing
+mod continues;
+mod copies;
+mod keys;
+mod limits;
+mod outages;
+mod poison;
+mod replays;
+mod tokens;
+mod zombies;
 
 use testkit::{Finished, Nats, cynodectl, run, workspace};
 

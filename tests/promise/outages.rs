@@ -1,3 +1,5 @@
+//! A model, a gateway or a stream is not available for a while.
+
 use std::{
     net::TcpListener,
     sync::{
@@ -12,42 +14,42 @@ use super::ctl;
 use serde_json::json;
 use subjects::{Answer, ErrorCode, Kind, Status, journal::Record, streams};
 use testkit::{
-    Answer as ToolAnswer, Asked, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat,
-    eventually, eventually_within,
+    Answer as ToolAnswer, Errands, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker,
+    chat, eventually, eventually_within,
 };
 
-/// With default settings a model that is away for 11 s costs a lone handoff nothing but time.
+/// With default settings, an outage of the model of 11 s only delays a lone handoff.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lone_handoff_outlives_an_outage_of_the_model() {
+async fn lone_handoff_survives_an_outage_of_the_model() {
     let nats = Nats::start();
     let model = Model::start([Script::say("here I am")]).await;
     model.fail_with(Some(503));
     let worker = Worker::manager(&nats)
         .set("inference.base_url", model.url())
         .set("inference.model", "scripted")
-        // One question at a time, which fails too seldom to count as an outage by its failures.
+        // One request at a time: its failures are too few to count as an outage by number.
         .set("agent.assess_input", "false")
         .start()
         .await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let started = Instant::now();
     let id = orchestrator.publish(&chat("hello")).await;
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     let (_, why) = worker.get("/readyz").await;
     assert!(why.contains("scripted"), "{why}");
     tokio::time::sleep_until((started + Duration::from_secs(11)).into()).await;
-    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "it waits");
+    assert!(orchestrator.answer(Kind::Chat, id).await.is_none(), "the handoff waits");
     model.fail_with(None);
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!((answer.status, answer.attempts), (Status::Completed, 1));
     let received = worker.metric("pma_handoffs_received_total{kind=\"chat\"}").await;
-    assert_eq!(received, Some(1.0), "no delivery was paid");
-    eventually("readiness", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
+    assert_eq!(received, Some(1.0), "the outage cost no delivery");
+    eventually("/readyz to report 200", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
 }
 
-/// The same for the gateway: 13 s, in the middle of a turn, with default settings.
+/// The same for an outage of the gateway of 13 s in the middle of a turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lone_handoff_outlives_an_outage_of_the_gateway() {
+async fn lone_handoff_survives_an_outage_of_the_gateway() {
     let nats = Nats::start();
     let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
         ToolAnswer::text("made")
@@ -67,7 +69,7 @@ async fn lone_handoff_outlives_an_outage_of_the_gateway() {
     eventually("the first turn", async || (model.turns().len() == 1).then_some(())).await;
     gateway.kill();
     let away = Instant::now();
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     tokio::time::sleep_until((away + Duration::from_secs(13)).into()).await;
     gateway.start_again();
     let answer = orchestrator.completion(Kind::Chat, id).await;
@@ -75,9 +77,9 @@ async fn lone_handoff_outlives_an_outage_of_the_gateway() {
     assert_eq!(gateway.calls().len(), 1);
 }
 
-/// Patience is a setting, and it ends: an outage that outlives it is answered as a failure, not before.
+/// A handoff fails when the outage lasts longer than `inference.patience`, and not earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn patience_ends_when_it_is_over() {
+async fn handoff_fails_when_its_patience_is_over() {
     let nats = Nats::start();
     let model = Model::start([Script::say("never heard")]).await;
     model.fail_with(Some(503));
@@ -90,12 +92,12 @@ async fn patience_ends_when_it_is_over() {
     assert!((4..12).contains(&started.elapsed().as_secs()), "after {:?}", started.elapsed());
 }
 
-/// A new handoff, while another one has found the gateway away, has a patience of its own.
+/// A handoff that starts while another already waits for the gateway gets the full patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_handoff_has_the_whole_patience() {
+async fn every_handoff_gets_the_full_patience() {
     let nats = Nats::start();
     let model = Model::start([Script::say("done")]).await;
-    // An address at which nothing listens yet.
+    // An address without a listener.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _worker = Worker::manager(&nats)
         .asking(&model)
@@ -106,7 +108,7 @@ async fn every_handoff_has_the_whole_patience() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let publish = async |text: &str| (Instant::now(), orchestrator.publish(&chat(text)).await);
     let first = publish("first").await;
-    // Before the outage is known as one; after that nothing is pulled.
+    // Before the outage is detected; after that nothing is pulled.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let second = publish("second").await;
     for (published, id) in [first, second] {
@@ -116,10 +118,10 @@ async fn every_handoff_has_the_whole_patience() {
     }
 }
 
-/// `CYNODE_RUNS` refuses everything for longer than six deliveries used to take. No poison, no turn paid twice, and
-/// readiness tells.
+/// `CYNODE_RUNS` refuses all writes for longer than six deliveries used to take. Nothing is poisoned, no turn
+/// is paid twice, and `/readyz` reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn full_stream_of_runs_poisons_nothing() {
+async fn refused_writes_to_the_runs_stream_poison_no_handoff() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(800)).await;
     let worker = errands.worker(&nats).set("worker.ack_wait", "2s").start().await;
@@ -128,10 +130,10 @@ async fn full_stream_of_runs_poisons_nothing() {
     eventually("the first turn", async || (errands.asked("before")[0] == 1).then_some(())).await;
     orchestrator.refuse_runs(true).await;
     let not_begun = orchestrator.publish(&Errands::handoff("during")).await;
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     let (_, why) = worker.get("/readyz").await;
     assert!(why.contains(streams::RUNS), "{why}");
-    // As long as six hand-backs with growing delays took.
+    // As long as six hand-backs with growing delays used to take.
     tokio::time::sleep(Duration::from_secs(45)).await;
     orchestrator.refuse_runs(false).await;
     for id in [in_work, not_begun] {
@@ -141,10 +143,10 @@ async fn full_stream_of_runs_poisons_nothing() {
     assert_eq!(errands.asked("before"), [1, 1, 1], "a turn that could not be stored is kept, not paid again");
     assert_eq!(errands.asked("during"), [1, 1, 1]);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
-    eventually("readiness", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
+    eventually("/readyz to report 200", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
 }
 
-/// A finished turn is stored while the tools that it asks for only read, however long they take.
+/// A finished turn is stored while its read-only tools run, however long they take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finished_turn_is_stored_while_reads_run() {
     let nats = Nats::start();
@@ -171,11 +173,11 @@ async fn finished_turn_is_stored_while_reads_run() {
     assert_eq!(model.turns().len(), 1, "the turn was finished, so it is not paid again");
 }
 
-/// A stream that is emptied, or removed and made anew, while its worker lives: the worker writes the journal again and goes
-/// on with what it knows.
+/// The stream is purged, or removed and created again, while the worker runs: the worker writes the journal
+/// again and continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn journal_that_the_stream_lost_is_written_again() {
-    for how in ["purged", "made anew"] {
+async fn lost_journal_is_written_again_by_its_worker() {
+    for how in ["purged", "created again"] {
         let nats = Nats::start();
         let errands = Errands::start(|| Duration::from_millis(1_500)).await;
         let worker = errands.worker(&nats).start().await;
@@ -200,27 +202,28 @@ async fn journal_that_the_stream_lost_is_written_again() {
     }
 }
 
-/// A worker without work looks at its streams too.
+/// An idle worker checks its streams too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_worker_tells_that_a_stream_is_missing() {
+async fn idle_worker_reports_a_missing_stream() {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     orchestrator.jetstream.delete_stream(streams::RUNS).await.unwrap();
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     let (_, why) = worker.get("/readyz").await;
     assert!(why.contains("CYNODE_RUNS") && why.contains("missing"), "{why}");
     assert_eq!(ctl(&nats, &["provision"]).await.code, 0);
-    eventually("readiness", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
+    eventually("/readyz to report 200", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
 }
 
-/// The model server lists its models and answers no question. What is taken up to find out is handed back, not failed.
+/// The model server lists its models but answers no request. A handoff that is pulled as a trial is handed
+/// back, not failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outage_that_a_probe_does_not_see_does_not_burn_the_queue() {
+async fn outage_that_the_probe_misses_fails_no_queued_handoff() {
     let nats = Nats::start();
     let is_away = Arc::new(AtomicBool::new(true));
     let seen = Arc::clone(&is_away);
-    let turns = move |_: &Asked| match seen.load(Ordering::SeqCst) {
+    let turns = move |_: &ModelRequest| match seen.load(Ordering::SeqCst) {
         true => Script::Status(503, None),
         false => Script::say("here I am"),
     };
@@ -241,13 +244,13 @@ async fn outage_that_a_probe_does_not_see_does_not_burn_the_queue() {
     let handed_back = || worker.log().matches("Returning the handoff to the queue.").count();
     eventually_within(Duration::from_secs(60), "three trials", async || (handed_back() >= 3).then_some(()))
         .await;
-    // Those that were in work when it began had their patience.
+    // Handoffs that were in progress when the outage started used up their patience.
     let failed = orchestrator.stored(streams::DEAD).await;
     assert!(failed <= 4, "{failed} handoffs failed: {}", worker.log());
     is_away.store(false, Ordering::SeqCst);
     let mut completed = 0;
     for id in ids {
-        let answer = orchestrator.answered_within(Duration::from_secs(90), Kind::Chat, id).await;
+        let answer = orchestrator.wait_for_answer_within(Duration::from_secs(90), Kind::Chat, id).await;
         let Answer::Completion(answer) = answer else { panic!("{answer:?}") };
         completed += u64::from(answer.status == Status::Completed);
     }

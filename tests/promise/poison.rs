@@ -1,3 +1,5 @@
+//! What counts towards `poisoned`.
+
 use std::time::Duration;
 
 use subjects::{ErrorCode, Kind, Status, streams};
@@ -5,9 +7,9 @@ use testkit::{Nats, Orchestrator, Worker, chat, eventually_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Orderly stops before the claim hand the delivery back. However many there are, they are no deaths.
+/// Orderly stops before the claim hand the delivery back. However many there are, none counts as a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orderly_stops_before_the_claim_do_not_count() {
+async fn orderly_stops_before_the_claim_do_not_poison() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats)
         .set("worker.ack_wait", "1s")
@@ -30,9 +32,10 @@ async fn orderly_stops_before_the_claim_do_not_count() {
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
 }
 
-/// Deaths before the claim do count: a handoff that ends each worker before it can be claimed is given up.
+/// Crashes before the claim count: a handoff that kills each worker before it can be claimed is
+/// dead-lettered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deaths_before_the_claim_count() {
+async fn crashes_before_the_claim_poison() {
     let nats = Nats::start();
     let settings = Worker::manager(&nats).set("worker.ack_wait", "1s").set("worker.max_attempts", "2");
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -40,9 +43,9 @@ async fn deaths_before_the_claim_count() {
     let id = orchestrator.publish(&chat("kills")).await;
     let mut deaths = 0;
     let answer = loop {
-        // The journal that counts deliveries has a claim of its own; the handoff's is the last one.
+        // The journal that counts deliveries has its own claim; the claim of the handoff comes after it.
         let mut worker = settings.clone().stopping_at("Admitted#1").start().await;
-        let stopped = eventually_within(PATIENCE, "a death or an answer", async || {
+        let stopped = eventually_within(PATIENCE, "a crash or an answer", async || {
             if worker.log().contains("Admitted#1") {
                 return Some(true);
             }
@@ -54,11 +57,11 @@ async fn deaths_before_the_claim_count() {
             break orchestrator.completion(Kind::Chat, id).await;
         }
         deaths += 1;
-        assert!(deaths < 10, "it is never given up");
+        assert!(deaths < 10, "the handoff is never dead-lettered");
     };
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::Poisoned));
-    assert!(deaths >= 2, "given up after {deaths} deaths");
+    assert!(deaths >= 2, "dead-lettered after {deaths} crashes");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
     let _healthy = settings.start().await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
 }

@@ -1,3 +1,5 @@
+//! Replays of dead letters.
+
 use std::{
     sync::{
         Arc,
@@ -9,14 +11,14 @@ use std::{
 use serde_json::json;
 use subjects::{ErrorCode, Handoff, HandoffId, Kind, Plan, Status, Work, streams};
 use testkit::{
-    Answer as ToolAnswer, Asked, Errands, Gateway, Model, Nats, Orchestrator, Script, Tool, Worker, chat,
-    eventually, handoff, typical,
+    Answer as ToolAnswer, Errands, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker,
+    chat, eventually, handoff, typical,
 };
 
 use super::ctl;
 
 async fn failed_errand(errands: &Errands, nats: &Nats, orchestrator: &Orchestrator) -> HandoffId {
-    // The model is away from the second turn on: two effects have happened by then.
+    // The model fails from the second turn on: two effects have happened by then.
     let worker = errands.worker(nats).start().await;
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
@@ -31,9 +33,9 @@ async fn failed_errand(errands: &Errands, nats: &Nats, orchestrator: &Orchestrat
     id
 }
 
-/// write → the model fails → dead letter → replay, as the README says: the write happens once, its turn is paid once.
+/// write → the model fails → dead letter → replay: the write happens once and its turn is paid once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replay_goes_on_where_the_handoff_failed() {
+async fn replay_continues_where_the_handoff_failed() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(500)).await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -43,7 +45,7 @@ async fn replay_goes_on_where_the_handoff_failed() {
     let _worker = errands.worker(&nats).start().await;
     let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
     assert_eq!(replayed.code, 0, "{replayed:?}");
-    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     let effects = errands.effects().await;
     assert!(Errands::expected_effects("x1").iter().all(|effect| effects[effect] == 1), "{effects:?}");
@@ -51,7 +53,7 @@ async fn replay_goes_on_where_the_handoff_failed() {
     assert_eq!(asked_before[0], 1);
 }
 
-/// The same letter, replayed twice, by two people.
+/// Two dead letters of one handoff are replayed by two operators.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handoff_has_one_replay() {
     let nats = Nats::start();
@@ -59,7 +61,7 @@ async fn handoff_has_one_replay() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = failed_errand(&errands, &nats, &orchestrator).await;
     errands.model.fail_with(None);
-    // A second letter of the same handoff, as an instance leaves that gave it up at the same time.
+    // A second dead letter of the same handoff, as written by an instance that failed at the same time.
     let letter = orchestrator.contents(streams::DEAD).await.remove(0);
     let mut headers = letter.headers.clone();
     headers.insert("Nats-Msg-Id", "another");
@@ -72,28 +74,29 @@ async fn handoff_has_one_replay() {
     let _workers = [errands.worker(&nats).start().await, errands.worker(&nats).start().await];
     ctl(&nats, &["dead", "replay", "1"]).await;
     ctl(&nats, &["dead", "replay", "2"]).await;
-    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let effects = errands.effects().await;
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
     assert_eq!(orchestrator.answers().await.len(), 2, "the failure and the replay");
 }
 
-/// A letter was stored, its worker died, and another completed the handoff. The letter is shown as completed and is not
-/// replayed.
+/// A dead letter was stored, its worker died, and another worker completed the handoff. The letter is shown
+/// as completed and cannot be replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn letter_of_a_completed_handoff_is_not_replayed() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(300)).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
-    // Stops when the letter is stored and the failure is not yet answered.
+    // Stops after the dead letter is stored and before the failure is answered.
     let mut first = settings.clone().stopping_at("BeforeAnswer#1").start().await;
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     errands.model.fail_with(Some(503));
-    eventually("the letter", async || (orchestrator.stored(streams::DEAD).await == 1).then_some(())).await;
+    eventually("the dead letter", async || (orchestrator.stored(streams::DEAD).await == 1).then_some(()))
+        .await;
     let early = ctl(&nats, &["dead", "replay", "1"]).await;
     assert!(early.code != 0 && early.stderr.contains("still being worked on"), "{early:?}");
     first.process.kill();
@@ -105,17 +108,17 @@ async fn letter_of_a_completed_handoff_is_not_replayed() {
     let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
     assert!(listed.stdout.contains("completed"), "{listed:?}");
     assert!(replayed.code != 0 && replayed.stderr.contains("completed"), "{replayed:?}");
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     assert_eq!(orchestrator.answers().await.len(), before);
     assert_eq!(errands.asked("x1")[2], 1);
     let effects = errands.effects().await;
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
-    assert!(orchestrator.answer(Kind::Chat, id.replayed()).await.is_none());
+    assert!(orchestrator.answer(Kind::Chat, id.replay_id()).await.is_none());
 }
 
-/// A replay that somebody makes by hand while the handoff is in work is refused, and changes nothing for that.
+/// A replay published by hand while the handoff is in progress is refused and does not affect the handoff.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handoff_in_work_is_not_replayed_by_hand() {
+async fn replay_of_a_running_handoff_is_refused() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(1_000)).await;
     let orchestrator = Orchestrator::connect(&nats).await;
@@ -123,7 +126,7 @@ async fn handoff_in_work_is_not_replayed_by_hand() {
     let first = Errands::handoff("x1");
     orchestrator.publish(&first).await;
     eventually("the first turn", async || (errands.asked("x1")[0] == 1).then_some(())).await;
-    let replay = Handoff { id: first.id.replayed(), replays: vec![first.id], ..first.clone() };
+    let replay = Handoff { id: first.id.replay_id(), replays: vec![first.id], ..first.clone() };
     orchestrator.publish(&replay).await;
     let refused = orchestrator.completion(Kind::Chat, replay.id).await.error.unwrap();
     assert_eq!(refused.code, ErrorCode::InvalidHandoff);
@@ -132,17 +135,17 @@ async fn handoff_in_work_is_not_replayed_by_hand() {
     assert_eq!(errands.asked("x1"), [1, 1, 1]);
 }
 
-/// A plan that failed because the model answered in another form can be replayed when the model is mended.
+/// A plan that failed because of unusable structured output can be replayed when the model works again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answer_of_another_form_is_asked_for_again_by_a_replay() {
+async fn replay_requests_unusable_structured_output_again() {
     let nats = Nats::start();
     let is_broken = Arc::new(AtomicBool::new(true));
     let seen = Arc::clone(&is_broken);
-    let thinks = move |asked: &Asked| match seen.load(Ordering::SeqCst) {
+    let thinks = move |asked: &ModelRequest| match seen.load(Ordering::SeqCst) {
         true => Script::say("I would rather not."),
         false => Script::Say(typical(asked.form().unwrap()).to_string()),
     };
-    let model = Model::start_thinking([Script::say("unused")], thinks).await;
+    let model = Model::start_with_structured([Script::say("unused")], thinks).await;
     let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
         ToolAnswer::structured(json!({ "task_id": "t-1" }))
     });
@@ -157,19 +160,19 @@ async fn answer_of_another_form_is_asked_for_again_by_a_replay() {
     let id = orchestrator.publish(&handoff(Work::Plan(goal))).await;
     let failed = orchestrator.completion(Kind::Plan, id).await;
     assert_eq!(failed.error.map(|error| error.code), Some(ErrorCode::InferenceFailed));
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let asked = model.asked().len();
     is_broken.store(false, Ordering::SeqCst);
     assert_eq!(ctl(&nats, &["dead", "replay", "1"]).await.code, 0);
-    let answer = orchestrator.completion(Kind::Plan, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Plan, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert!(model.asked().len() > asked, "the model was asked again");
 }
 
-/// The manager ran out of time while it waited for an analyst, and the analyst finished later. The manager's replay takes
-/// those findings.
+/// The manager ran out of time while it waited for an analyst, and the analyst finished later. The replay of
+/// the manager uses those findings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replay_takes_the_findings_of_the_verification_that_was_asked_for() {
+async fn replay_uses_the_findings_of_the_earlier_verification() {
     let nats = Nats::start();
     let turns =
         [Script::call("request_verification", &json!({ "task_id": "t-1" })), Script::say("It is verified.")];
@@ -187,14 +190,14 @@ async fn replay_takes_the_findings_of_the_verification_that_was_asked_for() {
     let failed = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(failed.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
     drop(first);
-    // Nobody was there to hear that it is not waited for any more.
+    // No analyst was running to receive the cancel of the verification.
     let _analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
-    orchestrator.settled().await;
+    orchestrator.wait_until_settled().await;
     let recorded = || gateway.calls().iter().filter(|call| call.name == "db.finding.create").count();
     assert_eq!(recorded(), 1);
     let _manager = manager.start().await;
     assert_eq!(ctl(&nats, &["dead", "replay", "1"]).await.code, 0);
-    let answer = orchestrator.completion(Kind::Chat, id.replayed()).await;
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert_eq!((answer.verifications.len(), recorded()), (1, 1), "one verification, recorded once");
 }

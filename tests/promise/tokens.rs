@@ -1,3 +1,5 @@
+//! The gateway refuses the worker's own token.
+
 use std::{fs, time::Duration};
 
 use serde_json::json;
@@ -14,10 +16,10 @@ async fn revoke_all(gateway: &GatewayProcess) {
     }
 }
 
-/// A worker whose token is revoked burns nothing: it is not ready, pulls nothing, hands back what it has, and goes on when
-/// the file holds a good token.
+/// A worker whose token is revoked fails no handoff: it is not ready, pulls nothing, hands back its handoffs,
+/// and continues when the file contains a valid token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn revoked_token_stops_the_worker_not_the_queue() {
+async fn revoked_token_stops_pulling_and_fails_no_handoff() {
     let nats = Nats::start();
     let errands = Errands::start(|| Duration::from_millis(700)).await;
     let token = errands.gateway.folder().join("manager.token");
@@ -26,15 +28,15 @@ async fn revoked_token_stops_the_worker_not_the_queue() {
     let in_work = orchestrator.publish(&Errands::handoff("x1")).await;
     eventually("the first turn", async || (errands.asked("x1")[0] == 1).then_some(())).await;
     revoke_all(&errands.gateway).await;
-    eventually("readiness to tell", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
+    eventually("/readyz to report 503", async || (worker.get("/readyz").await.0 == 503).then_some(())).await;
     let (_, why) = worker.get("/readyz").await;
     assert!(why.contains("token") && why.contains(&token.display().to_string()), "{why}");
-    assert!(worker.log().contains("token"), "the log tells");
+    assert!(worker.log().contains("token"), "the log names the token");
     let mut queued = Vec::new();
     for n in 0..5 {
         queued.push(orchestrator.publish(&Errands::handoff(&format!("q{n}"))).await);
     }
-    // Long enough for what used to burn: a few milliseconds each.
+    // Long enough: without the check, each handoff would fail within milliseconds.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(orchestrator.answers().await.len(), 0, "nothing is answered");
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
@@ -45,5 +47,5 @@ async fn revoked_token_stops_the_worker_not_the_queue() {
         assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     }
     assert_eq!(errands.asked("x1"), [1, 1, 1], "the first turn was stored before the token was refused");
-    eventually("readiness", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
+    eventually("/readyz to report 200", async || (worker.get("/readyz").await.0 == 200).then_some(())).await;
 }

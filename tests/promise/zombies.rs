@@ -1,9 +1,11 @@
+//! A worker that lost its handoff while it was frozen calls no model.
+
 use std::time::Duration;
 
 use subjects::{Kind, Status};
 use testkit::{Model, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, eventually};
 
-/// One slot: the next handoff is taken up when the one before it is let go of.
+/// One slot: the next handoff starts when the one before it is dropped.
 fn settings(nats: &Nats, model: &Model) -> WorkerBuilder {
     Worker::manager(nats)
         .asking(model)
@@ -13,7 +15,8 @@ fn settings(nats: &Nats, model: &Model) -> WorkerBuilder {
         .set("worker.concurrency.chat", "1")
 }
 
-/// A worker that froze between two tries of a model that is away, and whose handoff another one has answered since.
+/// A worker that was frozen between two tries of a failing model, and whose handoff another worker has
+/// answered meanwhile.
 struct Haunted {
     nats: Nats,
     orchestrator: Orchestrator,
@@ -36,14 +39,14 @@ impl Haunted {
         let mut other = settings(&nats, &there).start().await;
         let answer = orchestrator.completion(Kind::Chat, id).await;
         assert_eq!((answer.status, answer.attempts), (Status::Completed, 2));
-        orchestrator.settled().await;
+        orchestrator.wait_until_settled().await;
         other.process.kill();
         let tries = model.turns().len();
         model.fail_with(None);
         Self { nats, orchestrator, zombie, model, tries }
     }
 
-    /// Hands off once more; when that is answered, the zombie has let go of the first handoff.
+    /// Publishes another handoff. Once that is answered, the frozen worker has dropped the first one.
     async fn settle(&self) {
         let next = self.orchestrator.publish(&chat("next")).await;
         assert_eq!(
@@ -58,32 +61,38 @@ impl Haunted {
             asked_late
                 .iter()
                 .all(|asked| asked.messages().iter().all(|it| !it.to_string().contains("haunted"))),
-            "a zombie asked again"
+            "the frozen worker called the model again"
         );
-        assert_eq!(asked_late.len(), 1, "the next handoff's turn alone");
-        assert_eq!(self.orchestrator.answers().await.len(), 2, "one answer for each");
+        assert_eq!(asked_late.len(), 1, "only the turn of the next handoff");
+        assert_eq!(self.orchestrator.answers().await.len(), 2, "one answer per handoff");
     }
 }
 
-/// A zombie between two tries looks who has its handoff before it asks again.
+/// A worker that resumes between two tries confirms its ownership before it calls the model again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zombie_does_not_try_again() {
+async fn frozen_worker_does_not_retry_the_model_after_losing_its_claim() {
     let haunted = Haunted::start().await;
     haunted.zombie.process.thaw();
     haunted.settle().await;
 }
 
-/// Without the server's word, nothing is asked.
+/// Without the server's confirmation, the worker makes no model call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zombie_does_not_try_again_while_nats_is_silent() {
+async fn frozen_worker_does_not_retry_the_model_while_nats_is_silent() {
     let haunted = Haunted::start().await;
     haunted.nats.process().freeze();
     haunted.zombie.process.thaw();
-    eventually("the zombie to run", async || (haunted.zombie.get("/healthz").await.0 == 200).then_some(()))
-        .await;
-    // Its next try was due long ago, so it would come at once.
+    eventually("the frozen worker to run again", async || {
+        (haunted.zombie.get("/healthz").await.0 == 200).then_some(())
+    })
+    .await;
+    // Its next try is overdue, so it would happen at once.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(haunted.model.turns().len(), haunted.tries, "asked without the server's word");
+    assert_eq!(
+        haunted.model.turns().len(),
+        haunted.tries,
+        "the model was called without confirmed ownership"
+    );
     haunted.nats.process().thaw();
     haunted.settle().await;
 }

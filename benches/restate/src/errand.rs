@@ -1,10 +1,12 @@
+//! The handler: asks the model, calls tools, asks again.
+
 use mcp::Call;
 use restate_sdk::prelude::*;
 use serde_json::{Value, json};
 
 use crate::model::{Model, Reply, ToolCall};
 
-/// As in our worker's defaults.
+/// The worker's default.
 const MAX_STEPS: usize = 12;
 
 pub(crate) struct Errands {
@@ -28,7 +30,8 @@ impl Errands {
                 return Ok(reply.text);
             }
             messages.push(reply.message());
-            // One after the other: two runs at a time are more than this SDK supports. Others are in flight meanwhile.
+            // Sequential, since this SDK does not support concurrent runs. Other errands are in flight
+            // meanwhile.
             for call in &reply.calls {
                 called += 1;
                 let key = format!("{}-{called}", ctx.invocation_id());
@@ -41,7 +44,7 @@ impl Errands {
 }
 
 impl Errands {
-    /// With the same key it has its effect once, however often a crash has it repeated.
+    /// Calls a tool. With the same key the call takes effect once, even if it is repeated after a crash.
     async fn call(&self, call: &ToolCall, key: &str) -> Result<String, HandlerError> {
         let name = call.name.replace("__", ".");
         let Value::Object(arguments) = serde_json::from_str(&call.arguments)? else {

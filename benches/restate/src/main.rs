@@ -1,9 +1,10 @@
-//! The errand of three model turns and four tool calls as a Restate service: what our worker is measured against.
+//! The errand of three model turns and four tool calls as a Restate service, for comparison with the worker.
 //!
-//! Same model server, same tool server, same MCP client; each answer of either is a journaled step.
+//! Uses the same model server, tool server and MCP client. Each model reply and each tool result is a
+//! journaled step.
 
-mod errand; // the handler: ask, call, ask again
-mod model; // one question over the OpenAI chat protocol
+mod errand;
+mod model;
 
 use std::{env, error::Error, time::Duration};
 
@@ -31,7 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let errands = Errands { model: Model::at(model)?, tools };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // Connections inherit this. The SDK does not set it, and without it small frames wait for acknowledgements.
+    // Connections inherit TCP_NODELAY. The SDK does not set it, and without it small frames wait for
+    // acknowledgements.
     socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
     println!("listening on {}", listener.local_addr()?);
     HttpServer::new(Endpoint::builder().bind(errands).build()).serve(listener).await;

@@ -1,15 +1,17 @@
+//! A client for the OpenAI chat protocol.
+
 use std::{error::Error, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Where a model is asked.
+/// A model server.
 pub(crate) struct Model {
     http: reqwest::Client,
     url: String,
 }
 
-/// What it answered; this is what the journal keeps.
+/// The reply of a model, as it is journaled.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) text: String,
@@ -29,7 +31,7 @@ impl Model {
         Ok(Self { http: http.build()?, url: format!("{url}/chat/completions") })
     }
 
-    /// Asks as our worker does: for a stream.
+    /// Requests a reply as a stream, as the worker does.
     pub(crate) async fn ask(&self, messages: &[Value]) -> Result<Reply, Box<dyn Error + Send + Sync>> {
         let body = json!({
             "model": "scripted", "messages": messages, "temperature": 0.2,
@@ -55,7 +57,7 @@ impl Model {
 }
 
 impl Reply {
-    /// Adds what one event of the stream says.
+    /// Adds the content of one event of the stream.
     fn take(&mut self, event: &Value) {
         let delta = &event["choices"][0]["delta"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -72,7 +74,7 @@ impl Reply {
         }
     }
 
-    /// The same as a message of the conversation.
+    /// Returns the reply as a message of the conversation.
     pub(crate) fn message(&self) -> Value {
         let calls = self.calls.iter().map(|call| {
             json!({

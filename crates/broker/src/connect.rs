@@ -1,3 +1,5 @@
+//! The connection to NATS: options, errors, reconnects.
+
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -9,17 +11,17 @@ use subjects::streams::Layout;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::retry::Waits;
+use crate::retry::RetryDelays;
 
-/// The oldest server that has what we lean on: a compare-and-set over a subject filter.
+/// The oldest server version with a compare-and-set over a subject filter, which the journal depends on.
 pub const MIN_SERVER: (i64, i64, i64) = (2, 11, 0);
 
-const PING_EVERY: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const RECONNECT_FIRST: Duration = Duration::from_millis(50);
-const RECONNECT_LONGEST: Duration = Duration::from_secs(2);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
 
-/// How to reach the server. Secrets are named by file and read when connecting.
+/// How to connect to the server. Secrets are read from files when connecting.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// One URL or several, separated by commas.
@@ -28,10 +30,11 @@ pub struct Options {
     pub name: String,
     pub auth: Auth,
     pub tls: Tls,
-    /// What the subjects begin with on which this connection hears answers. Whoever may listen on another's hears what
-    /// that one is answered, so identities that must not have prefixes of their own. `None`: `_INBOX`.
+    /// Prefix of the subjects on which this connection receives replies; `_INBOX` if `None`. A client that
+    /// may subscribe to another's prefix can read its replies, so identities that must be kept apart have
+    /// prefixes of their own.
     pub inbox_prefix: Option<String>,
-    /// Whose work is in which stream.
+    /// Which role's messages are in which stream.
     pub layout: Layout,
 }
 
@@ -53,13 +56,13 @@ pub struct Tls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A connection.
+/// A connection to NATS with its JetStream context.
 #[derive(Clone, Debug)]
 pub struct Broker {
     pub client: Client,
     pub jetstream: jetstream::Context,
-    /// Counts connections made. It changes when the connection came back, so whatever waited for an answer
-    /// that a dead connection cannot bring should ask again.
+    /// Number of connections made. It changes on every reconnect; a request that was waiting for a reply over
+    /// the old connection should then be sent again.
     pub connections: watch::Receiver<u64>,
     pub layout: Layout,
 }
@@ -104,8 +107,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether waiting may help: a server that is not there yet, as opposed to one that says no.
-    pub fn may_pass(&self) -> bool {
+    /// Returns whether a later attempt may succeed: the server is unreachable, as opposed to refusing.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { .. }
@@ -117,9 +120,9 @@ impl ConnectError {
     }
 }
 
-/// Connects once; afterwards the connection comes back by itself for as long as it takes.
+/// Connects once. A connection that is lost later reconnects by itself, without a limit on attempts.
 pub async fn connect(options: &Options) -> Result<Broker, ConnectError> {
-    let url = without_secrets(&options.url);
+    let url = redact_url(&options.url);
     let (connected, connections) = watch::channel(0);
     let client_options = client_options(options, connected).await?;
     let servers: Vec<&str> = options.url.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
@@ -135,17 +138,17 @@ async fn client_options(
     options: &Options,
     connected: watch::Sender<u64>,
 ) -> Result<ConnectOptions, ConnectError> {
-    let waits = Arc::new(Mutex::new(Waits::forever(RECONNECT_FIRST, RECONNECT_LONGEST)));
+    let delays = Arc::new(Mutex::new(RetryDelays::forever(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY)));
     let mut out = ConnectOptions::new()
         .name(&options.name)
-        .ping_interval(PING_EVERY)
+        .ping_interval(PING_INTERVAL)
         .connection_timeout(CONNECT_TIMEOUT)
         .reconnect_delay_callback(move |attempt| {
-            let Ok(mut waits) = waits.lock() else { return RECONNECT_LONGEST };
+            let Ok(mut delays) = delays.lock() else { return MAX_RECONNECT_DELAY };
             if attempt <= 1 {
-                waits.reset();
+                delays.reset();
             }
-            waits.next_wait().unwrap_or(RECONNECT_LONGEST)
+            delays.next_delay().unwrap_or(MAX_RECONNECT_DELAY)
         })
         .event_callback(move |event| {
             on_event(&event, &connected);
@@ -203,7 +206,7 @@ fn classify(url: String, source: async_nats::ConnectError) -> ConnectError {
         }
         ConnectErrorKind::ServerParse => ConnectError::Address { url, source },
         ConnectErrorKind::Tls => ConnectError::Tls { url, source },
-        // A certificate that is not accepted comes as data that could not be understood.
+        // A rejected certificate is reported as invalid data.
         ConnectErrorKind::Io if is_invalid_data(&source) => ConnectError::Tls { url, source },
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
@@ -217,16 +220,16 @@ fn is_invalid_data(error: &async_nats::ConnectError) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
-/// Whether inboxes can begin with this: words between dots, without wildcards.
+/// Returns whether a text is a valid inbox prefix: tokens separated by dots, without wildcards.
 pub fn is_inbox_prefix(text: &str) -> bool {
-    let is_word = |word: &str| {
-        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+    let is_token = |token: &str| {
+        !token.is_empty() && token.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
     };
-    text.split('.').all(is_word)
+    text.split('.').all(is_token)
 }
 
-/// A URL may carry `user:password@`; what is shown does not.
-pub fn without_secrets(url: &str) -> String {
+/// Replaces `user:password@` in a URL, or in each of several separated by commas, with `***@`.
+pub fn redact_url(url: &str) -> String {
     url.split(',')
         .map(|part| match (part.find("://"), part.rfind('@')) {
             (Some(scheme), Some(at)) if at > scheme => format!("{}***{}", &part[..scheme + 3], &part[at..]),
@@ -238,9 +241,9 @@ pub fn without_secrets(url: &str) -> String {
 }
 
 impl Options {
-    /// The URL as it may be shown.
-    pub fn shown_url(&self) -> String {
-        without_secrets(&self.url)
+    /// Returns the URL without credentials, for logs and messages.
+    pub fn redacted_url(&self) -> String {
+        redact_url(&self.url)
     }
 }
 
@@ -249,16 +252,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inbox_begins_with_words_alone() {
+    fn inbox_prefix_is_tokens_without_wildcards() {
         assert!(["_INBOX", "_INBOX_pma", "answers.pma-1"].into_iter().all(is_inbox_prefix));
         assert!(!["", ".", "a.", ".a", "a..b", "*", ">", "_INBOX.>", "a b"].into_iter().any(is_inbox_prefix));
     }
 
     /// G11: a password in a URL never reaches a log.
     #[test]
-    fn urls_are_shown_without_their_secrets() {
-        assert_eq!(without_secrets("nats://127.0.0.1:4222"), "nats://127.0.0.1:4222");
-        assert_eq!(without_secrets("nats://me:s3cret@a:1,tls://tok@b:2"), "nats://***@a:1,tls://***@b:2");
-        assert_eq!(without_secrets("me:s3cret@a:1"), "***@a:1");
+    fn redacted_urls_have_no_credentials() {
+        assert_eq!(redact_url("nats://127.0.0.1:4222"), "nats://127.0.0.1:4222");
+        assert_eq!(redact_url("nats://me:s3cret@a:1,tls://tok@b:2"), "nats://***@a:1,tls://***@b:2");
+        assert_eq!(redact_url("me:s3cret@a:1"), "***@a:1");
     }
 }

@@ -1,3 +1,5 @@
+//! Creates streams and consumers, and compares existing ones with the expected configuration.
+
 use std::{fmt, time::Duration};
 
 use async_nats::jetstream::{
@@ -14,22 +16,22 @@ use subjects::{
 };
 use tracing::info;
 
-use crate::{Broker, OtherLayout, check_layout};
+use crate::{Broker, LayoutMismatch, check_layout};
 
-/// What to do about streams and consumers at start.
+/// How streams and consumers are provisioned at start-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provision {
-    /// Make what is missing; leave what is there as it is, and tell where it differs.
+    /// Create what is missing; leave existing ones unchanged and report differences.
     #[default]
     Create,
-    /// Make nothing; refuse to start when anything is missing or differs.
+    /// Create nothing; refuse to start if anything is missing or differs.
     Verify,
-    /// Neither make nor look.
+    /// Neither create nor check.
     None,
 }
 
-/// A field that is not as it should be.
+/// A field that differs from the expected configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drift {
     /// `stream CYNODE_RUNS`, `consumer pma-chat`.
@@ -45,13 +47,13 @@ impl fmt::Display for Drift {
     }
 }
 
-/// What was found. With [`Provision::None`] nothing is known and the configuration is taken at its word.
+/// The result of provisioning. With [`Provision::None`] nothing is read and all fields are empty.
 #[derive(Clone, Debug, Default)]
 pub struct Provisioned {
     pub drifts: Vec<Drift>,
-    /// How long the server really waits for an acknowledgement: the shortest of this role's consumers.
+    /// The effective `ack_wait` on the server: the shortest of this role's consumers.
     pub ack_wait: Option<Duration>,
-    /// How long the server really keeps the answers of this role.
+    /// How long the server keeps the answers of this role.
     pub answers_kept: Option<Duration>,
 }
 
@@ -60,26 +62,30 @@ pub enum ProvisionError {
     #[error("JetStream is not enabled for this account")]
     NoJetStream,
     #[error("reading {what}")]
-    Look {
+    Read {
         what: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     #[error("creating {what}")]
-    Make {
+    Create {
         what: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     #[error(
-        "{0}. Say so where this layout is set, or change the streams: stop whoever hands off, wait until the queues are \
-         empty, stop the workers; then remove these streams and {advisories} (`nats stream rm`), or take the subjects out \
-         of them (`nats stream edit --subjects`) to keep what was answered; then provision again. docs/operations.md has \
-         it step by step",
+        "{0}. Configure that layout (nats.layout, or --layout of cynodectl), or migrate the streams: stop \
+         the publishers of handoffs, wait until the queues are empty, stop the workers; then delete these \
+         streams and {advisories} (`nats stream rm`), or remove the subjects from them \
+         (`nats stream edit --subjects`) to keep the answers; then provision again. docs/operations.md \
+         describes each step",
         advisories = streams::ADVISORIES
     )]
-    OtherLayout(OtherLayout),
-    #[error("streams or consumers differ from the expected configuration (nats.provision = verify):\n  {}", list(.0))]
+    LayoutMismatch(LayoutMismatch),
+    #[error(
+        "streams or consumers differ from the expected configuration (nats.provision = verify):\n  {}",
+        list(.0)
+    )]
     Drifted(Vec<Drift>),
 }
 
@@ -87,7 +93,7 @@ fn list(drifts: &[Drift]) -> String {
     drifts.iter().map(Drift::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
-/// Makes or checks streams, and the consumers of one role.
+/// Creates or checks the streams, and the consumers of one role.
 pub async fn provision(
     broker: &Broker,
     how: Provision,
@@ -99,10 +105,10 @@ pub async fn provision(
         return Ok(found);
     }
     let (jetstream, layout) = (&broker.jetstream, broker.layout);
-    // Before anything is made: half of each layout would be worse than the wrong one.
-    check_layout(broker).await.map_err(ProvisionError::OtherLayout)?;
-    // Whoever makes streams makes those of both roles, so that work can be queued for a role of which nobody is there
-    // yet; whoever only looks need not see those of the other.
+    // Checked before anything is created: a mix of both layouts would be worse than the wrong one.
+    check_layout(broker).await.map_err(ProvisionError::LayoutMismatch)?;
+    // `Create` makes the streams of both roles, so that handoffs can be queued for a role that has no worker
+    // yet; `Verify` needs no access to those of the other role.
     let (wanted, roles) = match how {
         Provision::Create => (layout.all(sizing), Role::ALL.to_vec()),
         Provision::Verify | Provision::None => (layout.used_by(role, sizing), vec![role]),
@@ -148,7 +154,7 @@ async fn provision_stream(
             GetStreamErrorKind::JetStream(answer) if is_disabled(answer.error_code()) => {
                 return Err(ProvisionError::NoJetStream);
             }
-            _ => return Err(ProvisionError::Look { what, source: Box::new(error) }),
+            _ => return Err(ProvisionError::Read { what, source: Box::new(error) }),
         },
     };
     match (actual, how) {
@@ -157,8 +163,9 @@ async fn provision_stream(
             Ok(Some(actual))
         }
         (None, Provision::Create) => {
-            // Two instances may start at once: the second finds the stream of the first, which is the same.
-            let made = jetstream.get_or_create_stream(expected).await.map_err(|error| make(&what, error))?;
+            // Two instances may start at once; the second then finds the identical stream of the first.
+            let made =
+                jetstream.get_or_create_stream(expected).await.map_err(|error| not_created(&what, error))?;
             info!(%what, "Stream created.");
             Ok(Some(made.cached_info().config.clone()))
         }
@@ -180,7 +187,7 @@ async fn provision_bucket(
         return Ok(());
     }
     if how == Provision::Create {
-        jetstream.create_object_store(expected).await.map_err(|error| make(&what, error))?;
+        jetstream.create_object_store(expected).await.map_err(|error| not_created(&what, error))?;
         info!(%what, "Object store created.");
     } else {
         found.drifts.push(missing(what));
@@ -210,7 +217,7 @@ async fn provision_consumer(
             {
                 None
             }
-            _ => return Err(ProvisionError::Look { what, source: Box::new(error) }),
+            _ => return Err(ProvisionError::Read { what, source: Box::new(error) }),
         },
     };
     match (actual, how) {
@@ -222,7 +229,7 @@ async fn provision_consumer(
             let made = jetstream
                 .create_consumer_on_stream(expected, stream)
                 .await
-                .map_err(|error| make(&what, error))?;
+                .map_err(|error| not_created(&what, error))?;
             info!(%what, "Consumer created.");
             Ok(Some(made.cached_info().config.clone()))
         }
@@ -237,15 +244,15 @@ fn is_disabled(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT)
 }
 
-fn make(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> ProvisionError {
-    ProvisionError::Make { what: what.to_owned(), source: Box::new(source) }
+fn not_created(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> ProvisionError {
+    ProvisionError::Create { what: what.to_owned(), source: Box::new(source) }
 }
 
 fn missing(what: String) -> Drift {
-    Drift { what, field: "existence", expected: "there".to_owned(), found: "missing".to_owned() }
+    Drift { what, field: "existence", expected: "present".to_owned(), found: "missing".to_owned() }
 }
 
-/// Compares one field after another; only those that matter, since servers add fields of their own.
+/// Collects the fields that differ. Only relevant fields are compared, since servers add fields of their own.
 struct Comparison<'w> {
     what: &'w str,
     drifts: Vec<Drift>,
@@ -328,7 +335,7 @@ fn consumer_drifts(what: &str, expected: &pull::Config, found: &consumer::Config
     compare.drifts
 }
 
-/// Returns how long a stream keeps a message; a `max_age` of 0 is for ever.
+/// Returns how long a stream keeps a message; a `max_age` of 0 means forever.
 pub fn kept_for(config: &stream::Config) -> Duration {
     if config.max_age.is_zero() { Duration::MAX } else { config.max_age }
 }

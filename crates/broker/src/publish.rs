@@ -1,3 +1,5 @@
+//! Publishes with a known outcome: stored, refused, or explicitly unconfirmed.
+
 use std::time::Duration;
 
 use async_nats::{
@@ -11,69 +13,71 @@ use tracing::debug;
 
 use crate::{
     Chain,
-    request::{self, Silence},
-    retry::Waits,
+    request::{self, NoResponse},
+    retry::RetryDelays,
 };
 
-const HEARD_WITHIN: Duration = Duration::from_secs(5);
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The compare-and-set: the last message under `over` has this sequence, 0 for none.
+/// Compare-and-set condition: the last message under `over` must have this sequence, 0 for none.
 #[derive(Clone, Debug)]
 pub struct Expect {
     pub over: Pattern,
     pub sequence: u64,
 }
 
-/// The server has it.
+/// The acknowledgement of a stored message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub sequence: u64,
-    /// It had it before, under the same message id.
+    /// The stream already had a message with the same message id.
     pub duplicate: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// Someone else wrote first. After an attempt whose outcome was not heard, that someone may be we.
+    /// Another writer stored a message first. If an earlier attempt was unconfirmed, that writer may be this
+    /// one.
     #[error("the subject has a newer message than expected")]
-    Conflict { unheard_before: bool },
+    Conflict { after_unconfirmed: bool },
     #[error("the message exceeds the server's max_payload")]
     TooLarge,
-    /// The queue is at its limit: nothing was stored, and nothing that was stored is dropped for it.
+    /// The stream is at its limit: the message was not stored, and no older message was dropped for it.
     #[error("the stream is full")]
     Full,
     #[error("the publish was not acknowledged")]
-    Unheard(#[source] Unheard),
+    Unconfirmed(#[source] Unconfirmed),
     #[error("the server refused the publish")]
     Refused(#[source] jetstream::Error),
 }
 
-/// Why nobody knows what became of a publish.
+/// Why the outcome of a publish is unknown.
 #[derive(Debug, thiserror::Error)]
-pub enum Unheard {
+pub enum Unconfirmed {
     #[error(transparent)]
-    Silence(#[from] Silence),
-    /// A missing stream and a server that is just starting look the same: nobody answers.
+    NoResponse(#[from] NoResponse),
+    /// A missing stream and a server that is still starting look the same: there are no responders.
     #[error("no stream is bound to this subject, or JetStream is not enabled")]
-    NobodyThere,
+    NoResponders,
     #[error("the server returned an error")]
-    Trouble(#[source] jetstream::Error),
+    Server(#[source] jetstream::Error),
     #[error("the publish acknowledgement holds neither a sequence nor an error")]
     Unreadable,
 }
 
 impl PublishError {
-    pub fn may_pass(&self) -> bool {
+    /// Returns whether the publish may be tried again: its outcome is unknown.
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unheard(_) => true,
+            Self::Unconfirmed(_) => true,
             Self::Conflict { .. } | Self::TooLarge | Self::Full | Self::Refused(_) => false,
         }
     }
 }
 
-/// Publishes once and waits for the server's word.
+/// Publishes once and waits for the server's acknowledgement.
 pub async fn publish(
     client: &Client,
     subject: &Subject,
@@ -86,26 +90,30 @@ pub async fn publish(
         headers.insert(headers::EXPECTED_SUBJECT, String::from(over));
     }
     let request = Request::new().headers(headers).payload(body);
-    let reply = request::send(client, subject, request, HEARD_WITHIN).await.map_err(not_sent)?;
+    let reply = request::send(client, subject, request, ACK_TIMEOUT).await.map_err(not_sent)?;
     match serde_json::from_slice(&reply.payload) {
-        Ok(Word { error: Some(error), .. }) => Err(classify(error)),
-        Ok(Word { seq: Some(sequence), duplicate, error: None }) => Ok(Stored { sequence, duplicate }),
-        Ok(Word { seq: None, error: None, .. }) | Err(_) => Err(PublishError::Unheard(Unheard::Unreadable)),
+        Ok(PublishReply { error: Some(error), .. }) => Err(classify(error)),
+        Ok(PublishReply { seq: Some(sequence), duplicate, error: None }) => {
+            Ok(Stored { sequence, duplicate })
+        }
+        Ok(PublishReply { seq: None, error: None, .. }) | Err(_) => {
+            Err(PublishError::Unconfirmed(Unconfirmed::Unreadable))
+        }
     }
 }
 
-/// What the server says to a publish. The client's own way to read it tries it as an error first, which costs more than
-/// all the rest of it.
+/// The server's reply to a publish. The client's own decoding tries the reply as an error first, which costs
+/// more than the rest of the publish.
 #[derive(Debug, Deserialize)]
-struct Word {
+struct PublishReply {
     seq: Option<u64>,
     #[serde(default)]
     duplicate: bool,
     error: Option<jetstream::Error>,
 }
 
-/// Publishes, and again while the outcome is unknown, for at most `within`. Headers are made for each try, since a try
-/// consumes them and most need only one.
+/// Publishes, and retries while the outcome is unknown, for at most `within`. `headers` is called for each
+/// attempt, since an attempt consumes them and most publishes need only one.
 pub async fn publish_within(
     client: &Client,
     subject: &Subject,
@@ -115,8 +123,8 @@ pub async fn publish_within(
     within: Duration,
 ) -> Result<Stored, PublishError> {
     match publish(client, subject, headers(), body.clone(), expect).await {
-        // Seldom, so it should not make every publish larger.
-        Err(error) if error.may_pass() => {
+        // Rare; boxed so that it does not enlarge the future of every publish.
+        Err(error) if error.is_transient() => {
             Box::pin(publish_again(client, subject, headers, body, expect, within, error)).await
         }
         other => other,
@@ -132,42 +140,42 @@ async fn publish_again(
     within: Duration,
     mut error: PublishError,
 ) -> Result<Stored, PublishError> {
-    let mut waits = Waits::within(FIRST_WAIT, LONGEST_WAIT, within);
-    while let Some(wait) = waits.next_wait() {
+    let mut delays = RetryDelays::within(MIN_RETRY_DELAY, MAX_RETRY_DELAY, within);
+    while let Some(delay) = delays.next_delay() {
         debug!(%subject, error = %Chain(&error), "Publish not confirmed; retrying.");
-        tokio::time::sleep(wait).await;
+        tokio::time::sleep(delay).await;
         error = match publish(client, subject, headers(), body.clone(), expect).await {
             Err(PublishError::Conflict { .. }) => {
-                return Err(PublishError::Conflict { unheard_before: true });
+                return Err(PublishError::Conflict { after_unconfirmed: true });
             }
-            Err(again) if again.may_pass() => again,
+            Err(again) if again.is_transient() => again,
             other => return other,
         };
     }
     Err(error)
 }
 
-fn not_sent(silence: Silence) -> PublishError {
-    match silence {
-        Silence::Broken(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+fn not_sent(error: NoResponse) -> PublishError {
+    match error {
+        NoResponse::Request(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
             PublishError::TooLarge
         }
-        Silence::Broken(error) if error.kind() == RequestErrorKind::NoResponders => {
-            PublishError::Unheard(Unheard::NobodyThere)
+        NoResponse::Request(error) if error.kind() == RequestErrorKind::NoResponders => {
+            PublishError::Unconfirmed(Unconfirmed::NoResponders)
         }
-        silence => PublishError::Unheard(silence.into()),
+        error => PublishError::Unconfirmed(error.into()),
     }
 }
 
 fn classify(error: jetstream::Error) -> PublishError {
     match (error.error_code(), error.code()) {
-        // In a cluster a contended compare-and-set has a code of its own.
+        // A cluster reports a contended compare-and-set with a different code.
         (ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, _) => {
-            PublishError::Conflict { unheard_before: false }
+            PublishError::Conflict { after_unconfirmed: false }
         }
         (ErrorCode::STREAM_STORE_FAILED, _) => PublishError::Full,
         (ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _) => PublishError::TooLarge,
         (_, 400..=499) => PublishError::Refused(error),
-        _ => PublishError::Unheard(Unheard::Trouble(error)),
+        _ => PublishError::Unconfirmed(Unconfirmed::Server(error)),
     }
 }

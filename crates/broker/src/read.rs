@@ -1,3 +1,5 @@
+//! Reads single messages, and all messages of one subject, from a stream.
+
 use std::time::Duration;
 
 use async_nats::jetstream::{
@@ -9,11 +11,11 @@ use bytes::Bytes;
 use subjects::{Pattern, Subject};
 use tokio::time::{sleep, timeout};
 
-use crate::some_under;
+use crate::read_batch;
 
-const ONE_TRY: Duration = Duration::from_secs(5);
-/// A replica that is behind gets so long to catch up before it is asked again.
-const CATCH_UP: Duration = Duration::from_millis(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a lagging replica gets to catch up before it is asked again.
+const REPLICA_CATCH_UP_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -24,10 +26,10 @@ pub enum ReadError {
     #[error("reading a message")]
     Raw(#[source] RawMessageError),
     #[error("requesting messages")]
-    Ask(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Request(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The last message on a subject, read from the stream's leader, so that what was written before is seen.
+/// Returns the last message on a subject, read from the stream's leader, so that earlier writes are visible.
 pub async fn last_on(
     jetstream: &jetstream::Context,
     stream: &str,
@@ -38,7 +40,7 @@ pub async fn last_on(
     in_time(handle.get_last_raw_message_by_subject(&subject)).await
 }
 
-/// The last message under a pattern, read from the stream's leader.
+/// Returns the last message that matches a pattern, read from the stream's leader.
 pub async fn last_under(
     jetstream: &jetstream::Context,
     stream: &str,
@@ -49,8 +51,8 @@ pub async fn last_under(
     in_time(handle.get_last_raw_message_by_subject(&pattern)).await
 }
 
-/// Every message on a subject, in order, up to the sequence of the last one. Any replica may answer; one that has not
-/// heard of the last yet is asked again.
+/// Returns the sequence and body of every message on a subject, in order, up to the sequence `up_to` of the
+/// last one. Any replica may answer; one that does not have the last message yet is asked again.
 pub async fn all_on(
     jetstream: &jetstream::Context,
     stream: &str,
@@ -65,16 +67,17 @@ pub async fn all_on(
             if from > up_to {
                 return Ok(found);
             }
-            let some = some_under(jetstream, stream, &filter, from, u64::MAX).await?;
-            if some.is_empty() {
-                sleep(CATCH_UP).await;
+            let batch = read_batch(jetstream, stream, &filter, from, u64::MAX).await?;
+            if batch.is_empty() {
+                sleep(REPLICA_CATCH_UP_DELAY).await;
             }
-            found.extend(some.into_iter().map(|message| (message.sequence, message.payload)));
+            found.extend(batch.into_iter().map(|message| (message.sequence, message.payload)));
         }
     };
-    timeout(ONE_TRY, reading).await.unwrap_or(Err(ReadError::TimedOut))
+    timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(ReadError::TimedOut))
 }
 
+/// Returns the message with a sequence, read from the stream's leader.
 pub async fn message_at(
     jetstream: &jetstream::Context,
     stream: &str,
@@ -84,7 +87,7 @@ pub async fn message_at(
     in_time(handle.get_raw_message(sequence)).await
 }
 
-/// The first message under `filter` at or after a sequence.
+/// Returns the first message that matches `filter` at or after a sequence.
 pub async fn next_on(
     jetstream: &jetstream::Context,
     stream: &str,
@@ -102,10 +105,11 @@ async fn handle(
     jetstream.get_stream_no_info(stream).await.map_err(|source| ReadError::Stream(stream.to_owned(), source))
 }
 
+/// Bounds a read by [`READ_TIMEOUT`] and maps a missing message to `None`.
 async fn in_time(
     read: impl Future<Output = Result<StreamMessage, RawMessageError>>,
 ) -> Result<Option<StreamMessage>, ReadError> {
-    match timeout(ONE_TRY, read).await {
+    match timeout(READ_TIMEOUT, read).await {
         Err(_) => Err(ReadError::TimedOut),
         Ok(Ok(message)) => Ok(Some(message)),
         Ok(Err(error)) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),

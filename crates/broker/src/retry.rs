@@ -1,26 +1,25 @@
-//! How long to wait before trying again. The `backoff` crate is used for its exponential policy and here
-//! alone, so that replacing it is a change of one file.
+//! Delays between retries. The `backoff` crate is used only here, so that replacing it changes one file.
 
 use std::time::Duration;
 
 use backoff::{ExponentialBackoff, ExponentialBackoffBuilder, backoff::Backoff};
 use tokio::time::Instant;
 
-/// Waits that double, with jitter, from `first` up to `longest`.
+/// Delays that double, with jitter, from `first` up to `longest`.
 #[derive(Debug)]
-pub struct Waits {
+pub struct RetryDelays {
     policy: ExponentialBackoff,
     until: Option<Instant>,
 }
 
-impl Waits {
-    /// Waits without end.
+impl RetryDelays {
+    /// Creates delays without a time limit.
     pub fn forever(first: Duration, longest: Duration) -> Self {
         Self::build(first, longest, None)
     }
 
-    /// Waits until `within` has passed since now; then there is no next one. The last wait ends just then, so the whole
-    /// time is used.
+    /// Creates delays that end when `within` has passed from now. The last delay is cut to end at that
+    /// moment, so the whole time is used.
     pub fn within(first: Duration, longest: Duration, within: Duration) -> Self {
         Self::build(first, longest, Instant::now().checked_add(within))
     }
@@ -36,24 +35,25 @@ impl Waits {
         Self { policy, until }
     }
 
-    pub fn next_wait(&mut self) -> Option<Duration> {
-        let wait = self.policy.next_backoff()?;
-        let Some(until) = self.until else { return Some(wait) };
+    /// Returns the next delay, or `None` when the time limit has passed.
+    pub fn next_delay(&mut self) -> Option<Duration> {
+        let delay = self.policy.next_backoff()?;
+        let Some(until) = self.until else { return Some(delay) };
         let left = until.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| wait.min(left))
+        (!left.is_zero()).then(|| delay.min(left))
     }
 
-    /// Starts over with the first, shortest wait.
+    /// Starts over with the first, shortest delay.
     pub fn reset(&mut self) {
         self.policy.reset();
     }
 }
 
-/// The wait before the next delivery of something that was tried `attempt` times.
+/// Returns the delay before the next attempt of something that was tried `attempt` times.
 pub fn delay(attempt: u32, first: Duration, longest: Duration) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
-    let mut waits = Waits::forever(doubled.min(longest), longest);
-    waits.next_wait().unwrap_or(longest)
+    let mut delays = RetryDelays::forever(doubled.min(longest), longest);
+    delays.next_delay().unwrap_or(longest)
 }
 
 #[cfg(test)]
@@ -61,26 +61,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_stay_in_bounds_and_end() {
+    fn delays_grow_stay_in_bounds_and_end() {
         let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
-        let mut waits = Waits::forever(first, longest);
-        let found: Vec<_> = (0..20).filter_map(|_| waits.next_wait()).collect();
+        let mut delays = RetryDelays::forever(first, longest);
+        let found: Vec<_> = (0..20).filter_map(|_| delays.next_delay()).collect();
         assert_eq!(found.len(), 20);
         assert!(
-            found.iter().all(|wait| *wait >= first.mul_f64(0.69) && *wait <= longest.mul_f64(1.31)),
+            found.iter().all(|delay| *delay >= first.mul_f64(0.69) && *delay <= longest.mul_f64(1.31)),
             "{found:?}"
         );
         assert!(found[19] > found[0]);
-        let mut none_left = Waits::within(first, longest, Duration::ZERO);
-        assert_eq!(none_left.next_wait(), None);
+        let mut none_left = RetryDelays::within(first, longest, Duration::ZERO);
+        assert_eq!(none_left.next_delay(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_whole_time_is_used() {
+    async fn delays_use_the_whole_time_limit() {
         let (started, within) = (Instant::now(), Duration::from_secs(10));
-        let mut waits = Waits::within(Duration::from_millis(250), Duration::from_secs(4), within);
-        while let Some(wait) = waits.next_wait() {
-            tokio::time::sleep(wait).await;
+        let mut delays = RetryDelays::within(Duration::from_millis(250), Duration::from_secs(4), within);
+        while let Some(delay) = delays.next_delay() {
+            tokio::time::sleep(delay).await;
         }
         let took = started.elapsed();
         assert!(took >= within && took < within + Duration::from_millis(10), "{took:?}");

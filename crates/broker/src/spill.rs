@@ -1,3 +1,5 @@
+//! Bodies that are too large for a message, kept in an object store.
+
 use async_nats::jetstream::{self, object_store};
 use bytes::Bytes;
 use subjects::Role;
@@ -5,7 +7,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::Broker;
 
-const USUAL_CHUNK: usize = 128 * 1024;
+const MAX_CHUNK_BYTES: usize = 128 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
@@ -20,23 +22,24 @@ pub enum SpillError {
 }
 
 impl SpillError {
-    /// Nothing is kept under that name, and asking again does not change it.
+    /// Returns whether there is no object of that name, so that a retry cannot succeed.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Find(_, error) if error.kind() == object_store::GetErrorKind::NotFound)
     }
 }
 
-/// Keeps a body beside a role's streams, under a name. Storing it again under that name replaces it.
+/// Stores a body in the object store of a role. An object of the same name is replaced.
 pub async fn spill(broker: &Broker, role: Role, name: &str, body: &[u8]) -> Result<(), SpillError> {
     let store = open(broker, role).await?;
     let mut body = body;
-    // The client's usual piece is larger than a server with a small `max_payload` takes.
-    let chunk_size = Some(USUAL_CHUNK.min(broker.client.server_info().max_payload / 2));
+    // The client's default chunk exceeds a small `max_payload` of the server.
+    let chunk_size = Some(MAX_CHUNK_BYTES.min(broker.client.server_info().max_payload / 2));
     let object = object_store::ObjectMetadata { name: name.to_owned(), chunk_size, ..Default::default() };
     store.put(object, &mut body).await.map_err(|source| SpillError::Put(name.to_owned(), source))?;
     Ok(())
 }
 
+/// Returns a stored body.
 pub async fn fetch(broker: &Broker, role: Role, name: &str) -> Result<Bytes, SpillError> {
     let store = open(broker, role).await?;
     let mut object = store.get(name).await.map_err(|source| SpillError::Find(name.to_owned(), source))?;

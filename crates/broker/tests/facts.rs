@@ -1,5 +1,5 @@
-//! What the design leans on, or guards against, in nats-server and its client. A new version of either that changes one
-//! of these facts should be noticed here first.
+//! Behaviour of nats-server and its client that the design relies on or guards against. A version of either
+//! that changes one of these facts fails here first.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use async_nats::{
     HeaderMap,
     jetstream::{self, AckKind, consumer::pull, stream},
 };
-use broker::{AckError, Expect, PublishError, Unheard};
+use broker::{AckError, Expect, PublishError, Unconfirmed};
 use futures_util::StreamExt;
 use subjects::{HandoffId, Pattern, Role, Subject};
 use testkit::{Nats, eventually};
 
 async fn queue(nats: &Nats, config: pull::Config) -> (jetstream::Context, jetstream::consumer::PullConsumer) {
     let jetstream = jetstream::new(nats.client().await);
-    let config_of_stream = stream::Config {
+    let stream_config = stream::Config {
         name: "QUEUE".into(),
         subjects: vec!["queue".into()],
         retention: stream::RetentionPolicy::WorkQueue,
         ..Default::default()
     };
-    let stream = jetstream.create_stream(config_of_stream).await.unwrap();
+    let stream = jetstream.create_stream(stream_config).await.unwrap();
     let consumer =
         stream.create_consumer(pull::Config { durable_name: Some("it".into()), ..config }).await.unwrap();
     (jetstream, consumer)
@@ -30,14 +30,14 @@ async fn stored(jetstream: &jetstream::Context) -> u64 {
     jetstream.get_stream("QUEUE").await.unwrap().cached_info().state.messages
 }
 
-async fn now(jetstream: &jetstream::Context) -> jetstream::consumer::Info {
+async fn consumer_info(jetstream: &jetstream::Context) -> jetstream::consumer::Info {
     jetstream.get_stream_no_info("QUEUE").await.unwrap().consumer_info("it").await.unwrap()
 }
 
-/// `messages()` takes far more than is asked of it, and their time runs. So requests are made one by one, for as many as
-/// there are free slots.
+/// `messages()` pulls far more than the caller consumes, and their `ack_wait` runs. So workers send one-shot
+/// pull requests for as many messages as they have free slots.
 #[tokio::test]
-async fn the_clients_own_stream_takes_more_than_it_is_asked_for() {
+async fn client_stream_pulls_more_messages_than_are_consumed() {
     let nats = Nats::start();
     let (jetstream, mut consumer) = queue(&nats, pull::Config::default()).await;
     for _ in 0..50 {
@@ -48,8 +48,8 @@ async fn the_clients_own_stream_takes_more_than_it_is_asked_for() {
     assert!(consumer.info().await.unwrap().num_ack_pending > 1);
 }
 
-/// An acknowledgement acts on the message, whoever sends it: a zombie's late one removes it under its new owner. So the
-/// answer is fenced, and nothing is acknowledged that another may own.
+/// An acknowledgement acts on the message regardless of its sender: a late one from a zombie removes the
+/// message of the new owner. So the answer is fenced, and a worker never acknowledges what another may own.
 #[tokio::test]
 async fn acknowledgements_are_not_fenced() {
     let nats = Nats::start();
@@ -61,17 +61,17 @@ async fn acknowledgements_are_not_fenced() {
     let owner = messages.next().await.unwrap().unwrap();
     assert_eq!((zombie.info().unwrap().delivered, owner.info().unwrap().delivered), (1, 2));
     zombie.ack().await.unwrap();
-    eventually("the message to be gone", async || (stored(&jetstream).await == 0).then_some(())).await;
+    eventually("the message to be removed", async || (stored(&jetstream).await == 0).then_some(())).await;
 }
 
-/// The client takes "nobody is there" for a confirmation; ours does not.
+/// The client takes "no responders" as a confirmation; `broker::confirm` does not.
 #[tokio::test]
 async fn a_confirmation_must_come_from_the_server() {
     let nats = Nats::start();
     let client = nats.client().await;
     let message = async_nats::Message {
         subject: "queue".into(),
-        reply: Some("nobody.is.there".into()),
+        reply: Some("no.responder".into()),
         payload: "x".into(),
         headers: None,
         status: None,
@@ -81,15 +81,14 @@ async fn a_confirmation_must_come_from_the_server() {
     let message = jetstream::Message { message, context: jetstream::new(client.clone()) };
     #[expect(clippy::disallowed_methods, reason = "this is the fact")]
     let theirs = message.double_ack().await;
-    assert!(theirs.is_ok(), "the client has learned to look at the status: `confirm` may go");
+    assert!(theirs.is_ok(), "the client now checks the status: `confirm` can be removed");
     let ours =
-        broker::confirm(&client, &"nobody.is.there".into(), AckKind::Ack.into(), Duration::from_secs(1))
-            .await;
-    assert!(matches!(ours, Err(AckError::Unheard(_))), "{ours:?}");
+        broker::confirm(&client, &"no.responder".into(), AckKind::Ack.into(), Duration::from_secs(1)).await;
+    assert!(matches!(ours, Err(AckError::Unconfirmed(_))), "{ours:?}");
 }
 
-/// The compare-and-set over a wildcard lets one answer in, whatever subject under it was written first, and is heard as a
-/// conflict; a stream that is not there is heard as silence.
+/// The compare-and-set over a wildcard accepts one answer, whichever subject under it was written first, and
+/// reports a conflict; a missing stream is reported as an unconfirmed publish.
 #[tokio::test]
 async fn one_write_wins_under_a_wildcard() {
     let nats = Nats::start();
@@ -101,8 +100,11 @@ async fn one_write_wins_under_a_wildcard() {
     let publish = async |subject: &Subject, expect: &Expect| {
         broker::publish(&client, subject, HeaderMap::new(), "x".into(), Some(expect)).await
     };
-    let silence = publish(&subject, &expect(0)).await.unwrap_err();
-    assert!(matches!(silence, PublishError::Unheard(_)) && silence.may_pass(), "{silence:?}");
+    let unconfirmed = publish(&subject, &expect(0)).await.unwrap_err();
+    assert!(
+        matches!(unconfirmed, PublishError::Unconfirmed(_)) && unconfirmed.is_transient(),
+        "{unconfirmed:?}"
+    );
 
     let sizing = subjects::streams::Sizing {
         replicas: 1,
@@ -114,35 +116,35 @@ async fn one_write_wins_under_a_wildcard() {
     }
     let journal = publish(&Subject::Journal(Role::ProjectManager, id), &expect(0)).await.unwrap();
     let conflict = publish(&subject, &expect(0)).await.unwrap_err();
-    assert!(matches!(conflict, PublishError::Conflict { unheard_before: false }), "{conflict:?}");
+    assert!(matches!(conflict, PublishError::Conflict { after_unconfirmed: false }), "{conflict:?}");
     publish(&subject, &expect(journal.sequence)).await.unwrap();
     let conflict = publish(&subject, &expect(journal.sequence)).await.unwrap_err();
     assert!(matches!(conflict, PublishError::Conflict { .. }), "{conflict:?}");
 }
 
-/// Someone else who answers on a subject has not stored anything, whatever he says.
+/// A reply from another subscriber on the subject does not mean that the message was stored.
 #[tokio::test]
 async fn only_a_sequence_means_stored() {
     let nats = Nats::start();
     let client = nats.client().await;
     let subject = Subject::Completion(HandoffId::now());
-    // Over the same connection, so that the server knows of it before the first message comes.
-    let mut heard = client.subscribe(subject.to_string()).await.unwrap();
-    for said in ["", "{}", "+OK", r#"{"stream":"RUNS"}"#] {
+    // On the same connection, so that the server has the subscription before the first publish.
+    let mut received = client.subscribe(subject.to_string()).await.unwrap();
+    for reply in ["", "{}", "+OK", r#"{"stream":"RUNS"}"#] {
         let answering = async {
-            let message = heard.next().await.unwrap();
-            client.publish(message.reply.unwrap(), said.into()).await.unwrap();
+            let message = received.next().await.unwrap();
+            client.publish(message.reply.unwrap(), reply.into()).await.unwrap();
         };
         let publishing = broker::publish(&client, &subject, HeaderMap::new(), "x".into(), None);
         let (published, ()) = tokio::join!(publishing, answering);
         let error = published.unwrap_err();
-        assert!(matches!(error, PublishError::Unheard(Unheard::Unreadable)), "{said}: {error:?}");
+        assert!(matches!(error, PublishError::Unconfirmed(Unconfirmed::Unreadable)), "{reply}: {error:?}");
     }
 }
 
-/// Eight at once for one answer, many times: one winner each time.
+/// Eight concurrent writers of one answer, repeated: exactly one succeeds each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_contenders_one_wins() {
+async fn exactly_one_of_many_concurrent_writers_succeeds() {
     let nats = Nats::start();
     let client = nats.client().await;
     let jetstream = jetstream::new(client.clone());
@@ -167,10 +169,10 @@ async fn of_many_contenders_one_wins() {
     }
 }
 
-/// A message at its delivery limit stays stored, waits for nothing, and on a quiet queue does not move the
-/// acknowledgement floor. The sweeper knows it by that.
+/// A message at its delivery limit stays stored, is neither pending nor in flight, and on a quiet queue does
+/// not move the acknowledgement floor. The sweeper recognises it by that.
 #[tokio::test]
-async fn an_exhausted_message_stays_and_the_floor_does_not_move() {
+async fn exhausted_message_stays_stored_and_the_ack_floor_does_not_move() {
     let nats = Nats::start();
     let config = pull::Config { ack_wait: Duration::from_millis(200), max_deliver: 1, ..Default::default() };
     let (jetstream, consumer) = queue(&nats, config).await;
@@ -178,11 +180,11 @@ async fn an_exhausted_message_stays_and_the_floor_does_not_move() {
     let mut messages = consumer.messages().await.unwrap();
     messages.next().await.unwrap().unwrap();
     eventually("the server to give up", async || {
-        let info = now(&jetstream).await;
+        let info = consumer_info(&jetstream).await;
         (info.num_ack_pending == 0).then_some(())
     })
     .await;
-    let info = now(&jetstream).await;
+    let info = consumer_info(&jetstream).await;
     assert_eq!((info.num_pending, info.ack_floor.stream_sequence, info.delivered.stream_sequence), (0, 0, 1));
     assert_eq!(stored(&jetstream).await, 1);
 }

@@ -1,5 +1,7 @@
+//! Reads and prints answers.
+
 use broker::Broker;
-use operate::word;
+use operate::label;
 use subjects::{Answer, Completion, Findings, FindingsStatus, HandoffId, Kind, Status, Subject, Verdict};
 
 use crate::{
@@ -7,11 +9,11 @@ use crate::{
     print,
 };
 
-/// One of each role, for a handoff that is known by its id alone.
+/// One kind of each role, for a handoff of which only the id is known.
 pub(crate) const ANY_KIND: [Kind; 2] = [Kind::Chat, Kind::Verify];
 
-/// The answer that is stored, if there is one. That is the one that counts: a subscription also hears what the stream
-/// refuses, and what anyone may publish.
+/// Returns the stored answer, if there is one. Only the stored answer is valid: a subscription also receives
+/// messages that the stream refused, and those of any other publisher.
 pub(crate) async fn stored(broker: &Broker, kinds: &[Kind], id: HandoffId) -> Result<Option<Answer>, Error> {
     for kind in kinds {
         let (subject, runs) = (Subject::answer(*kind, id), broker.layout.runs(kind.role()));
@@ -23,7 +25,7 @@ pub(crate) async fn stored(broker: &Broker, kinds: &[Kind], id: HandoffId) -> Re
     Ok(None)
 }
 
-/// What a script should make of an answer.
+/// Returns the exit code for an answer.
 pub(crate) fn exit(answer: &Answer) -> Exit {
     match answer {
         Answer::Completion(completion) => match completion.status {
@@ -39,7 +41,7 @@ pub(crate) fn exit(answer: &Answer) -> Exit {
     }
 }
 
-/// Prints an answer: the words to standard output, the circumstances to standard error.
+/// Prints an answer: its text to standard output, status and usage to standard error.
 pub(crate) fn show(answer: &Answer, json: bool) {
     match (json, answer) {
         (true, Answer::Completion(completion)) => print::json(completion),
@@ -49,40 +51,40 @@ pub(crate) fn show(answer: &Answer, json: bool) {
     }
 }
 
-/// What there is to an answer beside its words.
-pub(crate) fn circumstances(answer: &Answer) {
+/// Prints an answer without its message text.
+pub(crate) fn show_without_message(answer: &Answer) {
     match answer {
-        Answer::Completion(completion) => show_consequences(completion),
+        Answer::Completion(completion) => show_completion_details(completion),
         Answer::Findings(findings) => show_findings(findings),
     }
 }
 
 fn show_completion(completion: &Completion) {
     if let Some(message) = &completion.message {
-        print::line(&print::safe(&message.content));
+        print::line(&print::sanitize(&message.content));
     }
-    show_consequences(completion);
+    show_completion_details(completion);
 }
 
-fn show_consequences(completion: &Completion) {
+fn show_completion_details(completion: &Completion) {
     for task in &completion.tasks {
-        print::line(&format!("task {} {}", task.task_id, word(&task.change)));
+        print::line(&format!("task {} {}", task.task_id, label(&task.change)));
     }
     for verification in &completion.verifications {
-        let said = match (&verification.status, &verification.error) {
-            (Some(status), _) => word(status),
-            (None, Some(error)) => print::safe(&error.message),
+        let result = match (&verification.status, &verification.error) {
+            (Some(status), _) => label(status),
+            (None, Some(error)) => print::sanitize(&error.message),
             (None, None) => "not verified".to_owned(),
         };
-        print::line(&format!("verification of {}: {said}", verification.task_id));
+        print::line(&format!("verification of {}: {result}", verification.task_id));
     }
     if let Some(error) = &completion.error {
-        print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
+        print::note(&format!("{}: {}", error.code, print::sanitize(&error.message)));
     }
     let usage = &completion.usage;
     print::note(&format!(
         "— {} · attempt {} · {} · {}, {}",
-        word(&completion.status),
+        label(&completion.status),
         completion.attempts,
         completion.instance,
         count(usage.model_calls, "model call"),
@@ -90,29 +92,30 @@ fn show_consequences(completion: &Completion) {
     ));
 }
 
-pub(crate) fn count(number: u32, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+/// Formats a count with its noun, in the plural unless it is one.
+pub(crate) fn count(number: u32, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 fn show_findings(findings: &Findings) {
     let task = findings.task_id.as_ref().map_or("?", |task| task.as_str());
-    print::line(&format!("{}: {}", task, word(&findings.status)));
+    print::line(&format!("{}: {}", task, label(&findings.status)));
     for finding in &findings.findings {
         let mark = match finding.verdict {
             Verdict::Met => "met    ",
             Verdict::NotMet => "NOT MET",
             Verdict::Unclear => "unclear",
         };
-        print::line(&format!("  {mark}  {}", print::safe(&finding.criterion)));
+        print::line(&format!("  {mark}  {}", print::sanitize(&finding.criterion)));
         for detail in [&finding.evidence, &finding.location].into_iter().flatten() {
-            print::line(&format!("           {}", print::safe(detail)));
+            print::line(&format!("           {}", print::sanitize(detail)));
         }
     }
     for action in &findings.recommended_actions {
-        print::line(&format!("  → {}", print::safe(action)));
+        print::line(&format!("  → {}", print::sanitize(action)));
     }
     if let Some(error) = &findings.error {
-        print::note(&format!("{}: {}", error.code, print::safe(&error.message)));
+        print::note(&format!("{}: {}", error.code, print::sanitize(&error.message)));
     }
     print::note(&format!("— attempt {} · {}", findings.attempts, findings.instance));
 }

@@ -1,3 +1,5 @@
+//! `cynodectl cancel`.
+
 use std::time::Duration;
 
 use broker::Broker;
@@ -9,24 +11,24 @@ use crate::{
     print,
 };
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks, then looks whether the handoff ended.
+/// Requests the cancellation, then polls until the handoff is answered or the timeout has passed.
 pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> Result<Exit, Error> {
     let id = command.handoff;
     if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
-        print::note("it has its answer already; nothing to cancel:");
+        print::note("the handoff is already answered; nothing to cancel:");
         answer::show(&answer, json);
         return Ok(Exit::Failed);
     }
     let reply = match broker.client.request(Subject::Cancel(id).to_string(), "".into()).await {
         Ok(reply) => reply,
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
-            return Err(Error::NobodyListens);
+            return Err(Error::NoInstance);
         }
         Err(error) => return Err(Error::nats(error)),
     };
-    let heard: CancelReply = serde_json::from_slice(&reply.payload).map_err(Error::nats)?;
+    let reply: CancelReply = serde_json::from_slice(&reply.payload).map_err(Error::nats)?;
     let until = tokio::time::Instant::now() + command.timeout;
     loop {
         if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
@@ -36,7 +38,7 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
             } else if cancelled {
                 print::line(&format!("{id} is cancelled"));
             } else {
-                print::note("it was answered before it could be cancelled:");
+                print::note("the handoff was answered before it could be cancelled:");
                 answer::show(&answer, false);
             }
             return Ok(if cancelled { Exit::Done } else { Exit::Failed });
@@ -44,14 +46,16 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
         if tokio::time::Instant::now() >= until {
             break;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     if json {
-        print::json(&heard);
+        print::json(&reply);
     } else {
-        print::line(match heard.state {
-            CancelState::Stopping => "told to stop; it has not ended yet",
-            CancelState::Remembered => "heard and remembered: it is cancelled when an instance takes it up",
+        print::line(match reply.state {
+            CancelState::Stopping => "cancellation requested; the handoff has not ended yet",
+            CancelState::Remembered => {
+                "cancellation recorded; the handoff is cancelled when an instance claims it"
+            }
         });
     }
     Ok(Exit::Done)

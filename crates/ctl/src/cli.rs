@@ -1,4 +1,6 @@
-mod gateway; // commands to the gateway
+//! Commands, flags and their help texts.
+
+mod gateway;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,9 +16,10 @@ use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 #[command(
     name = "cynodectl",
     version,
-    after_help = "Exit codes: 0 success (completed, pass); 1 the handoff failed or was cancelled, the verification \
-                  failed, or the gateway rejected the request; 2 the answer needs clarification; 64 invalid usage; 69 \
-                  NATS, a stream or the gateway is unavailable; 75 timed out waiting for the answer."
+    after_help = "Exit codes: 0 success (completed, pass); 1 the handoff failed or was cancelled, the \
+                  verification failed, or the gateway rejected the request; 2 the answer needs \
+                  clarification; 64 invalid usage; 69 NATS, a stream or the gateway is unavailable; 75 timed \
+                  out waiting for the answer."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -56,7 +59,14 @@ pub(crate) struct Link {
     pub(crate) nkey: Option<PathBuf>,
 
     /// Inbox prefix for request replies.
-    #[arg(long, global = true, value_name = "PREFIX", env = "NATS_INBOX_PREFIX", default_value = DEFAULT_INBOX, value_parser = inbox_prefix)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PREFIX",
+        env = "NATS_INBOX_PREFIX",
+        default_value = DEFAULT_INBOX,
+        value_parser = inbox_prefix
+    )]
     pub(crate) inbox_prefix: String,
 
     /// Stream layout, `shared` or `by_role`; the same as the workers' nats.layout.
@@ -79,8 +89,8 @@ pub(crate) struct Link {
 const DEFAULT_INBOX: &str = "_INBOX";
 
 fn inbox_prefix(text: &str) -> Result<String, String> {
-    let right = || "expected tokens separated by dots, such as _INBOX_operator".to_owned();
-    broker::is_inbox_prefix(text).then(|| text.to_owned()).ok_or_else(right)
+    let expected = || "expected tokens separated by dots, such as _INBOX_operator".to_owned();
+    broker::is_inbox_prefix(text).then(|| text.to_owned()).ok_or_else(expected)
 }
 
 impl Link {
@@ -124,8 +134,8 @@ pub(crate) enum Command {
     Dead(Dead),
     /// Create streams, consumers and buckets, and report existing ones that differ.
     ///
-    /// Run it with an administrator's credentials. Workers can then start with nats.provision = verify, without the
-    /// permission to create anything.
+    /// Run it with an administrator's credentials. Workers can then start with nats.provision = verify,
+    /// without the permission to create anything.
     Provision(Provision),
     /// Generate an nkey for each identity of deploy/nats, and the file that nats-server includes.
     Keys(Keys),
@@ -172,7 +182,7 @@ pub(crate) enum Handoff {
         #[command(flatten)]
         common: Common,
     },
-    /// Ask the project manager to plan a goal.
+    /// ApiRequest the project manager to plan a goal.
     Plan {
         /// The goal; `-` reads it from standard input.
         goal: String,
@@ -194,7 +204,7 @@ pub(crate) enum Handoff {
         #[command(flatten)]
         common: Common,
     },
-    /// Ask a project analyst to verify a task.
+    /// ApiRequest a project analyst to verify a task.
     Verify {
         /// Id of the task.
         task_id: ScopeId,
@@ -384,12 +394,12 @@ pub(crate) enum Dead {
     },
     /// Publish dead letters again.
     ///
-    /// A handoff that was never answered keeps its id. One that was answered gets a new id and resumes from its journal:
-    /// finished model turns are not paid again, and tool calls keep their idempotency keys. A deadline that has passed is
-    /// dropped.
+    /// A handoff that was never answered keeps its id. One that was answered gets a new id and resumes from
+    /// its journal: finished model turns are not paid again, and tool calls keep their idempotency keys. A
+    /// deadline that has passed is dropped.
     Replay {
         #[command(flatten)]
-        which: Which,
+        selection: LetterSelection,
         /// Sign with the nkey seed in this file.
         #[arg(long, value_name = "FILE")]
         sign: Option<PathBuf>,
@@ -397,7 +407,7 @@ pub(crate) enum Dead {
     /// Delete dead letters.
     Drop {
         #[command(flatten)]
-        which: Which,
+        selection: LetterSelection,
         /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
@@ -406,7 +416,7 @@ pub(crate) enum Dead {
 
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Which {
+pub(crate) struct LetterSelection {
     /// Numbers in `dead ls`.
     pub(crate) numbers: Vec<u64>,
     /// All dead letters.

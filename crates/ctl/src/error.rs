@@ -1,19 +1,21 @@
+//! Errors of commands, and their exit codes.
+
 use std::{path::PathBuf, process::ExitCode};
 
 use broker::{ConnectError, ReadError};
 use subjects::HandoffId;
 
-/// How the command ended, for scripts.
+/// Exit codes, for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
-    /// The answer is a failure, a cancellation, or a `fail`.
+    /// The answer is `failed`, `cancelled` or `fail`, or the command was rejected.
     Failed,
     NeedsClarification,
     Usage,
     Unavailable,
     NoAnswer,
-    /// A signal came before it was done.
+    /// Interrupted by a signal.
     Interrupted,
 }
 
@@ -39,23 +41,24 @@ pub(crate) enum Error {
     Operate(#[from] operate::Error),
     #[error("reading from NATS")]
     Read(#[from] ReadError),
-    #[error("listening")]
+    #[error("subscribing")]
     Subscribe(#[from] async_nats::SubscribeError),
-    #[error("sending")]
+    #[error("publishing a request")]
     Send(#[from] async_nats::PublishError),
     #[error("unexpected response from NATS")]
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(
-        "no answer to {0} within {1}; `cynodectl watch {0}` waits on, `cynodectl status` shows who works"
+        "no answer to {0} within {1}; `cynodectl watch {0}` keeps waiting, `cynodectl status` \
+         shows the instances"
     )]
     NoAnswer(HandoffId, humantime::FormattedDuration),
     #[error(
-        "nobody has taken {0} up, or it is more than seven days ago; `cynodectl status` shows what is queued, \
-         `journal show {0} --follow` waits for it"
+        "no journal of {0}: no worker has claimed it, or its journal has expired after seven days; \
+         `cynodectl status` shows the queues, `cynodectl journal show {0} --follow` waits for the first entry"
     )]
     NoJournal(HandoffId),
     #[error("no running instance received the cancel; start one, then cancel again")]
-    NobodyListens,
+    NoInstance,
     #[error("reading {0}")]
     File(PathBuf, #[source] std::io::Error),
     #[error("{0} contains no nkey seed")]
@@ -65,13 +68,14 @@ pub(crate) enum Error {
     #[error("creating or reading streams and consumers")]
     Provision(#[from] broker::ProvisionError),
     #[error("generating a key")]
-    MakeKey(#[source] nkeys::error::Error),
+    GenerateKey(#[source] nkeys::error::Error),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
     #[error("nothing was removed; pass --yes to remove without a prompt")]
     NotConfirmed,
     #[error(
-        "nothing was approved; pass --yes to approve the current definition, or --hash to approve a definition you reviewed"
+        "nothing was approved; pass --yes to approve the current definition, or --hash to approve a \
+         definition you reviewed"
     )]
     NotApproved,
     #[error("invalid gateway URL `{0}`; write it as http://127.0.0.1:8791")]
@@ -79,28 +83,31 @@ pub(crate) enum Error {
     #[error("cannot connect to the gateway at {0}; start cynode-gateway, or pass --gateway")]
     GatewayUnreachable(String, #[source] reqwest::Error),
     #[error(
-        "there is no administrator's token; --admin-token-file names the file that cynode-gateway made (admin.token in \
-         its data folder), or one of `cynodectl tokens issue --out`"
+        "no admin token; pass --admin-token-file with the file that cynode-gateway wrote (admin.token in its \
+         data folder), or with one written by `cynodectl tokens issue --out`"
     )]
     NoAdminToken,
     #[error("{0} contains no token")]
     NotAToken(PathBuf),
-    #[error("gateway rejected the request: {message}{}", field.as_ref().map(|field| format!(" ({field})")).unwrap_or_default())]
+    #[error(
+        "gateway rejected the request: {message}{}",
+        field.as_ref().map(|field| format!(" ({field})")).unwrap_or_default()
+    )]
     Refused { code: String, message: String, field: Option<String> },
     #[error("unexpected response from the gateway: {0}")]
-    GatewayAnswer(String),
+    GatewayResponse(String),
     #[error("writing {0}")]
     Write(PathBuf, #[source] std::io::Error),
     #[error("no tool `{0}` waits for approval; `cynodectl tools quarantine` lists those that do")]
-    NotWaiting(String),
+    NotQuarantined(String),
     #[error("tool name `{0}` is ambiguous; write it as server/tool")]
     Ambiguous(String),
     #[error(
-        "{0} is not there: it should lie beside cynodectl, in .tools/bin or on PATH; `make run` gets and builds everything"
+        "{0} not found beside cynodectl, in .tools/bin or on PATH; `make run` downloads and builds everything"
     )]
-    NoProgram(&'static str),
+    ProgramNotFound(&'static str),
     #[error("{0} not found; pass --instructions, or start in the folder that contains it")]
-    NoInstructions(PathBuf),
+    InstructionsNotFound(PathBuf),
     #[error("cannot start {0}")]
     NotStarted(PathBuf, #[source] std::io::Error),
     #[error(
@@ -108,15 +115,17 @@ pub(crate) enum Error {
     )]
     PortTaken { port: u16, setting: &'static str },
     #[error(
-        "a stack runs in {data} already (process {pid}); talk to it with `cynodectl chat`, or end it with `cynodectl down`"
+        "a stack is already running in {data} (process {pid}); connect to it with `cynodectl chat`, or stop \
+         it with `cynodectl down`"
     )]
-    RunsAlready { data: PathBuf, pid: String },
+    AlreadyRunning { data: PathBuf, pid: String },
     #[error(
-        "a local stack in {data} was killed and left these processes running: {left}; stop them with `cynodectl down`"
+        "a local stack in {data} was killed and left these processes running: {left}; stop them with \
+         `cynodectl down`"
     )]
-    LeftOver { data: PathBuf, left: String },
-    #[error("timed out waiting until {what}; see {guilty}. Last lines of {log}:\n{tail}")]
-    NotUp { what: &'static str, guilty: String, log: PathBuf, tail: String },
+    LeftoverProcesses { data: PathBuf, left: String },
+    #[error("timed out waiting until {what}; see {process}. Last lines of {log}:\n{tail}")]
+    NotReady { what: &'static str, process: String, log: PathBuf, tail: String },
     #[error("the tour failed: {0}")]
     Tour(String),
     #[error("cannot call tools at the gateway")]
@@ -126,7 +135,7 @@ pub(crate) enum Error {
     #[error("installing signal handlers")]
     Signals(#[source] std::io::Error),
     #[error("{0}")]
-    Wrong(String),
+    Other(String),
 }
 
 impl Error {
@@ -137,7 +146,7 @@ impl Error {
             | Self::NoJournal(_)
             | Self::NotConfirmed
             | Self::NotApproved
-            | Self::NotWaiting(_)
+            | Self::NotQuarantined(_)
             | Self::Tour(_)
             | Self::Tool(..) => Exit::Failed,
             Self::File(..)
@@ -150,12 +159,12 @@ impl Error {
             | Self::NotAToken(_)
             | Self::Write(..)
             | Self::Ambiguous(_)
-            | Self::NoProgram(_)
-            | Self::NoInstructions(_)
+            | Self::ProgramNotFound(_)
+            | Self::InstructionsNotFound(_)
             | Self::PortTaken { .. }
-            | Self::RunsAlready { .. }
-            | Self::LeftOver { .. }
-            | Self::Wrong(_) => Exit::Usage,
+            | Self::AlreadyRunning { .. }
+            | Self::LeftoverProcesses { .. }
+            | Self::Other(_) => Exit::Usage,
             Self::Refused { code, .. } => match code.as_str() {
                 "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,
                 "unreachable" | "unavailable" => Exit::Unavailable,
@@ -167,15 +176,15 @@ impl Error {
             | Self::Subscribe(_)
             | Self::Send(_)
             | Self::Nats(_)
-            | Self::NobodyListens
+            | Self::NoInstance
             | Self::NotStarted(..)
-            | Self::NotUp { .. }
+            | Self::NotReady { .. }
             | Self::Tools(_)
             | Self::Signals(_)
             | Self::Provision(_)
-            | Self::MakeKey(_)
+            | Self::GenerateKey(_)
             | Self::GatewayUnreachable(..)
-            | Self::GatewayAnswer(_) => Exit::Unavailable,
+            | Self::GatewayResponse(_) => Exit::Unavailable,
         }
     }
 

@@ -1,19 +1,19 @@
-//! Commands to the gateway. It decides and records; this asks, and shows what it said.
+//! Commands to the gateway's admin API. The gateway decides and records; this module sends requests and
+//! prints the responses.
 
-mod audit; // tail, query, export
-mod client; // the gateway over HTTP
+mod audit;
+mod client;
 mod preferences;
 mod rules;
 mod settings;
 mod tokens;
 mod tools;
 mod upstreams;
-mod verify; // the chain, followed here and not there
+mod verify;
 
-pub(crate) use client::{Ask, Gateway};
+pub(crate) use client::{ApiRequest, Gateway};
 use serde_json::Value;
-
-pub(crate) use tokens::create as keep_secret;
+pub(crate) use tokens::create_private_file;
 
 use crate::{
     cli,
@@ -73,8 +73,14 @@ pub(crate) async fn audit(
     }
 }
 
-/// A list: a line of JSON for each, or a table, or the word that there are none.
-fn list(items: &[Value], json: bool, none: &str, head: &[&str], row: impl Fn(&Value) -> Vec<String>) -> Exit {
+/// Prints a list: one line of JSON for each item, or a table, or the text `none` if it is empty.
+fn print_list(
+    items: &[Value],
+    json: bool,
+    none: &str,
+    head: &[&str],
+    row: impl Fn(&Value) -> Vec<String>,
+) -> Exit {
     if json {
         items.iter().for_each(print::json);
     } else if items.is_empty() {
@@ -85,20 +91,20 @@ fn list(items: &[Value], json: bool, none: &str, head: &[&str], row: impl Fn(&Va
     Exit::Done
 }
 
-/// A member as it is shown: `-` for what is not there.
-fn word(value: &Value, member: &str) -> String {
+/// Returns a member of a JSON object as text; `-` if it is null.
+fn field(value: &Value, member: &str) -> String {
     match &value[member] {
         Value::Null => "-".to_owned(),
-        Value::String(text) => print::safe(text),
-        other => print::safe(&other.to_string()),
+        Value::String(text) => print::sanitize(text),
+        other => print::sanitize(&other.to_string()),
     }
 }
 
-/// Members that are there, one in a line.
-fn lines(value: &Value, members: &[&str]) {
+/// Prints the members that are not null, one per line.
+fn print_fields(value: &Value, members: &[&str]) {
     for member in members {
         if !value[member].is_null() {
-            print::line(&format!("{:14}{}", member.replace('_', " "), word(value, member)));
+            print::line(&format!("{:14}{}", member.replace('_', " "), field(value, member)));
         }
     }
 }

@@ -1,3 +1,5 @@
+//! `cynodectl handoff`: publishes a handoff and waits for its answer.
+
 use std::{io::Read, path::Path, time::Duration};
 
 use async_nats::HeaderMap;
@@ -13,8 +15,8 @@ use crate::{
     answer,
     cli::{self, Common},
     error::{Error, Exit},
+    listener::AnswerListener,
     print,
-    waiting::Waiting,
 };
 
 pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> Result<Exit, Error> {
@@ -30,8 +32,8 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     let mut handoff = new(work, scope, common.deadline);
     handoff.id = common.id.unwrap_or(handoff.id);
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
-    let key = common.sign.as_deref().map(key).transpose()?;
-    let waiting = submit(broker, &handoff, encoding, key.as_ref()).await?;
+    let key = common.sign.as_deref().map(read_key).transpose()?;
+    let listener = submit(broker, &handoff, encoding, key.as_ref()).await?;
     if common.no_wait {
         if json {
             print::json(&serde_json::json!({ "handoff_id": handoff.id }));
@@ -40,12 +42,12 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
         }
         return Ok(Exit::Done);
     }
-    let answer = waiting.answer(broker, common.timeout).await?;
+    let answer = listener.wait_for_answer(broker, common.timeout).await?;
     answer::show(&answer, json);
     Ok(answer::exit(&answer))
 }
 
-/// Work as a handoff of its own, issued now.
+/// Builds a handoff with a new id, issued now; `within` sets its deadline.
 pub(crate) fn new(work: Work, scope: Scope, within: Option<Duration>) -> Handoff {
     Handoff {
         id: HandoffId::now(),
@@ -59,18 +61,18 @@ pub(crate) fn new(work: Work, scope: Scope, within: Option<Duration>) -> Handoff
     }
 }
 
-/// What is said to a manager; `stream` has its words as it writes them.
+/// Builds a chat with a manager; `stream` requests text deltas while it writes.
 pub(crate) fn chat(messages: Vec<ChatMessage>, stream: bool) -> Work {
     Work::Chat(Chat { model: MODEL_ID.to_owned(), messages, stream, temperature: None, max_tokens: None })
 }
 
-/// Publishes a handoff. Listening comes first: the answer may be there before the publish returns.
+/// Publishes a handoff. Subscribes first, since the answer may arrive before the publish returns.
 pub(crate) async fn submit(
     broker: &Broker,
     handoff: &Handoff,
     encoding: Encoding,
     key: Option<&KeyPair>,
-) -> Result<Waiting, Error> {
+) -> Result<AnswerListener, Error> {
     let body = handoff.encode(encoding)?;
     let mut sent = HeaderMap::new();
     sent.insert(headers::CONTENT_TYPE, encoding.content_type());
@@ -78,19 +80,19 @@ pub(crate) async fn submit(
     if let Some(key) = key {
         sent.insert(headers::SIGNATURE, sign(key, &handoff.subject(), encoding, &body)?);
     }
-    let waiting = Waiting::start(broker, &[handoff.kind()], handoff.id).await?;
+    let listener = AnswerListener::start(broker, &[handoff.kind()], handoff.id).await?;
     let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;
     if acknowledged.duplicate {
-        print::note(&format!("{} was handed off before; waiting for its answer.", handoff.id));
+        print::note(&format!("{} was already published; waiting for its answer.", handoff.id));
     }
-    Ok(waiting)
+    Ok(listener)
 }
 
 fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
     Ok(match command {
         cli::Handoff::Chat { text, common } => {
-            let said = ChatMessage { role: ChatRole::User, content: text_or_input(text)? };
-            (chat(vec![said], false), common)
+            let message = ChatMessage { role: ChatRole::User, content: text_or_input(text)? };
+            (chat(vec![message], false), common)
         }
         cli::Handoff::Schedule { prompt, schedule_id, run_id, common } => {
             let schedule = Schedule {
@@ -124,6 +126,7 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
     })
 }
 
+/// Returns the text, or standard input for `-`.
 fn text_or_input(text: String) -> Result<String, Error> {
     if text != "-" {
         return Ok(text);
@@ -133,8 +136,8 @@ fn text_or_input(text: String) -> Result<String, Error> {
     Ok(input.trim_end().to_owned())
 }
 
-/// The key in a file.
-pub(crate) fn key(file: &Path) -> Result<KeyPair, Error> {
+/// Reads an nkey seed from a file.
+pub(crate) fn read_key(file: &Path) -> Result<KeyPair, Error> {
     let seed = std::fs::read_to_string(file).map_err(|source| Error::File(file.to_owned(), source))?;
     KeyPair::from_seed(seed.trim()).map_err(|source| Error::Key(file.to_owned(), source))
 }

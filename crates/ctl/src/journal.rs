@@ -1,10 +1,10 @@
-//! A handoff's life, as its journal tells it.
+//! `cynodectl journal`: the run of a handoff, as text or JSON.
 
-mod words; // records in words
+mod render;
 
 use broker::Broker;
 use futures_util::StreamExt;
-use operate::run::{self, Page, Run, Said};
+use operate::run::{self, Run, RunContent, RunMessage};
 use serde_json::json;
 use subjects::{Answer, HandoffId};
 
@@ -13,47 +13,47 @@ use crate::{
     error::{Error, Exit},
     print,
 };
-use words::Story;
+use render::JournalRenderer;
 
 pub(crate) async fn run(broker: &Broker, command: cli::Journal, json: bool) -> Result<Exit, Error> {
     let cli::Journal::Show { handoff, follow } = command;
-    let mut teller = Teller { story: Story::default(), json };
-    if follow { teller.follow(broker, handoff).await } else { teller.tell_all(broker, handoff).await }
+    let mut printer = JournalPrinter { renderer: JournalRenderer::default(), json };
+    if follow { printer.follow(broker, handoff).await } else { printer.print_all(broker, handoff).await }
 }
 
-struct Teller {
-    story: Story,
+struct JournalPrinter {
+    renderer: JournalRenderer,
     json: bool,
 }
 
-impl Teller {
-    async fn tell_all(&mut self, broker: &Broker, id: HandoffId) -> Result<Exit, Error> {
+impl JournalPrinter {
+    async fn print_all(&mut self, broker: &Broker, id: HandoffId) -> Result<Exit, Error> {
         let Some(run) = Run::read(broker, id).await? else { return Err(Error::NoJournal(id)) };
         let is_answered = run.answer().is_some();
-        for page in run.pages {
-            self.tell(page);
+        for message in run.messages {
+            self.print(message);
         }
         if !is_answered && !self.json {
-            for line in self.story.so_far() {
+            for line in self.renderer.summary() {
                 print::line(&line);
             }
         }
         Ok(Exit::Done)
     }
 
-    /// From the beginning, then as it happens, until it is answered.
+    /// Prints the run from the beginning and follows it until the answer.
     async fn follow(&mut self, broker: &Broker, id: HandoffId) -> Result<Exit, Error> {
-        let mut pages = run::follow(broker, id).await?;
+        let mut messages = run::follow(broker, id).await?;
         if !self.json {
-            print::note("following until it is answered; Ctrl-C ends it");
+            print::note("following until the handoff is answered; press Ctrl-C to stop");
         }
-        while let Some(page) = pages.next().await {
-            let page = page?;
-            let exit = match &page.said {
-                Said::Answer { answer: found, .. } => Some(answer::exit(found)),
-                Said::Entry(_) | Said::Unreadable(_) => None,
+        while let Some(message) = messages.next().await {
+            let message = message?;
+            let exit = match &message.content {
+                RunContent::Answer { answer: found, .. } => Some(answer::exit(found)),
+                RunContent::Entry(_) | RunContent::Unreadable(_) => None,
             };
-            self.tell(page);
+            self.print(message);
             if let Some(exit) = exit {
                 return Ok(exit);
             }
@@ -61,26 +61,29 @@ impl Teller {
         Ok(Exit::Done)
     }
 
-    fn tell(&mut self, Page { sequence, said }: Page) {
-        match (self.json, said) {
-            (true, Said::Entry(entry)) => print::json(&json!({ "sequence": sequence, "entry": entry })),
-            (true, Said::Unreadable(why)) => {
+    fn print(&mut self, RunMessage { sequence, content }: RunMessage) {
+        match (self.json, content) {
+            (true, RunContent::Entry(entry)) => print::json(&json!({ "sequence": sequence, "entry": entry })),
+            (true, RunContent::Unreadable(why)) => {
                 print::json(&json!({ "sequence": sequence, "torn": why.to_string() }));
             }
-            (true, Said::Answer { answer: found, .. }) => match *found {
+            (true, RunContent::Answer { answer: found, .. }) => match *found {
                 Answer::Completion(found) => print::json(&json!({ "sequence": sequence, "answer": found })),
                 Answer::Findings(found) => print::json(&json!({ "sequence": sequence, "answer": found })),
             },
-            (false, Said::Entry(entry)) => {
-                for line in self.story.entry(&entry) {
+            (false, RunContent::Entry(entry)) => {
+                for line in self.renderer.entry(&entry) {
                     print::line(&line);
                 }
             }
-            (false, Said::Unreadable(why)) => {
-                print::line(&format!("message {sequence} cannot be read: {}", print::safe(&why.to_string())));
+            (false, RunContent::Unreadable(why)) => {
+                print::line(&format!(
+                    "message {sequence} is unreadable: {}",
+                    print::sanitize(&why.to_string())
+                ));
             }
-            (false, Said::Answer { at, answer }) => {
-                for line in self.story.answer(at, &answer) {
+            (false, RunContent::Answer { at, answer }) => {
+                for line in self.renderer.answer(at, &answer) {
                     print::line(&line);
                 }
             }

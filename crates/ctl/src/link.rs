@@ -1,3 +1,5 @@
+//! Connects to NATS with the options of the command line.
+
 use broker::{Auth, Broker, Options, Tls};
 
 use crate::{cli::Link, error::Error};

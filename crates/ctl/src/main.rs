@@ -1,22 +1,22 @@
-//! `cynodectl`: the operator's hands. It publishes handoffs, watches, cancels, looks after dead letters and administers
-//! the gateway; nothing in production needs it.
+//! `cynodectl`, the operator's command line: publishes, watches and cancels handoffs, manages dead letters
+//! and administers the gateway. Nothing in production depends on it.
 
-mod answer; // an answer in words
+mod answer;
 mod cancel;
-mod chat; // a conversation at the terminal
-mod cli; // commands and flags
+mod chat;
+mod cli;
 mod dead;
-mod error; // what went wrong, and the exit code for it
-mod gateway; // tools, tokens, servers, rules, settings, audit
+mod error;
+mod gateway;
 mod handoff;
-mod journal; // a handoff's life
-mod keys; // who is who to NATS
-mod link; // the connection
-mod print; // the only place that writes to the terminal
-mod provision; // streams, consumers, buckets
+mod journal;
+mod keys;
+mod link;
+mod listener;
+mod print;
+mod provision;
 mod status;
-mod up; // everything on one machine
-mod waiting; // for an answer
+mod up;
 mod watch;
 
 use std::process::ExitCode;
@@ -33,10 +33,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing can be said if even that stream is closed.
+            let is_error = error.use_stderr();
+            // A closed stream cannot be reported anywhere.
             drop(error.print());
-            return if wrong { Exit::Usage.into() } else { ExitCode::SUCCESS };
+            return if is_error { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -46,10 +46,10 @@ fn main() -> ExitCode {
             return Exit::Unavailable.into();
         }
     };
-    let ended = runtime.block_on(run(cli));
-    // The thread that reads what is typed ends with the process, not before.
+    let outcome = runtime.block_on(run(cli));
+    // The thread that reads standard input cannot be stopped; it ends with the process.
     runtime.shutdown_background();
-    match ended {
+    match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
             print::note(&format!("cynodectl: {}", Chain(&error)));

@@ -1,40 +1,40 @@
-//! The only place that writes to the terminal: results to standard output, everything else to standard error, so
-//! that a script can take the one and a person sees both.
+//! The only module that writes to the terminal: results to standard output, everything else to standard
+//! error, so that a script can read the results and a person sees both.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde::Serialize;
 
-/// A result.
+/// Prints a line of the result.
 pub(crate) fn line(text: &str) {
-    // A closed pipe means that nobody reads on; there is nobody to tell.
+    // A closed pipe means that the reader is gone; there is nothing to report it to.
     drop(writeln!(std::io::stdout(), "{text}"));
 }
 
-/// Part of a line, shown at once.
+/// Prints part of a line and flushes it.
 pub(crate) fn text(text: &str) {
     let mut stdout = std::io::stdout();
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Bytes as they are.
+/// Writes bytes to standard output unchanged.
 pub(crate) fn bytes(bytes: &[u8]) {
     drop(std::io::stdout().write_all(bytes));
 }
 
-/// A result for a program: one JSON value on one line.
+/// Prints a result as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) {
     if let Ok(text) = serde_json::to_string(value) {
         line(&text);
     }
 }
 
-/// A remark for the person.
+/// Prints a message to standard error.
 pub(crate) fn note(text: &str) {
     drop(writeln!(std::io::stderr(), "{text}"));
 }
 
-/// A remark that is written over by the next, for a person at a terminal only.
+/// Prints a progress message that the next one overwrites; only if standard error is a terminal.
 pub(crate) fn progress(text: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
@@ -43,8 +43,8 @@ pub(crate) fn progress(text: &str) {
     }
 }
 
-/// Asks a person at a terminal; nobody there means no.
-pub(crate) fn asked(question: &str) -> bool {
+/// Prompts for confirmation. Returns `false` without a prompt if standard input is not a terminal.
+pub(crate) fn confirm(question: &str) -> bool {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return false;
@@ -54,7 +54,7 @@ pub(crate) fn asked(question: &str) -> bool {
     input.lock().read_line(&mut line).is_ok() && line.trim().eq_ignore_ascii_case("y")
 }
 
-/// Rows under a head, in columns.
+/// Prints a table.
 pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) {
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
@@ -63,8 +63,8 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) {
     }
 }
 
-/// Text from others, made safe for a terminal: control characters could move the cursor or hide what is there.
-pub(crate) fn safe(text: &str) -> String {
+/// Replaces control characters in foreign text, which could move the cursor or hide output.
+pub(crate) fn sanitize(text: &str) -> String {
     text.chars()
         .map(|char| if char.is_control() && char != '\n' && char != '\t' { '\u{fffd}' } else { char })
         .collect()

@@ -1,3 +1,5 @@
+//! `cynodectl provision`: streams, consumers and buckets.
+
 use broker::{Broker, Drift, Provision};
 use serde_json::json;
 use subjects::{
@@ -11,21 +13,21 @@ use crate::{
     print,
 };
 
-/// Makes what is missing for both roles and for the gateway's audit. What is there is left as it is.
+/// Creates what is missing for both roles and for the gateway's audit log. Existing ones are left unchanged.
 pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool) -> Result<Exit, Error> {
     let replicas = usize::from(command.replicas);
     let sizing = Sizing { replicas, ack_wait: command.ack_wait, dedupe_window: command.dedupe_window };
     let mut drifts: Vec<Drift> = Vec::new();
     for role in Role::ALL {
         let found = broker::provision(broker, Provision::Create, role, sizing).await?;
-        // Streams are looked at for each role; each difference is told once.
+        // Shared streams are checked for each role; each difference is reported once.
         let new: Vec<_> = found.drifts.into_iter().filter(|drift| !drifts.contains(drift)).collect();
         drifts.extend(new);
     }
     broker.jetstream.get_or_create_stream(streams::audit(replicas)).await.map_err(Error::nats)?;
     if as_json {
-        let told: Vec<_> = drifts.iter().map(ToString::to_string).collect();
-        print::json(&json!({ "drifts": told }));
+        let texts: Vec<_> = drifts.iter().map(ToString::to_string).collect();
+        print::json(&json!({ "drifts": texts }));
     } else if drifts.is_empty() {
         print::line("all streams and consumers exist and match the expected configuration");
     } else {

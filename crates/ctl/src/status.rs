@@ -1,5 +1,7 @@
+//! `cynodectl status`.
+
 use broker::Broker;
-use operate::{status::Status, word};
+use operate::{label, status::Status};
 
 use crate::{
     error::{Error, Exit},
@@ -7,7 +9,7 @@ use crate::{
 };
 
 pub(crate) async fn run(broker: &Broker, json: bool) -> Result<Exit, Error> {
-    let status = operate::status::look(broker).await?;
+    let status = operate::status::read(broker).await?;
     if json {
         print::json(&status);
     } else {
@@ -22,7 +24,7 @@ fn show(status: Status) {
         vec![
             stream.name.to_owned(),
             stream.messages.to_string(),
-            operate::size(stream.bytes),
+            operate::format_size(stream.bytes),
             stream.replicas.to_string(),
         ]
     });
@@ -53,7 +55,7 @@ fn show(status: Status) {
             it.instance.to_string(),
             it.role.to_string(),
             it.version,
-            word(&it.state),
+            label(&it.state),
             running.join(", "),
             it.model_route,
             it.started_at.to_string(),

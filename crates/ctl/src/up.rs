@@ -1,12 +1,12 @@
-//! Everything on one machine: NATS, the gateway, managers and analysts under one supervisor that starts them in order,
-//! starts again what dies, and ends them in the opposite order.
+//! `cynodectl up` and `down`: a local stack of NATS, the gateway, managers and analysts under one supervisor,
+//! which starts them in order, restarts those that die and stops them in reverse order.
 
-mod child; // one process: started, started again, ended
-mod lock; // one stack for a folder, and what is left of one whose supervisor died
-mod parts; // what runs, with which arguments
-mod seed; // a token and a small project, so that there is something to talk about
-mod stack; // the processes, together
-mod tour; // what a newcomer should see, without a keyboard
+mod child;
+mod config;
+mod lock;
+mod seed;
+mod stack;
+mod tour;
 
 use std::{
     io::IsTerminal,
@@ -23,25 +23,26 @@ use crate::{
     error::{Error, Exit},
     link, print,
 };
-use parts::Parts;
+use config::StackConfig;
 use stack::Stack;
 
-/// A stack that is not up after this time will not be.
-const UP_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Ends what an earlier `up` left behind.
+/// Stops the stack of a data folder, or the processes that a killed `up` left behind.
 pub(crate) async fn down(command: &cli::Down) -> Result<Exit, Error> {
-    lock::end_what_runs(&command.data).await
+    lock::stop_stack(&command.data).await
 }
 
+/// Starts a stack, runs the chat or the tour, then stops the stack.
 pub(crate) async fn run(command: cli::Up, layout: Layout) -> Result<Exit, Error> {
     let mode = Mode::of(&command);
-    let parts = Parts::find(command, layout)?;
-    let _lock = lock::take(&parts.data)?;
-    parts.ports().into_iter().try_for_each(|(port, name)| is_free(port, name))?;
-    let mut stack = Stack::new(parts.data.clone());
-    let outcome = with(&parts, &mut stack, mode, Input::start()?).await;
+    let config = StackConfig::find(command, layout)?;
+    let _lock = lock::take(&config.data)?;
+    config.ports().into_iter().try_for_each(|(port, setting)| check_port(port, setting))?;
+    let mut stack = Stack::new(config.data.clone());
+    let input = Input::start(Some(config.data.join("chat-history")))?;
+    let outcome = run_stack(&config, &mut stack, mode, input).await;
     if mode != Mode::Tour || outcome.is_err() {
         print::note("stopping …");
     }
@@ -68,11 +69,16 @@ impl Mode {
     }
 }
 
-/// Until all is done, or a signal comes.
-async fn with(parts: &Parts, stack: &mut Stack, mode: Mode, mut input: Input) -> Result<Exit, Error> {
+/// Starts the processes, then runs until the mode is done or a signal arrives.
+async fn run_stack(
+    config: &StackConfig,
+    stack: &mut Stack,
+    mode: Mode,
+    mut input: Input,
+) -> Result<Exit, Error> {
     let started = async {
-        let broker = start(parts, stack).await?;
-        Ok::<_, Error>((broker, seed::seed(parts).await?))
+        let broker = start(config, stack).await?;
+        Ok::<_, Error>((broker, seed::seed(config).await?))
     };
     let (broker, tools) = tokio::select! {
         started = started => started?,
@@ -80,48 +86,50 @@ async fn with(parts: &Parts, stack: &mut Stack, mode: Mode, mut input: Input) ->
     };
     match mode {
         Mode::Tour => tokio::select! {
-            shown = tour::show(&broker, &tools, stack, parts.has_a_model()) => shown,
+            shown = tour::show(&broker, &tools, stack, config.has_model()) => shown,
             _ = input.signal() => Ok(Exit::Interrupted),
         },
         Mode::Stay => {
-            print::note(&format!("the stack is up; its console is at {}/console", parts.admin_url()));
+            print::note(&format!("the stack is up; its console is at {}/console", config.admin_url()));
             input.signal().await;
             Ok(Exit::Done)
         }
         Mode::Chat => {
-            print::note(&parts.welcome());
+            print::note(&config.welcome());
             Conversation::new(&broker, Some(&tools), Some(seed::project()?), input).run().await?;
             Ok(Exit::Done)
         }
     }
 }
 
-async fn start(parts: &Parts, stack: &mut Stack) -> Result<Broker, Error> {
+/// Starts all processes in order and waits until each group is ready.
+async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error> {
     let began = Instant::now();
-    print::note(&format!("nats-server on {}, data in {}", parts.nats_url(), parts.data.display()));
-    stack.start(parts.nats())?;
-    let broker = stack.until("NATS answers", async || link::connect(&parts.link()).await.ok()).await?;
-    print::note(&format!("gateway on {}", parts.mcp_url()));
-    stack.start(parts.gateway())?;
-    stack.until("the gateway answers", async || seed::is_gateway_there(parts).await.then_some(())).await?;
-    seed::give_tokens(parts).await?;
-    let workers = parts.workers();
+    print::note(&format!("nats-server on {}, data in {}", config.nats_url(), config.data.display()));
+    stack.start(config.nats())?;
+    let broker = stack.wait_until("NATS answers", async || link::connect(&config.link()).await.ok()).await?;
+    print::note(&format!("gateway on {}", config.mcp_url()));
+    stack.start(config.gateway())?;
+    stack.wait_until("the gateway answers", async || seed::probe_gateway(config).await.then_some(())).await?;
+    seed::ensure_manager_token(config).await?;
+    let workers = config.workers();
     let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
-    print::note(&format!("workers: {}, answering with {}", names.join(", "), parts.model_in_words()));
+    print::note(&format!("workers: {}, answering with {}", names.join(", "), config.describe_model()));
     let count = workers.len();
     for worker in workers {
         stack.start(worker)?;
     }
-    let all_are_there = async || {
-        let status = operate::status::look(&broker).await.ok()?;
+    let all_running = async || {
+        let status = operate::status::read(&broker).await.ok()?;
         (status.instances.len() >= count).then_some(())
     };
-    stack.until("all workers are running", all_are_there).await?;
+    stack.wait_until("all workers are running", all_running).await?;
     print::note(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(broker)
 }
 
-fn is_free(port: u16, setting: &'static str) -> Result<(), Error> {
+/// Fails if another process listens on the port.
+fn check_port(port: u16, setting: &'static str) -> Result<(), Error> {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::PortTaken { port, setting }),

@@ -1,13 +1,15 @@
+//! `cynodectl watch`: answers, progress and instances as they arrive.
+
 use broker::Broker;
 use futures_util::{StreamExt, stream::select_all};
-use operate::word;
+use operate::label;
 use subjects::{Answer, Event, HandoffId, InstanceStatus, Pattern, Progress, Role, Subject};
 
 use crate::{
     answer, cli,
     error::{Error, Exit},
+    listener::{AnswerListener, Update},
     print,
-    waiting::{Heard, Waiting},
 };
 
 pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Result<Exit, Error> {
@@ -23,28 +25,28 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Watch, json: bool) -> Re
     }
 }
 
-/// Until its answer is there.
+/// Watches one handoff until it is answered.
 async fn one(broker: &Broker, id: HandoffId, json: bool) -> Result<Exit, Error> {
-    let mut waiting = Waiting::start(broker, &answer::ANY_KIND, id).await?;
-    // What cannot be looked at now is told now; later looks are patient.
+    let mut listener = AnswerListener::start(broker, &answer::ANY_KIND, id).await?;
+    // A read error is reported here; later reads of the listener are retried.
     let mut found = answer::stored(broker, &answer::ANY_KIND, id).await?;
     loop {
         if let Some(found) = found {
             answer::show(&found, json);
             return Ok(answer::exit(&found));
         }
-        found = match waiting.next(broker).await? {
-            Heard::Answer(answer) => Some(*answer),
-            Heard::Event(event) => {
+        found = match listener.next(broker).await? {
+            Update::Answer(answer) => Some(*answer),
+            Update::Event(event) => {
                 show_event(&event, json);
                 None
             }
-            Heard::Delta(_) | Heard::Nothing => None,
+            Update::Delta(_) | Update::Nothing => None,
         };
     }
 }
 
-/// As it passes by, for ever.
+/// Prints everything, without an end.
 async fn everything(broker: &Broker, json: bool) -> Result<Exit, Error> {
     let patterns = [
         Pattern::Answers(Role::ProjectManager).to_string(),
@@ -59,19 +61,19 @@ async fn everything(broker: &Broker, json: bool) -> Result<Exit, Error> {
     if !json {
         print::note("watching answers, progress and instances; Ctrl-C ends it");
     }
-    let mut heard = select_all(subscriptions);
-    while let Some(message) = heard.next().await {
+    let mut messages = select_all(subscriptions);
+    while let Some(message) = messages.next().await {
         if let Some(Ok(found)) =
             operate::answer::read(&message.subject, message.headers.as_ref(), &message.payload)
         {
-            show_in_a_line(&found, json);
+            show_answer_line(&found, json);
         } else if let Ok(event) = serde_json::from_slice::<Event>(&message.payload) {
             show_event(&event, json);
         } else if let Ok(status) = serde_json::from_slice::<InstanceStatus>(&message.payload) {
             if json {
                 print::json(&status);
             } else {
-                print::line(&format!("{}  {}  {}", status.instance, status.role, word(&status.state)));
+                print::line(&format!("{}  {}  {}", status.instance, status.role, label(&status.state)));
             }
         }
     }
@@ -82,33 +84,33 @@ fn show_event(event: &Event, json: bool) {
     if json {
         print::json(event);
     } else {
-        print::line(&progress_in_a_line(event));
+        print::line(&progress_line(event));
     }
 }
 
-fn progress_in_a_line(event: &Event) -> String {
-    let name = event.name.as_deref().map_or_else(String::new, print::safe);
+fn progress_line(event: &Event) -> String {
+    let name = event.name.as_deref().map_or_else(String::new, print::sanitize);
     let what = match event.progress {
         Progress::Working => format!("working for {} s", event.elapsed_ms / 1_000),
         Progress::Thinking => "asking the model".to_owned(),
         Progress::Calling => format!("calling {name}"),
         Progress::Called => format!("called {name}"),
-        Progress::Verifying => format!("having {name} verified"),
+        Progress::Verifying => format!("waiting for the verification of {name}"),
     };
     format!("{}  {:8}  {what} on {}", event.handoff_id, event.kind, event.instance)
 }
 
-fn show_in_a_line(found: &Answer, json: bool) {
+fn show_answer_line(found: &Answer, json: bool) {
     if json {
         answer::show(found, true);
         return;
     }
     let (kind, status, instance) = match found {
-        Answer::Completion(it) => (it.kind, word(&it.status), &it.instance),
-        Answer::Findings(it) => (it.kind, word(&it.status), &it.instance),
+        Answer::Completion(it) => (it.kind, label(&it.status), &it.instance),
+        Answer::Findings(it) => (it.kind, label(&it.status), &it.instance),
     };
     let why = found
         .error()
-        .map_or_else(String::new, |error| format!("  {}: {}", error.code, print::safe(&error.message)));
+        .map_or_else(String::new, |error| format!("  {}: {}", error.code, print::sanitize(&error.message)));
     print::line(&format!("{}  {kind:8}  {status} by {instance}{why}", found.handoff_id()));
 }

@@ -1,5 +1,5 @@
-//! A whole stack on this machine, as a newcomer starts it: the tour, a conversation at a real terminal, and what is said
-//! when it cannot be started. Tasks, schedules, verification, journal and dead letters are real; so are the signals.
+//! `cynodectl up` with a real stack: the tour, a conversation at a pseudo-terminal, signals, and the errors
+//! when the stack cannot start.
 
 use std::{
     fs,
@@ -15,20 +15,20 @@ use tempfile::TempDir;
 use testkit::{Finished, Process, cynodectl, eventually_within, free_port, nats_server, run, workspace};
 
 const USAGE: i32 = 64;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A folder and ports of its own.
-struct Place {
+/// A data folder and free ports for one stack.
+struct StackFolder {
     folder: TempDir,
     nats_port: u16,
     gateway_port: u16,
 }
 
-impl Place {
+impl StackFolder {
     fn new() -> Self {
         let nats_port = free_port();
-        let is_pair = |port: &u16| TcpListener::bind(("127.0.0.1", port + 1)).is_ok();
-        let gateway_port = std::iter::repeat_with(free_port).find(is_pair).unwrap();
+        let next_is_free = |port: &u16| TcpListener::bind(("127.0.0.1", port + 1)).is_ok();
+        let gateway_port = std::iter::repeat_with(free_port).find(next_is_free).unwrap();
         Self { folder: tempfile::tempdir().unwrap(), nats_port, gateway_port }
     }
 
@@ -58,7 +58,7 @@ impl Place {
         vec!["down".to_owned(), format!("--data={}", self.data().display())]
     }
 
-    /// What runs, by name.
+    /// Returns the recorded processes by name.
     fn processes(&self) -> Vec<(String, u32)> {
         let text = fs::read_to_string(self.data().join("up.pids")).unwrap_or_default();
         let pair =
@@ -67,12 +67,12 @@ impl Place {
     }
 }
 
-/// Whether it is more than an entry that nobody has read yet.
-fn lives(pid: u32) -> bool {
+/// Returns whether a process runs and is not a zombie.
+fn is_running(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Steps of a transcript, in their order.
+/// Asserts that the texts occur in this order.
 #[track_caller]
 fn assert_in_order(text: &str, steps: &[&str]) {
     let mut rest = text;
@@ -85,10 +85,10 @@ fn assert_in_order(text: &str, steps: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_tour_shows_everything_and_leaves_nothing_behind() {
-    let place = Place::new();
-    // Nobody is at a terminal, so it is the tour without being asked for.
-    let finished = place.run(place.up(&[])).await;
+async fn tour_runs_every_step_and_leaves_no_process_behind() {
+    let stack = StackFolder::new();
+    // Without a terminal the tour is the default.
+    let finished = stack.run(stack.up(&[])).await;
     assert_eq!(finished.code, 0, "{}\n{}", finished.stdout, finished.stderr);
     assert_in_order(
         &finished.stdout,
@@ -125,48 +125,53 @@ async fn the_tour_shows_everything_and_leaves_nothing_behind() {
     {
         assert!(finished.stderr.contains(step), "{step}: {}", finished.stderr);
     }
-    assert_eq!(place.processes(), []);
-    for port in [place.nats_port, place.gateway_port, place.gateway_port + 1] {
-        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{port} is still taken");
+    assert_eq!(stack.processes(), []);
+    for port in [stack.nats_port, stack.gateway_port, stack.gateway_port + 1] {
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{port} is still in use");
     }
-    // What was done is still there, and a second start adds nothing twice.
-    let again = place.run(place.up(&["--tour"])).await;
+    // The data is kept, and a second start does not seed it again.
+    let again = stack.run(stack.up(&["--tour"])).await;
     assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
     assert_eq!(again.stdout.matches(" collect-the-texts ").count(), 1, "{}", again.stdout);
 }
 
-/// `cynodectl up` at a terminal: `script` gives it one. `script` runs a shell, and some shells die of a Ctrl-C
-/// that their child lived through: with `exec` none stands between.
-fn at_a_terminal(place: &Place, more: &[&str]) -> (Process, ChildStdin, PathBuf) {
+/// Runs `cynodectl up` at a pseudo-terminal of `script`. `script` runs a shell, and some shells exit on a
+/// Ctrl-C that their child handles; `exec` replaces the shell.
+fn at_a_terminal(stack: &StackFolder, more: &[&str]) -> (Process, ChildStdin, PathBuf) {
     let command: Vec<String> =
-        std::iter::once(cynodectl().display().to_string()).chain(place.up(more)).collect();
-    let log = place.folder.path().join("screen.txt");
+        std::iter::once(cynodectl().display().to_string()).chain(stack.up(more)).collect();
+    let log = stack.folder.path().join("screen.txt");
     let command = format!("exec {}", command.join(" "));
     let arguments = ["-qec", &command, "/dev/null"].map(str::to_owned);
-    let (process, input) = Process::start_typing(Path::new("/usr/bin/script"), &arguments, &[], &log);
+    let (process, input) = Process::start_with_stdin(
+        Path::new("/usr/bin/script"),
+        &arguments,
+        &[("TERM".to_owned(), "xterm".to_owned())],
+        &log,
+    );
     (process, input, log)
 }
 
 async fn shows(log: &Path, text: &str) {
-    eventually_within(PATIENCE, text, async || {
+    eventually_within(TIMEOUT, text, async || {
         fs::read_to_string(log).unwrap_or_default().contains(text).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_person_talks_to_the_manager_and_ends_everything_with_ctrl_c() {
-    let place = Place::new();
-    let (mut process, mut input, log) = at_a_terminal(&place, &[]);
+async fn chat_at_a_terminal_ends_the_stack_with_ctrl_c() {
+    let stack = StackFolder::new();
+    let (mut process, mut input, log) = at_a_terminal(&stack, &[]);
     shows(&log, "you> ").await;
-    let pids = place.processes();
+    let pids = stack.processes();
     assert_eq!(pids.len(), 5, "{pids:?}");
 
     input.write_all(b"Create a task\n").unwrap();
     shows(&log, "What should the task be called?").await;
     shows(&log, "answer> ").await;
     input.write_all(b"create a task: paint the fence\n").unwrap();
-    // The call is shown as it happens, then what came of it.
+    // The call is shown while it runs, then the result.
     shows(&log, "→ db.task.create").await;
     shows(&log, "paint-the-fence`: pending").await;
     shows(&log, "completed · attempt 1").await;
@@ -175,87 +180,99 @@ async fn a_person_talks_to_the_manager_and_ends_everything_with_ctrl_c() {
     input.write_all(b"/journal\n").unwrap();
     shows(&log, "answered: completed").await;
     input.write_all(b"/dance\n").unwrap();
-    shows(&log, "there is no /dance; /help lists what there is").await;
+    shows(&log, "unknown command /dance; /help lists all commands").await;
+    // Line editing: Ctrl-A goes to the beginning of the line, the up arrow brings the last line back.
+    input.write_all(b"sing\x01/\n").unwrap();
+    shows(&log, "unknown command /sing").await;
+    input.write_all(b"\x1b[A\x17/whistle\n").unwrap();
+    shows(&log, "unknown command /whistle").await;
+    input.write_all(b"\x1b[A\x1b[A-twice\n").unwrap();
+    shows(&log, "unknown command /sing-twice").await;
+    let history = fs::read_to_string(stack.data().join("chat-history")).unwrap();
+    assert!(history.contains("create a task: paint the fence\n/tasks\n"), "{history}");
 
-    // Another start in the same folder is told what is going on.
-    let second = place.run(place.up(&[])).await;
+    // A second start in the same folder is refused.
+    let second = stack.run(stack.up(&[])).await;
     assert_eq!(second.code, USAGE, "{second:?}");
-    assert!(second.stderr.contains("runs in") && second.stderr.contains("cynodectl down"), "{second:?}");
+    assert!(
+        second.stderr.contains("already running in") && second.stderr.contains("cynodectl down"),
+        "{second:?}"
+    );
 
     // Ctrl-C, as the terminal sends it.
     input.write_all(b"\x03").unwrap();
-    let status = process.wait(PATIENCE);
+    let status = process.wait(TIMEOUT);
     assert!(status.success(), "{status}: {}", fs::read_to_string(&log).unwrap());
-    assert!(pids.iter().all(|(_, pid)| !lives(*pid)), "{pids:?}");
+    assert!(pids.iter().all(|(_, pid)| !is_running(*pid)), "{pids:?}");
 }
 
 #[tokio::test]
-async fn ctrl_c_cancels_what_is_being_worked_on() {
-    let place = Place::new();
-    let (mut process, mut input, log) = at_a_terminal(&place, &["--think-time=60s"]);
+async fn ctrl_c_cancels_the_running_handoff() {
+    let stack = StackFolder::new();
+    let (mut process, mut input, log) = at_a_terminal(&stack, &["--think-time=60s"]);
     shows(&log, "you> ").await;
     input.write_all(b"hello\n").unwrap();
     shows(&log, "is thinking").await;
     input.write_all(b"\x03").unwrap();
     shows(&log, "cancelled by request").await;
-    // The conversation goes on.
+    // The conversation continues.
     input.write_all(b"/quit\n").unwrap();
-    assert!(process.wait(PATIENCE).success());
+    assert!(process.wait(TIMEOUT).success());
 }
 
 #[tokio::test]
-async fn what_a_killed_supervisor_left_behind_is_named_and_ended() {
-    let place = Place::new();
-    let log = place.folder.path().join("up.txt");
-    let mut supervisor = Process::start(&cynodectl(), &place.up(&["--stay"]), &[], &log);
+async fn processes_of_a_killed_supervisor_are_named_and_stopped() {
+    let stack = StackFolder::new();
+    let log = stack.folder.path().join("up.txt");
+    let mut supervisor = Process::start(&cynodectl(), &stack.up(&["--stay"]), &[], &log);
     shows(&log, "the stack is up").await;
-    let pids = place.processes();
+    let pids = stack.processes();
     supervisor.signal(Signal::SIGKILL);
     supervisor.kill();
-    assert!(pids.iter().all(|(_, pid)| lives(*pid)), "they outlive it: {pids:?}");
+    assert!(pids.iter().all(|(_, pid)| is_running(*pid)), "they outlive the supervisor: {pids:?}");
 
-    let refused = place.run(place.up(&["--stay"])).await;
+    let refused = stack.run(stack.up(&["--stay"])).await;
     assert_eq!(refused.code, USAGE, "{refused:?}");
     assert!(refused.stderr.contains("gateway (") && refused.stderr.contains("cynodectl down"), "{refused:?}");
-    let ended = place.run(place.down()).await;
-    assert_eq!((ended.code, ended.stdout.contains("nats has ended")), (0, true), "{ended:?}");
-    assert!(pids.iter().all(|(_, pid)| !lives(*pid)), "{pids:?}");
-    assert!(place.run(place.down()).await.stderr.contains("nothing runs here"));
+    let ended = stack.run(stack.down()).await;
+    assert_eq!((ended.code, ended.stdout.contains("nats has stopped")), (0, true), "{ended:?}");
+    assert!(pids.iter().all(|(_, pid)| !is_running(*pid)), "{pids:?}");
+    assert!(stack.run(stack.down()).await.stderr.contains("no stack is running here"));
 }
 
 #[tokio::test]
-async fn down_ends_a_stack_through_its_supervisor() {
-    let place = Place::new();
-    let log = place.folder.path().join("up.txt");
-    let mut supervisor = Process::start(&cynodectl(), &place.up(&["--stay"]), &[], &log);
+async fn down_stops_a_stack_through_its_supervisor() {
+    let stack = StackFolder::new();
+    let log = stack.folder.path().join("up.txt");
+    let mut supervisor = Process::start(&cynodectl(), &stack.up(&["--stay"]), &[], &log);
     shows(&log, "the stack is up").await;
-    let ended = place.run(place.down()).await;
-    assert_eq!((ended.code, ended.stdout.as_str()), (0, "the stack has ended\n"), "{ended:?}");
-    assert!(supervisor.wait(PATIENCE).success());
+    let ended = stack.run(stack.down()).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "the stack has stopped\n"), "{ended:?}");
+    assert!(supervisor.wait(TIMEOUT).success());
 }
 
 #[tokio::test]
-async fn what_stands_in_the_way_is_said() {
-    let place = Place::new();
-    let taken = TcpListener::bind(("127.0.0.1", place.gateway_port)).unwrap();
-    let refused = place.run(place.up(&[])).await;
+async fn start_errors_name_the_cause() {
+    let stack = StackFolder::new();
+    let taken = TcpListener::bind(("127.0.0.1", stack.gateway_port)).unwrap();
+    let refused = stack.run(stack.up(&[])).await;
     assert_eq!(refused.code, USAGE);
-    let words = format!("port {} is in use", place.gateway_port);
-    assert!(refused.stderr.contains(&words) && refused.stderr.contains("GATEWAY_PORT="), "{refused:?}");
+    let expected = format!("port {} is in use", stack.gateway_port);
+    assert!(refused.stderr.contains(&expected) && refused.stderr.contains("GATEWAY_PORT="), "{refused:?}");
     drop(taken);
 
-    let refused = place.run(place.up(&["--instructions=nowhere"])).await;
+    let refused = stack.run(stack.up(&["--instructions=nowhere"])).await;
     assert_eq!(refused.code, USAGE);
     assert!(refused.stderr.contains("--instructions"), "{refused:?}");
 
-    // A program that does not run is named, with the end of its log.
-    let broken = place.folder.path().join("nats-server");
+    // A program that fails is named, with the end of its log.
+    let broken = stack.folder.path().join("nats-server");
     fs::write(&broken, "#!/bin/sh\necho this is no server >&2\nexit 3\n").unwrap();
     fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut arguments = place.up(&[]);
+    let mut arguments = stack.up(&[]);
     arguments.retain(|argument| !argument.starts_with("--nats-server"));
     arguments.push(format!("--nats-server={}", broken.display()));
-    let failed = place.run(arguments).await;
+    let failed = stack.run(arguments).await;
     assert_ne!(failed.code, 0);
     assert!(failed.stderr.contains("see nats") && failed.stderr.contains("this is no server"), "{failed:?}");
 }

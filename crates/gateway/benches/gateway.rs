@@ -1,7 +1,7 @@
-//! What the gateway costs: `cargo bench -p cynode-gateway`, or `make bench` for everything.
+//! Measures the overhead of the gateway: `cargo bench -p cynode-gateway`, or `make bench` for all benchmarks.
 //!
-//! One machine, one run: the same tool of the same server, called directly, through the gateway, and through FastMCP's
-//! proxy, in turns, so that what else the machine does weighs on all alike.
+//! Calls the same tool of the same server directly, through the gateway, and through FastMCP's proxy. The
+//! three take turns on one machine, so that other load affects them equally.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,14 +12,14 @@
 
 mod gateway {
     pub(crate) mod load;
-    pub(crate) mod parts;
+    pub(crate) mod setup;
 }
 
 use std::process::ExitCode;
 
 use gateway::{
     load::{self, Calls},
-    parts::{self, Parts},
+    setup::{self, Setup},
 };
 use testkit::{Goal, Report};
 
@@ -29,28 +29,28 @@ const CONNECTIONS: usize = 64;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let parts = Parts::start().await;
+    let setup = Setup::start().await;
     let mut report = Report::new("gateway");
-    one_at_a_time(&parts, &mut report).await;
-    many_at_a_time(&parts, &mut report).await;
+    one_at_a_time(&setup, &mut report).await;
+    many_at_a_time(&setup, &mut report).await;
     report.finish()
 }
 
-/// What the gateway adds to a call, with its audit row committed.
-async fn one_at_a_time(parts: &Parts, report: &mut Report) {
+/// Measures the latency that the gateway adds to a call, including the commit of its audit row.
+async fn one_at_a_time(setup: &Setup, report: &mut Report) {
     println!("one call at a time");
     let (mut added, mut added_99, mut denied_less) = (Vec::new(), Vec::new(), Vec::new());
     let (mut alone, mut all_through, mut all_denied) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let direct = load::one_by_one(&parts.direct(), CALLS).await;
-        let through = load::one_by_one(&parts.through(), CALLS).await;
-        let denied = load::one_by_one(&parts.denied(), CALLS).await;
-        added.push(through.at(0.50) - direct.at(0.50));
-        added_99.push(through.at(0.99) - direct.at(0.99));
-        denied_less.push(denied.at(0.50) / through.at(0.50));
-        alone.push(direct.at(0.50));
-        all_through.push(through.at(0.50));
-        all_denied.push(denied.at(0.50));
+        let direct = load::one_by_one(&setup.direct(), CALLS).await;
+        let through = load::one_by_one(&setup.through(), CALLS).await;
+        let denied = load::one_by_one(&setup.denied(), CALLS).await;
+        added.push(through.quantile(0.50) - direct.quantile(0.50));
+        added_99.push(through.quantile(0.99) - direct.quantile(0.99));
+        denied_less.push(denied.quantile(0.50) / through.quantile(0.50));
+        alone.push(direct.quantile(0.50));
+        all_through.push(through.quantile(0.50));
+        all_denied.push(denied.quantile(0.50));
     }
     report.add("direct call, p50", "ms", alone, None);
     report.add("call through the gateway, p50", "ms", all_through, None);
@@ -60,17 +60,18 @@ async fn one_at_a_time(parts: &Parts, report: &mut Report) {
     report.add("denied call, share of an allowed one", "x", denied_less, Some(Goal::AtMost(1.0)));
 }
 
-async fn many_at_a_time(parts: &Parts, report: &mut Report) {
+/// Measures calls per second with concurrent connections.
+async fn many_at_a_time(setup: &Setup, report: &mut Report) {
     println!("{CONNECTIONS} connections");
     let (mut ratio, mut direct_rate, mut through_rate, mut times) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let direct = rate(&parts.direct()).await;
-        let through = rate(&parts.through()).await;
+        let direct = rate(&setup.direct()).await;
+        let through = rate(&setup.through()).await;
         ratio.push(through / direct);
         direct_rate.push(direct);
         through_rate.push(through);
-        if let Some(proxy) = parts.proxy() {
+        if let Some(proxy) = setup.proxy() {
             times.push(through / rate(&proxy).await);
         }
     }
@@ -78,12 +79,12 @@ async fn many_at_a_time(parts: &Parts, report: &mut Report) {
     report.add("calls through the gateway", "/s", through_rate, None);
     report.add("through the gateway, share of direct", "x", ratio, Some(Goal::AtLeast(0.5)));
     if times.is_empty() {
-        println!("FastMCP's proxy is not there: `make tools` gets it");
+        println!("FastMCP's proxy is not installed; run `make tools`");
     } else {
         report.add("through the gateway, times FastMCP's proxy", "x", times, Some(Goal::AtLeast(10.0)));
     }
 }
 
 async fn rate(calls: &Calls) -> f64 {
-    load::at_once(calls, CONNECTIONS, parts::LASTS).await
+    load::calls_per_second(calls, CONNECTIONS, setup::MEASURE_TIME).await
 }

@@ -1,14 +1,14 @@
-//! Where administrators come in: the same operations as REST and as a console, on a listener of their own.
+//! Administration: the same operations as a REST API and as a web console, on a listener of its own.
 
-mod actor; // who administers
-mod change; // a change and the word of it, together
-mod check; // fields that somebody filled in
-mod console; // pages
-mod error; // what can go wrong, and what is said about it
-mod guard; // requests that are meant for somebody else
-mod health; // for whoever watches the process
-pub mod operations; // what can be done
-mod rest; // the operations over HTTP
+mod actor;
+mod change;
+mod check;
+mod console;
+mod error;
+mod guard;
+mod health;
+pub mod operations;
+mod rest;
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub use error::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::operations::Glance;
+use self::operations::WorkCache;
 
 use crate::{
     audit::Seal,
@@ -27,11 +27,11 @@ use crate::{
     metrics::Metrics,
     nats::Nats,
     store::Store,
-    strangers::Strangers,
+    unauthenticated::UnauthenticatedLimiter,
     upstreams::Upstreams,
 };
 
-/// What administration works with.
+/// The state of the administration listener. REST handlers, console pages and operations share it.
 #[derive(Debug)]
 pub struct Admin {
     pub(crate) store: Store,
@@ -39,56 +39,56 @@ pub struct Admin {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) seal: Arc<Seal>,
     pub(crate) nats: Option<Arc<Nats>>,
-    /// What was seen of the work of late, for all who look at it.
-    pub(crate) glance: Glance,
+    /// The last answer of NATS about queues and handoffs, shared by concurrent readers.
+    pub(crate) work_cache: WorkCache,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) unauthenticated: Arc<UnauthenticatedLimiter>,
     pub(crate) settings: config::Admin,
-    /// One rotation of the first administrator's token at a time.
-    pub(crate) rotating: Mutex<()>,
-    /// Whether servers may be registered that are started as processes of ours.
-    pub(crate) stdio: bool,
-    /// Answers that have no end of their own end with it.
+    /// Held while the first administrator's token is rotated: one rotation at a time.
+    pub(crate) rotation_lock: Mutex<()>,
+    /// Whether upstreams may be registered that the gateway starts as child processes.
+    pub(crate) allow_stdio: bool,
+    /// Ends streaming responses, which have no end of their own.
     pub(crate) stop: CancellationToken,
 }
 
-/// What is administered.
+/// What [`Admin::new`] needs from the rest of the gateway.
 #[derive(Debug)]
-pub struct Parts {
+pub struct AdminResources {
     pub store: Store,
     pub calls: Arc<Calls>,
     pub upstreams: Arc<Upstreams>,
     pub seal: Arc<Seal>,
     pub nats: Option<Arc<Nats>>,
     pub metrics: Arc<Metrics>,
-    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) unauthenticated: Arc<UnauthenticatedLimiter>,
 }
 
 impl Admin {
-    pub fn new(parts: Parts, config: &Config, stop: CancellationToken) -> Arc<Self> {
-        let Parts { store, calls, upstreams, seal, nats, metrics, strangers } = parts;
-        let (settings, stdio) = (config.admin.clone(), config.upstreams.stdio);
-        let (glance, rotating) = (Glance::default(), Mutex::default());
+    pub fn new(resources: AdminResources, config: &Config, stop: CancellationToken) -> Arc<Self> {
+        let AdminResources { store, calls, upstreams, seal, nats, metrics, unauthenticated } = resources;
+        let (settings, allow_stdio) = (config.admin.clone(), config.upstreams.stdio);
+        let (work_cache, rotation_lock) = (WorkCache::default(), Mutex::default());
         Arc::new(Self {
             store,
             calls,
             upstreams,
             seal,
             nats,
-            glance,
+            work_cache,
             metrics,
-            strangers,
+            unauthenticated,
             settings,
-            rotating,
-            stdio,
+            rotation_lock,
+            allow_stdio,
             stop,
         })
     }
 
     pub fn router(self: Arc<Self>) -> Router {
         let surfaces = rest::router(self.clone()).merge(console::router(self.clone()));
-        let paced = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::pace));
-        let guarded = paced.layer(middleware::from_fn_with_state(self.clone(), guard::host));
+        let paced = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::limit_rate));
+        let guarded = paced.layer(middleware::from_fn_with_state(self.clone(), guard::check_host));
         guarded.merge(health::router(self))
     }
 }

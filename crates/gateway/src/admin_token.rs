@@ -1,8 +1,9 @@
 //! The first administrator's token, which is kept in a file.
 //!
-//! What the file says is good, and what it said before is not: a start revokes the token that the file held before, also
-//! when the file was deleted. Beside it stands its token's id (`.id`), by which that is known, and during a rotation the
-//! next secret (`.next`): whenever the gateway is killed, the file holds a good token after the next start.
+//! The token in the file is valid and earlier ones are not: a start revokes the token that the file held
+//! before, even if the file was deleted. A second file (`.id`) holds the id of the token, so that a start
+//! knows which one to revoke. During a rotation a third file (`.next`) holds the next secret, so that after a
+//! kill at any moment the next start leaves a valid token in the file.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -12,14 +13,14 @@ use tracing::{info, warn};
 use crate::{
     clock, secret_file,
     store::{
-        Store, Write,
+        Store, WriteTransaction,
         entity::{login, token},
     },
     tokens::{self, Holder},
 };
 
-/// Anything shorter can be guessed.
-const SHORTEST_SECRET: usize = 20;
+/// A shorter secret could be guessed.
+const MIN_SECRET_BYTES: usize = 20;
 const LABEL: &str = "first administrator";
 const BY_START: &str = "start";
 const BY_ROTATION: &str = "rotation by ";
@@ -41,25 +42,25 @@ impl From<DbErr> for Error {
     }
 }
 
-/// The file, and how long a token that is made for it is good.
+/// The file, and the lifetime of tokens that are created for it.
 #[derive(Clone, Debug)]
 pub struct AdminToken {
     pub file: PathBuf,
-    pub lives: Duration,
+    pub lifetime: Duration,
 }
 
-/// What a start or a rotation did.
+/// The result of a start or a rotation.
 #[derive(Clone, Debug)]
-pub struct Adopted {
+pub struct Adoption {
     pub row: token::Model,
-    /// Ids of tokens that are refused from now on.
+    /// Ids of the tokens that were revoked.
     pub revoked: Vec<String>,
 }
 
 impl AdminToken {
-    /// Makes the token of the file good and revokes what the file held before. Makes a file where there is none, and a new
-    /// token where the old one has expired.
-    pub async fn adopt(&self, store: &Store) -> Result<Adopted, Error> {
+    /// Makes the token in the file valid and revokes the one that the file held before. Creates the file if
+    /// it does not exist, and replaces an expired token.
+    pub async fn adopt(&self, store: &Store) -> Result<Adoption, Error> {
         self.finish_rotation(store).await?;
         let (secret, made) = match self.read()? {
             Some(secret) => (secret, false),
@@ -71,7 +72,7 @@ impl AdminToken {
         let is_expired = known.as_ref().is_some_and(|row| row.revoked_at.is_none() && row.expires_at <= now);
         if made {
             let written = if self.file.exists() { secret_file::replace } else { secret_file::create };
-            written(&self.file, &secret).map_err(|error| self.wrong(error))?;
+            written(&self.file, &secret).map_err(|error| self.file_error(error))?;
             info!(file = %self.file.display(), "Admin token created.");
         }
         if is_expired {
@@ -89,37 +90,45 @@ impl AdminToken {
         }
         let known = find(store, &secret).await?;
         if let Some(row) = known.as_ref().filter(|row| row.revoked_at.is_some()) {
-            warn!(file = %self.file.display(), "Admin token in the file is revoked; delete the file and restart to create a new one.");
-            return Ok(Adopted { row: row.clone(), revoked: Vec::new() });
+            warn!(
+                file = %self.file.display(),
+                "Admin token in the file is revoked; delete the file and restart to create a new one."
+            );
+            return Ok(Adoption { row: row.clone(), revoked: Vec::new() });
         }
         let write = store.write().await?;
         let row = match known {
-            Some(row) => self.capped(&write, row, now).await?,
-            None => tokens::insert(&write, &secret, LABEL, &Holder::Admin, self.lives, BY_START).await?,
+            Some(row) => self.cap_lifetime(&write, row, now).await?,
+            None => tokens::insert(&write, &secret, LABEL, &Holder::Admin, self.lifetime, BY_START).await?,
         };
         let revoked = self.revoke_earlier(&write, &row.id, !store.is_postgres()).await?;
         write.commit().await?;
-        self.note(&row.id);
-        self.say_how_long(&row, now);
-        Ok(Adopted { row, revoked })
+        self.write_id(&row.id);
+        self.warn_if_expiring(&row, now);
+        Ok(Adoption { row, revoked })
     }
 
     /// Stages the next secret beside the file, so that a kill cannot lose it.
     pub fn stage(&self) -> Result<String, Error> {
         let secret = tokens::new_secret()?;
-        secret_file::stage(&self.file, &secret).map_err(|error| self.wrong(error))?;
+        secret_file::stage(&self.file, &secret).map_err(|error| self.file_error(error))?;
         Ok(secret)
     }
 
-    /// Nothing came of a rotation.
+    /// Removes the staged secret of a rotation that failed.
     pub fn unstage(&self) {
         secret_file::unstage(&self.file);
     }
 
-    /// Makes the staged secret good and revokes the one in the file, as part of a transaction.
-    pub async fn rotate_in(&self, write: &Write, staged: &str, by: &str) -> Result<Adopted, Error> {
+    /// Makes the staged secret valid and revokes the one in the file, as part of a transaction of the caller.
+    pub async fn rotate_in(
+        &self,
+        write: &WriteTransaction,
+        staged: &str,
+        by: &str,
+    ) -> Result<Adoption, Error> {
         let by = format!("{BY_ROTATION}{by}");
-        let row = tokens::insert(write, staged, LABEL, &Holder::Admin, self.lives, &by).await?;
+        let row = tokens::insert(write, staged, LABEL, &Holder::Admin, self.lifetime, &by).await?;
         let mut revoked = self.revoke_earlier(write, &row.id, false).await?;
         if let Some(secret) = self.read()? {
             let held = token::Entity::find().filter(token::Column::Hash.eq(tokens::hash(&secret)));
@@ -129,19 +138,19 @@ impl AdminToken {
                 revoked.push(held.id);
             }
         }
-        Ok(Adopted { row, revoked })
+        Ok(Adoption { row, revoked })
     }
 
-    /// The transaction is committed: the staged secret becomes the file.
+    /// Moves the staged secret into the file, after the transaction was committed.
     pub fn promote(&self, id: &str) -> Result<(), Error> {
-        secret_file::promote(&self.file).map_err(|error| self.wrong(error))?;
-        self.note(id);
+        secret_file::promote(&self.file).map_err(|error| self.file_error(error))?;
+        self.write_id(id);
         Ok(())
     }
 
-    /// A rotation that was cut off is finished if it was committed, and undone if not.
+    /// Completes an interrupted rotation if its transaction was committed, and undoes it otherwise.
     pub async fn finish_rotation(&self, store: &Store) -> Result<(), Error> {
-        let staged = secret_file::staged(&self.file).map_err(|error| self.wrong(error))?;
+        let staged = secret_file::read_staged(&self.file).map_err(|error| self.file_error(error))?;
         let Some(staged) = staged else { return Ok(()) };
         match find(store, &staged).await? {
             Some(row) => {
@@ -155,9 +164,15 @@ impl AdminToken {
         }
     }
 
-    /// Earlier builds made tokens that were good for a hundred years.
-    async fn capped(&self, write: &Write, mut row: token::Model, now: i64) -> Result<token::Model, DbErr> {
-        let latest = now.saturating_add(i64::try_from(self.lives.as_micros()).unwrap_or(i64::MAX));
+    /// Shortens the lifetime of a token to the configured one: earlier builds issued tokens for a hundred
+    /// years.
+    async fn cap_lifetime(
+        &self,
+        write: &WriteTransaction,
+        mut row: token::Model,
+        now: i64,
+    ) -> Result<token::Model, DbErr> {
+        let latest = now.saturating_add(i64::try_from(self.lifetime.as_micros()).unwrap_or(i64::MAX));
         if row.created_by == BY_START && row.expires_at > latest {
             row.expires_at = latest;
             token::Entity::update_many()
@@ -169,8 +184,14 @@ impl AdminToken {
         Ok(row)
     }
 
-    /// The token whose id is noted, and where the store is nobody else's, all that were made for the file.
-    async fn revoke_earlier(&self, write: &Write, now: &str, all: bool) -> Result<Vec<String>, DbErr> {
+    /// Revokes the token whose id is in the `.id` file and, with `all`, every other token that was created
+    /// for a file. Pass `all` only if no other gateway uses the store. Returns the ids of the revoked tokens.
+    async fn revoke_earlier(
+        &self,
+        write: &WriteTransaction,
+        now: &str,
+        all: bool,
+    ) -> Result<Vec<String>, DbErr> {
         let noted = std::fs::read_to_string(self.id_file()).unwrap_or_default();
         let mut which = Condition::any().add(token::Column::Id.eq(noted.trim()));
         if all {
@@ -192,29 +213,31 @@ impl AdminToken {
         Ok(revoked)
     }
 
+    /// Reads the secret; `None` if the file is missing or empty.
     fn read(&self) -> Result<Option<String>, Error> {
         match std::fs::read_to_string(&self.file) {
             // Earlier builds could be killed between making the file and writing it.
             Ok(secret) if secret.trim().is_empty() => Ok(None),
-            Ok(secret) if secret.trim().len() < SHORTEST_SECRET => Err(Error::NoToken(self.file.clone())),
+            Ok(secret) if secret.trim().len() < MIN_SECRET_BYTES => Err(Error::NoToken(self.file.clone())),
             Ok(secret) => Ok(Some(secret.trim().to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.wrong(error)),
+            Err(error) => Err(self.file_error(error)),
         }
     }
 
     fn id_file(&self) -> PathBuf {
-        secret_file::beside(&self.file, ".id")
+        secret_file::with_suffix(&self.file, ".id")
     }
 
-    /// A folder that cannot be written holds a token that is managed elsewhere.
-    fn note(&self, id: &str) {
+    /// Writes the `.id` file. A failure is only logged: a read-only folder means that the token is managed
+    /// externally.
+    fn write_id(&self, id: &str) {
         if let Err(error) = secret_file::write(&self.id_file(), id) {
             info!(%error, file = %self.id_file().display(), "Admin token id not recorded.");
         }
     }
 
-    fn say_how_long(&self, row: &token::Model, now: i64) {
+    fn warn_if_expiring(&self, row: &token::Model, now: i64) {
         let (file, expires) = (self.file.display(), clock::text(row.expires_at));
         let soon = now.saturating_add(i64::try_from(WARN_BEFORE.as_micros()).unwrap_or(i64::MAX));
         if row.expires_at <= soon {
@@ -222,7 +245,7 @@ impl AdminToken {
         }
     }
 
-    fn wrong(&self, error: io::Error) -> Error {
+    fn file_error(&self, error: io::Error) -> Error {
         Error::File(self.file.clone(), error)
     }
 }
@@ -231,8 +254,8 @@ async fn find(store: &Store, secret: &str) -> Result<Option<token::Model>, DbErr
     token::Entity::find().filter(token::Column::Hash.eq(tokens::hash(secret))).one(store.read()).await
 }
 
-/// Whether it was good until now. Console sessions go with it.
-async fn revoke(write: &Write, id: &str) -> Result<bool, DbErr> {
+/// Revokes a token and deletes its console sessions; returns whether it was valid until now.
+async fn revoke(write: &WriteTransaction, id: &str) -> Result<bool, DbErr> {
     login::Entity::delete_many().filter(login::Column::TokenId.eq(id)).exec(&**write).await?;
     tokens::revoke_in(write, id).await
 }

@@ -1,27 +1,29 @@
-//! The audit: one row per call, chained, committed before the caller gets its answer.
+//! The audit: one row per call in a hash chain, committed before the caller gets its answer.
+//!
+//! [`Ledger`] is the only way to write; a single writer task commits the rows in groups.
 
-mod appender; // adds rows, where the store is a file
-mod begun_log; // calls that began, where a file is enough
-mod chain; // where rows are added
-mod keys; // calls that have their effect once
-mod ledger; // the way in
-mod not_written; // why the audit did not take something
-mod notes; // what calls tell the audit
-mod prune; // retention
-mod query; // looking things up
-mod record; // one call, before it has its place in the chain
-mod recovery; // calls that were cut off
-mod seal; // signed heads, kept outside the store
-mod writer; // commits what happened, many calls at a time
+mod appender;
+mod chain;
+mod in_flight_log;
+mod keys;
+mod ledger;
+mod messages;
+mod prune;
+mod query;
+mod record;
+mod recovery;
+mod seal;
+mod write_error;
+mod writer;
 
-pub use chain::{Ends, ends};
-pub use keys::{Begun, Claim, Finish};
-pub(crate) use keys::{claim, settle};
-pub use ledger::{Ledger, NotAnnounced, Unavailable, Unrecorded};
-pub use notes::WasBegun;
+pub use chain::{Bounds, bounds};
+pub use keys::{ClaimOutcome, KeyClaim, KeyOutcome};
+pub(crate) use keys::{claim_key, settle_key};
+pub use ledger::{BeginError, Ledger, Unavailable, Unrecorded};
+pub use messages::Announcement;
 pub use prune::prune;
 pub use query::{Filter, rows_after, search};
 pub use record::{Decision, Record, Status};
-pub(crate) use recovery::intent;
+pub(crate) use recovery::in_flight_row;
 pub use recovery::recover;
 pub use seal::{Error as SealError, Seal, Sealed};

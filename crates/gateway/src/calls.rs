@@ -1,10 +1,11 @@
-//! The life of a call: decide, run, record, answer. In this order, and nothing in between can be left out.
+//! Runs tool calls: decides, runs the tool, records the outcome, answers. Always in this order; no step is
+//! optional.
 
-mod behind; // tools of servers behind us
-mod facts; // what the store knows about the ids of a call
-mod once; // a key, and the one effect that it stands for
-mod own; // tools that run in here
-mod waiting; // calls that wait for one with their key
+mod built_in;
+mod facts;
+mod keyed_calls;
+mod keys;
+mod upstream_tool;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,73 +17,73 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, error, info};
 use upstream::Progress;
 
-use self::waiting::Waiting;
+use self::keyed_calls::KeyedCalls;
 use crate::{
-    audit::{Decision, Ledger, Record, Status, Unavailable, Unrecorded, WasBegun},
+    audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded},
     canonical,
-    catalogue::{Runs, Served, Shelf},
+    catalogue::{Backend, CatalogueCache, ServedTool},
     clock,
-    policy::{self, Denial, Named, Permitted, Standing},
+    policy::{self, CallIds, Denial, Permitted, Standing},
     spans,
     store::{Store, entity::idempotency},
     upstreams::Upstreams,
 };
 
-/// A call as it was asked for.
+/// A call as the caller requested it.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub call_id: String,
     pub standing: Standing,
-    /// What the store was at when the token was looked up.
+    /// Revision of the store when the token was looked up; the decision uses this one or a newer one.
     pub revision: i64,
     pub tool: String,
     pub arguments: Map<String, Value>,
-    /// Calls with the same key have one effect.
+    /// Idempotency key: calls of one holder with the same key have one effect.
     pub key: Option<String>,
     pub traceparent: Option<String>,
-    /// Where the caller wants to hear how far it is.
+    /// Receives the progress of the call, if the caller asked for it.
     pub progress: Option<mpsc::Sender<Progress>>,
 }
 
-/// What the caller is told.
+/// The answer to the caller.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The tool ran, well or not.
+    /// The tool ran, and succeeded or failed.
     Answered(Box<CallToolResult>),
     Denied(Denial),
-    /// Nothing can be decided or recorded at the moment, so nothing is permitted. No tool had an effect.
+    /// The call could not be decided or recorded, so it is not permitted. No tool had an effect.
     Unavailable,
-    /// The tool was called, and what became of it is not recorded yet.
+    /// The tool was called, and its outcome is not recorded yet.
     InDoubt,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_result_bytes: usize,
-    /// How long the answer to a key is kept.
+    /// How long the answer under a key is kept.
     pub keep_keys: Duration,
 }
 
 #[derive(Debug)]
 pub struct Calls {
     pub(crate) store: Store,
-    pub(crate) shelf: Shelf,
+    pub(crate) catalogue: CatalogueCache,
     pub(crate) ledger: Ledger,
     upstreams: Arc<Upstreams>,
     limits: Limits,
-    running: TaskTracker,
-    waiting: Waiting,
+    tasks: TaskTracker,
+    keyed_calls: KeyedCalls,
 }
 
-/// How a tool ended, for the audit and for the caller.
-struct Ended {
+/// The result of a tool, for the audit and for the caller.
+struct ToolReply {
     status: Status,
     error_type: Option<&'static str>,
     result: CallToolResult,
 }
 
-impl Ended {
-    fn well(result: CallToolResult) -> Self {
+impl ToolReply {
+    fn success(result: CallToolResult) -> Self {
         Self { status: Status::Success, error_type: None, result }
     }
 
@@ -90,79 +91,79 @@ impl Ended {
         Self { status: Status::Replayed, error_type: None, result }
     }
 
-    /// An error that the agent reads: a code that programs know, and words.
-    fn badly(code: &'static str, message: &str) -> Self {
+    /// Creates an error result with a code for programs and a message for the agent.
+    fn failure(code: &'static str, message: &str) -> Self {
         let mut result = CallToolResult::error(vec![ContentBlock::text(message)]);
         result.structured_content = Some(json!({ "code": code, "message": message }));
         Self { status: Status::Failure, error_type: Some(code), result }
     }
 }
 
-/// Why there is nothing to tell the agent.
-enum Stop {
+/// Why a call has no result of a tool.
+enum CallError {
     Denied(Denial),
-    /// Before a tool was called. What was announced of the call is taken back.
+    /// Failed before the tool was called. The announcement, if any, is removed.
     Unavailable {
-        why: &'static str,
-        begun: WasBegun,
+        reason: &'static str,
+        announcement: Announcement,
     },
-    /// The store failed while it made the effect of a tool of ours durable.
+    /// The commit of a built-in tool's effect failed and may have happened nevertheless.
     InDoubt,
 }
 
-/// How far a call came.
+/// Whether a call may have had a side effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reached {
-    /// It had no effect, and it is known that it had none.
-    Nothing,
-    Tool,
+enum SideEffect {
+    /// The call is known to have had none.
+    None,
+    Possible,
 }
 
-impl From<DbErr> for Stop {
+impl From<DbErr> for CallError {
     fn from(error: DbErr) -> Self {
         error!(%error, "Store not available; calls are denied.");
-        Self::Unavailable { why: "store_unavailable", begun: WasBegun::Not }
+        Self::Unavailable { reason: "store_unavailable", announcement: Announcement::None }
     }
 }
 
 impl Calls {
     pub fn new(
         store: Store,
-        shelf: Shelf,
+        catalogue: CatalogueCache,
         ledger: Ledger,
         upstreams: Arc<Upstreams>,
         limits: Limits,
     ) -> Self {
         Self {
             store,
-            shelf,
+            catalogue,
             ledger,
             upstreams,
             limits,
-            running: TaskTracker::new(),
-            waiting: Waiting::default(),
+            tasks: TaskTracker::new(),
+            keyed_calls: KeyedCalls::default(),
         }
     }
 
-    /// Runs a call to its end, also when the caller does not wait for it: what was begun is ended and recorded.
+    /// Runs a call to its end and records it, even if the caller stops waiting.
     pub async fn call(self: &Arc<Self>, request: Request) -> Outcome {
         let calls = self.clone();
-        let record = begin(&request);
+        let record = new_record(&request);
         let mut lost = record.clone();
         let span = spans::call(&request);
         let work = async move {
             let outcome = Box::pin(calls.run(record, request)).await;
-            spans::answered(&Span::current(), &outcome);
+            spans::record_outcome(&Span::current(), &outcome);
             outcome
         };
-        let task = self.running.spawn(work.instrument(span));
+        let task = self.tasks.spawn(work.instrument(span));
         match task.await {
             Ok(outcome) => outcome,
             Err(error) => {
                 error!(%error, call_id = lost.call_id, "Call panicked.");
                 lost.end(Decision::Allow, Status::Unknown, Some("internal"), clock::now());
-                // It may have been begun, and must not get a second row for that.
-                if self.ledger.end(lost, WasBegun::Yes).await.is_err() {
+                // The call may have been announced, and its announcement must not become a second row.
+                if self.ledger.end(lost, Announcement::Made).await.is_err() {
                     error!("Panicked call not recorded.");
                 }
                 Outcome::InDoubt
@@ -170,123 +171,138 @@ impl Calls {
         }
     }
 
-    /// Waits for the calls that run.
+    /// Waits for all running calls.
     pub async fn drain(&self) {
-        self.running.close();
-        self.running.wait().await;
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
-    /// A call that never came to a decision: it could not be read, or was too early, too large, too fast.
+    /// Records a call that was refused before a decision, for example because it is malformed, too large or
+    /// over the rate limit.
     pub async fn refuse(&self, mut record: Record, error_type: &str) -> Result<(), Unavailable> {
         record.end(Decision::Deny, Status::Denied, Some(error_type), clock::now());
-        self.ledger.end(record, WasBegun::Not).await.map_err(|Unrecorded| Unavailable)
+        self.ledger.end(record, Announcement::None).await.map_err(|Unrecorded| Unavailable)
     }
 
     async fn run(&self, mut record: Record, request: Request) -> Outcome {
-        let named = Named::read(&request.arguments);
-        if let Ok(named) = &named {
-            record.name(named);
+        let ids = CallIds::read(&request.arguments);
+        if let Ok(ids) = &ids {
+            record.fill_ids(ids);
         }
         let deciding = spans::decide();
-        let decided = self.decide(&request, named.as_ref().ok()).instrument(deciding.clone()).await;
+        let decided = self.decide(&request, ids.as_ref().ok()).instrument(deciding.clone()).await;
         deciding.record("cynode.decision", if decided.is_ok() { "allow" } else { "deny" });
         drop(deciding);
         let (permitted, tool) = match decided {
             Ok(decided) => decided,
-            Err(stop) => return self.stopped(record, stop).await,
+            Err(error) => return self.fail(record, error).await,
         };
-        if telemetry::is_on() {
-            spans::is_about(&Span::current(), &request.tool);
+        if telemetry::is_enabled() {
+            spans::set_tool(&Span::current(), &request.tool);
         }
-        let ran = match &tool.runs {
-            Runs::Own(entry) => self.run_own(entry, &permitted, &mut record, request).await,
-            Runs::Behind(behind) => self.run_behind(behind, &permitted, &mut record, request).await,
+        let ran = match &tool.backend {
+            Backend::BuiltIn(entry) => self.run_built_in(entry, &permitted, &mut record, request).await,
+            Backend::Upstream(tool) => self.run_upstream_tool(tool, &permitted, &mut record, request).await,
         };
         match ran {
             Ok(outcome) => outcome,
-            Err(stop) => self.stopped(record, stop).await,
+            Err(error) => self.fail(record, error).await,
         }
     }
 
-    /// Records how a call ended, and only then answers. Whatever reached its tool is never called denied from here on.
-    async fn finish(&self, record: &mut Record, ended: Ended, begun: WasBegun, reached: Reached) -> Outcome {
-        record.end(Decision::Allow, ended.status, ended.error_type, clock::now());
-        match (self.ledger.end(record.clone(), begun).await, reached) {
-            (Ok(()), _) => Outcome::Answered(Box::new(ended.result)),
-            (Err(Unrecorded), Reached::Nothing) => Outcome::Unavailable,
-            (Err(Unrecorded), Reached::Tool) => Outcome::InDoubt,
+    /// Records the outcome of a call, then answers. A call that may have had a side effect is never reported
+    /// as denied or unavailable from here on.
+    async fn finish(
+        &self,
+        record: &mut Record,
+        reply: ToolReply,
+        announcement: Announcement,
+        side_effect: SideEffect,
+    ) -> Outcome {
+        record.end(Decision::Allow, reply.status, reply.error_type, clock::now());
+        match (self.ledger.end(record.clone(), announcement).await, side_effect) {
+            (Ok(()), _) => Outcome::Answered(Box::new(reply.result)),
+            (Err(Unrecorded), SideEffect::None) => Outcome::Unavailable,
+            (Err(Unrecorded), SideEffect::Possible) => Outcome::InDoubt,
         }
     }
 
-    async fn decide(&self, request: &Request, named: Option<&Named>) -> Result<(Permitted, Served), Stop> {
-        let catalogue = self.shelf.at(&self.store, request.revision).await?;
+    async fn decide(
+        &self,
+        request: &Request,
+        ids: Option<&CallIds>,
+    ) -> Result<(Permitted, ServedTool), CallError> {
+        let catalogue = self.catalogue.at_least(&self.store, request.revision).await?;
         let tool = catalogue.get(&request.tool);
         let known = tool.map(|tool| &tool.policy);
-        // What is refused anyway needs no look into the store.
-        let (caller, seen) = policy::may_see(&request.standing, known).map_err(Stop::Denied)?;
-        let facts = match named {
-            Some(named) => facts::about(&self.store, caller, &seen.origin, named).await?,
+        // Checked first: a call that is denied for this needs no query.
+        let (caller, visible) = policy::check_visible(&request.standing, known).map_err(CallError::Denied)?;
+        let facts = match ids {
+            Some(ids) => facts::look_up(&self.store, caller, &visible.origin, ids).await?,
             None => policy::Facts::default(),
         };
         let decided = policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);
         match (decided, tool) {
             (Ok(permitted), Some(tool)) => Ok((permitted, tool.clone())),
-            (Err(denial), _) => Err(Stop::Denied(denial)),
-            (Ok(_), None) => Err(Stop::Denied(Denial::UnknownTool)),
+            (Err(denial), _) => Err(CallError::Denied(denial)),
+            (Ok(_), None) => Err(CallError::Denied(Denial::UnknownTool)),
         }
     }
 
-    async fn stopped(&self, mut record: Record, stop: Stop) -> Outcome {
-        let (decision, status, error_type, begun, outcome) = match stop {
-            Stop::Denied(denial) => {
-                info!(call_id = record.call_id, tool = record.tool, agent = record.agent, reason = %denial, "Call denied.");
+    /// Records a call that has no result of a tool, then answers.
+    async fn fail(&self, mut record: Record, error: CallError) -> Outcome {
+        let (decision, status, error_type, announcement, outcome) = match error {
+            CallError::Denied(denial) => {
+                let Record { call_id, tool, agent, .. } = &record;
+                info!(call_id, tool, agent, reason = %denial, "Call denied.");
                 let error_type = denial.error_type();
-                (Decision::Deny, Status::Denied, error_type, WasBegun::Not, Outcome::Denied(denial))
+                (Decision::Deny, Status::Denied, error_type, Announcement::None, Outcome::Denied(denial))
             }
-            Stop::Unavailable { why, begun } => {
-                (Decision::Deny, Status::Failure, why, begun, Outcome::Unavailable)
+            CallError::Unavailable { reason, announcement } => {
+                (Decision::Deny, Status::Failure, reason, announcement, Outcome::Unavailable)
             }
-            Stop::InDoubt => {
-                (Decision::Allow, Status::Unknown, "store_unavailable", WasBegun::Yes, Outcome::InDoubt)
+            CallError::InDoubt => {
+                (Decision::Allow, Status::Unknown, "store_unavailable", Announcement::Made, Outcome::InDoubt)
             }
         };
         record.end(decision, status, Some(error_type), clock::now());
-        match (self.ledger.end(record, begun).await, outcome) {
+        match (self.ledger.end(record, announcement).await, outcome) {
             (Ok(()), outcome) | (Err(Unrecorded), outcome @ Outcome::InDoubt) => outcome,
             (Err(Unrecorded), _) => Outcome::Unavailable,
         }
     }
 
-    /// A result that is too large is not cut: half of a structure is worse than none.
-    fn within_limits(&self, ended: Ended) -> Ended {
-        let size = serde_json::to_vec(&ended.result).map_or(usize::MAX, |bytes| bytes.len());
+    /// Replaces a result that is too large by an error. It is not truncated, because half a structure is
+    /// worse than none.
+    fn limit_size(&self, reply: ToolReply) -> ToolReply {
+        let size = serde_json::to_vec(&reply.result).map_or(usize::MAX, |bytes| bytes.len());
         if size <= self.limits.max_result_bytes {
-            return ended;
+            return reply;
         }
         let limit = self.limits.max_result_bytes;
-        Ended::badly(
+        ToolReply::failure(
             "too_large",
             &format!("The result has {size} bytes; at most {limit} are given. Ask for less."),
         )
     }
 }
 
-fn begin(request: &Request) -> Record {
+fn new_record(request: &Request) -> Record {
     let mut record = Record::begin(request.call_id.clone(), clock::now(), &request.standing, &request.tool);
     record.arguments_digest = Some(canonical::digest(&request.arguments));
     record.trace_id = request.traceparent.as_deref().and_then(trace_id);
     record
 }
 
-/// Answers that were kept long enough.
-pub async fn forget_expired(store: &Store) -> Result<(), DbErr> {
+/// Deletes idempotency keys whose retention has ended.
+pub async fn delete_expired_keys(store: &Store) -> Result<(), DbErr> {
     let write = store.write().await?;
     let expired = idempotency::Column::ExpiresAt.lt(clock::now());
     idempotency::Entity::delete_many().filter(expired).exec(&*write).await?;
     write.commit().await
 }
 
-/// `00-<trace>-<span>-<flags>`; anything else is nobody's trace.
+/// Returns the trace id of a `00-<trace>-<span>-<flags>` header, in lower case; `None` for anything else.
 fn trace_id(traceparent: &str) -> Option<String> {
     let id = traceparent.split('-').nth(1)?;
     (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_ascii_lowercase())

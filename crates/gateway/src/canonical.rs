@@ -1,4 +1,4 @@
-//! One text for one JSON value, whatever the order in which its members came.
+//! Canonical JSON: equal values have the same text, whatever the order of their members.
 
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
@@ -10,6 +10,7 @@ pub fn text(value: &Value) -> String {
     out
 }
 
+/// Returns the SHA-256 of the canonical text in hex.
 pub fn digest(object: &Map<String, Value>) -> String {
     let mut out = String::new();
     write_object(object, &mut out);
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_does_not_matter_and_content_does() {
+    fn text_does_not_depend_on_the_order_of_members() {
         let read = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
         let one = text(&read(r#"{"b":[1,{"d":null,"c":"\n"}],"a":1.5}"#));
         assert_eq!(one, r#"{"a":1.5,"b":[1,{"c":"\n","d":null}]}"#);

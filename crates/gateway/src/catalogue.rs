@@ -1,22 +1,23 @@
-//! The tools as they are served at this moment: ours and those of the servers behind us, with what was decided about each.
+//! The tools as they are served: built-in tools and approved upstream tools, with their settings and the
+//! access rules.
 //!
-//! A snapshot, replaced as a whole when the store says that something changed.
+//! A snapshot, replaced as a whole when the revision in the store changes.
 
-mod effect; // whether an upstream tool only reads
-mod load; // from the store
+mod effect;
+mod load;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
-pub use effect::{DoesBy, Effect};
+pub use effect::{Effect, EffectSource};
 use sea_orm::{DbErr, EntityTrait, ExprTrait, sea_query::Expr};
 use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::{
-    policy::{self, Rule, Standing, may_see},
+    policy::{self, Rule, Standing, check_visible},
     store::{
-        Store, Write,
+        Store, WriteTransaction,
         entity::{revision, upstream},
     },
     tools::{self, Entry},
@@ -24,42 +25,45 @@ use crate::{
 
 /// What runs when a tool is called.
 #[derive(Clone, Debug)]
-pub enum Runs {
-    Own(Arc<Entry>),
-    Behind(Arc<Behind>),
+pub enum Backend {
+    BuiltIn(Arc<Entry>),
+    Upstream(Arc<UpstreamTool>),
 }
 
-/// A tool of a server behind us.
+/// A tool of an upstream.
 #[derive(Debug)]
-pub struct Behind {
+pub struct UpstreamTool {
     pub server: Arc<upstream::Model>,
-    /// Its name over there.
+    /// The tool's name at the upstream.
     pub remote: String,
-    /// Arguments are held against the copy that was approved, not against what the server says now.
+    /// Validates arguments against the approved schema, not against the one that the upstream offers now.
+    /// `None` if the schema is invalid.
     pub arguments: Option<jsonschema::Validator>,
-    /// An administrator says that calling it twice does no harm.
+    /// Set by an administrator: calling the tool twice does no harm.
     pub safe_to_repeat: bool,
 }
 
 /// A tool as it is served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedTool {
     pub policy: policy::Tool,
-    pub shown: rmcp::model::Tool,
-    /// Some arguments are to stand in headers as well.
-    pub wants_headers: bool,
-    pub runs: Runs,
+    /// The definition that `tools/list` returns.
+    pub definition: rmcp::model::Tool,
+    /// Whether the schema requires some arguments to be sent as HTTP headers too.
+    pub has_header_arguments: bool,
+    pub backend: Backend,
 }
 
+/// A snapshot of all served tools and the access rules.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     revision: i64,
-    tools: BTreeMap<String, Served>,
+    tools: BTreeMap<String, ServedTool>,
     rules: Vec<Rule>,
 }
 
 impl Catalogue {
-    pub fn get(&self, name: &str) -> Option<&Served> {
+    pub fn get(&self, name: &str) -> Option<&ServedTool> {
         self.tools.get(name)
     }
 
@@ -67,82 +71,83 @@ impl Catalogue {
         &self.rules
     }
 
-    /// By name, so that a prompt made of them stays the same.
-    pub fn all(&self) -> impl Iterator<Item = &Served> {
+    /// Returns all tools, sorted by name so that a prompt made of them does not change between calls.
+    pub fn all(&self) -> impl Iterator<Item = &ServedTool> {
         self.tools.values()
     }
 
-    /// What this caller may call at all.
-    pub fn seen_by<'c>(&'c self, standing: &'c Standing) -> impl Iterator<Item = &'c Served> {
-        self.all().filter(move |tool| may_see(standing, Some(&tool.policy)).is_ok())
+    /// Returns the tools that the caller may see.
+    pub fn visible_to<'c>(&'c self, standing: &'c Standing) -> impl Iterator<Item = &'c ServedTool> {
+        self.all().filter(move |tool| check_visible(standing, Some(&tool.policy)).is_ok())
     }
 }
 
-/// The tools of one caller, for help: no more than `tools/list` shows.
+/// The tools of one caller, for the help tools: the same ones that `tools/list` returns.
 #[derive(Debug)]
-pub(crate) struct SeenBy {
+pub(crate) struct CallerTools {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) standing: Standing,
 }
 
-impl tools::Shelf for SeenBy {
-    fn tools(&self) -> Vec<tools::Shown> {
-        let shown = self.catalogue.seen_by(&self.standing).map(|tool| tools::Shown {
+impl tools::VisibleTools for CallerTools {
+    fn list(&self) -> Vec<tools::VisibleTool> {
+        let visible = self.catalogue.visible_to(&self.standing).map(|tool| tools::VisibleTool {
             name: tool.policy.name.clone(),
-            title: tool.shown.title.clone().unwrap_or_default(),
-            description: tool.shown.description.clone().unwrap_or_default().into_owned(),
-            input_schema: tool.shown.input_schema.clone(),
+            title: tool.definition.title.clone().unwrap_or_default(),
+            description: tool.definition.description.clone().unwrap_or_default().into_owned(),
+            input_schema: tool.definition.input_schema.clone(),
         });
-        shown.collect()
+        visible.collect()
     }
 }
 
-/// Keeps the present catalogue.
+/// Keeps the current catalogue, and loads a newer one when it is needed.
 #[derive(Debug)]
-pub struct Shelf {
-    own: Vec<Arc<Entry>>,
+pub struct CatalogueCache {
+    built_in: Vec<Arc<Entry>>,
     current: ArcSwap<Catalogue>,
-    /// One loads, the others wait for it.
+    /// Held while loading, so that concurrent calls load once.
     loading: Mutex<()>,
 }
 
-impl Shelf {
-    pub fn new(own: Vec<Entry>) -> Self {
-        let own = own.into_iter().map(Arc::new).collect();
-        Self { own, current: ArcSwap::default(), loading: Mutex::default() }
+impl CatalogueCache {
+    pub fn new(built_in: Vec<Entry>) -> Self {
+        let built_in = built_in.into_iter().map(Arc::new).collect();
+        Self { built_in, current: ArcSwap::default(), loading: Mutex::default() }
     }
 
-    /// The catalogue of this revision or a newer one.
-    pub async fn at(&self, store: &Store, revision: i64) -> Result<Arc<Catalogue>, DbErr> {
+    /// Returns the catalogue of this revision or a newer one; loads it if the cached one is older.
+    pub async fn at_least(&self, store: &Store, revision: i64) -> Result<Arc<Catalogue>, DbErr> {
         let current = self.current.load_full();
         if current.revision >= revision {
             return Ok(current);
         }
-        let _turn = self.loading.lock().await;
+        let _loading = self.loading.lock().await;
         let current = self.current.load_full();
         if current.revision >= revision {
             return Ok(current);
         }
-        let loaded = Arc::new(load::catalogue(store, &self.own).await?);
+        let loaded = Arc::new(load::catalogue(store, &self.built_in).await?);
         debug!(revision = loaded.revision, tools = loaded.tools.len(), "Tool catalogue loaded.");
         self.current.store(loaded.clone());
         Ok(loaded)
     }
 
-    /// As it is in the store now.
-    pub async fn fresh(&self, store: &Store) -> Result<Arc<Catalogue>, DbErr> {
+    /// Returns the catalogue of the revision that is in the store now.
+    pub async fn latest(&self, store: &Store) -> Result<Arc<Catalogue>, DbErr> {
         let revision = revision::Entity::find_by_id(1).one(store.read()).await?;
-        self.at(store, revision.map_or(i64::MAX, |revision| revision.value)).await
+        self.at_least(store, revision.map_or(i64::MAX, |revision| revision.value)).await
     }
 
-    /// Without a look at the store: for what may be a moment old.
-    pub fn last(&self) -> Arc<Catalogue> {
+    /// Returns the cached catalogue, which may be out of date, without a query.
+    pub fn cached(&self) -> Arc<Catalogue> {
         self.current.load_full()
     }
 }
 
-/// Says that something which decides about calls changes with this transaction.
-pub async fn touch(write: &Write) -> Result<(), DbErr> {
+/// Increments the revision as part of the transaction, so that every instance loads the catalogue again. Call
+/// it when tools, settings or access rules change.
+pub async fn bump_revision(write: &WriteTransaction) -> Result<(), DbErr> {
     use sea_orm::{ColumnTrait, QueryFilter};
     revision::Entity::update_many()
         .col_expr(revision::Column::Value, Expr::col(revision::Column::Value).add(1))

@@ -1,6 +1,8 @@
+//! Times as the store keeps them: microseconds since 1970, UTC.
+
 use time::OffsetDateTime;
 
-/// Microseconds since 1970, UTC: what the store keeps for a time.
+/// Returns the current time in microseconds since 1970, UTC.
 pub fn now() -> i64 {
     micros(OffsetDateTime::now_utc())
 }
@@ -14,7 +16,7 @@ pub fn from_micros(at: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// RFC 3339, as people and tools read it.
+/// Formats a time as RFC 3339.
 pub fn text(at: i64) -> String {
     from_micros(at).format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Where agents come in: MCP over HTTP, both eras, no sessions.
+//! The listener for agents: MCP over HTTP without sessions, for all supported protocol versions.
 
-mod call; // a call of a tool, by whichever way it came in
-mod edge; // before MCP: sizes, headers, shape, token, pace
-mod glimpse; // what a body is about, before anybody acts on it
-mod plain; // calls in which nothing is unusual
-mod server; // MCP itself
+mod call;
+mod edge;
+mod fast_path;
+mod peek;
+mod server;
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -19,25 +19,27 @@ use crate::{
     calls::Calls,
     config::{self, Config},
     store::Store,
-    strangers::Strangers,
-    tokens::Remembered,
+    tokens::TokenCache,
+    unauthenticated::UnauthenticatedLimiter,
 };
 
 type Mcp = StreamableHttpService<server::Server, NeverSessionManager>;
 
-/// What may change while we run.
-struct Present {
+/// Settings that a reload replaces, and what is built from them.
+struct LiveSettings {
     settings: config::Mcp,
     mcp: Mcp,
-    pace: DefaultKeyedRateLimiter<String>,
+    /// Limits calls per second, by token id.
+    rate_limiter: DefaultKeyedRateLimiter<String>,
 }
 
+/// Serves MCP requests of agents.
 pub struct Front {
     store: Store,
     calls: Arc<Calls>,
-    remembered: Remembered,
-    strangers: Arc<Strangers>,
-    present: ArcSwap<Present>,
+    tokens: TokenCache,
+    unauthenticated: Arc<UnauthenticatedLimiter>,
+    live: ArcSwap<LiveSettings>,
 }
 
 impl std::fmt::Debug for Front {
@@ -50,30 +52,30 @@ impl Front {
     pub(crate) fn new(
         store: Store,
         calls: Arc<Calls>,
-        strangers: Arc<Strangers>,
+        unauthenticated: Arc<UnauthenticatedLimiter>,
         config: &Config,
     ) -> Arc<Self> {
-        let present = ArcSwap::from_pointee(Present::new(&calls, config));
-        Arc::new(Self { store, calls, remembered: Remembered::default(), strangers, present })
+        let live = ArcSwap::from_pointee(LiveSettings::new(&calls, config));
+        Arc::new(Self { store, calls, tokens: TokenCache::default(), unauthenticated, live })
     }
 
-    /// Requests that came before keep what they came with.
+    /// Applies a new configuration. Requests in flight keep the old one.
     pub fn reload(&self, config: &Config) {
-        self.present.store(Arc::new(Present::new(&self.calls, config)));
-        self.strangers.reload(config.strangers);
+        self.live.store(Arc::new(LiveSettings::new(&self.calls, config)));
+        self.unauthenticated.reload(config.unauthenticated);
     }
 
-    /// Callers who were not heard of for a while need no place in the count.
-    pub fn forget_the_quiet(&self) {
-        self.present.load().pace.retain_recent();
+    /// Removes idle callers from the rate limiter.
+    pub fn drop_idle_callers(&self) {
+        self.live.load().rate_limiter.retain_recent();
     }
 
     pub fn router(self: Arc<Self>) -> Router {
-        Router::new().route("/mcp", any(edge::enter)).with_state(self)
+        Router::new().route("/mcp", any(edge::handle)).with_state(self)
     }
 }
 
-impl Present {
+impl LiveSettings {
     fn new(calls: &Arc<Calls>, config: &Config) -> Self {
         let settings = config.mcp.clone();
         let http = StreamableHttpServerConfig::default()
@@ -90,6 +92,6 @@ impl Present {
             http,
         );
         let per_second = NonZeroU32::new(config.calls.per_second).unwrap_or(NonZeroU32::MIN);
-        Self { settings, mcp, pace: RateLimiter::keyed(Quota::per_second(per_second)) }
+        Self { settings, mcp, rate_limiter: RateLimiter::keyed(Quota::per_second(per_second)) }
     }
 }

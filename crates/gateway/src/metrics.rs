@@ -1,4 +1,4 @@
-//! What can be counted. Every label has a handful of values; ids and names of tools are never labels.
+//! Prometheus metrics. Every label has a small fixed set of values; ids and names of tools are never labels.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU64, time::Duration};
 
@@ -12,6 +12,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
+use upstream::State;
 
 use crate::{
     audit::{Decision, Record, Status},
@@ -19,7 +20,6 @@ use crate::{
 };
 
 const AGENTS: [&str; 5] = ["project_manager", "project_analyst", "sandbox", "admin", "user"];
-const STATES: [&str; 4] = ["idle", "up", "down", "resting"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CallLabels {
@@ -38,14 +38,14 @@ struct StateLabels {
     state: &'static str,
 }
 
-/// A call, as far as it is counted.
+/// The labels and duration of one call.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct CallSample {
     labels: CallLabels,
     took: Duration,
 }
 
-impl Counted {
+impl CallSample {
     pub fn of(record: &Record) -> Self {
         let labels = CallLabels {
             agent: one_of(&AGENTS, &record.agent),
@@ -92,46 +92,38 @@ impl Default for Metrics {
         };
         registry.register(
             "calls",
-            "Calls and acts of administrators, by who, decision and outcome",
+            "Tool calls and administrator operations, by agent, decision and outcome",
             metrics.calls.clone(),
         );
         registry.register_with_unit(
             "call_duration",
-            "How long calls took, from being read to being recorded",
+            "Duration of calls, from reading the request to recording the outcome",
             Unit::Seconds,
             metrics.durations.clone(),
         );
-        registry.register(
-            "audit_group_size",
-            "How many notes the audit committed at a time",
-            metrics.group_size.clone(),
-        );
+        registry.register("audit_group_size", "Records per audit commit", metrics.group_size.clone());
         registry.register_with_unit(
             "audit_commit",
-            "How long the audit took to commit",
+            "Duration of an audit commit",
             Unit::Seconds,
             metrics.commit_seconds.clone(),
         );
         registry.register(
             "audit_failures",
-            "Notes that the audit could not commit: calls that were not made, or whose callers were told that they are in doubt",
+            "Records that the audit could not commit: the call was not made, or its caller got in_doubt",
             metrics.not_committed.clone(),
         );
-        registry.register("upstreams", "Servers behind the gateway, by state", metrics.upstreams.clone());
-        registry.register(
-            "upstream_restarts",
-            "How often servers behind the gateway were started again",
-            metrics.restarts.clone(),
-        );
+        registry.register("upstreams", "Upstreams, by state", metrics.upstreams.clone());
+        registry.register("upstream_restarts", "Restarts of upstreams", metrics.restarts.clone());
         Self { registry, ..metrics }
     }
 }
 
 impl Metrics {
-    /// Notes that were committed together, and the calls that ended with them.
-    pub fn committed(&self, notes: usize, took: Duration, ended: &[Counted]) {
-        // No group has more than a few hundred.
-        self.group_size.observe(f64::from(u32::try_from(notes).unwrap_or(u32::MAX)));
+    /// Records one audit commit: its number of records, its duration, and the calls that ended with it.
+    pub fn record_commit(&self, records: usize, took: Duration, ended: &[CallSample]) {
+        // A group is never larger than a few hundred records.
+        self.group_size.observe(f64::from(u32::try_from(records).unwrap_or(u32::MAX)));
         self.commit_seconds.observe(took.as_secs_f64());
         for call in ended {
             self.calls.get_or_create(&call.labels).inc();
@@ -140,24 +132,24 @@ impl Metrics {
         }
     }
 
-    pub fn not_committed(&self, notes: usize) {
-        self.not_committed.inc_by(u64::try_from(notes).unwrap_or(u64::MAX));
+    pub fn record_failures(&self, records: usize) {
+        self.not_committed.inc_by(u64::try_from(records).unwrap_or(u64::MAX));
     }
 
-    /// How the servers behind us are at this moment.
-    pub fn upstreams(&self, health: &BTreeMap<String, Health>) {
-        for state in STATES.into_iter().chain(["unknown"]) {
-            let count = health.values().filter(|health| one_of(&STATES, &health.state) == state).count();
+    /// Sets the gauges of upstreams from their current health.
+    pub fn set_upstreams(&self, health: &BTreeMap<String, Health>) {
+        for state in State::ALL.map(State::as_str) {
+            let count = health.values().filter(|health| health.state == state).count();
             let labels = StateLabels { state };
             self.upstreams.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.restarts.set(health.values().map(|health| health.restarts).sum());
     }
 
-    /// As Prometheus reads them.
-    pub fn text(&self) -> String {
+    /// Renders all metrics in the OpenMetrics text format.
+    pub fn render(&self) -> String {
         let mut out = String::new();
-        // Writing into a string does not fail; half of it would be worse than nothing.
+        // Writing to a string does not fail. If it did, no output is better than half of it.
         encode(&mut out, &self.registry).map_or_else(|_| String::new(), |()| out)
     }
 }

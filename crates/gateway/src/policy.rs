@@ -1,28 +1,28 @@
-//! Who may call what. Everything here is pure: no store, no clock, no network.
+//! Decides which caller may call which tool with which arguments. Pure: no store, no clock, no network.
 //!
-//! [`decide()`] is the one function that permits a call. What reaches a tool takes a [`Permitted`], and nothing else makes
-//! one.
+//! [`decide()`] is the only function that permits a call. Running a tool requires the [`Permitted`] that it
+//! returns.
 
-mod addresses; // which addresses are public
-mod agent; // who calls
-mod allowlist; // what a role may call
-mod decide; // the decision
-mod denial; // why not, and what the caller is told of it
-mod governing; // settings that decide about agents
-mod ids; // the ids that a call names
-mod pattern; // `db.*`
-mod rules; // rules that see arguments
-mod tool; // what is known about a tool
-mod url_glob; // globs against URLs as fetchers read them
-mod urls; // addresses that no agent may have fetched
+mod addresses;
+mod agent;
+mod allowlist;
+mod decide;
+mod denial;
+mod governing;
+mod ids;
+mod pattern;
+mod rules;
+mod tool;
+mod url_glob;
+mod urls;
 
 pub use addresses::is_public_address;
-pub use agent::{Agent, AgentKind, Bound, Caller, Standing};
+pub use agent::{Agent, AgentKind, Caller, Standing, TokenBinding};
 pub use allowlist::{FAMILIES, allows};
-pub use decide::{Permitted, decide, may_see};
+pub use decide::{Permitted, check_visible, decide};
 pub use denial::Denial;
 pub use governing::{Switch, is_governing};
-pub use ids::{Facts, Named, ScopedId, TaskFacts};
+pub use ids::{CallIds, Facts, ScopedId, TaskFacts};
 pub use pattern::Pattern;
 pub use rules::{Condition, Effect, Rule};
 pub use tool::{Gate, Origin, Scope, Tool};

@@ -1,4 +1,5 @@
-//! The configuration file is read again on SIGHUP and when it changes. What is wrong with it is told, and what was goes on.
+//! Reloads the configuration file on SIGHUP and when it changes. An invalid file is logged, and the previous
+//! configuration stays in effect.
 
 use std::{
     path::PathBuf,
@@ -18,44 +19,45 @@ use crate::{
     front::Front,
 };
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When the configuration file was changed last.
+/// Modification time of the configuration file; `None` if there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<SystemTime>);
+pub(crate) struct ModifiedAt(Option<SystemTime>);
 
-impl Stamp {
+impl ModifiedAt {
     pub(crate) fn of(config: &Config) -> Self {
-        Self(changed_at(config.file.as_ref()))
+        Self(modification_time(config.file.as_ref()))
     }
 }
 
-/// `stamp` is from before the gateway was ready: a change since then counts.
+/// Reloads until `stop` is cancelled. `modified_at` is taken at the beginning of the startup, so that a
+/// change during the startup is noticed.
 pub(crate) async fn watch(
     cli: Cli,
     config: &Config,
-    mut stamp: Stamp,
+    mut modified_at: ModifiedAt,
     front: &Front,
     stop: &CancellationToken,
 ) {
-    let mut told = match signal(SignalKind::hangup()) {
-        Ok(told) => told,
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
         Err(error) => {
             warn!(%error, "SIGHUP handler not installed; configuration reload disabled.");
             return stop.cancelled().await;
         }
     };
-    let mut look = interval(LOOK_EVERY);
+    let mut poll = interval(POLL_INTERVAL);
     loop {
         select! {
             () = stop.cancelled() => return,
-            _ = told.recv() => {}
-            _ = look.tick() => {
-                let now = Stamp::of(config);
-                if now == stamp {
+            _ = hangup.recv() => {}
+            _ = poll.tick() => {
+                let now = ModifiedAt::of(config);
+                if now == modified_at {
                     continue;
                 }
-                stamp = now;
+                modified_at = now;
             }
         }
         match Config::load(&cli) {
@@ -70,6 +72,6 @@ pub(crate) async fn watch(
     }
 }
 
-fn changed_at(file: Option<&PathBuf>) -> Option<SystemTime> {
+fn modification_time(file: Option<&PathBuf>) -> Option<SystemTime> {
     std::fs::metadata(file?).ok()?.modified().ok()
 }

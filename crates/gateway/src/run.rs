@@ -1,9 +1,9 @@
-//! Everything together: open the store, serve, watch, stop.
+//! Assembles the gateway: opens the store, serves both listeners, runs maintenance, shuts down.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use sea_orm::DbErr;
-use subjects::audit::{Broken, Chain};
+use subjects::audit::{ChainError, ChainVerifier};
 use tokio::{
     net::TcpListener,
     select,
@@ -16,21 +16,21 @@ use uuid::Uuid;
 
 use crate::{
     admin::{self, Admin},
-    admin_token::{self, Adopted},
-    audit::{self, Ledger, Record, Seal, Sealed, WasBegun},
+    admin_token::{self, Adoption},
+    audit::{self, Announcement, Ledger, Record, Seal, Sealed},
     calls::{Calls, Limits},
-    catalogue::Shelf,
+    catalogue::CatalogueCache,
     clock,
     config::{Cli, Config},
     data_lock::{self, DataLock},
     front::Front,
     metrics::Metrics,
     nats::{self, Nats},
-    reload::Stamp,
+    reload::ModifiedAt,
     serve,
     store::{self, Store},
-    strangers::Strangers,
     tools,
+    unauthenticated::UnauthenticatedLimiter,
     upstreams::Upstreams,
 };
 
@@ -47,7 +47,7 @@ pub enum Error {
     #[error(transparent)]
     AdminToken(#[from] admin_token::Error),
     #[error("audit verification failed")]
-    Audit(#[from] Broken),
+    Audit(#[from] ChainError),
     #[error("sealing the audit")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
@@ -56,100 +56,104 @@ pub enum Error {
     Signals(#[source] std::io::Error),
 }
 
-const TIDY_EVERY: Duration = Duration::from_secs(60);
-const REPORT_LOOK_EVERY: Duration = Duration::from_secs(1);
-const AT_ONCE: u64 = 1000;
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// How often counts of refused requests are checked for being due.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Rows per query when the audit is verified.
+const VERIFY_BATCH: u64 = 1000;
 
+/// Runs the gateway until SIGTERM or SIGINT.
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let stop = CancellationToken::new();
     stop_on_signal(&stop)?;
     serve(cli, config, stop).await
 }
 
-/// Opens the store, brings it to its present shape and follows the audit's chain.
+/// Opens and migrates the store, and verifies the audit's hash chain and its signed heads. Returns a summary.
 pub async fn check(config: &Config) -> Result<String, Error> {
-    let file = store::file(&config.store.url);
-    let lock = file.map(|file| DataLock::take(&config.data, Some(&file))).transpose()?;
+    let file = store::sqlite_file(&config.store.url);
+    let lock = file.map(|file| DataLock::acquire(&config.data, Some(&file))).transpose()?;
     let store = Store::open(&config.store).await?;
     let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), None)?;
-    let ends = audit::ends(store.read()).await?;
+    let bounds = audit::bounds(store.read()).await?;
     let key = seal.public_key();
     let heads = seal.heads()?.into_iter().filter(|head| head.is_signed_by(&key)).collect();
-    let mut chain = Chain::begin(ends.pruned_seq, &ends.pruned_hash, heads);
-    let mut last = ends.pruned_seq;
+    let mut chain = ChainVerifier::new(bounds.pruned_seq, &bounds.pruned_hash, heads);
+    let mut last = bounds.pruned_seq;
     loop {
-        let rows = audit::rows_after(&store, last, AT_ONCE).await?;
+        let rows = audit::rows_after(&store, last, VERIFY_BATCH).await?;
         let Some(row) = rows.last() else { break };
         last = row.seq;
-        rows.iter().try_for_each(|row| chain.follow(row))?;
+        rows.iter().try_for_each(|row| chain.check(row))?;
     }
-    let (rows, heads) = chain.end()?;
+    let (rows, heads) = chain.finish()?;
     let tools = tools::all().len();
     store.close().await;
     drop(lock);
-    Ok(format!(
-        "ok: {rows} audit rows follow each other, {heads} signed heads agree, {tools} tools of our own"
-    ))
+    Ok(format!("ok: {rows} audit rows verified, {heads} signed heads match, {tools} built-in tools"))
 }
 
 async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    let stamp = Stamp::of(&config);
-    // Before anything is touched: what follows takes whatever is in flight for left behind.
-    let lock = DataLock::take(&config.data, store::file(&config.store.url).as_deref())?;
+    let modified_at = ModifiedAt::of(&config);
+    // Before the store is opened, because recovery considers every call in flight as lost.
+    let lock = DataLock::acquire(&config.data, store::sqlite_file(&config.store.url).as_deref())?;
     let store = Store::open(&config.store).await?;
-    // SQLite has one owner, so whatever is in flight there is from a process that is gone.
+    // SQLite is used by one gateway only, so every call in flight there is of an earlier process.
     let recovered = audit::recover(&store, !store.is_postgres()).await?;
     if recovered > 0 {
         warn!(calls = recovered, "Calls interrupted by the last shutdown recorded in the audit.");
     }
     tools::seed(&store).await?;
-    let adopted = config.admin.token().adopt(&store).await?;
+    let adoption = config.admin.token().adopt(&store).await?;
     let nats = config.nats.as_ref().map(Nats::open).transpose()?;
     if let Some(nats) = &nats {
-        nats.begin().await?;
+        nats.connect_at_start().await?;
     }
     let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), nats.clone())?;
     seal.prepare().await?;
     let seal = Arc::new(seal);
     let metrics = Arc::<Metrics>::default();
-    let (ledger, writing) = Ledger::start_counting(store.clone(), metrics.clone());
+    let (ledger, writing) = Ledger::start_with_metrics(store.clone(), metrics.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
-    record_revoked(&ledger, &adopted).await;
-    let (upstreams, looking_after) =
+    record_revoked(&ledger, &adoption).await;
+    let (upstreams, watching) =
         Upstreams::start(store.clone(), config.upstreams, config.calls.max_result_bytes, stop.clone());
-    background.spawn(looking_after);
+    background.spawn(watching);
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
-    let calls =
-        Arc::new(Calls::new(store.clone(), Shelf::new(tools::all()), ledger, upstreams.clone(), limits));
-    let strangers = Arc::new(Strangers::new(store.clone(), calls.ledger.clone(), config.strangers));
-    let front = Front::new(store.clone(), calls.clone(), strangers.clone(), &config);
-    let parts = admin::Parts {
+    let catalogue = CatalogueCache::new(tools::all());
+    let calls = Arc::new(Calls::new(store.clone(), catalogue, ledger, upstreams.clone(), limits));
+    let unauthenticated =
+        UnauthenticatedLimiter::new(store.clone(), calls.ledger.clone(), config.unauthenticated);
+    let unauthenticated = Arc::new(unauthenticated);
+    let front = Front::new(store.clone(), calls.clone(), unauthenticated.clone(), &config);
+    let resources = admin::AdminResources {
         store: store.clone(),
         calls: calls.clone(),
         upstreams: upstreams.clone(),
         seal: seal.clone(),
         nats,
         metrics,
-        strangers: strangers.clone(),
+        unauthenticated: unauthenticated.clone(),
     };
-    let admin = Admin::new(parts, &config, stop.clone());
+    let admin = Admin::new(resources, &config, stop.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
     let admin_address =
         administrators.local_addr().map_err(|error| Error::Listen(config.admin.listen, error))?;
-    info!(%address, %admin_address, seal = seal.public_key(), store = broker::without_secrets(&config.store.url), "Ready.");
+    let store_url = broker::redact_url(&config.store.url);
+    info!(%address, %admin_address, seal = seal.public_key(), store = store_url, "Ready.");
 
     let servers = TaskTracker::new();
     servers.spawn(serve::serve(agents, front.clone().router(), config.connections, stop.clone()));
     servers.spawn(serve::serve(administrators, admin.router(), config.connections, stop.clone()));
     servers.close();
-    let tidying = tidy(&config, &store, &calls.ledger, &front, &strangers, &seal, &stop);
-    let reloading = crate::reload::watch(cli, &config, stamp, &front, &stop);
+    let maintenance = run_maintenance(&config, &store, &calls.ledger, &front, &unauthenticated, &seal, &stop);
+    let reloading = crate::reload::watch(cli, &config, modified_at, &front, &stop);
     select! {
-        () = async { tokio::join!(tidying, reloading); } => {}
+        () = async { tokio::join!(maintenance, reloading); } => {}
         () = servers.wait() => {}
     }
     info!("Stopping: no new calls; running calls may finish.");
@@ -158,17 +162,20 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         calls.drain().await;
     };
     if timeout(config.grace, ended).await.is_err() {
-        warn!(grace = ?config.grace, "Calls still running at the shutdown deadline; the next start records them.");
+        warn!(
+            grace = ?config.grace,
+            "Calls still running at the shutdown deadline; the next start records them."
+        );
     }
     upstreams.close_all().await;
-    strangers.report_all().await;
-    // The last handles on the ledger go with these, and the writer ends when it has written what it was given.
-    drop((front, calls, upstreams, strangers));
+    unauthenticated.report_all().await;
+    // These hold the last handles on the ledger; the writer ends once it has written its remaining messages.
+    drop((front, calls, upstreams, unauthenticated));
     background.close();
     if timeout(config.grace, background.wait()).await.is_err() {
         error!("Audit still being written at the shutdown deadline.");
     }
-    if let Err(error) = seal.put(&store, Sealed::default()).await {
+    if let Err(error) = seal.seal_head(&store, Sealed::default()).await {
         warn!(%error, "Last audit head not sealed.");
     }
     store.close().await;
@@ -180,36 +187,36 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| Error::Listen(address, error))
 }
 
-/// What has to be done now and then.
-async fn tidy(
+/// Seals the audit, reports refused requests and maintains the store periodically, until `stop` is cancelled.
+async fn run_maintenance(
     config: &Config,
     store: &Store,
     ledger: &Ledger,
     front: &Front,
-    strangers: &Strangers,
+    unauthenticated: &UnauthenticatedLimiter,
     seal: &Seal,
     stop: &CancellationToken,
 ) {
     let mut seals = interval(config.audit.seal_every);
-    let mut rest = interval(TIDY_EVERY);
-    let mut reports = interval(REPORT_LOOK_EVERY);
+    let mut rest = interval(MAINTENANCE_INTERVAL);
+    let mut reports = interval(REPORT_INTERVAL);
     let mut sealed = Sealed::default();
     loop {
         select! {
             () = stop.cancelled() => return,
-            _ = seals.tick() => match seal.put(store, sealed).await {
+            _ = seals.tick() => match seal.seal_head(store, sealed).await {
                 Ok(now) => sealed = now,
                 Err(error) => error!(%error, "Audit head not sealed."),
             },
-            _ = reports.tick() => strangers.report().await,
+            _ = reports.tick() => unauthenticated.report().await,
             _ = rest.tick() => {
-                front.forget_the_quiet();
+                front.drop_idle_callers();
                 match ledger.end_overdue().await {
                     Ok(0) => {}
                     Ok(calls) => warn!(calls, "Delayed audit rows written."),
                     Err(error) => error!(%error, "Audit rows of completed calls missing; retrying."),
                 }
-                if let Err(error) = tidy_store(config, store).await {
+                if let Err(error) = maintain_store(config, store).await {
                     error!(%error, "Store maintenance failed; retrying.");
                 }
             }
@@ -217,12 +224,13 @@ async fn tidy(
     }
 }
 
-async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
+/// Recovers lost calls, deletes expired idempotency keys, and prunes the audit.
+async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     let lost = audit::recover(store, false).await?;
     if lost > 0 {
         warn!(calls = lost, "Calls of a stopped gateway recorded in the audit.");
     }
-    crate::calls::forget_expired(store).await?;
+    crate::calls::delete_expired_keys(store).await?;
     if let Some(keep) = config.audit.keep {
         let before = clock::now().saturating_sub(i64::try_from(keep.as_micros()).unwrap_or(i64::MAX));
         let gone = audit::prune(store, before).await?;
@@ -233,14 +241,15 @@ async fn tidy_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     Ok(())
 }
 
-/// Writes down which tokens the start revoked. The tokens are refused already; a row that cannot be written is told.
-async fn record_revoked(ledger: &Ledger, adopted: &Adopted) {
-    for id in &adopted.revoked {
+/// Writes an audit row for each token that the start revoked. A failure is only logged, because the tokens
+/// are already refused.
+async fn record_revoked(ledger: &Ledger, adoption: &Adoption) {
+    for id in &adoption.revoked {
         info!(id, "Previous admin token revoked.");
         let (call_id, now) = (Uuid::now_v7().to_string(), clock::now());
         let record =
-            Record::of_administrator(call_id, now, "admin", &adopted.row.id, None, "admin.token.revoke");
-        if ledger.end(record, WasBegun::Not).await.is_err() {
+            Record::of_administrator(call_id, now, "admin", &adoption.row.id, None, "admin.token.revoke");
+        if ledger.end(record, Announcement::None).await.is_err() {
             error!(id, "Token revocation not recorded.");
         }
     }
@@ -250,7 +259,7 @@ fn stop_on_signal(stop: &CancellationToken) -> Result<(), Error> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut received = signal(kind).map_err(Error::Signals)?;
         let stop = stop.clone();
-        // Ends with the process: there is nobody to wait for it.
+        // Ends with the process; no task waits for it.
         drop(TaskTracker::new().spawn(async move {
             received.recv().await;
             stop.cancel();

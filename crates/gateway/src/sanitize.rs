@@ -1,28 +1,29 @@
-//! What comes from servers behind us is text by strangers: models read it, people see it in terminals and on pages.
-//! Characters that hide, reorder or command are taken out; meaning is left alone.
+//! Removes hidden, reordering and control characters from text of upstreams, which models read and people see
+//! in terminals and on console pages. Changes no visible text, except that long descriptions are truncated.
 
 use std::borrow::Cow;
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResourceContents, Tool};
 use serde_json::Value;
 
-/// Longer descriptions are cut: nobody approves a novel.
-const MAX_DESCRIPTION: usize = 4096;
+/// Longer descriptions are truncated, because an administrator has to read them before approval.
+const MAX_DESCRIPTION_BYTES: usize = 4096;
 
-/// The copy of a tool that agents see, under the name that we give it.
+/// Returns the definition that agents see, under the name that the gateway serves.
 pub fn tool(mut tool: Tool, name: &str) -> Tool {
     tool.name = Cow::Owned(name.to_owned());
     tool.title = tool.title.map(|title| text(&title).into_owned());
     tool.description = tool.description.map(|description| Cow::Owned(cut(&text(&description))));
     tool.input_schema = std::sync::Arc::new(object(&tool.input_schema));
     tool.output_schema = tool.output_schema.map(|schema| std::sync::Arc::new(object(&schema)));
-    // Pictures are fetched from addresses that a stranger chose, and this is nothing that agents need.
+    // Icons would be fetched from addresses that the upstream chooses, and agents need neither icons nor
+    // `_meta`.
     tool.icons = None;
     tool.meta = None;
     tool
 }
 
-/// A result, with the mark that a stranger wrote it.
+/// Sanitizes the text and the structured content of a result.
 pub fn result(mut result: CallToolResult) -> CallToolResult {
     for block in &mut result.content {
         match block {
@@ -66,10 +67,10 @@ fn object(object: &JsonObject) -> JsonObject {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()
+    text[..text.floor_char_boundary(MAX_DESCRIPTION_BYTES)].to_owned()
 }
 
-/// Copies only what has to be changed.
+/// Removes hidden characters; copies only if there are any.
 pub fn text(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_hidden) {
         Cow::Owned(text.chars().filter(|letter| !is_hidden(*letter)).collect())
@@ -78,11 +79,16 @@ pub fn text(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns whether a character is invisible, changes the text direction, or controls a terminal.
 pub(crate) fn is_hidden(letter: char) -> bool {
     matches!(letter,
-        '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}' // commands to terminals
-        | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{feff}' // no width
-        | '\u{202a}'..='\u{202e}' // another direction
-        | '\u{e0000}'..='\u{e007f}' // letters that no one sees
+        // Control characters, except tab, line feed and carriage return.
+        '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        // Zero width.
+        | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        // Text direction.
+        | '\u{202a}'..='\u{202e}'
+        // Invisible tag characters.
+        | '\u{e0000}'..='\u{e007f}'
     )
 }

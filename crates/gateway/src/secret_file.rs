@@ -1,4 +1,4 @@
-//! Files with secrets: readable by their owner alone, and either whole or not there.
+//! Files with secrets: readable only by their owner, and either complete or absent.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -7,24 +7,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const STAGED: &str = ".next";
+const STAGED_SUFFIX: &str = ".next";
 
-/// Writes a secret that nobody but us can read. Never over one that is there.
+/// Creates a file with a secret. Fails if the file exists.
 pub fn create(path: &Path, secret: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let whole = beside(path, &format!(".{}", std::process::id()));
-    // Left by a process of the same number that was killed.
+    let whole = with_suffix(path, &format!(".{}", std::process::id()));
+    // May be left by a killed process with the same id.
     drop(fs::remove_file(&whole));
     write_new(&whole, secret)?;
-    // A link, other than a rename, is never made over a file that is there.
+    // Unlike a rename, a hard link never replaces an existing file.
     let mut made = fs::hard_link(&whole, path);
     if made.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) && !path.exists() {
-        // A file system without links.
+        // The file system has no hard links.
         made = fs::rename(&whole, path);
     }
-    // Gone already if it was renamed.
+    // Does not exist any more if it was renamed.
     drop(fs::remove_file(&whole));
     made
 }
@@ -36,49 +36,51 @@ fn write_new(path: &Path, secret: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The path with something added to its name.
-pub fn beside(path: &Path, ending: &str) -> PathBuf {
+/// Returns the path with a suffix appended to its name.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Writes what is to replace a secret beside it.
+/// Writes the next secret to a staging file next to the current one.
 pub fn stage(path: &Path, secret: &str) -> io::Result<()> {
     unstage(path);
-    write_new(&beside(path, STAGED), secret)
+    write_new(&with_suffix(path, STAGED_SUFFIX), secret)
 }
 
-/// What is staged to replace a secret, if anything is.
-pub fn staged(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(beside(path, STAGED)) {
+/// Reads the staged secret, if there is one.
+pub fn read_staged(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(with_suffix(path, STAGED_SUFFIX)) {
         Ok(secret) => Ok(Some(secret.trim().to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
+/// Removes the staged secret.
 pub fn unstage(path: &Path) {
-    // What is not there need not be removed; what cannot be removed fails the next `create`.
-    drop(fs::remove_file(beside(path, STAGED)));
+    // A missing file needs no removal; one that cannot be removed makes the next `stage` fail.
+    drop(fs::remove_file(with_suffix(path, STAGED_SUFFIX)));
 }
 
-/// Puts what is staged in the place of the secret, in one step.
+/// Replaces the secret by the staged one, atomically.
 pub fn promote(path: &Path) -> io::Result<()> {
-    fs::rename(beside(path, STAGED), path)?;
+    fs::rename(with_suffix(path, STAGED_SUFFIX), path)?;
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => File::open(folder)?.sync_all(),
         None => Ok(()),
     }
 }
 
-/// Replaces a secret in one step.
+/// Replaces a secret atomically.
 pub fn replace(path: &Path, secret: &str) -> io::Result<()> {
     stage(path, secret)?;
     promote(path)
 }
 
-/// Writes something small that is no secret, in one step, for its owner alone.
+/// Writes a short text that is not a secret, atomically and readable only by the owner. Does nothing if the
+/// file already has this text.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     if fs::read_to_string(path).is_ok_and(|there| there.trim() == text) {
         return Ok(());

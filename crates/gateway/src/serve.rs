@@ -1,9 +1,10 @@
-//! Connections: how many there may be, how long a request may take to begin, how long one may be silent.
+//! Serves HTTP connections with limits on their number, on the time of a request head, and on idle time.
 //!
-//! When there are too many, the oldest on which nobody has shown a good token makes room. Those of agents and administrators stay.
+//! When all connection slots are in use, the oldest connection without a valid token is closed. Connections
+//! of agents and administrators are never closed for that.
 
-mod head; // when the head of a request began to come
-mod places; // who has a place, and who makes room
+mod head_timer;
+mod slots;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,26 +20,26 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
-pub(crate) use self::places::Trust;
+pub(crate) use self::slots::ConnectionAuth;
 use self::{
-    head::{Head, Watched, until_sent},
-    places::{Place, Places},
+    head_timer::{HeadTimer, WatchedStream, guard_body},
+    slots::{ConnectionSlot, ConnectionSlots},
 };
 use crate::config;
 
-/// When the system has no more files, a moment later it may have.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-const LONGEST_TICK: Duration = Duration::from_secs(1);
-const SHORTEST_TICK: Duration = Duration::from_millis(20);
+/// Pause after a failed accept, for example because the process has no file descriptors left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_TICK: Duration = Duration::from_secs(1);
+const MIN_TICK: Duration = Duration::from_millis(20);
 
-/// Serves until told to stop; requests that came before are answered.
+/// Serves until `stop` is cancelled, then waits until all requests in flight are answered.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     settings: config::Connections,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Places::new(settings.max));
+    let slots = Arc::new(ConnectionSlots::new(settings.max));
     let tasks = TaskTracker::new();
     loop {
         let accepted = select! {
@@ -48,23 +49,23 @@ pub(crate) async fn serve(
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
-            Err(error) if is_of_the_connection(&error) => continue,
+            Err(error) if is_connection_error(&error) => continue,
             Err(error) => {
                 error!(%error, "Accept failed; retrying.");
-                sleep(ACCEPT_AGAIN_AFTER).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let place = select! {
+        let slot = select! {
             biased;
             () = stop.cancelled() => break,
-            place = Places::take(&places) => place,
+            slot = ConnectionSlots::acquire(&slots) => slot,
         };
         if let Err(error) = stream.set_nodelay(true) {
-            // Without it an answer in two pieces waits for the other side's delayed acknowledgement.
+            // Without it an answer in two segments waits for the client's delayed acknowledgement.
             warn!(%error, "TCP_NODELAY not set on a connection.");
         }
-        tasks.spawn(connection(stream, peer, router.clone(), settings, place, stop.clone()));
+        tasks.spawn(connection(stream, peer, router.clone(), settings, slot, stop.clone()));
     }
     drop(listener);
     tasks.close();
@@ -76,33 +77,34 @@ async fn connection(
     peer: SocketAddr,
     router: Router,
     settings: config::Connections,
-    place: Place,
+    slot: ConnectionSlot,
     stop: CancellationToken,
 ) {
-    let head = Arc::new(Head::default());
-    let trust = place.trust();
-    let watched = Watched::new(stream, head.clone());
+    let head = Arc::new(HeadTimer::default());
+    let auth = slot.auth();
+    let watched = WatchedStream::new(stream, head.clone());
     let service = service_fn({
         let head = head.clone();
         move |request: Request<Incoming>| {
-            let (router, trust, sending) = (router.clone(), trust.clone(), head.begin_request());
+            let (router, auth, sending) = (router.clone(), auth.clone(), head.begin_request());
             async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(ConnectInfo(peer));
-                request.extensions_mut().insert(trust);
+                request.extensions_mut().insert(auth);
                 let response = router.oneshot(request).await;
-                response.map(|response| response.map(|body| until_sent(body, sending)))
+                response.map(|response| response.map(|body| guard_body(body, sending)))
             }
         }
     });
-    // hyper's time for a head begins when the last answer was sent, so it is the time for silence as well.
+    // hyper starts its head timeout when the last answer was sent, so it also limits idle time. `HeadTimer`
+    // limits the time from the first byte of a head.
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.idle_timeout)
         .serve_connection(TokioIo::new(watched), service);
     let mut serving = std::pin::pin!(serving);
-    let mut look = interval((settings.header_timeout / 4).clamp(SHORTEST_TICK, LONGEST_TICK));
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval((settings.header_timeout / 4).clamp(MIN_TICK, MAX_TICK));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_stopping = false;
     loop {
         select! {
@@ -113,7 +115,7 @@ async fn connection(
                 }
                 return;
             }
-            () = place.must_go() => {
+            () = slot.evicted() => {
                 debug!(%peer, "Idle connection closed to make room.");
                 return;
             }
@@ -121,7 +123,7 @@ async fn connection(
                 is_stopping = true;
                 serving.as_mut().graceful_shutdown();
             }
-            _ = look.tick() => {
+            _ = ticks.tick() => {
                 if head.is_older_than(settings.header_timeout) {
                     debug!(%peer, "Request header timeout.");
                     return;
@@ -131,7 +133,9 @@ async fn connection(
     }
 }
 
-fn is_of_the_connection(error: &std::io::Error) -> bool {
+/// Returns whether accept failed because of the connection itself, so that the next accept can succeed at
+/// once.
+fn is_connection_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

@@ -1,17 +1,18 @@
-//! The spans of a call, in the words of OpenTelemetry for MCP. Names only; arguments and results stay out of them. Without a
-//! collector none of these is made.
+//! Spans of a call, named after OpenTelemetry's semantic conventions for MCP. They contain names only, never
+//! arguments or results. Without a collector no span is created.
 
-use telemetry::{TRACES, attribute, continues, failed};
+use telemetry::{TRACES, mark_failed, set_attribute, set_remote_parent};
 use tracing::{Span, field::Empty, info_span};
 
 use crate::{
     calls::{Outcome, Request},
-    catalogue::Behind,
+    catalogue::UpstreamTool,
 };
 
 const METHOD: &str = "tools/call";
 
-/// A call, from its arrival to its answer. It has no name of a tool before there is known to be one: a caller may say anything.
+/// Creates the span of a call, from its arrival to its answer. [`set_tool`] adds the tool's name once it is
+/// known to exist, because a caller may send any name.
 pub(crate) fn call(request: &Request) -> Span {
     let span = info_span!(
         target: TRACES,
@@ -24,14 +25,14 @@ pub(crate) fn call(request: &Request) -> Span {
         cynode.agent = request.standing.caller().map(|caller| caller.agent.kind().as_str()),
     );
     if let Some(parent) = &request.traceparent {
-        continues(&span, parent);
+        set_remote_parent(&span, parent);
     }
     span
 }
 
-/// There is such a tool.
-pub(crate) fn is_about(span: &Span, tool: &str) {
-    telemetry::rename(span, || format!("{METHOD} {tool}"));
+/// Adds the name of the tool to the span of a call.
+pub(crate) fn set_tool(span: &Span, tool: &str) {
+    telemetry::rename_span(span, || format!("{METHOD} {tool}"));
     span.record("gen_ai.tool.name", tool);
 }
 
@@ -39,30 +40,31 @@ pub(crate) fn decide() -> Span {
     info_span!(target: TRACES, "decide", otel.kind = "internal", cynode.decision = Empty)
 }
 
-/// The same call at the server behind us.
-pub(crate) fn behind(behind: &Behind) -> Span {
-    let tool = &behind.remote;
+/// Creates the span of the request to the upstream.
+pub(crate) fn upstream_call(tool: &UpstreamTool) -> Span {
+    let name = &tool.remote;
     info_span!(
         target: TRACES,
         "tools/call",
-        otel.name = format!("{METHOD} {tool}"),
+        otel.name = format!("{METHOD} {name}"),
         otel.kind = "client",
         mcp.method.name = METHOD,
         gen_ai.operation.name = "execute_tool",
-        gen_ai.tool.name = tool,
-        cynode.upstream = behind.server.namespace,
+        gen_ai.tool.name = name,
+        cynode.upstream = tool.server.namespace,
     )
 }
 
-pub(crate) fn answered(span: &Span, outcome: &Outcome) {
+/// Marks the span of a call as failed if its outcome is a failure.
+pub(crate) fn record_outcome(span: &Span, outcome: &Outcome) {
     match outcome {
-        Outcome::Answered(result) if result.is_error == Some(true) => failed(span, "tool_error"),
+        Outcome::Answered(result) if result.is_error == Some(true) => mark_failed(span, "tool_error"),
         Outcome::Answered(_) => {}
         Outcome::Denied(denial) => {
-            attribute(span, "cynode.decision", "deny");
-            failed(span, denial.error_type());
+            set_attribute(span, "cynode.decision", "deny");
+            mark_failed(span, denial.error_type());
         }
-        Outcome::Unavailable => failed(span, "unavailable"),
-        Outcome::InDoubt => failed(span, "in_doubt"),
+        Outcome::Unavailable => mark_failed(span, "unavailable"),
+        Outcome::InDoubt => mark_failed(span, "in_doubt"),
     }
 }

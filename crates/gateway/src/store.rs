@@ -1,4 +1,6 @@
-//! The store: SQLite in a file, or PostgreSQL by its URL. One code path for both.
+//! Opens the store, SQLite or PostgreSQL by its URL, migrates it, and hands out connections and transactions.
+//!
+//! SQLite has a single writer, which this process schedules itself; the code paths are otherwise the same.
 
 pub mod entity;
 mod migration;
@@ -26,37 +28,38 @@ use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tracing::warn;
 
-/// Readers do not wait for the writer. A handful is enough: a query takes microseconds.
+/// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
+/// suffice.
 const SQLITE_CONNECTIONS: u32 = 4;
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-const SHORTEST_IDLE: Duration = Duration::from_millis(500);
-/// How long a gateway waits at its start for another one that migrates.
-const MIGRATE_WITHIN: Duration = Duration::from_secs(120);
-/// The advisory lock for migrations, within one database. It must never change.
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a starting gateway waits for another instance to finish migrating.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(120);
+/// Key of the advisory lock that serialises migrations. All versions of the gateway must use the same key.
 const MIGRATION_LOCK: i64 = 0x6379_6e6f_6465_0002;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub url: String,
     pub max_connections: u32,
-    /// How long anyone waits for the store before the call is denied.
+    /// How long a call waits for the store before it is denied.
     pub patience: Duration,
     pub durability: Durability,
 }
 
-/// What a commit of SQLite survives. PostgreSQL has this in its own configuration.
+/// What a commit survives with SQLite. PostgreSQL has its own configuration for this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// The end of this process at any instant. A loss of power may take the last moments with it.
+    /// A crash of this process. A power failure may lose the most recent commits.
     #[default]
     Process,
-    /// Also a loss of power, at the price of waiting for the disk with every commit.
+    /// Also a power failure; every commit waits for the disk.
     Power,
 }
 
 impl Durability {
-    /// What SQLite calls it.
+    /// Returns the value of SQLite's `synchronous` pragma.
     pub(crate) fn pragma(self) -> &'static str {
         match self {
             Self::Process => "NORMAL",
@@ -68,7 +71,7 @@ impl Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("invalid store.url {}; expected sqlite://<path> or postgres://…", .0)]
-    Address(String),
+    InvalidUrl(String),
     #[error("cannot create the store folder {}", .0.display())]
     Folder(PathBuf, #[source] std::io::Error),
     #[error("cannot open the store at {url}")]
@@ -85,103 +88,116 @@ pub enum Error {
     },
 }
 
-/// Cheap to clone.
+/// A handle to the open store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
-    connection: DatabaseConnection,
-    /// With SQLite one connection alone writes, beside the one that adds to the audit, so that what it has in memory is
-    /// seldom out of date.
-    writing: DatabaseConnection,
-    /// How often this process changed something, beside what it adds to the audit.
+    read_connection: DatabaseConnection,
+    /// With SQLite a pool of one connection, so that its page cache is seldom out of date: only the audit
+    /// appender writes through another connection. With PostgreSQL the same pool as `read_connection`.
+    write_connection: DatabaseConnection,
+    /// Number of transactions that this process has committed or tried to commit.
     changes: Arc<AtomicU64>,
-    /// SQLite has one writer. Waiting for it here is fair and wakes at once; its own way is to sleep and look again.
-    writer: Option<Arc<Mutex<()>>>,
-    begun_log: Option<Arc<Path>>,
+    /// Serialises writers with SQLite. This mutex is fair and wakes the next writer at once, whereas SQLite's
+    /// busy handler sleeps and polls. `None` with PostgreSQL.
+    write_lock: Option<Arc<Mutex<()>>>,
+    in_flight_log: Option<Arc<Path>>,
     durability: Durability,
-    file: Option<Arc<Path>>,
+    sqlite_file: Option<Arc<Path>>,
     patience: Duration,
-    /// A transaction was not committed, and SQLite may have ended it by itself.
-    is_suspect: Arc<AtomicBool>,
+    /// Set when a transaction ends without a commit: SQLite may have rolled it back on its own, so the write
+    /// connection is checked before its next use.
+    needs_check: Arc<AtomicBool>,
 }
 
 impl Store {
+    /// Opens the store and applies outstanding migrations. Creates the SQLite file and its folder if they are
+    /// missing.
     pub async fn open(options: &Options) -> Result<Self, Error> {
-        let shown = broker::without_secrets(&options.url);
+        let shown = broker::redact_url(&options.url);
         let mut connect = ConnectOptions::new(options.url.clone());
         connect.sqlx_logging(false).acquire_timeout(options.patience).connect_timeout(options.patience);
         let is_sqlite = options.url.starts_with("sqlite:");
         if is_sqlite {
-            make_folder(&options.url)?;
+            create_folder(&options.url)?;
             let durability = options.durability;
             connect.max_connections(SQLITE_CONNECTIONS).min_connections(SQLITE_CONNECTIONS);
             connect.idle_timeout(None::<Duration>).max_lifetime(None::<Duration>).test_before_acquire(false);
-            connect.map_sqlx_sqlite_opts(move |options| sqlite(options, durability));
+            connect.map_sqlx_sqlite_opts(move |options| sqlite_options(options, durability));
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             connect.max_connections(options.max_connections);
             let patience = options.patience;
-            connect.map_sqlx_postgres_opts(move |options| postgres(options, patience * 3 / 4, patience));
+            connect
+                .map_sqlx_postgres_opts(move |options| postgres_options(options, patience * 3 / 4, patience));
         } else {
-            return Err(Error::Address(shown));
+            return Err(Error::InvalidUrl(shown));
         }
-        // Alone: connections that are opened while another sets the journal mode or migrates may find the file locked,
-        // or remember a schema that was half done.
-        let mut alone = connect.clone();
-        alone.max_connections(1).min_connections(1);
+        // Migrate through a single connection: others opened while it sets the journal mode or migrates may
+        // find the file locked, or cache a half-migrated schema.
+        let mut single = connect.clone();
+        single.max_connections(1).min_connections(1);
         if !is_sqlite {
             let patience = options.patience;
-            alone.map_sqlx_postgres_opts(move |options| postgres(options, MIGRATE_WITHIN, patience));
+            single.map_sqlx_postgres_opts(move |options| {
+                postgres_options(options, MIGRATION_TIMEOUT, patience)
+            });
         }
-        let opened = async |options| {
-            let opened = Database::connect(options).await;
-            opened.map_err(|source| Error::Open { url: shown.clone(), source })
+        let connect_with = async |options| {
+            let connected = Database::connect(options).await;
+            connected.map_err(|source| Error::Open { url: shown.clone(), source })
         };
-        let writing = opened(alone).await?;
-        let migrated = migrate(&writing).await;
+        let write_connection = connect_with(single).await?;
+        let migrated = migrate(&write_connection).await;
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
-        let connection = opened(connect).await?;
-        let writing = if is_sqlite { writing } else { connection.clone() };
-        let writer = is_sqlite.then(Arc::default);
-        let begun_log = begun_log(&options.url);
+        let read_connection = connect_with(connect).await?;
+        let write_connection = if is_sqlite { write_connection } else { read_connection.clone() };
+        let write_lock = is_sqlite.then(Arc::default);
+        let in_flight_log = in_flight_log(&options.url).map(Arc::from);
         let durability = options.durability;
-        let file = file(&options.url).map(Arc::from);
+        let sqlite_file = sqlite_file(&options.url).map(Arc::from);
         let patience = options.patience;
         Ok(Self {
-            connection,
-            writing,
+            read_connection,
+            write_connection,
             changes: Arc::default(),
-            writer,
-            begun_log,
+            write_lock,
+            in_flight_log,
             durability,
-            file,
+            sqlite_file,
             patience,
-            is_suspect: Arc::default(),
+            needs_check: Arc::default(),
         })
     }
 
+    /// Returns the connection for reads.
     pub fn read(&self) -> &DatabaseConnection {
-        &self.connection
+        &self.read_connection
     }
 
     pub fn is_postgres(&self) -> bool {
-        self.connection.get_database_backend() == DbBackend::Postgres
+        self.read_connection.get_database_backend() == DbBackend::Postgres
     }
 
-    /// Where calls that begin are written down beside a store that is a file, now or when it was opened another way.
-    pub fn begun_log(&self) -> Option<&Path> {
-        self.begun_log.as_deref()
+    /// Returns the path of the in-flight log, next to the SQLite file. `None` for a store that is not a file.
+    ///
+    /// The path does not depend on the durability: a log written by an earlier run with another durability is
+    /// found too.
+    pub fn in_flight_log(&self) -> Option<&Path> {
+        self.in_flight_log.as_deref()
     }
 
-    /// Whether a line in a file is as good as a commit. One that outlives a loss of power is more.
-    pub fn takes_lines(&self) -> bool {
+    /// Returns whether a line in the in-flight log is as durable as a commit. A commit that survives a power
+    /// failure is more durable than a line.
+    pub fn uses_in_flight_log(&self) -> bool {
         self.durability == Durability::Process
     }
 
-    /// The file of a store that is one, for whoever adds to the audit by a connection of its own. To write takes its `turn`.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+    /// Returns the SQLite file, for the audit appender, which opens its own connection. Writing to it
+    /// requires the guard of [`Store::acquire_writer`].
+    pub(crate) fn sqlite_file(&self) -> Option<&Path> {
+        self.sqlite_file.as_deref()
     }
 
-    /// How long anyone waits for the store.
+    /// Returns how long a call waits for the store before it is denied.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -190,94 +206,105 @@ impl Store {
         self.durability
     }
 
-    /// A number that changes with everything that is changed, where nobody but this process changes anything: a file has
-    /// one owner, a server may have many.
-    pub fn changes(&self) -> Option<u64> {
-        self.writer.is_some().then(|| self.changes.load(Ordering::Acquire))
+    /// Returns a number that differs after every transaction, so that callers can tell whether cached rows
+    /// are current. Rows that the audit writes are not counted.
+    ///
+    /// `None` with PostgreSQL, where other instances may change the store as well.
+    pub fn change_count(&self) -> Option<u64> {
+        self.write_lock.is_some().then(|| self.changes.load(Ordering::Acquire))
     }
 
-    /// A transaction that may write. It is undone unless it is committed.
-    pub async fn write(&self) -> Result<Write, DbErr> {
-        let turn = match &self.writer {
-            Some(writer) => Some(writer.clone().lock_owned().await),
+    /// Begins a transaction that may write. It is rolled back unless it is committed.
+    ///
+    /// With SQLite this first waits for the current writer to finish.
+    pub async fn write(&self) -> Result<WriteTransaction, DbErr> {
+        let guard = match &self.write_lock {
+            Some(lock) => Some(lock.clone().lock_owned().await),
             None => None,
         };
         let options = TransactionOptions {
-            sqlite_transaction_mode: turn.is_some().then_some(SqliteTransactionMode::Immediate),
+            sqlite_transaction_mode: guard.is_some().then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        if turn.is_some() && self.is_suspect.swap(false, Ordering::AcqRel) {
-            self.renew_if_stuck().await?;
+        if guard.is_some() && self.needs_check.swap(false, Ordering::AcqRel) {
+            self.close_if_stuck().await?;
         }
-        let transaction = self.writing.begin_with_options(options).await?;
-        let (changes, is_suspect) = (self.changes.clone(), self.is_suspect.clone());
-        let open = Open { changes, is_suspect, is_committed: false, turn };
-        Ok(Write { transaction, store: self.clone(), open })
+        let transaction = self.write_connection.begin_with_options(options).await?;
+        let (changes, needs_check) = (self.changes.clone(), self.needs_check.clone());
+        let open = OpenTransaction { changes, needs_check, is_committed: false, guard };
+        Ok(WriteTransaction { transaction, store: self.clone(), open })
     }
 
-    /// For a single statement that writes: it is committed when it is done.
-    pub async fn turn(&self) -> Turn<'_> {
-        let turn = match &self.writer {
-            Some(writer) => Some(writer.lock().await),
+    /// Waits for the current writer to finish and returns the write connection, for single statements that
+    /// commit on their own. With PostgreSQL it does not wait.
+    pub async fn acquire_writer(&self) -> WriterGuard<'_> {
+        let guard = match &self.write_lock {
+            Some(lock) => Some(lock.lock().await),
             None => None,
         };
-        Turn { connection: &self.writing, _turn: turn }
+        WriterGuard { connection: &self.write_connection, _guard: guard }
     }
 
-    /// SQLite may end a transaction by itself, as on a full disk. sqlx then counts it as open for ever, and what is committed
-    /// after it is not. Called with the turn of the one writer, when nothing may be open.
-    async fn renew_if_stuck(&self) -> Result<(), DbErr> {
-        let mut connection = self.writing.get_sqlite_connection_pool().acquire().await.map_err(unusable)?;
-        // What is still to be rolled back is, by then.
-        connection.ping().await.map_err(unusable)?;
+    /// Closes the write connection if sqlx still counts a transaction as open; the pool then opens a new one.
+    ///
+    /// SQLite may roll back a transaction on its own, for example on a full disk. sqlx does not notice, and
+    /// later commits on that connection have no effect. The caller must hold the write lock and have no open
+    /// transaction.
+    async fn close_if_stuck(&self) -> Result<(), DbErr> {
+        let mut connection =
+            self.write_connection.get_sqlite_connection_pool().acquire().await.map_err(connection_error)?;
+        // The ping runs after a pending rollback, so the state below is final.
+        connection.ping().await.map_err(connection_error)?;
         if connection.is_in_transaction() {
-            connection.close().await.map_err(unusable)?;
+            connection.close().await.map_err(connection_error)?;
         }
         Ok(())
     }
 
     pub async fn close(self) {
-        // What is committed is committed; a connection that does not close well loses nothing.
-        drop(self.connection.close().await);
-        drop(self.writing.close().await);
+        // Commits are durable already, so a connection that fails to close loses nothing.
+        drop(self.read_connection.close().await);
+        drop(self.write_connection.close().await);
     }
 }
 
-/// A transaction, and the turn of the one writer.
+/// A transaction together with the write lock. Rolled back when it is dropped without a commit.
 #[derive(Debug)]
-pub struct Write {
+pub struct WriteTransaction {
     transaction: DatabaseTransaction,
     store: Store,
-    /// Dropped last: the turn ends when the transaction has.
-    open: Open,
+    /// Declared last, hence dropped last: the write lock is released after the transaction has ended.
+    open: OpenTransaction,
 }
 
-/// A transaction that is not committed yet. Dropped as such, the connection is looked at before it is used again.
+/// The write lock of a transaction. If dropped uncommitted, it marks the write connection to be checked
+/// before its next use.
 #[derive(Debug)]
-struct Open {
+struct OpenTransaction {
     changes: Arc<AtomicU64>,
-    is_suspect: Arc<AtomicBool>,
+    needs_check: Arc<AtomicBool>,
     is_committed: bool,
-    turn: Option<OwnedMutexGuard<()>>,
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Drop for Open {
+impl Drop for OpenTransaction {
     fn drop(&mut self) {
         if !self.is_committed {
-            self.is_suspect.store(true, Ordering::Release);
+            self.needs_check.store(true, Ordering::Release);
         }
     }
 }
 
-impl Write {
+impl WriteTransaction {
+    /// Commits. On an error the transaction may or may not have taken effect.
     pub async fn commit(self) -> Result<(), DbErr> {
         let Self { transaction, store, mut open } = self;
         let committed = transaction.commit().await;
         open.changes.fetch_add(1, Ordering::Release);
         open.is_committed = committed.is_ok();
         if !open.is_committed
-            && open.turn.is_some()
-            && let Err(error) = store.renew_if_stuck().await
+            && open.guard.is_some()
+            && let Err(error) = store.close_if_stuck().await
         {
             warn!(%error, "Write connection not renewed; retrying.");
         }
@@ -285,7 +312,7 @@ impl Write {
     }
 }
 
-impl Deref for Write {
+impl Deref for WriteTransaction {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
@@ -293,14 +320,14 @@ impl Deref for Write {
     }
 }
 
-/// The turn of the one writer.
+/// The write connection together with the write lock.
 #[derive(Debug)]
-pub struct Turn<'s> {
+pub struct WriterGuard<'s> {
     connection: &'s DatabaseConnection,
-    _turn: Option<MutexGuard<'s, ()>>,
+    _guard: Option<MutexGuard<'s, ()>>,
 }
 
-impl Deref for Turn<'_> {
+impl Deref for WriterGuard<'_> {
     type Target = DatabaseConnection;
 
     fn deref(&self) -> &DatabaseConnection {
@@ -308,48 +335,54 @@ impl Deref for Turn<'_> {
     }
 }
 
-fn sqlite(options: SqliteConnectOptions, durability: Durability) -> SqliteConnectOptions {
+fn sqlite_options(options: SqliteConnectOptions, durability: Durability) -> SqliteConnectOptions {
     options
         .create_if_missing(true)
         .foreign_keys(false)
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("synchronous", durability.pragma())
-        // Whoever commits moves the log into the file now and then, and waits for the disk: seldom.
+        // A checkpoint makes the committing caller wait for the disk, so it runs seldom: every 4,000 pages.
         .pragma("wal_autocheckpoint", "4000")
 }
 
-/// A gateway that stands still in the middle of a transaction would keep what it has locked from all others. The server
-/// ends such a transaction well before the others lose their patience. A statement that waits for a lock is ended by the
-/// server before its gateway gives it up, so nothing is written that was given up.
-fn postgres(options: PgConnectOptions, lock: Duration, patience: Duration) -> PgConnectOptions {
-    let idle = (patience / 2).max(SHORTEST_IDLE).as_millis().to_string();
+/// Sets the server-side timeouts of a PostgreSQL connection.
+///
+/// A gateway that hangs inside a transaction would block the other instances, so the server aborts its
+/// transaction after half of `patience`. The server also aborts a statement that waits for a lock before the
+/// gateway stops waiting for it, so that no abandoned statement takes effect later.
+fn postgres_options(
+    options: PgConnectOptions,
+    lock_timeout: Duration,
+    patience: Duration,
+) -> PgConnectOptions {
+    let idle = (patience / 2).max(MIN_IDLE_TIMEOUT).as_millis().to_string();
     options.options([
-        ("lock_timeout", lock.as_millis().to_string()),
+        ("lock_timeout", lock_timeout.as_millis().to_string()),
         ("idle_in_transaction_session_timeout", idle),
     ])
 }
 
-/// Several gateways may start at once on an empty database: one makes the tables, the others wait for it. The lock goes
-/// with the connection, at the latest.
-async fn migrate(alone: &DatabaseConnection) -> Result<(), DbErr> {
-    let is_postgres = alone.get_database_backend() == DbBackend::Postgres;
+/// Applies outstanding migrations. With PostgreSQL, instances that start at the same time wait for the one
+/// that migrates; the advisory lock is released at the latest when its connection closes.
+async fn migrate(connection: &DatabaseConnection) -> Result<(), DbErr> {
+    let is_postgres = connection.get_database_backend() == DbBackend::Postgres;
     if is_postgres {
-        alone.execute_unprepared(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})")).await?;
+        connection.execute_unprepared(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})")).await?;
     }
-    migration::Migrator::up(alone, None).await?;
+    migration::Migrator::up(connection, None).await?;
     if is_postgres {
-        alone.execute_unprepared(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})")).await?;
+        connection.execute_unprepared(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})")).await?;
     }
     Ok(())
 }
 
-fn unusable(error: sqlx::Error) -> DbErr {
+fn connection_error(error: sqlx::Error) -> DbErr {
     DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error)))
 }
 
-fn make_folder(url: &str) -> Result<(), Error> {
-    match file(url).as_deref().and_then(Path::parent) {
+fn create_folder(url: &str) -> Result<(), Error> {
+    match sqlite_file(url).as_deref().and_then(Path::parent) {
         Some(folder) if !folder.as_os_str().is_empty() => {
             std::fs::create_dir_all(folder).map_err(|error| Error::Folder(folder.to_owned(), error))
         }
@@ -357,14 +390,14 @@ fn make_folder(url: &str) -> Result<(), Error> {
     }
 }
 
-fn begun_log(url: &str) -> Option<Arc<Path>> {
-    let mut path = file(url)?.into_os_string();
+fn in_flight_log(url: &str) -> Option<PathBuf> {
+    let mut path = sqlite_file(url)?.into_os_string();
     path.push("-begun");
-    Some(PathBuf::from(path).into())
+    Some(PathBuf::from(path))
 }
 
-/// The file of a store that is one, under the name by which the store itself opens it.
-pub(crate) fn file(url: &str) -> Option<PathBuf> {
+/// Returns the path of the SQLite file as sqlx opens it; `None` for an in-memory database or PostgreSQL.
+pub(crate) fn sqlite_file(url: &str) -> Option<PathBuf> {
     let (path, settings) = url.strip_prefix("sqlite:")?.split_once('?').unwrap_or((url, ""));
     let is_memory = path.ends_with(":memory:") || settings.split('&').any(|setting| setting == "mode=memory");
     let options = url.parse::<SqliteConnectOptions>().ok().filter(|_| !is_memory)?;
@@ -376,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_the_name_by_which_the_store_opens_it() {
+    fn sqlite_file_is_the_path_that_sqlx_opens() {
         for (url, path) in [
             ("sqlite:///var/lib/gateway.db", Some("/var/lib/gateway.db")),
             ("sqlite://gateway.db?mode=rwc", Some("gateway.db")),
@@ -389,7 +422,7 @@ mod tests {
             ("sqlite://", None),
             ("postgres://localhost/gateway", None),
         ] {
-            assert_eq!(file(url).as_deref(), path.map(Path::new), "{url}");
+            assert_eq!(sqlite_file(url).as_deref(), path.map(Path::new), "{url}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Tokens: random, shown once, kept as hashes, expiring, revocable at once (M116).
+//! Access tokens: random secrets that are shown once, stored as hashes, expire, and can be revoked at once
+//! (M116).
 
 use std::{
     collections::HashMap,
@@ -17,26 +18,26 @@ use uuid::Uuid;
 
 use crate::{
     clock,
-    policy::{Agent, AgentKind, Bound, Caller, Standing},
+    policy::{Agent, AgentKind, Caller, Standing, TokenBinding},
     store::{
-        Store, Write,
+        Store, WriteTransaction,
         entity::{revision, token},
     },
 };
 
-/// What a secret begins with, so that people and scanners know one when they see it.
+/// Prefix of every secret, so that people and secret scanners recognise one.
 const PREFIX: &str = "cyn_";
 const ADMIN: &str = "admin";
 const USER: &str = "user";
 
-/// Who a token is for.
+/// The holder of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Calls tools.
     Agent(Agent),
-    /// Administers; calls no tools.
+    /// Administers the gateway; calls no tools.
     Admin,
-    /// Installs servers of their own; calls no tools.
+    /// Installs their own upstreams; calls no tools.
     User(String),
 }
 
@@ -51,17 +52,18 @@ impl Holder {
 
     fn columns(&self) -> (Option<String>, Option<String>) {
         match self {
-            Self::Agent(agent) => {
-                (agent.bound().map(|bound| bound.user.clone()), agent.bound().map(|bound| bound.task.clone()))
-            }
+            Self::Agent(agent) => (
+                agent.binding().map(|bound| bound.user.clone()),
+                agent.binding().map(|bound| bound.task.clone()),
+            ),
             Self::Admin => (None, None),
             Self::User(user) => (Some(user.clone()), None),
         }
     }
 
-    /// A row that makes no sense is nobody's (M117).
-    pub fn read(row: &token::Model) -> Option<Self> {
-        let bound = || Some(Bound { user: row.user_id.clone()?, task: row.task_id.clone()? });
+    /// Reads the holder from a row; `None` if the row is inconsistent (M117).
+    pub fn from_row(row: &token::Model) -> Option<Self> {
+        let bound = || Some(TokenBinding { user: row.user_id.clone()?, task: row.task_id.clone()? });
         match row.agent.as_str() {
             ADMIN => Some(Self::Admin),
             USER => Some(Self::User(row.user_id.clone()?)),
@@ -75,16 +77,16 @@ impl Holder {
     }
 }
 
-/// A new token. This is the only time that the secret is known.
+/// A new token. The secret is not stored, so it is known only here.
 #[derive(Clone)]
-pub struct Issued {
+pub struct IssuedToken {
     pub row: token::Model,
     pub secret: String,
 }
 
-impl std::fmt::Debug for Issued {
+impl std::fmt::Debug for IssuedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Issued").field("id", &self.row.id).finish_non_exhaustive()
+        f.debug_struct("IssuedToken").field("id", &self.row.id).finish_non_exhaustive()
     }
 }
 
@@ -96,43 +98,44 @@ pub enum Error {
     Store(#[from] DbErr),
 }
 
+/// Issues a token in its own transaction. `by` is the author for the row.
 pub async fn issue(
     store: &Store,
     label: &str,
     holder: &Holder,
-    lives: Duration,
+    lifetime: Duration,
     by: &str,
-) -> Result<Issued, Error> {
+) -> Result<IssuedToken, Error> {
     let write = store.write().await?;
-    let issued = issue_in(&write, label, holder, lives, by).await?;
+    let issued = issue_in(&write, label, holder, lifetime, by).await?;
     write.commit().await?;
     Ok(issued)
 }
 
-/// As part of something larger, which is committed with it.
+/// Issues a token as part of a transaction of the caller.
 pub async fn issue_in(
-    write: &Write,
+    write: &WriteTransaction,
     label: &str,
     holder: &Holder,
-    lives: Duration,
+    lifetime: Duration,
     by: &str,
-) -> Result<Issued, Error> {
+) -> Result<IssuedToken, Error> {
     let secret = new_secret()?;
-    let row = insert(write, &secret, label, holder, lives, by).await?;
-    Ok(Issued { row, secret })
+    let row = insert(write, &secret, label, holder, lifetime, by).await?;
+    Ok(IssuedToken { row, secret })
 }
 
-/// Makes a secret that is known elsewhere good, as part of something larger.
+/// Stores a token with a given secret, as part of a transaction of the caller.
 pub(crate) async fn insert(
-    write: &Write,
+    write: &WriteTransaction,
     secret: &str,
     label: &str,
     holder: &Holder,
-    lives: Duration,
+    lifetime: Duration,
     by: &str,
 ) -> Result<token::Model, Error> {
     let now = clock::now();
-    let lives = i64::try_from(lives.as_micros()).unwrap_or(i64::MAX);
+    let lifetime = i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX);
     let (user_id, task_id) = holder.columns();
     let row = token::Model {
         id: Uuid::now_v7().to_string(),
@@ -143,14 +146,14 @@ pub(crate) async fn insert(
         task_id,
         created_at: now,
         created_by: by.to_owned(),
-        expires_at: now.saturating_add(lives),
+        expires_at: now.saturating_add(lifetime),
         revoked_at: None,
     };
     token::Entity::insert(token::ActiveModel::from(row.clone())).exec(&**write).await?;
     Ok(row)
 }
 
-/// Whether there was a token to revoke. From then on it is denied.
+/// Revokes a token in its own transaction; returns whether there was a token to revoke.
 pub async fn revoke(store: &Store, id: &str) -> Result<bool, DbErr> {
     let write = store.write().await?;
     let revoked = revoke_in(&write, id).await?;
@@ -158,8 +161,8 @@ pub async fn revoke(store: &Store, id: &str) -> Result<bool, DbErr> {
     Ok(revoked)
 }
 
-/// As part of something larger, which is committed with it.
-pub async fn revoke_in(write: &Write, id: &str) -> Result<bool, DbErr> {
+/// Revokes a token as part of a transaction of the caller; returns whether there was a token to revoke.
+pub async fn revoke_in(write: &WriteTransaction, id: &str) -> Result<bool, DbErr> {
     let revoked = token::Entity::update_many()
         .col_expr(token::Column::RevokedAt, Expr::value(clock::now()))
         .filter(token::Column::Id.eq(id))
@@ -169,26 +172,27 @@ pub async fn revoke_in(write: &Write, id: &str) -> Result<bool, DbErr> {
     Ok(revoked.rows_affected > 0)
 }
 
-/// Newest first.
+/// Lists all tokens, newest first.
 pub async fn list(store: &Store) -> Result<Vec<token::Model>, DbErr> {
     token::Entity::find().order_by_desc(token::Column::CreatedAt).all(store.read()).await
 }
 
-/// What is known about a presented token, and the revision of everything else that decides.
+/// What the store knows about a presented token, and the revision of the catalogue.
 #[derive(Clone, Debug)]
-pub struct Presented {
+pub struct PresentedToken {
+    /// `None` if the token is unknown.
     pub row: Option<token::Model>,
     pub revision: i64,
 }
 
-impl Presented {
+impl PresentedToken {
     pub fn unknown() -> Self {
         Self { row: None, revision: 0 }
     }
 
-    /// For whoever calls tools.
+    /// Returns the standing of an agent. Tokens of administrators and users are unknown here.
     pub fn standing(&self, now: i64) -> Standing {
-        let holder = self.row.as_ref().and_then(|row| Some((row, Holder::read(row)?)));
+        let holder = self.row.as_ref().and_then(|row| Some((row, Holder::from_row(row)?)));
         let Some((row, Holder::Agent(agent))) = holder else { return Standing::Unknown };
         let caller = Caller { token: row.id.clone(), agent };
         if row.revoked_at.is_some() {
@@ -200,10 +204,10 @@ impl Presented {
         }
     }
 
-    /// For whoever administers.
+    /// Returns the row and holder of a valid token of an administrator or user; `None` for agents.
     pub fn administrator(&self, now: i64) -> Option<(&token::Model, Holder)> {
         let row = self.row.as_ref().filter(|row| row.revoked_at.is_none() && row.expires_at > now)?;
-        match Holder::read(row)? {
+        match Holder::from_row(row)? {
             Holder::Agent(_) => None,
             holder => Some((row, holder)),
         }
@@ -211,64 +215,68 @@ impl Presented {
 }
 
 #[derive(FromQueryResult)]
-struct Looked {
+struct TokenAndRevision {
     #[sea_orm(nested)]
     token: token::Model,
     revision: i64,
 }
 
-/// Asked for every call, so that a revocation and a changed setting count at once, on every instance.
-pub async fn present(store: &Store, secret: &str) -> Result<Presented, DbErr> {
+/// Looks a secret up in the store. Done for every call, so that revocations and changed settings take effect
+/// at once on every instance.
+pub async fn look_up(store: &Store, secret: &str) -> Result<PresentedToken, DbErr> {
     let now = Query::select().column(revision::Column::Value).from(revision::Entity).to_owned();
     let found = token::Entity::find()
         .filter(token::Column::Hash.eq(hash(secret)))
         .expr_as(Expr::from(now), "revision")
-        .into_model::<Looked>()
+        .into_model::<TokenAndRevision>()
         .one(store.read())
         .await?;
-    Ok(found.map_or_else(Presented::unknown, |found| Presented {
+    Ok(found.map_or_else(PresentedToken::unknown, |found| PresentedToken {
         row: Some(found.token),
         revision: found.revision,
     }))
 }
 
-/// Remembers what was looked up, for as long as it cannot have changed. Where others may change it, nothing is remembered.
+/// Caches looked-up tokens until the store changes. With PostgreSQL, which other instances can change,
+/// nothing is cached.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<(u64, HashMap<String, Presented>)>);
+pub struct TokenCache(Mutex<(u64, HashMap<String, PresentedToken>)>);
 
-/// Tokens that are presented at a time; more are looked up again.
-const MOST_REMEMBERED: usize = 4096;
+/// The cache is cleared when it has more entries than this.
+const MAX_CACHED_TOKENS: usize = 4096;
 
-impl Remembered {
-    pub async fn present(&self, store: &Store, secret: &str) -> Result<Presented, DbErr> {
-        let Some(changes) = store.changes() else { return present(store, secret).await };
+impl TokenCache {
+    /// Returns the cached token, or looks it up.
+    pub async fn look_up(&self, store: &Store, secret: &str) -> Result<PresentedToken, DbErr> {
+        let Some(changes) = store.change_count() else { return look_up(store, secret).await };
         let hash = hash(secret);
         {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.0 != changes || known.1.len() > MOST_REMEMBERED {
+            if known.0 != changes || known.1.len() > MAX_CACHED_TOKENS {
                 *known = (changes, HashMap::new());
             }
             if let Some(presented) = known.1.get(&hash) {
                 return Ok(presented.clone());
             }
         }
-        let presented = present(store, secret).await?;
+        let presented = look_up(store, secret).await?;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was read while something changed may be from before the change. Strangers are not remembered.
-        if store.changes() == Some(changes) && known.0 == changes && presented.row.is_some() {
+        // A row that was read while the store changed may be outdated. Unknown tokens are not cached.
+        if store.change_count() == Some(changes) && known.0 == changes && presented.row.is_some() {
             known.1.insert(hash, presented.clone());
         }
         Ok(presented)
     }
 }
 
+/// Generates a secret with 256 random bits.
 pub fn new_secret() -> Result<String, Error> {
     let mut bytes = [0; 32];
     rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(|_| Error::NoRandomness)?;
     Ok(format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes)))
 }
 
-/// A secret has 256 bits of randomness, so a plain hash cannot be turned back.
+/// Returns the SHA-256 of a secret in hex. A secret has 256 random bits, so a plain hash cannot be reversed.
 pub fn hash(secret: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(secret))
 }

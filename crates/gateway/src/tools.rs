@@ -1,17 +1,17 @@
-//! The gateway's own tools. Each is a type: what it takes, what it gives, what it does.
+//! The built-in tools. Each is a type that implements [`BuiltInTool`].
 //!
-//! A tool sees the store only through its [`Context`]: one transaction, in which its effect and the record that it
-//! happened are written together.
+//! A tool accesses the store only through its [`Context`]. For a tool that writes this is one transaction, in
+//! which its effect and the record of the call are committed together.
 
-mod error; // what a tool says when it cannot
-mod spec; // what a tool is
+mod error;
+mod spec;
 
-mod check; // limits of what is kept
-mod own; // what a confined caller may look at
-mod page; // lists in pieces
-mod search; // rows that contain a text
-mod slice; // contents in pieces
-mod value; // values with a type
+mod check;
+mod confinement;
+mod page;
+mod search;
+mod slice;
+mod value;
 
 mod artifacts;
 mod findings;
@@ -28,13 +28,13 @@ mod skills;
 mod tasks;
 
 pub use error::ToolError;
-pub use help::{Shelf, Shown};
-pub(crate) use preferences::{Address, ByAdministrator};
-pub(crate) use skills::holds_a_secret;
+pub use help::{VisibleTool, VisibleTools};
+pub(crate) use preferences::{AdminPreferenceWriter, PreferenceTarget};
+pub(crate) use skills::contains_secret;
 pub use skills::seed;
-pub use spec::{Context, Does, Entry, OwnTool};
+pub use spec::{BuiltInTool, Context, Does, Entry};
 
-/// Every tool of our own.
+/// Returns all built-in tools.
 pub fn all() -> Vec<Entry> {
     let families = [
         help::tools(),

@@ -1,8 +1,8 @@
-//! The servers behind us: what they offer, what of it is served, and how they are.
+//! Connections to upstreams: calls their tools, watches what they offer, and reports their health.
 
-mod names; // what a tool is called here, and whom it must not be mistaken for
-mod pins; // the copy that is served, and what happens when a server says something else
-mod transport; // how a server is reached, as the store has it
+mod names;
+mod pins;
+mod transport;
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use upstream::{Breaker, Failure, Options, Progress, Upstream};
 
 pub use self::{
-    names::{folded, served_name},
-    pins::{NEW, unservable},
+    names::{fold_name, served_name},
+    pins::{REASON_NEW, unservable_reason},
     transport::{Http, Reach, Stdio, Transport},
 };
 use crate::{
@@ -29,20 +29,20 @@ use crate::{
     store::{Store, entity::upstream as server},
 };
 
-/// After this many failures in a row a server is left alone for a while.
+/// The circuit breaker of each upstream opens after this many consecutive failures.
 const BREAKER: Breaker = Breaker { failures: 5, open_for: Duration::from_secs(10) };
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("upstream `{0}` not found")]
     Unknown(String),
-    #[error("cannot list the tools of `{namespace}`: {told}")]
-    Unreachable { namespace: String, told: String },
+    #[error("cannot list the tools of `{namespace}`: {reason}")]
+    Unreachable { namespace: String, reason: String },
     #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
 }
 
-/// What a look at a server's tools brought.
+/// The result of refreshing the tools of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Refreshed {
     /// New, and now waiting for approval.
@@ -54,7 +54,7 @@ pub struct Refreshed {
     pub gone: usize,
 }
 
-/// How a server is.
+/// The health of an upstream.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Health {
     /// idle, up, down or open (left alone after too many failures).
@@ -67,25 +67,28 @@ pub struct Health {
 
 /// A connection, and the row that it was made from.
 #[derive(Debug)]
-struct Open {
+struct Connection {
     row: server::Model,
     upstream: Upstream,
-    gone: CancellationToken,
+    /// Cancelled when the connection is dropped.
+    closed: CancellationToken,
 }
 
+/// The connections to all upstreams.
 #[derive(Debug)]
 pub struct Upstreams {
     store: Store,
     settings: config::Upstreams,
     max_result_bytes: usize,
-    open: Mutex<BTreeMap<String, Open>>,
-    /// Each server's own words that its tools changed end up here.
+    /// By namespace.
+    connections: Mutex<BTreeMap<String, Connection>>,
+    /// Receives the namespace of an upstream that announces changed tools.
     changes: mpsc::Sender<String>,
     tasks: TaskTracker,
 }
 
 impl Upstreams {
-    /// Also what looks after the servers until told to stop.
+    /// Returns the connections, and the task that refreshes the tools of upstreams until `stop` is cancelled.
     pub fn start(
         store: Store,
         settings: config::Upstreams,
@@ -93,18 +96,19 @@ impl Upstreams {
         stop: CancellationToken,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
         let (changes, changed) = mpsc::channel(64);
-        let (open, tasks) = (Mutex::default(), TaskTracker::new());
-        let upstreams = Arc::new(Self { store, settings, max_result_bytes, open, changes, tasks });
-        (upstreams.clone(), upstreams.look_after(changed, stop))
+        let (connections, tasks) = (Mutex::default(), TaskTracker::new());
+        let upstreams = Arc::new(Self { store, settings, max_result_bytes, connections, changes, tasks });
+        (upstreams.clone(), upstreams.watch(changed, stop))
     }
 
-    /// Asks a server what it offers now. What is new or changed waits for approval; what is as it was is served on.
+    /// Lists the tools of an upstream. New and changed tools are quarantined until they are approved;
+    /// unchanged ones are still served.
     pub async fn refresh(&self, namespace: &str) -> Result<Refreshed, Error> {
         let row = server::Entity::find_by_id(namespace).one(self.store.read()).await?;
         let row = row.ok_or_else(|| Error::Unknown(namespace.to_owned()))?;
         let unreachable = |error: &upstream::Error| Error::Unreachable {
             namespace: namespace.to_owned(),
-            told: error.to_string(),
+            reason: error.to_string(),
         };
         let offered = match self.connection(&row) {
             Ok(upstream) => upstream.tools().await,
@@ -118,6 +122,7 @@ impl Upstreams {
         Ok(refreshed)
     }
 
+    /// Calls a tool of an upstream under the tool's name there. Connects first if needed.
     pub async fn call(
         &self,
         row: &server::Model,
@@ -130,19 +135,13 @@ impl Upstreams {
         upstream.call(remote, arguments, meta, progress).await
     }
 
-    /// Of every server that was used since we started.
+    /// Returns the health of every connected upstream, by namespace.
     pub fn health(&self) -> BTreeMap<String, Health> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let healths = open.iter().map(|(namespace, open)| {
-            let health = open.upstream.health();
-            let state = match health.state {
-                upstream::State::Idle => "idle",
-                upstream::State::Up => "up",
-                upstream::State::Down => "down",
-                upstream::State::Open => "open",
-            };
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let healths = connections.iter().map(|(namespace, connection)| {
+            let health = connection.upstream.health();
             let health = Health {
-                state: state.to_owned(),
+                state: health.state.as_str().to_owned(),
                 protocol: health.version,
                 last_error: health.last_error,
                 restarts: health.restarts,
@@ -153,45 +152,47 @@ impl Upstreams {
         healths.collect()
     }
 
-    /// Ends the connection to a server that was removed or changed.
+    /// Closes the connection to an upstream that was removed or changed.
     pub async fn close(&self, namespace: &str) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
-        if let Some(open) = open {
-            open.gone.cancel();
-            open.upstream.close().await;
+        let removed = self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+        if let Some(connection) = removed {
+            connection.closed.cancel();
+            connection.upstream.close().await;
         }
     }
 
+    /// Closes all connections and waits for their tasks.
     pub async fn close_all(&self) {
-        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
-        for open in open.into_values() {
-            open.gone.cancel();
-            open.upstream.close().await;
+        let all = std::mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));
+        for connection in all.into_values() {
+            connection.closed.cancel();
+            connection.upstream.close().await;
         }
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// The connection for this row. One that was made for another version of it is let go: calls that run on it end.
+    /// Returns the connection for this row. Replaces one that was made from another version of the row; calls
+    /// in flight on the old connection may finish.
     fn connection(&self, row: &server::Model) -> Result<Upstream, upstream::Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let btree_map::Entry::Occupied(found) = open.entry(row.namespace.clone()) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let btree_map::Entry::Occupied(found) = connections.entry(row.namespace.clone()) {
             if found.get().row == *row {
                 return Ok(found.get().upstream.clone());
             }
-            found.remove().gone.cancel();
+            found.remove().closed.cancel();
         }
         let upstream = Upstream::new(self.options(row)?)?;
-        let gone = CancellationToken::new();
-        self.listen(&row.namespace, &upstream, gone.clone());
-        let kept = Open { row: row.clone(), upstream: upstream.clone(), gone };
-        open.insert(row.namespace.clone(), kept);
+        let closed = CancellationToken::new();
+        self.listen(&row.namespace, &upstream, closed.clone());
+        let connection = Connection { row: row.clone(), upstream: upstream.clone(), closed };
+        connections.insert(row.namespace.clone(), connection);
         Ok(upstream)
     }
 
     fn options(&self, row: &server::Model) -> Result<Options, upstream::Error> {
-        let wrong = |error: serde_json::Error| upstream::Error::Options(error.to_string());
-        let transport: Transport = serde_json::from_str(&row.transport).map_err(wrong)?;
+        let invalid = |error: serde_json::Error| upstream::Error::Options(error.to_string());
+        let transport: Transport = serde_json::from_str(&row.transport).map_err(invalid)?;
         Ok(Options {
             name: row.namespace.clone(),
             transport: transport.into_upstream(self.settings.stdio, row.owner.is_some())?,
@@ -203,17 +204,17 @@ impl Upstreams {
         })
     }
 
-    /// Servers say when their tools change.
-    fn listen(&self, namespace: &str, upstream: &Upstream, gone: CancellationToken) {
+    /// Spawns a task that forwards the upstream's announcements of changed tools.
+    fn listen(&self, namespace: &str, upstream: &Upstream, closed: CancellationToken) {
         let (namespace, changes) = (namespace.to_owned(), self.changes.clone());
-        let mut changed = upstream.changed();
+        let mut changed = upstream.tool_changes();
         self.tasks.spawn(async move {
             loop {
                 select! {
-                    () = gone.cancelled() => return,
-                    seen = changed.changed() => {
-                        // The connection is gone, or nobody looks after servers any more.
-                        if seen.is_err() || changes.send(namespace.clone()).await.is_err() {
+                    () = closed.cancelled() => return,
+                    announced = changed.changed() => {
+                        // The connection is closed, or the watching task has ended.
+                        if announced.is_err() || changes.send(namespace.clone()).await.is_err() {
                             return;
                         }
                     }
@@ -222,14 +223,15 @@ impl Upstreams {
         });
     }
 
-    /// Looks at what servers offer: when they say that it changed, and now and then all the same, since not all say so.
-    async fn look_after(self: Arc<Self>, mut changed: mpsc::Receiver<String>, stop: CancellationToken) {
-        let mut now_and_then = interval(self.settings.refresh_every);
+    /// Refreshes tools when an upstream announces a change, and all upstreams periodically, because not all
+    /// announce changes.
+    async fn watch(self: Arc<Self>, mut changed: mpsc::Receiver<String>, stop: CancellationToken) {
+        let mut ticks = interval(self.settings.refresh_every);
         loop {
             let due = select! {
                 () = stop.cancelled() => return,
                 Some(namespace) = changed.recv() => vec![namespace],
-                _ = now_and_then.tick() => self.registered().await,
+                _ = ticks.tick() => self.close_unregistered().await,
             };
             for namespace in due {
                 select! {
@@ -242,8 +244,9 @@ impl Upstreams {
         }
     }
 
-    /// The servers that are in use. Connections to others are closed: another instance may have removed them.
-    async fn registered(&self) -> Vec<String> {
+    /// Closes connections to upstreams that are no longer registered, for example because another instance
+    /// has removed them. Returns the enabled ones.
+    async fn close_unregistered(&self) -> Vec<String> {
         let rows = match server::Entity::find().all(self.store.read()).await {
             Ok(rows) => rows,
             Err(error) => {
@@ -253,9 +256,9 @@ impl Upstreams {
         };
         let registered: Vec<String> =
             rows.into_iter().filter(|row| row.enabled).map(|row| row.namespace).collect();
-        let open: Vec<String> =
-            self.open.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        for namespace in open.iter().filter(|namespace| !registered.contains(namespace)) {
+        let connected: Vec<String> =
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for namespace in connected.iter().filter(|namespace| !registered.contains(namespace)) {
             self.close(namespace).await;
         }
         registered

@@ -1,4 +1,5 @@
-//! Audit equals traffic (M107–M110): whatever happens to a call, and to the gateway, what was answered has one row.
+//! Audit equals traffic (M107–M110): whatever happens to a call and to the gateway, every answered call has
+//! one row.
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +26,8 @@ const CALLS: usize = 10_000;
 const CONNECTIONS: usize = 64;
 const SCHEMA: &str = r#"{"type":"object","properties":{"text":{"type":"string"}}}"#;
 
-/// What a call was, and whether it was answered. Each is told from all others by its trace, or where the gateway does not
-/// come to read that, by the name of the tool.
+/// A call, and whether it was answered. It is identified by its trace id, or, if the gateway does not read
+/// that, by the name of the tool.
 #[derive(Clone, Debug)]
 struct Sent {
     by: By,
@@ -37,7 +38,7 @@ struct Sent {
 enum By {
     Trace(String),
     Tool(String),
-    /// Counted with others of its address.
+    /// Counted with other requests of its address.
     Number,
     Nothing,
 }
@@ -51,10 +52,10 @@ struct Storm {
 }
 
 impl Storm {
-    /// One call of one of many kinds.
+    /// Makes one call of one of many kinds.
     async fn call(&self, client: &Client, number: usize) -> Sent {
         let trace = format!("{:032x}", number + 1);
-        // Half of them go without rmcp.
+        // Half of them take the fast path without rmcp.
         let is_plain = (number / 10).is_multiple_of(2);
         let body = |tool: &str, arguments: Value| {
             let meta = json!({ "traceparent": format!("00-{trace}-00000000000000aa-01") });
@@ -67,7 +68,7 @@ impl Storm {
             0 | 1 => (traced, &self.manager[..], body("db.project.list", json!({}))),
             2 | 3 => (traced, &self.manager[..], body("echo.say", json!({ "text": "hello" }))),
             4 => (traced, &self.manager[..], body("echo.fail", json!({}))),
-            // Denied: not on the list, no such tool, no such token, another one's task.
+            // Denied: not on the allowlist, unknown tool, unknown token, another user's task.
             5 => (traced, &self.analyst[..], body("db.task.create", json!({ "title": "no" }))),
             6 => (By::Tool(unknown.clone()), &self.manager[..], body(&unknown, json!({}))),
             7 => (By::Number, "cyn_nobody", body(&unknown, json!({}))),
@@ -79,7 +80,7 @@ impl Storm {
                 &self.manager[..],
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","#.to_owned(),
             ),
-            // Somebody who does not wait for the answer.
+            // A caller that does not wait for the answer.
             _ => {
                 self.hang_up(&body("echo.slow", json!({})), is_plain).await;
                 return Sent { by: traced, answered: false };
@@ -109,14 +110,14 @@ impl Storm {
             if is_plain { "mcp-protocol-version: 2025-11-25\r\n" } else { "" },
             body.len()
         );
-        // Whether it got there is nobody's business here.
+        // It does not matter whether the request arrived.
         drop(stream.write_all(head.as_bytes()).await);
         drop(stream.flush().await);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_has_one_row() {
+async fn every_answered_call_has_one_row() {
     let schema = || serde_json::from_str(SCHEMA).unwrap();
     let server = Gateway::start(vec![
         Tool::new("say", "Says it.", schema(), |_| Answer::text("said")),
@@ -144,7 +145,7 @@ async fn what_was_answered_has_one_row() {
             for number in (caller..CALLS).step_by(CONNECTIONS) {
                 let one = storm.call(&client, number).await;
                 storm.done.fetch_add(1, Ordering::Relaxed);
-                // While the gateway is away there is no use in being refused as fast as possible.
+                // While the gateway is down, there is no point in failing as fast as possible.
                 if !one.answered && !matches!(number % 10, 9) {
                     sleep(Duration::from_millis(50)).await;
                 }
@@ -158,12 +159,12 @@ async fn what_was_answered_has_one_row() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(240), halfway).await.expect("the storm gets halfway");
+    timeout(Duration::from_secs(240), halfway).await.expect("half of the calls in time");
     gateway.start_again().await;
     let sent: Vec<Sent> = callers.join_all().await.into_iter().flatten().collect();
     assert_eq!(sent.len(), CALLS);
 
-    // Calls whose caller did not wait may still be at work; told to stop, the gateway ends them first.
+    // Calls whose caller did not wait may still run; the gateway finishes them before it stops.
     gateway.process.terminate();
     assert!(gateway.process.wait(Duration::from_secs(60)).success());
     gateway.start_again().await;
@@ -179,7 +180,7 @@ async fn what_was_answered_has_one_row() {
         let found = match &one.by {
             By::Trace(trace) => traces.get(trace.as_str()).copied().unwrap_or(0),
             By::Tool(tool) => tools.get(tool.as_str()).copied().unwrap_or(0),
-            // Which of them was counted before the kill cannot be told.
+            // It is unknown which of them were counted before the kill.
             By::Number => usize::from(one.answered),
             By::Nothing => {
                 malformed += usize::from(one.answered);
@@ -196,19 +197,19 @@ async fn what_was_answered_has_one_row() {
     let counted: usize = strangers.iter().map(|row| number(row).unwrap_or(1)).sum();
     let sent_strangers = sent.iter().filter(|one| matches!(one.by, By::Number)).count();
     assert!((1..=sent_strangers).contains(&counted), "{counted} of {sent_strangers}");
-    assert!(strangers.len() <= 20, "{} rows for {sent_strangers} strangers", strangers.len());
+    assert!(strangers.len() <= 20, "{} rows for {sent_strangers} unauthenticated requests", strangers.len());
     let unreadable = rows.iter().filter(|row| row["error_type"] == "malformed").count();
     let sent_malformed = sent.iter().filter(|one| matches!(one.by, By::Nothing)).count();
     assert!((malformed..=sent_malformed).contains(&unreadable), "{malformed} {unreadable} {sent_malformed}");
     let cut_off = rows.iter().filter(|row| row["status"] == "unknown").count();
-    println!("{CALLS} calls, {answered} answered, {} rows, {cut_off} cut off by the kill", rows.len());
+    println!("{CALLS} calls, {answered} answered, {} rows, {cut_off} interrupted by the kill", rows.len());
     assert!(answered > CALLS * 7 / 10, "{answered}");
     // M110: neither arguments nor results.
     let text = serde_json::to_string(&rows).unwrap();
     for secret in ["hello", "said", "broken", &storm.manager] {
-        assert!(!text.contains(secret), "{secret} is in the audit");
+        assert!(!text.contains(secret), "the audit contains {secret}");
     }
-    the_first_bad_row_is_named(&gateway).await;
+    check_first_bad_row_is_named(&gateway).await;
 }
 
 async fn all_rows(gateway: &GatewayProcess) -> Vec<Value> {
@@ -223,7 +224,7 @@ async fn all_rows(gateway: &GatewayProcess) -> Vec<Value> {
     }
 }
 
-/// What `cynodectl audit verify` says, and whether it is content.
+/// Output of `cynodectl audit verify`, and whether it succeeded.
 fn verify(gateway: &GatewayProcess) -> (bool, String) {
     let (url, token) = (gateway.admin_url(), gateway.admin_token_file().display().to_string());
     let arguments = ["audit", "verify", "--gateway", &url, "--admin-token-file", &token];
@@ -231,8 +232,8 @@ fn verify(gateway: &GatewayProcess) -> (bool, String) {
     (finished.code == 0, format!("{}{}", finished.stdout, finished.stderr))
 }
 
-/// With rows changed, moved and taken out by somebody who can write the database.
-async fn the_first_bad_row_is_named(gateway: &GatewayProcess) {
+/// Changes, moves and removes rows directly in the database.
+async fn check_first_bad_row_is_named(gateway: &GatewayProcess) {
     let (fine, said) = verify(gateway);
     assert!(fine, "{said}");
     let db = Database::connect(format!("sqlite://{}", gateway.database().display())).await.unwrap();
@@ -248,7 +249,7 @@ async fn the_first_bad_row_is_named(gateway: &GatewayProcess) {
     let expect_bad = async |seq: i64| {
         let (fine, said) = verify(gateway);
         assert!(!fine && said.contains(&format!("row {seq} ")), "row {seq}: {said}");
-        // The gateway itself says the same.
+        // The gateway reports the same.
         let verified = gateway.ask("GET", "/api/v1/audit/verify", None).await.body;
         assert!(verified.to_string().contains(&format!("row {seq} ")), "{verified}");
     };
@@ -256,9 +257,9 @@ async fn the_first_bad_row_is_named(gateway: &GatewayProcess) {
     edit(777, "replayed").await;
     expect_bad(777).await;
     edit(777, &before).await;
-    assert!(verify(gateway).0, "as it was");
+    assert!(verify(gateway).0, "the original rows verify");
 
-    // Two rows change places.
+    // Two rows are swapped.
     let renumber = async |from: i64, to: i64| {
         audit::Entity::update_many()
             .col_expr(audit::Column::Seq, Expr::value(to))
@@ -274,15 +275,15 @@ async fn the_first_bad_row_is_named(gateway: &GatewayProcess) {
     for (from, to) in [(501, -1), (500, 501), (-1, 500)] {
         renumber(from, to).await;
     }
-    assert!(verify(gateway).0, "as it was");
+    assert!(verify(gateway).0, "the original rows verify");
 
     let row = at(1234).await;
     audit::Entity::delete_by_id(1234).exec(&db).await.unwrap();
     expect_bad(1234).await;
     audit::Entity::insert(audit::ActiveModel::from(row)).exec(&db).await.unwrap();
-    assert!(verify(gateway).0, "as it was");
+    assert!(verify(gateway).0, "the original rows verify");
 
-    // The last ones are gone, and nothing in the store tells: the signed heads do.
+    // The last rows are removed. Only the signed heads reveal it.
     let last = all_rows(gateway).await.len() as i64;
     audit::Entity::delete_many().filter(audit::Column::Seq.gt(last - 5)).exec(&db).await.unwrap();
     let (fine, said) = verify(gateway);

@@ -1,17 +1,18 @@
-//! Who may call what, in every combination, against a table that was written from the requirements and not from the code.
+//! Who may call what, in every combination, against a table that was written from the requirements, not from
+//! the code.
 //!
 //! P16, M103–M106, M114, M116, M117.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cynode_gateway::policy::{
-    Agent, Bound, Caller, Facts, Gate, Origin, Scope, ScopedId, Standing, TaskFacts, Tool, decide,
+    Agent, Caller, Facts, Gate, Origin, Scope, ScopedId, Standing, TaskFacts, TokenBinding, Tool, decide,
 };
 use serde_json::{Map, Value};
 
-/// Each line: a tool, whether manager, analyst and sandbox have it on their list, and the id that it needs.
-/// `y` on the list, `-` not; `mine`/`theirs` are tools of a server that the user of the bound tokens, or another user,
-/// installed; `ours` of one that an administrator installed.
+/// Each line: a tool, whether it is on the allowlist of manager, analyst and sandbox, and the id that it
+/// needs. `y`: on the list, `-`: not. `mine`/`theirs` are tools of an upstream that the user of the bound
+/// tokens, or another user, installed; `ours` of one that an administrator installed.
 const TABLE: &str = "
     help.list                        y y y  -
     help.get                         y y y  -
@@ -93,9 +94,9 @@ enum Token {
     Expired,
     Revoked,
     Unknown,
-    /// Of another user, with a task of that user's own.
+    /// Bound to another user and a task of that user.
     OtherUsers,
-    /// Of the same user, for another task.
+    /// Bound to the same user and another task.
     OtherTasks,
 }
 
@@ -126,8 +127,8 @@ fn read(line: &str) -> Line {
         Some(("theirs", tool)) => (Origin::Installed { owner: Some("eve".into()) }, tool),
         Some(_) => panic!("{line}"),
         None if FAMILIES.split(' ').any(|family| name.starts_with(family)) => (Origin::Family, name),
-        // No server has it and it is in no family: only a mistake in the store could bring it here.
-        None => (Origin::Own, name),
+        // No upstream has it and it is in no family: only an inconsistent store could list it.
+        None => (Origin::BuiltIn, name),
     };
     let needs = match needs {
         "-" => None,
@@ -139,7 +140,7 @@ fn read(line: &str) -> Line {
     Line { tool: tool.into(), origin, on_list: [manager, analyst, sandbox].map(|cell| cell == "y"), needs }
 }
 
-/// What the store knows: a task of Ada's with a job and a run, another task of hers, and one of Eve's.
+/// Facts in the store: a task of Ada with a job and a run, another task of hers, and one of Eve.
 fn facts() -> Facts {
     let task =
         |user: &str, project: &str| TaskFacts { user: Some(user.into()), project: Some(project.into()) };
@@ -167,9 +168,9 @@ fn facts() -> Facts {
 
 fn standing(kind: Kind, token: Token) -> Standing {
     let bound = match token {
-        Token::OtherUsers => Bound { user: "eve".into(), task: "task-9".into() },
-        Token::OtherTasks => Bound { user: USER.into(), task: "task-2".into() },
-        _ => Bound { user: USER.into(), task: TASK.into() },
+        Token::OtherUsers => TokenBinding { user: "eve".into(), task: "task-9".into() },
+        Token::OtherTasks => TokenBinding { user: USER.into(), task: "task-2".into() },
+        _ => TokenBinding { user: USER.into(), task: TASK.into() },
     };
     let agent = match kind {
         Kind::Manager => Agent::Manager,
@@ -185,7 +186,7 @@ fn standing(kind: Kind, token: Token) -> Standing {
     }
 }
 
-/// The arguments of a call about Ada's first task. A wrong id is of another task or of none.
+/// Arguments of a call about Ada's first task. A wrong id is of another task or unknown.
 fn arguments(needs: Option<ScopedId>, id: Id) -> Map<String, Value> {
     let mut arguments = Map::new();
     let Some(needs) = needs else { return arguments };
@@ -219,10 +220,10 @@ struct Case {
     id: Id,
 }
 
-/// What the requirements say, in their words.
+/// The expected decision, following the wording of the requirements.
 fn expected(line: &Line, case: Case) -> bool {
     let Case { kind, scope, enabled, quarantined, token, id } = case;
-    // M116, M117: only a token that is good. M113: only a tool that is on.
+    // M116, M117: only a valid token. M113: only an enabled tool.
     if matches!(token, Token::Expired | Token::Revoked | Token::Unknown) || !enabled || quarantined {
         return false;
     }
@@ -231,7 +232,8 @@ fn expected(line: &Line, case: Case) -> bool {
         Kind::Sandbox => scope == Scope::Sandbox || scope == Scope::Both,
         Kind::Manager | Kind::Analyst => scope == Scope::Pm || scope == Scope::Both,
     };
-    // P16, M115. The table speaks of Ada's tokens: with Eve's, what is Ada's is out of reach and what is Eve's is not.
+    // P16, M115. The table is about Ada's tokens: with Eve's token, Ada's upstreams are out of reach and
+    // Eve's are not.
     let on_list = match (&line.origin, kind) {
         (Origin::Installed { owner: Some(owner) }, Kind::Sandbox) if token == Token::OtherUsers => {
             owner == "eve"
@@ -240,7 +242,8 @@ fn expected(line: &Line, case: Case) -> bool {
         (_, Kind::Analyst) => line.on_list[1],
         (_, Kind::Sandbox) => line.on_list[2],
     };
-    // M103–M106. The call is about Ada's first task: a manager may, a bound token only if it is for that.
+    // M103–M106. The call is about Ada's first task: a manager may make it, a bound token only if it is for
+    // that task.
     let ids_fit = match (line.needs, id) {
         (None, _) => true,
         (Some(_), Id::Missing | Id::Wrong) => false,
@@ -268,7 +271,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn every_combination_is_decided_as_the_requirements_say() {
+fn every_combination_is_decided_as_required() {
     let (mut checked, mut permitted) = (0, 0);
     let facts = facts();
     for line in lines() {
@@ -289,7 +292,7 @@ fn every_combination_is_decided_as_the_requirements_say() {
             assert_eq!(decided.is_ok(), expected, "{} {case:?}: {decided:?}", line.tool);
             checked += 1;
             permitted += usize::from(expected);
-            // What is not known is not permitted, whoever asks (M117).
+            // Unknown tools are denied for every agent (M117).
             assert!(decide(&standing, None, &[], &arguments, &facts).is_err());
         }
     }
@@ -297,7 +300,7 @@ fn every_combination_is_decided_as_the_requirements_say() {
     assert!(checked > 30_000 && permitted > 1_000, "{checked} {permitted}");
 }
 
-/// The ids that a call names, each absent, of Ada's first task, of another, or unknown.
+/// The ids of a call: each absent, of Ada's first task, of another task, or unknown.
 #[derive(Clone, Copy, Debug)]
 struct Ids {
     task: Option<&'static str>,
@@ -323,8 +326,8 @@ fn all_ids() -> Vec<Ids> {
     all
 }
 
-/// M106, M117 in their words: everything that is named belongs to one task that the store has. A bound token's is its own.
-fn ids_expected(ids: Ids, is_own: bool, bound: Option<&Bound>, facts: &Facts) -> bool {
+/// M106, M117: all ids belong to one task in the store; for a bound token, to its own task.
+fn ids_expected(ids: Ids, is_own: bool, bound: Option<&TokenBinding>, facts: &Facts) -> bool {
     let Ids { task, run, job, user, project } = ids;
     let known = (
         task.is_none_or(|id| facts.tasks.contains_key(id)),
@@ -332,7 +335,7 @@ fn ids_expected(ids: Ids, is_own: bool, bound: Option<&Bound>, facts: &Facts) ->
         job.is_none_or(|id| facts.jobs.contains_key(id)),
         project.is_none_or(|id| facts.projects.contains(id)),
     );
-    // The gateway's own tools look up by themselves what nothing is known about; others get no such id.
+    // Built-in tools look up unknown ids themselves; upstream tools never receive one.
     if !is_own && known != (true, true, true, true) {
         return false;
     }
@@ -349,13 +352,13 @@ fn ids_expected(ids: Ids, is_own: bool, bound: Option<&Bound>, facts: &Facts) ->
         return belongs(&bound.task, &facts.tasks[&bound.task]);
     }
     let names_a_task = task.is_some() || run.is_some() || job.is_some();
-    // A task that is not known has no user and no project to be held against, and no run or job is its.
+    // An unknown task has no user and no project to compare with, and no run or job belongs to it.
     let is_loose = !known.0 && run.is_none() && job.is_none();
     !names_a_task || is_loose || facts.tasks.iter().any(|(id, owner)| belongs(id, owner))
 }
 
 #[test]
-fn ids_that_do_not_belong_together_are_denied_to_every_agent() {
+fn ids_that_do_not_belong_together_are_denied_for_every_agent() {
     let facts = facts();
     let (mut checked, mut permitted) = (0, 0);
     let agents =
@@ -363,11 +366,11 @@ fn ids_that_do_not_belong_together_are_denied_to_every_agent() {
     for (kind, token) in agents {
         let standing = standing(kind, token);
         for (name, origin) in [
-            ("artifact.put", Origin::Own),
+            ("artifact.put", Origin::BuiltIn),
             ("artifact.copy", Origin::Family),
             ("pad.note", Origin::Installed { owner: None }),
         ] {
-            let is_own = origin == Origin::Own;
+            let is_own = origin == Origin::BuiltIn;
             let tool = Tool {
                 name: name.into(),
                 origin,
@@ -387,7 +390,7 @@ fn ids_that_do_not_belong_together_are_denied_to_every_agent() {
                 ];
                 let arguments: Map<String, Value> =
                     named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?.into()))).collect();
-                let bound = standing.caller().and_then(|caller| caller.agent.bound());
+                let bound = standing.caller().and_then(|caller| caller.agent.binding());
                 let expected = ids_expected(ids, is_own, bound, &facts);
                 let decided = decide(&standing, Some(&tool), &[], &arguments, &facts);
                 assert_eq!(decided.is_ok(), expected, "{kind:?} {token:?} {name} {ids:?}: {decided:?}");
@@ -400,13 +403,13 @@ fn ids_that_do_not_belong_together_are_denied_to_every_agent() {
     assert!(checked > 12_000 && permitted > 100, "{checked} {permitted}");
 }
 
-/// P16: `sandbox.allowed_images.add` only when the system setting permits.
+/// P16: `sandbox.allowed_images.add` is allowed only if the system setting permits it.
 #[test]
-fn a_gated_tool_needs_its_setting() {
+fn gated_tool_needs_its_setting() {
     for open in [true, false] {
         let tool = Tool {
             name: "sandbox.allowed_images.add".into(),
-            origin: Origin::Own,
+            origin: Origin::BuiltIn,
             enabled: true,
             scope: Scope::Pm,
             quarantined: false,
@@ -418,9 +421,9 @@ fn a_gated_tool_needs_its_setting() {
     }
 }
 
-/// The table knows every tool that we have, with the ids and the scope that it really has.
+/// The table lists every built-in tool with its actual ids and scope.
 #[test]
-fn the_table_and_the_tools_agree() {
+fn table_matches_the_built_in_tools() {
     let lines = lines();
     for entry in cynode_gateway::tools::all() {
         let line = lines.iter().find(|line| line.tool == entry.name);

@@ -1,6 +1,6 @@
-//! The official MCP conformance suite against the gateway, with a server behind it that has the tools which the suite
-//! calls. What the gateway does not pass is listed with the reason in `conformance/*.yaml`; the suite fails for anything
-//! else, and for a reason that no longer holds.
+//! The official MCP conformance suite against the gateway, with an upstream that has the tools which the
+//! suite calls. Known failures are listed with their reason in `conformance/*.yaml`; the suite fails for any
+//! other, and for a listed one that now passes.
 
 use std::path::Path;
 
@@ -17,36 +17,42 @@ use serde_json::json;
 use testkit::{ConformanceUpstream, GatewayProcess, conformance_suite, loopback_preload, run, workspace};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// The suite cannot present a token, so somebody before the gateway does, and changes nothing else.
-struct Doorman {
+/// A proxy that adds the token, since the suite cannot present one; it changes nothing else.
+struct TokenProxy {
     url: String,
     _serving: JoinSet<()>,
 }
 
 #[derive(Clone)]
-struct Door {
+struct ProxyState {
     client: Client,
     url: String,
     token: String,
 }
 
-impl Doorman {
+impl TokenProxy {
     async fn start(gateway: &GatewayProcess) -> Self {
         let client = Client::builder().no_proxy().build().unwrap();
-        let door = Door { client, url: gateway.url(), token: gateway.manager().await };
+        let proxy = ProxyState { client, url: gateway.url(), token: gateway.manager().await };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let app = Router::new().route("/mcp", any(pass)).with_state(door);
+        let app = Router::new().route("/mcp", any(pass)).with_state(proxy);
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { url, _serving: serving }
     }
 }
 
-async fn pass(State(door): State<Door>, method: Method, mut headers: HeaderMap, body: Bytes) -> Response {
+async fn pass(
+    State(proxy): State<ProxyState>,
+    method: Method,
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     headers.remove("content-length");
     headers.remove("transfer-encoding");
-    let request = door.client.request(method, &door.url).headers(headers).bearer_auth(&door.token).body(body);
+    let request =
+        proxy.client.request(method, &proxy.url).headers(headers).bearer_auth(&proxy.token).body(body);
     let Ok(answer) = request.send().await else { return StatusCode::BAD_GATEWAY.into_response() };
     let (status, mut headers) = (answer.status(), answer.headers().clone());
     headers.remove("content-length");
@@ -57,7 +63,7 @@ async fn pass(State(door): State<Door>, method: Method, mut headers: HeaderMap, 
 
 async fn check(era: &str, expected: &str, must_pass: &[&str]) {
     let upstream = ConformanceUpstream::start().await;
-    // The suite sends the origin of the address that it calls, and expects it to be welcome.
+    // The suite sends the origin of the address that it calls, and expects it to be allowed.
     let gateway =
         GatewayProcess::start_with(&[("mcp.origins", "[\"http://127.0.0.1:*\",\"http://localhost:*\"]")])
             .await;
@@ -66,7 +72,7 @@ async fn check(era: &str, expected: &str, must_pass: &[&str]) {
     });
     let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     assert!(added["problem"].is_null(), "{added}");
-    let doorman = Doorman::start(&gateway).await;
+    let doorman = TokenProxy::start(&gateway).await;
     let folder = tempfile::tempdir().unwrap();
     let expected =
         workspace().join("crates/gateway/tests/conformance").join(expected).canonicalize().unwrap();
@@ -90,7 +96,7 @@ fn suite(folder: &Path, era: &str, url: &str, expected: &Path) -> (i32, String) 
     (finished.code, said)
 }
 
-/// Every check that did not succeed, in the suite's own words.
+/// Every check that did not succeed, as reported by the suite.
 fn failures(out: &Path) -> String {
     let mut told = String::new();
     for entry in std::fs::read_dir(out).unwrap() {

@@ -1,4 +1,5 @@
-//! One gateway for each data folder and each SQLite file. A second one is refused before it touches anything.
+//! Only one gateway can use a data folder or a SQLite file. A second one is refused before it touches
+//! anything.
 
 use std::{
     fs,
@@ -15,10 +16,10 @@ use serde_json::{Value, json};
 use testkit::{Answer, Finished, Gateway, GatewayProcess, Process, Tool, binary, eventually};
 use tokio::task::JoinSet;
 
-/// How long a gateway that is refused may take to say so.
+/// Time limit for a second gateway to be refused.
 const REFUSED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Starts a second gateway on ports of its own and waits for its end; one that serves is a failure.
+/// Starts a second gateway on separate ports and waits for its end; if it serves, the test fails.
 fn second(arguments: &[&str]) -> Finished {
     let log = tempfile::NamedTempFile::new().unwrap();
     let any = "127.0.0.1:0";
@@ -39,7 +40,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A call that runs until it is told to end.
+/// A call that runs until the test ends it.
 struct Running {
     server: Gateway,
     open: Arc<AtomicBool>,
@@ -76,7 +77,7 @@ impl Running {
         sent.spawn(async move {
             serde_json::from_str(&request.send().await.unwrap().text().await.unwrap()).unwrap()
         });
-        eventually("the tool runs", async || (server.calls().len() == 1).then_some(())).await;
+        eventually("the tool to run", async || (server.calls().len() == 1).then_some(())).await;
         Self { server, open, sent }
     }
 
@@ -88,7 +89,8 @@ impl Running {
     }
 }
 
-/// By whichever name it finds the files, a second gateway is refused, and the call that runs keeps its one row.
+/// Whatever path leads to the files, a second gateway is refused, and the running call keeps its single audit
+/// row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_gateway_is_refused_before_it_touches_anything() {
     let gateway = GatewayProcess::start().await;
@@ -123,7 +125,7 @@ async fn a_second_gateway_is_refused_before_it_touches_anything() {
         }
     }
     let rows = gateway.audit("tool=bank.pay").await;
-    assert!(rows.is_empty(), "the call runs, and the audit says: {rows:?}");
+    assert!(rows.is_empty(), "the call still runs, but the audit has: {rows:?}");
     let answer = running.end().await;
     assert_eq!(answer["result"]["content"][0]["text"], "paid", "{answer}");
     let rows = gateway.audit("tool=bank.pay").await;
@@ -131,9 +133,9 @@ async fn a_second_gateway_is_refused_before_it_touches_anything() {
     assert_eq!(outcomes, [(&json!("allow"), &json!("success"))]);
 }
 
-/// The lock goes with the process, also when it is killed, and is not passed on to programs that it started.
+/// The lock ends with the process, also after SIGKILL, and is not inherited by programs that it started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_gateway_leaves_no_lock() {
+async fn killed_gateway_leaves_no_lock() {
     let mut gateway = GatewayProcess::start().await;
     let program = text(&binary("mcp-stdio-server"));
     let new = json!({
@@ -155,9 +157,9 @@ async fn a_killed_gateway_leaves_no_lock() {
     assert_eq!(checked.code, 0, "{checked:?}");
 }
 
-/// Of several that start at once on an empty folder, one serves.
+/// Of several gateways that start at once on an empty folder, one serves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_gateways_that_start_at_once_one_serves() {
+async fn one_of_several_gateways_started_at_once_serves() {
     let folder = tempfile::tempdir().unwrap();
     let data = text(&folder.path().join("data"));
     let any = "127.0.0.1:0";
@@ -166,12 +168,12 @@ async fn of_gateways_that_start_at_once_one_serves() {
     let program = binary("cynode-gateway");
     let mut processes: Vec<Process> =
         logs.iter().map(|log| Process::start(&program, &line, &[], log)).collect();
-    eventually("three ended", || {
+    eventually("three gateways to end", || {
         let running = processes.iter_mut().filter_map(|process| process.is_running().then_some(())).count();
         std::future::ready((running <= 1).then_some(()))
     })
     .await;
-    eventually("one serves", async || {
+    eventually("one gateway to serve", async || {
         let ready =
             logs.iter().filter(|log| fs::read_to_string(log).is_ok_and(|log| log.contains("\"Ready.\"")));
         (ready.count() == 1).then_some(())

@@ -1,4 +1,5 @@
-//! The gateway is killed between the effect of a call and its answer, and the call is made again with the same key.
+//! The gateway is killed between the effect of a call and its answer, and the call is repeated with the same
+//! key.
 
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ async fn tasks(gateway: &GatewayProcess, token: &str) -> usize {
     answer["result"]["structuredContent"]["items"].as_array().unwrap_or_else(|| panic!("{answer}")).len()
 }
 
-/// Our own tools: effect and answer are one transaction, so whenever the kill comes, there is one effect and one answer.
+/// Built-in tools: effect and answer are one transaction, so whenever the kill happens, there is one effect
+/// and one answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_moment_a_task_is_created_once() {
+async fn task_is_created_once_whenever_the_gateway_is_killed() {
     let mut gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     for round in 0..12_u64 {
@@ -34,7 +36,7 @@ async fn killed_at_any_moment_a_task_is_created_once() {
             .body(body.clone());
         let mut sent = JoinSet::new();
         sent.spawn(request.send());
-        // From before the call arrives until after it is answered.
+        // From before the call arrives until after its answer.
         tokio::time::sleep(Duration::from_micros(700 * round)).await;
         gateway.start_again().await;
         drop(sent.join_next().await);
@@ -48,9 +50,9 @@ async fn killed_at_any_moment_a_task_is_created_once() {
     assert_eq!(verified["ok"], true, "{verified}");
 }
 
-/// A hundred at once with one key, over HTTP.
+/// A hundred concurrent calls with one key, over HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_at_once_create_one_task() {
+async fn hundred_concurrent_calls_with_one_key_create_one_task() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let body = call("db.task.create", &json!({ "title": "Only one" }), "run/1");
@@ -63,9 +65,10 @@ async fn a_hundred_at_once_create_one_task() {
     assert_eq!((rows.len(), with("success"), with("replayed")), (100, 1, 99));
 }
 
-/// Not every store takes every character, so a key that has one of those is refused before anything is done.
+/// Not every store accepts every character, so a key with such a character is refused before anything is
+/// done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn key_that_no_store_could_keep_is_refused() {
+async fn key_that_a_store_cannot_hold_is_refused() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     for key in ["", "run\u{0}1", "run\n1", &"k".repeat(257)] {
@@ -77,9 +80,10 @@ async fn key_that_no_store_could_keep_is_refused() {
     assert_eq!(tasks(&gateway, &manager).await, 0);
 }
 
-/// A server behind us: killed while it runs, nobody knows, and nobody does it again; killed after, its answer is there.
+/// Upstream tools: after a kill during the call the outcome is unknown and the call is not repeated; after a
+/// kill following the call, the recorded answer is returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_while_a_server_is_at_work() {
+async fn upstream_call_interrupted_by_a_kill_is_in_doubt() {
     let slow = Duration::from_millis(1500);
     let server = Gateway::start(vec![
         Tool::new("slow", "", json!({ "type": "object" }), move |_| {
@@ -100,13 +104,13 @@ async fn killed_while_a_server_is_at_work() {
         .body(call("work.slow", &json!({}), "run/1"));
     let mut sent = JoinSet::new();
     sent.spawn(request.send());
-    eventually("the server is at work", async || (server.calls().len() == 1).then_some(())).await;
+    eventually("the upstream call to run", async || (server.calls().len() == 1).then_some(())).await;
     gateway.start_again().await;
     assert!(sent.join_next().await.unwrap().unwrap().is_err());
     let (_, again) = gateway.post(Some(&manager), call("work.slow", &json!({}), "run/1")).await;
     assert_eq!(again["result"]["structuredContent"]["code"], "in_doubt", "{again}");
     assert_eq!(server.calls().len(), 1);
-    // The call that was cut off has its row, and says so.
+    // The interrupted call has its audit row with the status `unknown`.
     let rows = gateway.audit("tool=work.slow").await;
     let statuses: Vec<_> = rows.iter().map(|row| row["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["failure", "unknown"]);
@@ -115,5 +119,5 @@ async fn killed_while_a_server_is_at_work() {
     gateway.start_again().await;
     let (_, second) = gateway.post(Some(&manager), call("work.fast", &json!({}), "run/2")).await;
     assert_eq!(first, second);
-    assert_eq!(server.calls().len(), 2, "the recorded answer");
+    assert_eq!(server.calls().len(), 2, "the recorded answer is returned");
 }

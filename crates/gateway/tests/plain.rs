@@ -1,13 +1,13 @@
-//! A call in which nothing is unusual is answered without rmcp. Whoever calls cannot tell: the same call, made so that rmcp
-//! answers it, gets the same bytes and leaves the same row.
+//! Ordinary calls take a fast path without rmcp. Callers see no difference: the same call, sent so that rmcp
+//! handles it, gets the same bytes and the same audit row.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use testkit::{Answer, Gateway, GatewayProcess, Scripted, Tool};
+use testkit::{Answer, Gateway, GatewayProcess, ScriptedServer, Tool};
 
 const NEWER: &str = "2026-07-28";
 const OLDER: [&str; 2] = ["2025-11-25", "2025-03-26"];
-/// To rmcp both are JSON; what is spelled like the second is left to it.
+/// rmcp treats both as JSON; the fast path leaves the second one to rmcp.
 const WAYS: [&str; 2] = ["application/json", "application/json;charset=utf-8"];
 
 struct Call {
@@ -18,7 +18,7 @@ struct Call {
     meta: Value,
 }
 
-/// What can be seen of an answer.
+/// The observable parts of an answer.
 #[derive(Debug, PartialEq)]
 struct Seen {
     status: StatusCode,
@@ -53,7 +53,7 @@ async fn send(gateway: &GatewayProcess, call: &Call, version: &str, kind: &str) 
     Seen { status: response.status(), headers, body: response.text().await.unwrap() }
 }
 
-/// The newest row, but for what is different each time.
+/// The newest row without the fields that differ each time.
 async fn row(gateway: &GatewayProcess) -> Value {
     let mut row = gateway.audit("limit=1").await.remove(0);
     for field in ["seq", "created_at", "call_id", "duration_us", "hash", "time"] {
@@ -62,7 +62,7 @@ async fn row(gateway: &GatewayProcess) -> Value {
     row
 }
 
-/// Makes a call both ways, in each version, and gives what was seen in the newest.
+/// Makes a call on both paths, in each version, and returns what the newest version gave.
 async fn same(gateway: &GatewayProcess, call: &Call) -> Seen {
     let mut newest = None;
     for version in [OLDER[0], OLDER[1], NEWER] {
@@ -81,7 +81,7 @@ fn read(seen: &Seen) -> Value {
 }
 
 #[tokio::test]
-async fn both_ways_say_the_same() {
+async fn fast_path_and_rmcp_answer_alike() {
     let schema = || json!({ "type": "object", "properties": { "text": { "type": "string" } } });
     let server = Gateway::start(vec![
         Tool::new("say", "Says it.", schema(), |_| Answer::text("said")),
@@ -115,7 +115,7 @@ async fn both_ways_say_the_same() {
 }
 
 #[tokio::test]
-async fn both_ways_read_the_same() {
+async fn fast_path_and_rmcp_read_requests_alike() {
     let server =
         Gateway::start(vec![Tool::new("say", "", json!({ "type": "object" }), |_| Answer::text("said"))])
             .await;
@@ -140,10 +140,10 @@ async fn both_ways_read_the_same() {
     let meta = json!({ "traceparent": format!("00-{:032x}-00000000000000aa-01", 5), "x": { "y": 1 } });
     same(&gateway, &Call { meta, ..call(&manager, "echo.say", json!({})) }).await;
     assert_eq!(row(&gateway).await["trace_id"], format!("{:032x}", 5));
-    // What is no progress token is none.
+    // An invalid progress token is ignored.
     let meta = json!({ "progressToken": { "a": 1 } });
     same(&gateway, &Call { meta, ..call(&manager, "echo.say", json!({})) }).await;
-    // Asked again and again, both ways, and done once.
+    // Repeated on both paths, the call has its effect once.
     let before = server.calls().len();
     let meta = json!({ "dev.cynode/idempotency-key": "once" });
     let once = Call { meta, ..call(&manager, "echo.say", json!({})) };
@@ -153,8 +153,8 @@ async fn both_ways_read_the_same() {
 }
 
 #[tokio::test]
-async fn both_ways_tell_how_far_a_call_is() {
-    let server = Scripted::start(true, |request| {
+async fn fast_path_and_rmcp_report_progress_alike() {
+    let server = ScriptedServer::start(true, |request| {
         if request["method"] == "tools/list" {
             let tool = json!({ "name": "work", "description": "", "inputSchema": { "type": "object" } });
             return json!({ "tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private" });
@@ -183,11 +183,11 @@ async fn both_ways_tell_how_far_a_call_is() {
         assert_eq!(events.len(), 3, "{seen:?}");
         assert_eq!(events[0]["params"]["progressToken"], token);
         assert_eq!((&events[1]["params"]["progress"], &events[2]["id"]), (&json!(2.0), &json!(7)));
-        // Where nothing is told on the way, the answer is no stream.
+        // Without progress the answer is not a stream.
         let seen = same(&gateway, &Call { meta, ..call(&manager, "db.project.list", json!({})) }).await;
         assert!(read(&seen)["result"].is_object());
     }
-    // Who does not ask is not told.
+    // Without a progress token there is no progress.
     let seen = same(&gateway, &call(&manager, "slow.work", json!({}))).await;
     assert!(read(&seen)["result"].is_object());
 }

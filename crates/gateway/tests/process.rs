@@ -1,4 +1,4 @@
-//! The gateway as a process: told to stop, told to read its configuration again, told nonsense.
+//! The gateway as a process: shutdown, configuration reload, invalid settings.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -19,9 +19,10 @@ async fn call(client: &Client, url: &str, bytes: usize) -> StatusCode {
     request.send().await.unwrap().status()
 }
 
-/// Sizes, hosts and paces change while it runs; what is wrong is told, and what was goes on.
+/// Sizes, hosts and rate limits change at run time; an invalid file is reported, and the previous settings
+/// stay in effect.
 #[tokio::test]
-async fn the_configuration_is_read_again_when_it_changes() {
+async fn configuration_is_reloaded_when_it_changes() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
@@ -31,7 +32,7 @@ async fn the_configuration_is_read_again_when_it_changes() {
     let text = |path: &Path| path.display().to_string();
     arguments.extend([text(folder.path()), "--config".to_owned(), text(&file)]);
     let process = Process::start(&binary("cynode-gateway"), &arguments, &[], &folder.path().join("log"));
-    let url = eventually("it is ready", async || {
+    let url = eventually("the gateway to be ready", async || {
         let said = log(folder.path());
         let ready: Value =
             serde_json::from_str(said.lines().find(|line| line.contains("\"Ready.\""))?).ok()?;
@@ -41,22 +42,26 @@ async fn the_configuration_is_read_again_when_it_changes() {
     let client = Client::builder().no_proxy().build().unwrap();
     assert_eq!(call(&client, &url, 3000).await, StatusCode::PAYLOAD_TOO_LARGE);
     fs::write(&file, "[mcp]\nmax_body_bytes = 9000\n[strangers]\nper_second = 100000\n").unwrap();
-    eventually("the new size counts", async || {
+    eventually("the new size limit", async || {
         (call(&client, &url, 3000).await == StatusCode::UNAUTHORIZED).then_some(())
     })
     .await;
     fs::write(&file, "[mcp]\nmax_body_bytes = \"much\"\n").unwrap();
     process.signal(nix::sys::signal::Signal::SIGHUP);
-    eventually("it says what is wrong", async || {
+    eventually("the error to be logged", async || {
         log(folder.path()).contains("mcp.max_body_bytes").then_some(())
     })
     .await;
-    assert_eq!(call(&client, &url, 3000).await, StatusCode::UNAUTHORIZED, "and goes on as it was");
+    assert_eq!(
+        call(&client, &url, 3000).await,
+        StatusCode::UNAUTHORIZED,
+        "the previous settings stay in effect"
+    );
 }
 
-/// SIGTERM: calls that run are answered and have their rows, new ones are not taken.
+/// SIGTERM: running calls are answered and recorded; new ones are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_run_are_answered_before_it_stops() {
+async fn running_calls_are_answered_before_the_gateway_stops() {
     let server = Gateway::start(vec![Tool::new("slow", "", json!({ "type": "object" }), |_| {
         Answer::after(Duration::from_millis(800), Answer::text("done"))
     })])
@@ -75,7 +80,7 @@ async fn calls_that_run_are_answered_before_it_stops() {
         .body(body.to_string());
     let mut sent = JoinSet::new();
     sent.spawn(async move { request.send().await.unwrap().text().await.unwrap() });
-    eventually("the call runs", async || (server.calls().len() == 1).then_some(())).await;
+    eventually("the call to run", async || (server.calls().len() == 1).then_some(())).await;
     gateway.process.terminate();
     let answer = sent.join_next().await.unwrap().unwrap();
     assert!(answer.contains("\"done\""), "{answer}");
@@ -84,13 +89,13 @@ async fn calls_that_run_are_answered_before_it_stops() {
     assert_eq!(gateway.audit("tool=work.slow").await[0]["status"], "success");
 }
 
-/// A setting that is wrong is told with its name, its source and what would be right, and nothing is opened.
+/// An invalid setting is reported with its name, its source and the accepted values, and nothing is opened.
 #[test]
-fn nonsense_is_refused_with_what_would_be_right() {
+fn invalid_settings_are_refused_with_the_accepted_values() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, told) in [
-        (&["--set", "store.patience=soon"][..], "store.patience (from flag): `soon` is no duration"),
-        (&["--listen", "everywhere"], "mcp.listen (from flag): `everywhere` is no address"),
+        (&["--set", "store.patience=soon"][..], "store.patience (from flag): `soon` is not a duration"),
+        (&["--listen", "everywhere"], "mcp.listen (from flag): `everywhere` is not an address"),
         (&["--set", "mcp.hosts=[]"], "mcp.hosts (from flag): name at least one host"),
         (&["--set", "mcp.colour=red"], "`colour` is not a setting here"),
         (&["--store-url", "mysql://x"], "sqlite://<path> or postgres://"),
@@ -98,6 +103,17 @@ fn nonsense_is_refused_with_what_would_be_right() {
     ] {
         let finished = run(&binary("cynode-gateway"), folder.path(), arguments, &[]);
         assert!(finished.code != 0 && finished.stderr.contains(told), "{arguments:?}: {finished:?}");
+    }
+    let former =
+        ["config", "--set", "log.level=debug", "--set", "nats.tls=true", "--set", "strangers.per_second=7"];
+    let former = run(&binary("cynode-gateway"), folder.path(), &former, &[]);
+    for line in [
+        "telemetry.log_level = \"debug\"  # flag",
+        "nats.tls.required = true  # flag",
+        "unauthenticated.per_second = 7  # flag",
+        "# warning: setting log.level is deprecated: use telemetry.log_level",
+    ] {
+        assert!(former.stdout.contains(line), "{line}: {former:?}");
     }
     let shown = run(
         &binary("cynode-gateway"),

@@ -1,5 +1,5 @@
-//! Servers and clients of other makers: the reference servers from npm behind the gateway, over stdio and over HTTP, and
-//! the official Python SDK of both eras before it.
+//! Third-party servers and clients: the reference servers from npm as upstreams, over stdio and HTTP, and the
+//! official Python SDKs of both eras as clients.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use testkit::{
     server_everything, server_filesystem,
 };
 
-/// What an agent written with the official SDK does: list, call, say what came of it.
+/// An agent written with the official SDK: lists tools, calls them, prints the results.
 const CLIENT: &str = r#"
 import asyncio, json, sys
 from mcp import ClientSession
@@ -77,7 +77,7 @@ struct Everything {
     url: String,
 }
 
-/// The reference server over HTTP. It would listen on every interface.
+/// The reference server over HTTP. By default it would listen on every interface.
 async fn everything_over_http(gateway: &GatewayProcess) -> Everything {
     let (node, script) = server_everything();
     let port = free_port();
@@ -89,7 +89,7 @@ async fn everything_over_http(gateway: &GatewayProcess) -> Everything {
     ];
     let log = gateway.folder().join("everything.log");
     let process = Process::start(&node, &arguments, &[("PORT".to_owned(), port.to_string())], &log);
-    eventually("the reference server listens", async || {
+    eventually("the reference server to listen", async || {
         tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()
     })
     .await;
@@ -131,7 +131,7 @@ async fn a_python_peer_calls_node_peer_servers_through_the_gateway() {
         let text = |at: usize| answers[at]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
         assert!(text(0).contains("over a pipe") && text(1).contains("over HTTP"), "{said}");
         assert!(text(2).contains("from the file"), "{said}");
-        assert_eq!(answers[3]["error"], true, "the server says no: {said}");
+        assert_eq!(answers[3]["error"], true, "the server refuses: {said}");
         assert_eq!(answers[4]["error"], false, "{said}");
         assert!(answers[5]["refused"].as_str().is_some_and(|told| told.contains("Unknown tool")), "{said}");
         let tools = said["tools"].to_string();
@@ -139,12 +139,12 @@ async fn a_python_peer_calls_node_peer_servers_through_the_gateway() {
             assert!(tools.contains(&format!("\"{tool}\"")), "{tool}: {tools}");
         }
     }
-    // Each call of each agent has its row.
+    // Each call of each agent has its audit row.
     for tool in ["local.echo", "remote.echo", "files.read_text_file"] {
         let rows = gateway.audit(&format!("tool={tool}")).await.len();
         assert_eq!(rows, if tool.starts_with("files") { 4 } else { 2 }, "{tool}");
     }
-    // A sandbox's agent sees less, and what is switched off is gone for all.
+    // A sandbox sees fewer tools, and a disabled tool is hidden from all.
     gateway.must("PATCH", "/api/v1/tools/local.echo", Some(json!({ "enabled": false }))).await;
     let sandbox = gateway.bound("sandbox", "ada", "task-1").await;
     let said = agent(
@@ -158,7 +158,7 @@ async fn a_python_peer_calls_node_peer_servers_through_the_gateway() {
     assert!(!said["tools"].to_string().contains("db.task"), "{said}");
 }
 
-/// A server that describes a tool anew is quarantined, and the agent sees it no more.
+/// When an upstream changes a tool, the tool is quarantined and no longer listed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_python_peer_does_not_see_a_tool_that_changed() {
     let gateway = GatewayProcess::start().await;
@@ -166,7 +166,7 @@ async fn a_python_peer_does_not_see_a_tool_that_changed() {
     add(&gateway, "fickle", json!({ "stdio": { "argv": [program, "changing"] } })).await;
     let manager = gateway.manager().await;
     let refreshed = gateway.must("POST", "/api/v1/upstreams/fickle/refresh", None).await;
-    eventually("the change is seen", async || {
+    eventually("the change to be detected", async || {
         let waiting = gateway.must("GET", "/api/v1/quarantine", None).await;
         waiting.to_string().contains("changed since it was approved").then_some(())
     })

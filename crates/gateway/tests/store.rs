@@ -1,4 +1,5 @@
-//! The same on SQLite and on PostgreSQL: tokens, the chain of the audit, keys, recovery, and what happens without a store.
+//! The same behaviour on SQLite and PostgreSQL: tokens, the hash chain of the audit, keys, recovery, and a
+//! missing store.
 
 mod store {
     pub(crate) mod world;
@@ -7,20 +8,21 @@ mod store {
 use std::{sync::Arc, time::Duration};
 
 use cynode_gateway::{
-    audit::{self, Decision, Ledger, Record, Status, WasBegun},
+    audit::{self, Announcement, Decision, Ledger, Record, Status},
     calls::Outcome,
     clock,
-    policy::{Agent, Bound, Standing},
+    policy::{Agent, Standing, TokenBinding},
     store::entity::in_flight,
     tokens::{self, Holder},
 };
 use sea_orm::{ConnectionTrait, EntityTrait};
 use serde_json::json;
 use store::world::{World, verified};
-use subjects::audit::Broken;
+use subjects::audit::ChainError;
 use testkit::{Answer, Gateway, Postgres, Tool, eventually};
 
-/// Each test once on each database. The server's tests are told by their name, for machines that have none.
+/// Runs each test on both databases. The tests on PostgreSQL have it in their name, for machines without a
+/// server.
 macro_rules! on_both {
     ($($(#[$about:meta])* $name:ident;)*) => {
         mod sqlite {
@@ -37,15 +39,15 @@ macro_rules! on_both {
 }
 
 on_both! {
-    a_token_is_good_until_it_is_not;
-    rows_of_two_writers_are_one_chain;
-    a_call_that_was_cut_off_gets_its_row;
-    rows_that_are_old_enough_go_and_the_chain_holds;
-    /// Issue text: 100 concurrent calls with one key, one effect.
+    token_is_valid_until_expired_or_revoked;
+    rows_of_two_writers_form_one_chain;
+    interrupted_call_gets_its_row;
+    chain_verifies_after_old_rows_are_pruned;
+    /// Issue: 100 concurrent calls with one key have one effect.
     a_hundred_calls_with_one_key_have_one_effect;
-    a_key_is_for_one_call;
-    a_call_whose_end_nobody_saw_is_in_doubt;
-    a_tool_that_may_be_repeated_is_repeated;
+    key_is_valid_for_one_call;
+    call_without_a_known_outcome_is_in_doubt;
+    safe_to_repeat_tool_is_called_again;
 }
 
 fn record(number: usize) -> Record {
@@ -55,42 +57,42 @@ fn record(number: usize) -> Record {
 }
 
 /// M116.
-async fn a_token_is_good_until_it_is_not(world: World) {
-    let bound = Bound { user: "ada".into(), task: "task-1".into() };
+async fn token_is_valid_until_expired_or_revoked(world: World) {
+    let bound = TokenBinding { user: "ada".into(), task: "task-1".into() };
     let holder = Holder::Agent(Agent::Analyst(bound));
     let issue = async |lives| tokens::issue(&world.store, "test", &holder, lives, "test").await.unwrap();
     let issued = issue(Duration::from_secs(60)).await;
     let standing =
-        async |secret: &str| tokens::present(&world.store, secret).await.unwrap().standing(clock::now());
-    let Standing::Valid(caller) = standing(&issued.secret).await else { panic!("it is good") };
+        async |secret: &str| tokens::look_up(&world.store, secret).await.unwrap().standing(clock::now());
+    let Standing::Valid(caller) = standing(&issued.secret).await else { panic!("expected a valid token") };
     assert_eq!(
         (caller.token.as_str(), &caller.agent),
-        (issued.row.id.as_str(), &Agent::Analyst(Bound { user: "ada".into(), task: "task-1".into() }))
+        (issued.row.id.as_str(), &Agent::Analyst(TokenBinding { user: "ada".into(), task: "task-1".into() }))
     );
-    assert!(!format!("{issued:?}").contains(&issued.secret), "a secret is never printed");
+    assert!(!format!("{issued:?}").contains(&issued.secret), "Debug output contains no secret");
     assert!(!issued.row.hash.contains(&issued.secret) && issued.secret.len() > 40);
-    // A letter more or less is another token.
+    // One character more or less is another token.
     assert_eq!(standing(&format!("{}x", issued.secret)).await, Standing::Unknown);
     assert_eq!(standing(&issued.secret[1..]).await, Standing::Unknown);
     let expired = issue(Duration::ZERO).await;
     assert!(matches!(standing(&expired.secret).await, Standing::Expired(_)));
     assert!(tokens::revoke(&world.store, &issued.row.id).await.unwrap());
     assert!(matches!(standing(&issued.secret).await, Standing::Revoked(_)));
-    assert!(!tokens::revoke(&world.store, &issued.row.id).await.unwrap(), "once is enough");
-    // Those who administer do not call tools.
+    assert!(!tokens::revoke(&world.store, &issued.row.id).await.unwrap(), "revoking twice changes nothing");
+    // Administrators and users do not call tools.
     let admin =
         tokens::issue(&world.store, "admin", &Holder::Admin, Duration::from_secs(60), "test").await.unwrap();
     assert_eq!(standing(&admin.secret).await, Standing::Unknown);
 }
 
-async fn rows_of_two_writers_are_one_chain(world: World) {
+async fn rows_of_two_writers_form_one_chain(world: World) {
     // A second instance on the same store.
     let (second, writing) = Ledger::start(world.store.clone());
     world.tasks.spawn(writing);
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..400 {
         let ledger = if number % 2 == 0 { world.ledger.clone() } else { second.clone() };
-        calls.spawn(async move { ledger.end(record(number), WasBegun::Not).await });
+        calls.spawn(async move { ledger.end(record(number), Announcement::None).await });
     }
     assert!(calls.join_all().await.into_iter().all(|written| written.is_ok()));
     assert_eq!(verified(&world.store).await, Ok(400));
@@ -99,12 +101,12 @@ async fn rows_of_two_writers_are_one_chain(world: World) {
     assert_eq!(calls.len(), 400, "each call has one row");
 }
 
-async fn a_call_that_was_cut_off_gets_its_row(world: World) {
+async fn interrupted_call_gets_its_row(world: World) {
     let mut begun = record(1);
     begun.decision = Decision::Allow;
     world.ledger.begin(begun.clone(), Duration::from_secs(60), None).await.unwrap();
     assert_eq!(verified(&world.store).await, Ok(0));
-    // Another instance may still be at it.
+    // Another instance may still be running the call.
     assert_eq!(audit::recover(&world.store, false).await.unwrap(), 0);
     assert_eq!(audit::recover(&world.store, true).await.unwrap(), 1);
     let rows = audit::rows_after(&world.store, 0, 10).await.unwrap();
@@ -114,24 +116,24 @@ async fn a_call_that_was_cut_off_gets_its_row(world: World) {
         ("call-1", "allow", "unknown")
     );
     assert_eq!(in_flight::Entity::find().all(world.store.read()).await.unwrap(), Vec::new());
-    assert_eq!(audit::recover(&world.store, true).await.unwrap(), 0, "and no second one");
+    assert_eq!(audit::recover(&world.store, true).await.unwrap(), 0, "recovery writes no second row");
     assert_eq!(verified(&world.store).await, Ok(1));
 }
 
-async fn rows_that_are_old_enough_go_and_the_chain_holds(world: World) {
+async fn chain_verifies_after_old_rows_are_pruned(world: World) {
     for number in 0..10 {
-        world.ledger.end(record(number), WasBegun::Not).await.unwrap();
+        world.ledger.end(record(number), Announcement::None).await.unwrap();
     }
     let rows = audit::rows_after(&world.store, 0, 100).await.unwrap();
     assert_eq!(audit::prune(&world.store, rows[6].created_at).await.unwrap(), 6);
-    let head = audit::ends(world.store.read()).await.unwrap();
+    let head = audit::bounds(world.store.read()).await.unwrap();
     assert_eq!((head.pruned_seq, head.pruned_hash.as_str(), head.seq), (6, rows[5].hash.as_str(), 10));
     assert_eq!(verified(&world.store).await, Ok(10));
-    world.ledger.end(record(11), WasBegun::Not).await.unwrap();
+    world.ledger.end(record(11), Announcement::None).await.unwrap();
     assert_eq!(verified(&world.store).await, Ok(11));
-    // What was not pruned cannot be taken out.
+    // Rows that were not pruned cannot be removed unnoticed.
     cynode_gateway::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();
-    assert_eq!(verified(&world.store).await, Err(Broken::Missing(8)));
+    assert_eq!(verified(&world.store).await, Err(ChainError::Missing(8)));
 }
 
 async fn counting(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Gateway {
@@ -157,20 +159,20 @@ async fn a_hundred_calls_with_one_key_have_one_effect(world: World) {
     let with = |status: &str| rows.iter().filter(|row| row.status == status).count();
     assert_eq!((rows.len(), with("success"), with("replayed")), (100, 1, 99));
     assert_eq!(verified(&world.store).await, Ok(100));
-    // Nothing of ours but the trace goes to the server.
+    // Only the trace context is forwarded to the upstream.
     assert_eq!(
         (server.calls()[0].idempotency_key.clone(), server.calls()[0].authorization.clone()),
         (None, None)
     );
 }
 
-async fn a_key_is_for_one_call(world: World) {
+async fn key_is_valid_for_one_call(world: World) {
     let server = counting(|| Answer::text("paid")).await;
     world.install("bank", &server.url()).await;
     assert_eq!(world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await, Ok("paid".into()));
     let other = world.call("bank.pay", json!({ "amount": 8 }), Some("k")).await;
     assert_eq!(other.unwrap_err(), "key_reused");
-    // Arguments that are wrong take no key.
+    // Invalid arguments use up no key.
     assert_eq!(
         world.call("bank.pay", json!({ "amount": "much" }), Some("l")).await.unwrap_err(),
         "invalid_arguments"
@@ -179,17 +181,17 @@ async fn a_key_is_for_one_call(world: World) {
     assert_eq!(server.calls().len(), 2);
 }
 
-async fn a_call_whose_end_nobody_saw_is_in_doubt(world: World) {
+async fn call_without_a_known_outcome_is_in_doubt(world: World) {
     let server = counting(Answer::hang).await;
     world.install("bank", &server.url()).await;
     let first = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
     assert_eq!(first.unwrap_err(), "upstream_timeout");
     let second = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
     assert_eq!(second.unwrap_err(), "in_doubt");
-    assert_eq!(server.calls().len(), 1, "it is not called again");
-    // A server that is not there had no effect: the key is free.
+    assert_eq!(server.calls().len(), 1, "the tool is not called again");
+    // An unreachable upstream had no effect: the key is free.
     drop(server);
-    // The connection that was kept open is lost with the first call, of which nobody can say how far it came.
+    // The kept-alive connection breaks with the first call, whose outcome is unknown.
     assert!(world.call("bank.pay", json!({ "amount": 7 }), None).await.is_err());
     let refused = world.call("bank.pay", json!({ "amount": 7 }), Some("l")).await;
     assert_eq!(refused.unwrap_err(), "upstream_unavailable");
@@ -197,7 +199,7 @@ async fn a_call_whose_end_nobody_saw_is_in_doubt(world: World) {
     assert_eq!(again.unwrap_err(), "upstream_unavailable");
 }
 
-async fn a_tool_that_may_be_repeated_is_repeated(world: World) {
+async fn safe_to_repeat_tool_is_called_again(world: World) {
     let times = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = times.clone();
     let server = counting(move || match seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -215,43 +217,43 @@ async fn a_tool_that_may_be_repeated_is_repeated(world: World) {
     assert_eq!(times.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
-/// A commit that fails, as on a full disk: what comes after it works as before, and the file is not locked.
+/// A commit that fails, as on a full disk: later transactions work, and the file is not locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_fails_leaves_the_store_usable() {
+async fn store_is_usable_after_a_failed_commit() {
     let world = World::on_sqlite().await;
     let prepare = [
         "CREATE TABLE parent (id INTEGER PRIMARY KEY)",
         "CREATE TABLE child (id INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
     ];
     for statement in prepare {
-        world.store.turn().await.execute_unprepared(statement).await.unwrap();
+        world.store.acquire_writer().await.execute_unprepared(statement).await.unwrap();
     }
     for round in 0..3 {
-        world.store.turn().await.execute_unprepared("PRAGMA foreign_keys = ON").await.unwrap();
+        world.store.acquire_writer().await.execute_unprepared("PRAGMA foreign_keys = ON").await.unwrap();
         let write = world.store.write().await.unwrap();
-        // Checked by the commit, which is what fails then.
+        // Deferred constraint: the commit checks it and fails.
         write.execute_unprepared("INSERT INTO child VALUES (7)").await.unwrap();
         if round == 1 {
-            // On a full disk SQLite ends the transaction by itself, and nothing is left to roll back.
+            // On a full disk SQLite ends the transaction itself, and there is nothing to roll back.
             write.execute_unprepared("ROLLBACK").await.unwrap();
         }
         write.commit().await.expect_err("it cannot be committed");
         let token =
             tokens::issue(&world.store, "after", &Holder::Admin, Duration::from_secs(60), "test").await;
         let token = token.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
-        let seen = tokens::present(&world.store, &token.secret).await.unwrap();
-        assert!(seen.row.is_some(), "round {round}: what was written after it is committed");
-        // The audit has a connection of its own, and finds the file free.
+        let seen = tokens::look_up(&world.store, &token.secret).await.unwrap();
+        assert!(seen.row.is_some(), "round {round}: later writes are committed");
+        // The audit has its own connection, and finds the file unlocked.
         let begun = std::time::Instant::now();
-        world.ledger.end(record(round), WasBegun::Not).await.unwrap();
+        world.ledger.end(record(round), Announcement::None).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(5), "round {round}: {:?}", begun.elapsed());
     }
     assert_eq!(verified(&world.store).await, Ok(3));
 }
 
-/// The same when a transaction that SQLite ended by itself is given up without a commit.
+/// The same when a transaction that SQLite ended itself is dropped without a commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_ended_by_itself_leaves_the_store_usable() {
+async fn store_is_usable_after_a_transaction_ended_by_sqlite() {
     let world = World::on_sqlite().await;
     for round in 0..3 {
         let write = world.store.write().await.unwrap();
@@ -260,17 +262,17 @@ async fn a_transaction_that_ended_by_itself_leaves_the_store_usable() {
         let token =
             tokens::issue(&world.store, "after", &Holder::Admin, Duration::from_secs(60), "test").await;
         let token = token.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
-        assert!(tokens::present(&world.store, &token.secret).await.unwrap().row.is_some(), "round {round}");
+        assert!(tokens::look_up(&world.store, &token.secret).await.unwrap().row.is_some(), "round {round}");
         let begun = std::time::Instant::now();
-        world.ledger.end(record(round), WasBegun::Not).await.unwrap();
+        world.ledger.end(record(round), Announcement::None).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(5), "round {round}: {:?}", begun.elapsed());
     }
     assert_eq!(verified(&world.store).await, Ok(3));
 }
 
-/// M117: what cannot be resolved or recorded is not permitted.
+/// M117: calls that cannot be resolved or recorded are denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_nothing_is_permitted() {
+async fn calls_are_denied_without_postgres() {
     let mut postgres = Postgres::start();
     let world = World::on(&postgres.database()).await;
     let server = counting(|| Answer::text("paid")).await;
@@ -279,10 +281,10 @@ async fn without_postgres_nothing_is_permitted() {
     let request = world.request("bank.pay", json!({ "amount": 2 }), None).await;
     postgres.kill();
     assert!(matches!(world.calls.call(request.clone()).await, Outcome::Unavailable));
-    assert_eq!(server.calls().len(), 1, "nothing that was not written down is done");
-    assert!(tokens::present(&world.store, "anything").await.is_err());
+    assert_eq!(server.calls().len(), 1, "no call is made without a record");
+    assert!(tokens::look_up(&world.store, "anything").await.is_err());
     postgres.start_again();
-    eventually("the store is back", async || tokens::present(&world.store, "anything").await.ok()).await;
+    eventually("the store to be back", async || tokens::look_up(&world.store, "anything").await.ok()).await;
     assert!(matches!(world.calls.call(request).await, Outcome::Answered(_)));
     assert_eq!(verified(&world.store).await, Ok(2));
 }

@@ -1,3 +1,5 @@
+//! The public client: lists tools, calls them, and retries where that is safe.
+
 use std::{
     path::PathBuf,
     sync::{
@@ -18,31 +20,33 @@ use tracing::debug;
 
 use crate::{
     Error, IDEMPOTENCY_KEY, Reply,
-    connection::{Caller, Connection},
-    direct::{Direct, FIRST_DIRECT, can_be_named},
+    connection::{Connection, ToolsOnlyHandler},
+    direct::{DirectCall, FIRST_DIRECT_ID, is_header_safe},
     exchange::Http,
-    failure::{Again, Failure, Fate, Told},
-    indirect::Indirect,
+    failure::{Failure, Fate, Retry, TextError},
+    indirect::IndirectTools,
 };
 
 const TRACEPARENT: &str = "traceparent";
-/// JSON may write a letter as six bytes, and a result holds its content both as text and as structure.
-const BODY_PER_RESULT: usize = 12;
-const MIN_BODY: usize = 16 * 1024 * 1024;
+/// JSON may encode a character as six bytes, and a result contains its content twice: as text and as
+/// structure.
+const BODY_BYTES_PER_RESULT_BYTE: usize = 12;
+const MIN_BODY_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub url: String,
-    /// The file that holds the bearer token; without one we call without.
+    /// The file that contains the bearer token. Without it, requests carry no token.
     pub token_file: Option<PathBuf>,
-    /// How long one TCP and TLS connection may take.
+    /// The time limit for establishing one TCP and TLS connection.
     pub connect_timeout: Duration,
-    /// How long one call or one listing may take, from the first byte sent to the last received, with handshakes.
+    /// The time limit for one call or one listing, including handshakes and retries.
     pub call_timeout: Duration,
     pub max_result_bytes: usize,
 }
 
-/// A tool as the server lists it. All of this is the server's word: nothing here may decide what is allowed.
+/// A tool as the server describes it. The description is not trusted and must not be used for access
+/// decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     pub name: String,
@@ -56,13 +60,13 @@ pub struct Tool {
 pub struct Call<'a> {
     pub name: &'a str,
     pub arguments: Map<String, Value>,
-    /// With a key, a call whose fate is unknown is sent once more. The server must take both for one.
+    /// With a key, a call of unknown fate is sent a second time. The server must treat both as one call.
     pub idempotency_key: Option<&'a str>,
     pub traceparent: Option<&'a str>,
 }
 
-/// A handle on the server. Clones share one connection, which is made when it is first needed and again whenever it
-/// is lost. A call that is dropped is cancelled.
+/// A handle to the server. Clones share one connection, which is opened on first use and reopened when it is
+/// lost. Dropping the future of a call cancels the call.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -71,136 +75,148 @@ struct Inner {
     http: Http,
     call_timeout: Duration,
     max_result_bytes: usize,
-    /// As what we present ourselves.
-    us: ClientConfig,
-    indirect: Indirect,
+    /// The client info and capabilities that are sent to the server.
+    client_config: ClientConfig,
+    indirect: IndirectTools,
     next_direct: AtomicI64,
     tasks: TaskTracker,
-    /// Locked while connecting, so that everyone waits for the one handshake.
-    connection: Mutex<Option<Arc<Connection<Caller>>>>,
+    /// Locked while connecting, so that concurrent callers wait for one handshake.
+    connection: Mutex<Option<Arc<Connection<ToolsOnlyHandler>>>>,
 }
 
 impl Client {
-    /// Connects to nothing yet.
+    /// Creates the client without connecting. Fails if the options are invalid.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let max_body = options.max_result_bytes.saturating_mul(BODY_PER_RESULT).max(MIN_BODY);
+        let max_body =
+            options.max_result_bytes.saturating_mul(BODY_BYTES_PER_RESULT_BYTE).max(MIN_BODY_BYTES);
         let http = Http::new(&options.url, options.token_file, options.connect_timeout, max_body)?;
         Ok(Self(Arc::new(Inner {
             http,
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
-            us: Caller.get_info(),
-            indirect: Indirect::default(),
-            next_direct: AtomicI64::new(FIRST_DIRECT),
+            client_config: ToolsOnlyHandler.get_info(),
+            indirect: IndirectTools::default(),
+            next_direct: AtomicI64::new(FIRST_DIRECT_ID),
             tasks: TaskTracker::new(),
             connection: Mutex::new(None),
         })))
     }
 
-    /// Every tool that the server offers us, as it says now.
+    /// Fetches the current list of tools from the server.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
-        let list = |connection: Arc<Connection<Caller>>| async move { self.0.list(&connection).await };
-        let listed = self.in_time(self.0.repeat(true, None, list)).await?;
+        let list =
+            |connection: Arc<Connection<ToolsOnlyHandler>>| async move { self.0.list(&connection).await };
+        let listed = self.with_timeout(self.0.with_retry(true, None, list)).await?;
         Ok(listed.into_iter().map(Tool::from).collect())
     }
 
+    /// Calls a tool and returns its result, truncated to `max_result_bytes`.
     pub async fn call(&self, call: Call<'_>) -> Result<Reply, Error> {
         let may_repeat = call.idempotency_key.is_some();
         let request = request(call);
-        let send = |connection: Arc<Connection<Caller>>| {
+        let send = |connection: Arc<Connection<ToolsOnlyHandler>>| {
             let request = &request;
             async move { self.0.send(&connection, request).await }
         };
-        let result = self.in_time(self.0.repeat(may_repeat, Some(&request.name), send)).await?;
-        Reply::read(result, self.0.max_result_bytes)
+        let result = self.with_timeout(self.0.with_retry(may_repeat, Some(&request.name), send)).await?;
+        Reply::from_result(result, self.0.max_result_bytes)
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        // Boxed: rmcp's futures are large, and so would be every future that calls a tool.
+    async fn with_timeout<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        // Boxed, since rmcp's futures are large and would make every calling future large.
         timeout(self.0.call_timeout, Box::pin(work)).await.unwrap_or(Err(Error::TimedOut))
     }
 }
 
 impl Inner {
-    /// Does `work`, and does it a second time where that cannot do harm and may help.
-    async fn repeat<T, F: Future<Output = Result<T, Failure>>>(
+    /// Runs `work`, and runs it a second time if that is safe and may succeed.
+    async fn with_retry<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         may_repeat: bool,
         tool: Option<&str>,
-        work: impl Fn(Arc<Connection<Caller>>) -> F,
+        work: impl Fn(Arc<Connection<ToolsOnlyHandler>>) -> F,
     ) -> Result<T, Error> {
-        let connection = self.connected().await?;
-        let Failure { error, fate, again } = match work(connection.clone()).await {
+        let connection = self.get_or_connect().await?;
+        let Failure { error, fate, retry } = match work(connection.clone()).await {
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        match again {
-            Again::Never => return Err(error),
-            Again::AfterListing => {
-                // Listing tells rmcp which arguments go into headers. It forgets with the connection.
+        match retry {
+            Retry::Never => return Err(error),
+            Retry::AfterListing => {
+                // From the listing, rmcp learns which arguments go into headers. It knows this per
+                // connection.
                 Box::pin(self.list(&connection)).await.map_err(|failure| failure.error)?;
                 if let Some(tool) = tool {
-                    self.indirect.also(tool);
+                    self.indirect.insert(tool);
                 }
             }
-            Again::OnNewConnection => {
-                self.forget(&connection).await;
+            Retry::OnNewConnection => {
+                self.discard(&connection).await;
                 if fate == Fate::Unknown && !may_repeat {
                     return Err(error);
                 }
             }
         }
         debug!(%error, ?fate, "Retrying the MCP request.");
-        let connection = self.connected().await?;
-        let again = work(connection.clone()).await;
-        if let Err(Failure { again: Again::OnNewConnection, .. }) = again {
-            self.forget(&connection).await;
+        let connection = self.get_or_connect().await?;
+        let second = work(connection.clone()).await;
+        if let Err(Failure { retry: Retry::OnNewConnection, .. }) = second {
+            self.discard(&connection).await;
         }
-        again.map_err(|failure| failure.error)
+        second.map_err(|failure| failure.error)
     }
 
-    async fn list(&self, connection: &Connection<Caller>) -> Result<Vec<rmcp::model::Tool>, Failure> {
+    async fn list(
+        &self,
+        connection: &Connection<ToolsOnlyHandler>,
+    ) -> Result<Vec<rmcp::model::Tool>, Failure> {
         let tools = connection.tools().await?;
-        self.indirect.learn(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
+        self.indirect.replace(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
         Ok(tools)
     }
 
-    /// Without rmcp between where that does the same: its tasks pass a call on, each at the price of a wake-up.
+    /// Sends a call directly over HTTP if possible, else through rmcp. rmcp passes a call through several
+    /// tasks, each of which costs a wake-up.
     async fn send(
         &self,
-        connection: &Connection<Caller>,
+        connection: &Connection<ToolsOnlyHandler>,
         request: &CallToolRequestParams,
     ) -> Result<CallToolResult, Failure> {
-        if !connection.is_newer() || !can_be_named(&request.name) || self.indirect.has(&request.name) {
+        if !connection.is_newer() || !is_header_safe(&request.name) || self.indirect.contains(&request.name) {
             return Box::pin(connection.call(request.clone())).await;
         }
         let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
-        let direct = Direct { http: &self.http, us: &self.us, id, tasks: &self.tasks };
+        let direct =
+            DirectCall { http: &self.http, client_config: &self.client_config, id, tasks: &self.tasks };
         match direct.call(request).await? {
             ServerResult::CallToolResult(result) => Ok(result),
-            // It has not run yet, and wants to be asked in rounds: rmcp knows how that is done, from the beginning.
+            // The tool has not run yet and requires input first. rmcp implements that, starting from the
+            // first request.
             ServerResult::InputRequiredResult(_) => {
-                self.indirect.also(&request.name);
+                self.indirect.insert(&request.name);
                 Box::pin(connection.call(request.clone())).await
             }
-            _ => Err(Failure::protocol(Told("what came is no result of a tool".to_owned()))),
+            _ => {
+                Err(Failure::protocol(TextError("the response is not the result of a tool call".to_owned())))
+            }
         }
     }
 
-    async fn connected(&self) -> Result<Arc<Connection<Caller>>, Error> {
+    async fn get_or_connect(&self) -> Result<Arc<Connection<ToolsOnlyHandler>>, Error> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        // Boxed, as all that is rare: or every call would carry the room for it.
-        let opened = Box::pin(Connection::over_http(Caller, &self.http)).await;
+        // Boxed, since it is rarely needed and would make every calling future large.
+        let opened = Box::pin(Connection::over_http(ToolsOnlyHandler, &self.http)).await;
         let connection = Arc::new(opened.map_err(|failure| failure.error)?);
         *current = Some(connection.clone());
         Ok(connection)
     }
 
-    /// Others may have found out before us and connected anew: that connection stays.
-    async fn forget(&self, lost: &Arc<Connection<Caller>>) {
+    /// Removes a lost connection. Keeps the current one if another caller has already replaced it.
+    async fn discard(&self, lost: &Arc<Connection<ToolsOnlyHandler>>) {
         let mut current = self.connection.lock().await;
         if current.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
             *current = None;

@@ -1,4 +1,4 @@
-//! One connection: a handshake in the era that the server knows, and the requests that follow it.
+//! One connection: the handshake in the era that the server supports, and requests on it.
 
 use rmcp::{
     ClientHandler, Peer, RoleClient,
@@ -15,51 +15,54 @@ use tracing::{debug, instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use crate::{exchange::Http, failure::Failure, list};
 
-/// rmcp lets 16 requests wait for their answer at a time. How many calls run is for our caller to bound.
+/// rmcp allows 16 pending requests by default. Here the caller limits the number of concurrent calls.
 const MAX_CONCURRENT: usize = 4096;
 
-/// What we are to the server: someone who calls tools and cannot be asked for anything.
+/// The rmcp handler of a client that only calls tools and serves no requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller;
+pub(crate) struct ToolsOnlyHandler;
 
-impl ClientHandler for Caller {
+impl ClientHandler for ToolsOnlyHandler {
     fn get_info(&self) -> ClientConfig {
-        introduction("cynode-pma")
+        client_config("cynode-pma")
     }
 }
 
-/// How a client of ours presents itself: by name, and with nothing that a server could ask of it.
-pub fn introduction(name: &str) -> ClientConfig {
+/// Returns the configuration of a client with this name and without capabilities.
+pub fn client_config(name: &str) -> ClientConfig {
     let mut config = ClientConfig::default();
     config.client_info = Implementation::new(name, env!("CARGO_PKG_VERSION"));
     config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     config
 }
 
-/// Which handshake to begin with.
+/// Which handshake to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// That of 2026-07-28, and `initialize` on the same connection if the server says no to it.
+    /// The handshake of 2026-07-28, then `initialize` on the same connection if the server rejects it.
     NewestFirst,
-    /// `initialize` of 2025-11-25 and before.
+    /// Only `initialize`, as in 2025-11-25 and before.
     Older,
 }
 
-/// Why a connection was not opened.
+/// Why a connection could not be opened.
 #[derive(Debug)]
-pub struct NotOpened {
+pub struct OpenError {
     pub failure: Failure,
     pub hint: Hint,
 }
 
-/// What else may be tried.
+/// What may help after a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// The server is of the older era and does not say no as rmcp expects it: some answer an unknown method with an
-    /// empty result, some know the method but list older versions only.
+    /// Try [`Era::Older`]: the server supports only the older era and does not reject the newer handshake in
+    /// the way that rmcp expects. Some answer an unknown method with an empty result, some know the method
+    /// but list only older versions.
     Older,
-    /// The server went away when it was greeted, as servers do that expect nothing but `initialize`.
+    /// The server closed the connection during the handshake, as some do that accept nothing but
+    /// `initialize`.
     Hangup,
+    /// Nothing is known to help.
     Nothing,
 }
 
@@ -70,7 +73,8 @@ pub struct Connection<H: ClientHandler> {
 }
 
 impl<H: ClientHandler> Connection<H> {
-    pub async fn open<T, E, A>(handler: H, transport: T, era: Era) -> Result<Self, NotOpened>
+    /// Performs the handshake over `transport`.
+    pub async fn open<T, E, A>(handler: H, transport: T, era: Era) -> Result<Self, OpenError>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
@@ -83,10 +87,10 @@ impl<H: ClientHandler> Connection<H> {
             Era::Older => ClientLifecycleMode::Initialize,
         };
         let opening = handler.serve_with_lifecycle(transport, mode);
-        // rmcp keeps the span in which a connection is opened for as long as it lives, and with it whatever was done there
-        // would never end.
+        // rmcp keeps the current span open for the lifetime of the connection, so the span of the first
+        // caller would never end.
         let service = opening.with_subscriber(NoSubscriber::default()).await?;
-        // A list that is old, or of another token, is worse than one more request.
+        // A cached list may be outdated or belong to another token.
         service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
         let is_newer =
             service.peer_info().is_some_and(|info| info.protocol_version == ProtocolVersion::V_2026_07_28);
@@ -95,35 +99,35 @@ impl<H: ClientHandler> Connection<H> {
         Ok(connection)
     }
 
-    /// Opens it over HTTP, in whichever era the server knows.
+    /// Opens a connection over HTTP in the era that the server supports.
     pub async fn over_http(handler: H, http: &Http) -> Result<Self, Failure>
     where
         H: Clone,
     {
         match Self::open(handler.clone(), transport(http), Era::NewestFirst).await {
-            Err(NotOpened { hint: Hint::Older, .. }) => {
+            Err(OpenError { hint: Hint::Older, .. }) => {
                 Self::open(handler, transport(http), Era::Older).await.map_err(|not| not.failure)
             }
             other => other.map_err(|not| not.failure),
         }
     }
 
-    /// What requests are sent with. It outlives the connection, and fails then.
+    /// Returns the peer through which requests are sent. Requests fail after the connection is closed.
     pub fn peer(&self) -> &Peer<RoleClient> {
         self.service.peer()
     }
 
-    /// The version of the protocol that was agreed on.
+    /// Returns the negotiated protocol version.
     pub fn version(&self) -> Option<String> {
         self.service.peer_info().map(|info| info.protocol_version.to_string())
     }
 
-    /// Whether it is of the newer era, where every call is an exchange of its own.
+    /// Returns whether the connection uses the newer era, in which every call is a separate HTTP exchange.
     pub fn is_newer(&self) -> bool {
         self.is_newer
     }
 
-    /// Ends the session and waits until that is done.
+    /// Closes the session and waits until it is closed.
     pub async fn close(mut self) {
         if let Err(error) = self.service.close().await {
             debug!(%error, "MCP connection closed with an error.");
@@ -143,7 +147,7 @@ impl<H: ClientHandler> Connection<H> {
     }
 }
 
-impl From<ClientInitializeError> for NotOpened {
+impl From<ClientInitializeError> for OpenError {
     fn from(error: ClientInitializeError) -> Self {
         let hint = match error {
             ClientInitializeError::ExpectedInitResult(_)
@@ -159,8 +163,8 @@ fn transport(http: &Http) -> StreamableHttpClientTransport<Http> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(http.url.clone())
         .max_concurrent_requests(MAX_CONCURRENT);
     config.channel_buffer_capacity = MAX_CONCURRENT;
-    // A request that found its session gone is repeated by us, on a connection of its own: rmcp would fail those
-    // that still run on the old one, and call that the server's answer.
+    // This crate repeats a request whose session has expired on a new connection. rmcp would reinitialize the
+    // old one, fail the requests that still run on it, and report that as an answer of the server.
     config.reinit_on_expired_session = false;
     StreamableHttpClientTransport::with_client(http.clone(), config)
 }

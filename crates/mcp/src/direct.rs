@@ -1,5 +1,5 @@
-//! One call of the newer era, without rmcp's client between. That era has no sessions: a call is one exchange, and all that
-//! rmcp's tasks would do for it is to pass it on, each at the price of a wake-up.
+//! Sends a tool call of the newer era over HTTP without rmcp's client. That era has no sessions, so a call is
+//! one HTTP exchange; rmcp would only pass it through several tasks, each of which costs a wake-up.
 
 use std::time::Duration;
 
@@ -26,20 +26,20 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::{
-    exchange::{self, Events, Headers, Http, is, unexpected},
-    failure::{Failure, Fate, Told},
+    exchange::{self, Events, Headers, Http, has_content_type, unexpected_content_type},
+    failure::{Failure, Fate, TextError},
     raw,
 };
 
 const METHOD: &str = "tools/call";
 const VERSION: HeaderValue = HeaderValue::from_static("2026-07-28");
-/// Beyond any number that rmcp gives to a request.
-pub const FIRST_DIRECT: i64 = 1 << 32;
-/// How long a stream may take to end after its answer, so that its connection can be used again.
-const END_WITHIN: Duration = Duration::from_millis(50);
-/// How long to wait before a stream that broke off is taken up again, unless the server says otherwise.
-const RESUME_AFTER: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The first request id of direct calls. Larger than any id that rmcp assigns.
+pub const FIRST_DIRECT_ID: i64 = 1 << 32;
+/// How long to wait for the end of a stream after its response, so that the connection can be reused.
+const STREAM_END_TIMEOUT: Duration = Duration::from_millis(50);
+/// The first delay before an interrupted stream is resumed, unless the server specifies another.
+const RESUME_DELAY: Duration = Duration::from_secs(1);
+const MAX_RESUME_DELAY: Duration = Duration::from_secs(30);
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -65,36 +65,37 @@ struct Meta<'a> {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     version: &'a str,
     #[serde(rename = "io.modelcontextprotocol/clientInfo")]
-    us: &'a Implementation,
+    client_info: &'a Implementation,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: &'a rmcp::model::ClientCapabilities,
     #[serde(rename = "progressToken")]
     progress: i64,
 }
 
-/// Whether a header can say this name as it is. What has to be encoded is left to rmcp.
-pub fn can_be_named(name: &str) -> bool {
+/// Returns whether a tool name can be sent in a header without encoding. Calls of other tools go through
+/// rmcp.
+pub fn is_header_safe(name: &str) -> bool {
     name.trim() == name
         && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && !name.starts_with(BASE64_HEADER_PREFIX)
 }
 
-/// A call that is under way. Dropped before its answer, it closes the exchange, by which the server knows that nobody waits
-/// any more.
+/// A direct call. Dropping its future before the response closes the exchange, which cancels the call on the
+/// server.
 #[derive(Clone, Copy, Debug)]
-pub struct Direct<'a> {
+pub struct DirectCall<'a> {
     pub http: &'a Http,
-    /// As we were introduced to the server.
-    pub us: &'a ClientConfig,
-    /// Ours alone at this server while the call runs; its progress is told under this number as well.
+    /// The client info and capabilities that were sent in the handshake.
+    pub client_config: &'a ClientConfig,
+    /// The request id, also used as the progress token. Must be unique at this server while the call runs.
     pub id: i64,
-    /// For what is left to do after the answer.
+    /// Runs the work that remains after the response.
     pub tasks: &'a TaskTracker,
 }
 
-impl Direct<'_> {
-    /// `request` must not have in its `_meta` what the protocol itself says there, and its tool must be one that
-    /// [`can_be_named`].
+impl DirectCall<'_> {
+    /// Sends the call and returns its result. The `_meta` of `request` must not contain keys that the
+    /// protocol reserves, and its tool name must be [`is_header_safe`].
     pub async fn call(self, request: &CallToolRequestParams) -> Result<ServerResult, Failure> {
         let message = Message {
             jsonrpc: "2.0",
@@ -104,8 +105,8 @@ impl Direct<'_> {
                 meta: Meta {
                     given: request.meta.as_ref().map(|meta| &meta.0.0),
                     version: ProtocolVersion::V_2026_07_28.as_str(),
-                    us: &self.us.client_info,
-                    capabilities: &self.us.capabilities,
+                    client_info: &self.client_config.client_info,
+                    capabilities: &self.client_config.capabilities,
                     progress: self.id,
                 },
                 name: &request.name,
@@ -120,36 +121,36 @@ impl Direct<'_> {
         let response = self.http.post(body, None, headers).await?;
         let status = response.status();
         if !status.is_success() {
-            return Err(Failure::answered(&self.http.refused(response).await?));
+            return Err(Failure::answered(&self.http.read_error(response).await?));
         }
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Err(Failure::protocol(Told("the request was taken and not answered".to_owned())));
+            return Err(Failure::protocol(TextError("the request was accepted but not answered".to_owned())));
         }
-        if is(&response, EVENT_STREAM_MIME_TYPE) {
+        if has_content_type(&response, EVENT_STREAM_MIME_TYPE) {
             let events = self.http.events(response, false);
             return Stream { call: self, last_event: None, retry: None }.answer(events).await;
         }
-        if !is(&response, JSON_MIME_TYPE) {
-            return Err(unexpected(&response).into());
+        if !has_content_type(&response, JSON_MIME_TYPE) {
+            return Err(unexpected_content_type(&response).into());
         }
         let body = self.http.body(response).await?;
-        match raw::read_call(&body).map_err(exchange::Failure::NotJsonRpc)? {
-            ServerJsonRpcMessage::Response(answer) if self.is_ours(&answer.id) => Ok(answer.result),
-            // Whatever id it carries: one that could not read the request has none.
+        match raw::parse_call_response(&body).map_err(exchange::Failure::NotJsonRpc)? {
+            ServerJsonRpcMessage::Response(answer) if self.is_own_id(&answer.id) => Ok(answer.result),
+            // With any id: a server that could not parse the request does not know its id.
             ServerJsonRpcMessage::Error(error) => Err(Failure::answered(&error.error)),
-            _ => Err(Failure::protocol(Told("what came answers another request".to_owned()))),
+            _ => Err(Failure::protocol(TextError("the response belongs to another request".to_owned()))),
         }
     }
 
-    /// Some servers give a number back as text.
-    fn is_ours(&self, id: &RequestId) -> bool {
+    /// Returns whether this is the id of the call. Some servers return a numeric id as text.
+    fn is_own_id(&self, id: &RequestId) -> bool {
         match id {
             RequestId::Number(number) => *number == self.id,
             RequestId::String(text) => text.parse() == Ok(self.id),
         }
     }
 
-    /// We have nothing that a server could ask for.
+    /// Answers a request of the server: pings are answered, everything else is declined.
     async fn decline(&self, request: JsonRpcRequest<ServerRequest>) {
         let result = match request.request {
             ServerRequest::PingRequest(_) => Some(ClientResult::empty(())),
@@ -171,16 +172,17 @@ impl Direct<'_> {
         }
     }
 
-    /// Reads what comes after the answer, which is nothing but the end: then the connection can be used again.
-    async fn see_off(&self, mut events: Events) {
+    /// Reads the stream to its end, so that the connection can be reused.
+    async fn drain_stream(&self, mut events: Events) {
         for _ in 0..2 {
             if let Some(None) = events.next().now_or_never() {
                 return;
             }
-            // The end most often came along with the answer, and whoever reads the connection had no time yet to say so.
+            // The end usually arrives together with the response, but the connection task has not reported it
+            // yet.
             yield_now().await;
         }
-        self.tasks.spawn(timeout(END_WITHIN, async move { while events.next().await.is_some() {} }));
+        self.tasks.spawn(timeout(STREAM_END_TIMEOUT, async move { while events.next().await.is_some() {} }));
     }
 }
 
@@ -192,9 +194,9 @@ fn version() -> Headers {
     Headers::from([(HeaderName::from_static("mcp-protocol-version"), VERSION)])
 }
 
-/// An answer that comes as a stream of events.
+/// A response that arrives as a stream of server-sent events.
 struct Stream<'a> {
-    call: Direct<'a>,
+    call: DirectCall<'a>,
     last_event: Option<String>,
     retry: Option<Duration>,
 }
@@ -204,14 +206,14 @@ impl Stream<'_> {
         loop {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
-                // Boxed, as all that is rare: or every call would carry the room for it.
+                // Boxed, since it is rarely needed and would make every calling future large.
                 Some(Err(error)) => {
-                    events = Box::pin(self.resumed(broken(&error)?)).await?;
+                    events = Box::pin(self.resume(broken(&error)?)).await?;
                     continue;
                 }
                 None => {
                     let failure = Failure::lost("the stream ended before the answer");
-                    events = Box::pin(self.resumed(failure)).await?;
+                    events = Box::pin(self.resume(failure)).await?;
                     continue;
                 }
             };
@@ -219,7 +221,7 @@ impl Stream<'_> {
             self.last_event = event.id.or(self.last_event);
             let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
             let Some(data) = event.data.filter(|_| is_message) else { continue };
-            let message = match raw::read_call(data.as_bytes()) {
+            let message = match raw::parse_call_response(data.as_bytes()) {
                 Ok(message) => message,
                 Err(error) => {
                     debug!(%error, "SSE event is not a JSON-RPC message; ignored.");
@@ -227,20 +229,20 @@ impl Stream<'_> {
                 }
             };
             match message {
-                ServerJsonRpcMessage::Response(answer) if self.call.is_ours(&answer.id) => {
-                    self.call.see_off(events).await;
+                ServerJsonRpcMessage::Response(answer) if self.call.is_own_id(&answer.id) => {
+                    self.call.drain_stream(events).await;
                     return Ok(answer.result);
                 }
                 ServerJsonRpcMessage::Error(error)
-                    if error.id.as_ref().is_none_or(|id| self.call.is_ours(id)) =>
+                    if error.id.as_ref().is_none_or(|id| self.call.is_own_id(id)) =>
                 {
-                    self.call.see_off(events).await;
+                    self.call.drain_stream(events).await;
                     return Err(Failure::answered(&error.error));
                 }
                 ServerJsonRpcMessage::Request(request) => Box::pin(self.call.decline(request)).await,
-                ServerJsonRpcMessage::Notification(said) => {
+                ServerJsonRpcMessage::Notification(message) => {
                     if let (ServerNotification::ToolListChangedNotification(_), Some(tap)) =
-                        (said.notification, &self.call.http.tap)
+                        (message.notification, &self.call.http.tap)
                     {
                         tap.tools_changed();
                     }
@@ -250,11 +252,11 @@ impl Stream<'_> {
         }
     }
 
-    /// The same stream from where it broke off, if the server numbers its events. How long this is tried is for our caller
-    /// to bound.
-    async fn resumed(&mut self, failure: Failure) -> Result<Events, Failure> {
+    /// Resumes the stream after its last event. Fails with `failure` if the server does not number its events
+    /// or refuses to resume. Retries without limit; the caller sets a timeout.
+    async fn resume(&mut self, failure: Failure) -> Result<Events, Failure> {
         let Some(last) = &self.last_event else { return Err(failure) };
-        let mut wait = self.retry.unwrap_or(RESUME_AFTER);
+        let mut wait = self.retry.unwrap_or(RESUME_DELAY);
         loop {
             sleep(wait).await;
             let http = self.call.http;
@@ -271,12 +273,12 @@ impl Stream<'_> {
                 ) => return Err(failure),
                 Err(error) => debug!(%error, "SSE stream not resumed yet."),
             }
-            wait = wait.saturating_mul(2).min(LONGEST_WAIT);
+            wait = wait.saturating_mul(2).min(MAX_RESUME_DELAY);
         }
     }
 }
 
-/// What a stream that broke off means; an error if it is no use to take it up again.
+/// Converts a stream error into a failure. Returns it as `Err` if resuming the stream would not help.
 fn broken(error: &SseError) -> Result<Failure, Failure> {
     if let SseError::Body(source) = error
         && let Some(source) = source.downcast_ref::<std::io::Error>()

@@ -1,16 +1,18 @@
+//! The errors of the client.
+
 use std::{io, path::PathBuf};
 
-/// How much of a server's own words goes into our errors.
-const MAX_TOLD: usize = 300;
+/// The maximum number of characters of a server's text in an error.
+const MAX_SANITIZED_CHARS: usize = 300;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// HTTP 401: the server does not accept our token, whatever the call.
+    /// HTTP 401: the server rejected the token.
     #[error("the MCP server rejected the token: {0}")]
     Unauthorized(String),
-    /// The server understood and said no: a JSON-RPC error, HTTP 403, or a result marked as a rejection.
+    /// The server rejected the request: a JSON-RPC error, HTTP 403 or 413, or a result marked as a rejection.
     #[error("the MCP server rejected the request: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.
@@ -30,20 +32,21 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later, with nothing changed on our side.
-    pub fn may_pass(&self) -> bool {
+    /// Returns whether the same call may succeed later without any change by the caller.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::TimedOut | Self::Unavailable(_) => true,
-            // Nothing was wrong with the call, and whoever mounts the file can put it back while we run.
+            // The call itself was not at fault, and the file can be restored while the process runs.
             Self::Token(..) => true,
             Self::Unauthorized(_) | Self::Rejected { .. } | Self::Protocol(_) | Self::Options(_) => false,
         }
     }
 }
 
-/// A server's words: short, on one line, and nothing in them that a terminal would act on.
-pub fn told(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(MAX_TOLD).collect()
+/// Makes a server's text safe for logs and errors: removes control characters and truncates it to 300
+/// characters.
+pub fn sanitize(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(MAX_SANITIZED_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -51,9 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_cut_and_cannot_move_the_cursor() {
-        let text = told(&format!("\u{1b}[2Jno\r\n{}", "x".repeat(400)));
+    fn server_text_is_truncated_and_contains_no_control_characters() {
+        let text = sanitize(&format!("\u{1b}[2Jno\r\n{}", "x".repeat(400)));
         assert!(text.starts_with("[2Jnoxx"), "{text}");
-        assert_eq!(text.chars().count(), MAX_TOLD);
+        assert_eq!(text.chars().count(), MAX_SANITIZED_CHARS);
     }
 }

@@ -1,7 +1,7 @@
-//! One HTTP exchange for rmcp.
+//! The HTTP transport for rmcp: one exchange per request.
 //!
-//! rmcp brings an implementation of its own. Ours adds what that one lacks: a token that may change while we are
-//! connected, a limit on the size of every answer, and errors that say whether a request can have reached the server.
+//! Replaces rmcp's own implementation, because it adds a token that may change during a connection, a size
+//! limit for every response, and errors that tell whether the request can have reached the server.
 
 use std::{collections::HashMap, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,18 +27,18 @@ use sse_stream::{Sse, SseStream};
 
 use crate::{
     Error,
-    error::told,
+    error::sanitize,
     guard::{self, AddressFilter},
     raw::{self, Tap},
     token::Token,
 };
 
-/// Shorter than what servers and the machines between us allow, so that we close first and no request meets a
-/// connection that is just going away.
-const KEEP_IDLE: Duration = Duration::from_secs(30);
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Shorter than the idle timeouts of servers and proxies, so that the client closes first and no request is
+/// sent on a connection that is being closed.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
-const EITHER: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
+const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
 pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
 pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
@@ -46,13 +46,13 @@ type Outcome<T> = Result<T, StreamableHttpError<Failure>>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Nothing was sent.
+    /// The connection could not be established; nothing was sent.
     #[error("connecting")]
     Connect(#[source] reqwest::Error),
     #[error("the connection closed before the response was complete")]
     Broken(#[source] reqwest::Error),
-    #[error("HTTP {status}: {told}")]
-    Status { status: StatusCode, told: String },
+    #[error("HTTP {status}: {body}")]
+    Status { status: StatusCode, body: String },
     #[error("the response has more than {0} bytes")]
     TooLarge(usize),
     #[error("the response is not a JSON-RPC message")]
@@ -63,7 +63,7 @@ pub enum Failure {
 
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
-        // The address is configured, hence known; it may hold what a log should not.
+        // The URL is known from the configuration and may contain secrets.
         let error = error.without_url();
         if error.is_connect() { Self::Connect(error) } else { Self::Broken(error) }
     }
@@ -75,11 +75,11 @@ impl From<Failure> for StreamableHttpError<Failure> {
     }
 }
 
-/// One address, the connections to it, and what is sent along.
+/// An HTTP client for one MCP endpoint.
 #[derive(Clone, Debug)]
 pub struct Http {
     pub(crate) url: Arc<str>,
-    /// The same, so that it is not read anew for every request.
+    /// `url`, parsed.
     address: reqwest::Url,
     client: reqwest::Client,
     token: Option<Arc<Token>>,
@@ -88,19 +88,20 @@ pub struct Http {
 }
 
 impl Http {
-    /// Connects to nothing yet. `connect_timeout` is for one TCP and TLS connection, `max_body` for one answer.
+    /// Creates the client without connecting. `connect_timeout` limits one TCP and TLS connection; `max_body`
+    /// limits the bytes of one response.
     pub fn new(
         url: &str,
         token_file: Option<PathBuf>,
         connect_timeout: Duration,
         max_body: usize,
     ) -> Result<Self, Error> {
-        Self::guarded(url, token_file, connect_timeout, max_body, None)
+        Self::with_address_filter(url, token_file, connect_timeout, max_body, None)
     }
 
-    /// As [`Http::new`]; with a filter, connects to addresses alone that it lets pass. They are those that the name resolves to
-    /// when the connection is made, so a name that is changed later leads nowhere else.
-    pub fn guarded(
+    /// Like [`Http::new`], but connects only to addresses that the filter allows. The filter is applied to
+    /// the resolved addresses at the time of connecting, so changing a DNS record does not bypass it.
+    pub fn with_address_filter(
         url: &str,
         token_file: Option<PathBuf>,
         connect_timeout: Duration,
@@ -112,7 +113,7 @@ impl Http {
             return Err(Error::Options(format!("{} is not an HTTP address", address.scheme()).into()));
         }
         if CryptoProvider::get_default().is_none() {
-            // Lost against another thread is fine: then there is one.
+            // Fails if another thread installed a provider first, which is fine.
             drop(ring::default_provider().install_default());
         }
         let mut builder = reqwest::Client::builder();
@@ -124,23 +125,23 @@ impl Http {
             .redirect(redirect::Policy::none())
             .no_proxy()
             .connect_timeout(connect_timeout)
-            .pool_idle_timeout(KEEP_IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .tcp_nodelay(true)
-            .tcp_keepalive(KEEP_ALIVE)
+            .tcp_keepalive(TCP_KEEPALIVE)
             .build()
             .map_err(|error| Error::Options(error.into()))?;
         let token = token_file.map(|path| Arc::new(Token::new(path)));
         Ok(Self { url: address.as_str().into(), address, client, token, max_body, tap: None })
     }
 
-    /// Keeps the tools of a list as they were written, for [`crate::raw_tools`], and tells `tap` of the rest.
+    /// Passes notifications to `tap`, and preserves the raw tools of a listing for [`crate::raw_tools`].
     #[must_use]
     pub fn with_tap(mut self, tap: Arc<dyn Tap>) -> Self {
         self.tap = Some(tap);
         self
     }
 
-    /// Takes the token out of a text.
+    /// Replaces the token in a text.
     pub fn mask(&self, text: String) -> String {
         match &self.token {
             Some(token) => token.mask(text),
@@ -150,8 +151,8 @@ impl Http {
 
     fn read(&self, body: &[u8], request: &ClientRequest) -> Result<ServerJsonRpcMessage, serde_json::Error> {
         match request {
-            ClientRequest::CallToolRequest(_) => raw::read_call(body),
-            ClientRequest::ListToolsRequest(_) if self.tap.is_some() => raw::read_list(body),
+            ClientRequest::CallToolRequest(_) => raw::parse_call_response(body),
+            ClientRequest::ListToolsRequest(_) if self.tap.is_some() => raw::parse_list_response(body),
             _ => serde_json::from_slice(body),
         }
     }
@@ -161,23 +162,24 @@ impl Http {
         let Some(tap) = self.tap.clone() else { return events };
         let sifted = events.map(move |event| {
             let mut event = event?;
-            event.data = event.data.and_then(|data| raw::sift(data, tap.as_ref(), may_list));
+            event.data = event.data.and_then(|data| raw::filter_event(data, tap.as_ref(), may_list));
             Ok(event)
         });
         sifted.boxed()
     }
 
-    /// Sends with the token of now; a second time if it is refused and the file has another.
+    /// Sends a request with the current token. If the server refuses it and the file contains another token,
+    /// sends the request once more with that one.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let Some(token) = &self.token else { return Ok(request.send().await?) };
         let used = token.header().await.map_err(Failure::Token)?;
-        let again = request.try_clone();
+        let second = request.try_clone();
         let response = request.header(AUTHORIZATION, used.clone()).send().await?;
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        match (again, token.newer_than(&used).await) {
-            (Some(again), Some(newer)) => Ok(again.header(AUTHORIZATION, newer).send().await?),
+        match (second, token.reload_if_changed(&used).await) {
+            (Some(second), Some(newer)) => Ok(second.header(AUTHORIZATION, newer).send().await?),
             _ => Ok(response),
         }
     }
@@ -191,10 +193,10 @@ impl Http {
         let request = self
             .client
             .post(self.address.clone())
-            .header(ACCEPT, EITHER)
+            .header(ACCEPT, JSON_OR_SSE)
             .header(CONTENT_TYPE, JSON_MIME_TYPE)
             .body(body);
-        self.send(with(request, session, headers)).await
+        self.send(add_headers(request, session, headers)).await
     }
 
     pub(crate) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
@@ -208,8 +210,9 @@ impl Http {
         Ok(body)
     }
 
-    /// A status other than 2xx, in answer to a request. It may still carry the server's JSON-RPC error, which says more.
-    pub(crate) async fn refused(&self, response: Response) -> Result<ErrorData, Failure> {
+    /// Reads the error from a response whose status is not 2xx: the JSON-RPC error if the body contains one,
+    /// else a failure with the status.
+    pub(crate) async fn read_error(&self, response: Response) -> Result<ErrorData, Failure> {
         let status = response.status();
         let body = self.body(response).await?;
         if may_carry_an_error(status)
@@ -217,7 +220,7 @@ impl Http {
         {
             return Ok(error.error);
         }
-        Err(Failure::Status { status, told: told(&String::from_utf8_lossy(&body)) })
+        Err(Failure::Status { status, body: sanitize(&String::from_utf8_lossy(&body)) })
     }
 }
 
@@ -225,23 +228,23 @@ fn may_carry_an_error(status: StatusCode) -> bool {
     !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// A server of the older era knows neither the method nor, perhaps, what a JSON-RPC error is. To rmcp it must look like a
-/// server that says no, or it would not try `initialize`.
-fn as_older(failure: Failure, request: &ClientRequest) -> Result<ErrorData, Failure> {
+/// Turns an HTTP client error in response to `server/discover` into a JSON-RPC error. A server of the older
+/// era may answer that way, and rmcp falls back to `initialize` only after a JSON-RPC error.
+fn discover_rejection(failure: Failure, request: &ClientRequest) -> Result<ErrorData, Failure> {
     match failure {
-        Failure::Status { status, told }
+        Failure::Status { status, body }
             if may_carry_an_error(status)
                 && status.is_client_error()
                 && matches!(request, ClientRequest::DiscoverRequest(_)) =>
         {
-            Ok(ErrorData::invalid_request(format!("HTTP {status}: {told}"), None))
+            Ok(ErrorData::invalid_request(format!("HTTP {status}: {body}"), None))
         }
         other => Err(other),
     }
 }
 
-/// A direct answer belongs to the request of this exchange, whatever id an error carries: one that could not read
-/// the request has none, and rmcp would wait for another answer until the call times out.
+/// Returns the response with the id of the request. A server that could not parse the request returns an
+/// error without an id, and rmcp would then wait for another response until the call times out.
 fn answer(message: ServerJsonRpcMessage, id: &RequestId) -> StreamableHttpPostResponse {
     let message = match message {
         ServerJsonRpcMessage::Error(error) => ServerJsonRpcMessage::error(error.error, Some(id.clone())),
@@ -250,15 +253,15 @@ fn answer(message: ServerJsonRpcMessage, id: &RequestId) -> StreamableHttpPostRe
     StreamableHttpPostResponse::Json(message, None)
 }
 
-pub(crate) fn is(response: &Response, kind: &str) -> bool {
+pub(crate) fn has_content_type(response: &Response, kind: &str) -> bool {
     let found = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     found.is_some_and(|found| found.starts_with(kind.as_bytes()))
 }
 
-pub(crate) fn unexpected(response: &Response) -> StreamableHttpError<Failure> {
+pub(crate) fn unexpected_content_type(response: &Response) -> StreamableHttpError<Failure> {
     let found = response.headers().get(CONTENT_TYPE);
     StreamableHttpError::UnexpectedContentType(
-        found.map(|found| told(&String::from_utf8_lossy(found.as_bytes()))),
+        found.map(|found| sanitize(&String::from_utf8_lossy(found.as_bytes()))),
     )
 }
 
@@ -272,7 +275,7 @@ fn events(response: Response, limit: usize) -> Events {
     SseStream::from_bytes_stream(bytes).boxed()
 }
 
-fn with(mut request: RequestBuilder, session: Option<Arc<str>>, headers: Headers) -> RequestBuilder {
+fn add_headers(mut request: RequestBuilder, session: Option<Arc<str>>, headers: Headers) -> RequestBuilder {
     for (name, value) in headers {
         request = request.header(name, value);
     }
@@ -302,14 +305,17 @@ impl StreamableHttpClient for Http {
         }
         let ClientJsonRpcMessage::Request(request) = message else {
             if !status.is_success() {
-                let told = told(&String::from_utf8_lossy(&self.body(response).await?));
-                return Err(Failure::Status { status, told }.into());
+                let body = sanitize(&String::from_utf8_lossy(&self.body(response).await?));
+                return Err(Failure::Status { status, body }.into());
             }
-            // Notifications and our answers get none themselves, whatever the body says.
+            // Notifications and responses get no response, so the body is ignored.
             return Ok(StreamableHttpPostResponse::Accepted);
         };
         if !status.is_success() {
-            let refused = self.refused(response).await.or_else(|failure| as_older(failure, &request.request));
+            let refused = self
+                .read_error(response)
+                .await
+                .or_else(|failure| discover_rejection(failure, &request.request));
             let message = ServerJsonRpcMessage::error(refused?, Some(request.id.clone()));
             return Ok(answer(message, &request.id));
         }
@@ -318,12 +324,12 @@ impl StreamableHttpClient for Http {
         }
         let given = response.headers().get(HEADER_SESSION_ID).and_then(|value| value.to_str().ok());
         let given = given.map(str::to_owned);
-        if is(&response, EVENT_STREAM_MIME_TYPE) {
+        if has_content_type(&response, EVENT_STREAM_MIME_TYPE) {
             let may_list = matches!(request.request, ClientRequest::ListToolsRequest(_));
             return Ok(StreamableHttpPostResponse::Sse(self.events(response, may_list), given));
         }
-        if !is(&response, JSON_MIME_TYPE) {
-            return Err(unexpected(&response));
+        if !has_content_type(&response, JSON_MIME_TYPE) {
+            return Err(unexpected_content_type(&response));
         }
         let body = self.body(response).await?;
         let message = self.read(&body, &request.request).map_err(Failure::NotJsonRpc)?;
@@ -347,12 +353,14 @@ impl StreamableHttpClient for Http {
         if let Some(last_event) = last_event {
             request = request.header(HEADER_LAST_EVENT_ID, last_event);
         }
-        let response = self.send(with(request, session, headers)).await?;
+        let response = self.send(add_headers(request, session, headers)).await?;
         match response.status() {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
-            status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),
-            _ if !is(&response, EVENT_STREAM_MIME_TYPE) => Err(unexpected(&response)),
-            // It may carry on with any answer.
+            status if !status.is_success() => Err(Failure::Status { status, body: String::new() }.into()),
+            _ if !has_content_type(&response, EVENT_STREAM_MIME_TYPE) => {
+                Err(unexpected_content_type(&response))
+            }
+            // A resumed stream may contain the response to any request, also to a listing.
             _ => Ok(self.events(response, true)),
         }
     }
@@ -365,10 +373,10 @@ impl StreamableHttpClient for Http {
         headers: Headers,
     ) -> Outcome<()> {
         let response =
-            self.send(with(self.client.delete(self.address.clone()), Some(session), headers)).await?;
+            self.send(add_headers(self.client.delete(self.address.clone()), Some(session), headers)).await?;
         match response.status() {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportDeleteSession),
-            status if !status.is_success() => Err(Failure::Status { status, told: String::new() }.into()),
+            status if !status.is_success() => Err(Failure::Status { status, body: String::new() }.into()),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,5 @@
-//! What an error of rmcp means for a call, and what became of the call.
+//! Converts errors of rmcp and of the HTTP transport into failures: the error, the fate of the request, and
+//! whether to retry.
 
 use http::StatusCode;
 use rmcp::{
@@ -8,25 +9,25 @@ use rmcp::{
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
 
-use crate::{Error, error::told, exchange};
+use crate::{Error, error::sanitize, exchange};
 
-/// What became of a request that got no result.
+/// The fate of a request that returned no result: whether the server may have run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The server cannot have run it.
+    /// The server cannot have run the request.
     NotRun,
-    /// It may be running, or done, or lost on the way.
+    /// The request may be running, completed, or lost on the way.
     Unknown,
-    /// The server answered, and what it said is the error.
+    /// The server answered the request with the error.
     Answered,
 }
 
-/// Whether the same request may fare better at once.
+/// Whether an immediate retry of the same request may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum Retry {
     Never,
     OnNewConnection,
-    /// The server wants arguments in headers that only the list of tools names.
+    /// The server expects arguments in headers. Which ones is only known from the list of tools.
     AfterListing,
 }
 
@@ -34,36 +35,37 @@ pub enum Again {
 pub struct Failure {
     pub error: Error,
     pub fate: Fate,
-    pub again: Again,
+    pub retry: Retry,
 }
 
-/// The server's own words, as the source of an error.
+/// An error that consists only of text, used as the source of other errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Told(pub(crate) String);
+pub(crate) struct TextError(pub(crate) String);
 
 impl Failure {
-    fn unavailable(source: impl std::error::Error + Send + Sync + 'static, fate: Fate, again: Again) -> Self {
-        Self { error: Error::Unavailable(Box::new(source)), fate, again }
+    fn unavailable(source: impl std::error::Error + Send + Sync + 'static, fate: Fate, retry: Retry) -> Self {
+        Self { error: Error::Unavailable(Box::new(source)), fate, retry }
     }
 
-    /// What came is not what we can read. What it was about may have been done all the same.
+    /// The response could not be understood. The request may have been carried out nevertheless.
     pub(crate) fn protocol(source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { error: Error::Protocol(Box::new(source)), fate: Fate::Unknown, again: Again::Never }
+        Self { error: Error::Protocol(Box::new(source)), fate: Fate::Unknown, retry: Retry::Never }
     }
 
+    /// The server answered with a JSON-RPC error.
     pub(crate) fn answered(error: &ErrorData) -> Self {
-        let message = told(&error.message);
-        let (fate, again) = match error.code {
-            // The server was replaced by one that speaks another version than we agreed on.
-            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => (Fate::NotRun, Again::OnNewConnection),
-            ErrorCode::HEADER_MISMATCH => (Fate::NotRun, Again::AfterListing),
-            _ => (Fate::Answered, Again::Never),
+        let message = sanitize(&error.message);
+        let (fate, retry) = match error.code {
+            // The server was replaced by one that does not support the negotiated version.
+            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => (Fate::NotRun, Retry::OnNewConnection),
+            ErrorCode::HEADER_MISMATCH => (Fate::NotRun, Retry::AfterListing),
+            _ => (Fate::Answered, Retry::Never),
         };
         match error.code {
-            ErrorCode::INTERNAL_ERROR => Self::unavailable(Told(message), fate, again),
-            ErrorCode::PARSE_ERROR => Self { fate, ..Self::protocol(Told(message)) },
-            code => Self { error: Error::Rejected { code: Some(code.0.into()), message }, fate, again },
+            ErrorCode::INTERNAL_ERROR => Self::unavailable(TextError(message), fate, retry),
+            ErrorCode::PARSE_ERROR => Self { fate, ..Self::protocol(TextError(message)) },
+            code => Self { error: Error::Rejected { code: Some(code.0.into()), message }, fate, retry },
         }
     }
 
@@ -74,40 +76,42 @@ impl Failure {
         }
     }
 
-    pub(crate) fn lost(words: &str) -> Self {
-        Self::unavailable(Told(told(words)), Fate::Unknown, Again::OnNewConnection)
+    /// The connection was lost before the response.
+    pub(crate) fn lost(reason: &str) -> Self {
+        Self::unavailable(TextError(sanitize(reason)), Fate::Unknown, Retry::OnNewConnection)
     }
 }
 
 impl From<exchange::Failure> for Failure {
     fn from(failure: exchange::Failure) -> Self {
         match failure {
-            exchange::Failure::Connect(_) => Self::unavailable(failure, Fate::NotRun, Again::OnNewConnection),
-            exchange::Failure::Broken(_) => Self::unavailable(failure, Fate::Unknown, Again::OnNewConnection),
+            exchange::Failure::Connect(_) => Self::unavailable(failure, Fate::NotRun, Retry::OnNewConnection),
+            exchange::Failure::Broken(_) => Self::unavailable(failure, Fate::Unknown, Retry::OnNewConnection),
             exchange::Failure::TooLarge(_) | exchange::Failure::NotJsonRpc(_) => Self::protocol(failure),
-            exchange::Failure::Token(error) => Self { error, fate: Fate::NotRun, again: Again::Never },
-            exchange::Failure::Status { status, ref told } => match status {
+            exchange::Failure::Token(error) => Self { error, fate: Fate::NotRun, retry: Retry::Never },
+            exchange::Failure::Status { status, ref body } => match status {
                 StatusCode::UNAUTHORIZED => {
-                    let error = Error::Unauthorized(format!("HTTP {status}: {told}"));
-                    Self { error, fate: Fate::Answered, again: Again::Never }
+                    let error = Error::Unauthorized(format!("HTTP {status}: {body}"));
+                    Self { error, fate: Fate::Answered, retry: Retry::Never }
                 }
                 StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE => {
-                    let message = format!("HTTP {status}: {told}");
+                    let message = format!("HTTP {status}: {body}");
                     let code = Some(status.as_u16().into());
                     let error = Error::Rejected { code, message };
-                    Self { error, fate: Fate::Answered, again: Again::Never }
+                    Self { error, fate: Fate::Answered, retry: Retry::Never }
                 }
-                // At once is too early for another try, so the caller decides when.
+                // An immediate retry is too early; the caller decides when to retry.
                 StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                    Self::unavailable(failure, Fate::Answered, Again::Never)
+                    Self::unavailable(failure, Fate::Answered, Retry::Never)
                 }
-                // It may come from a machine in between that lost patience with the server.
-                status if status.is_server_error() => Self::unavailable(failure, Fate::Unknown, Again::Never),
-                // Not what MCP answers to a request that it knows: perhaps another server than we shook hands with.
+                // May come from a proxy whose request to the server timed out.
+                status if status.is_server_error() => Self::unavailable(failure, Fate::Unknown, Retry::Never),
+                // Not a response that MCP defines; possibly a different server than the one that was
+                // connected.
                 _ => Self {
                     error: Error::Protocol(Box::new(failure)),
                     fate: Fate::NotRun,
-                    again: Again::OnNewConnection,
+                    retry: Retry::OnNewConnection,
                 },
             },
         }
@@ -119,12 +123,12 @@ impl From<StreamableHttpError<exchange::Failure>> for Failure {
         match error {
             StreamableHttpError::Client(failure) => failure.into(),
             StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
-                let words = Told("the session has expired".to_owned());
-                Self::unavailable(words, Fate::NotRun, Again::OnNewConnection)
+                let source = TextError("the session has expired".to_owned());
+                Self::unavailable(source, Fate::NotRun, Retry::OnNewConnection)
             }
             StreamableHttpError::UnexpectedContentType(kind) => {
                 let kind = kind.unwrap_or_else(|| "nothing".to_owned());
-                Self::protocol(Told(format!("the answer is {kind}, not JSON")))
+                Self::protocol(TextError(format!("the content type of the response is {kind}, not JSON")))
             }
             StreamableHttpError::Deserialize(error) => Self::protocol(error),
             other => Self::lost(&other.to_string()),
@@ -138,14 +142,14 @@ impl From<ServiceError> for Failure {
             ServiceError::McpError(error) => Self::answered(&error),
             ServiceError::TransportSend(error) => Self::transport(error),
             ServiceError::UnexpectedResponse | ServiceError::InputRequiredRoundsExceeded { .. } => {
-                Self::protocol(Told(told(&error.to_string())))
+                Self::protocol(TextError(sanitize(&error.to_string())))
             }
             other => Self::lost(&other.to_string()),
         }
     }
 }
 
-/// No tool can have run before the handshake was done.
+/// No tool can have run before the handshake completed.
 impl From<ClientInitializeError> for Failure {
     fn from(error: ClientInitializeError) -> Self {
         let failure = match error {
@@ -155,8 +159,8 @@ impl From<ClientInitializeError> for Failure {
             error @ (ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled) => {
                 Self::lost(&error.to_string())
             }
-            other => Self::protocol(Told(told(&other.to_string()))),
+            other => Self::protocol(TextError(sanitize(&other.to_string()))),
         };
-        Self { fate: Fate::NotRun, again: Again::Never, ..failure }
+        Self { fate: Fate::NotRun, retry: Retry::Never, ..failure }
     }
 }

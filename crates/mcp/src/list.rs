@@ -1,4 +1,4 @@
-//! The list of tools, page by page and bounded.
+//! Fetches the list of tools page by page, with limits on pages, tools and bytes.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use rmcp::{
 use serde_json::{Map, Value};
 
 use crate::{
-    failure::{Failure, Told},
+    failure::{Failure, TextError},
     raw,
 };
 
@@ -26,17 +26,18 @@ pub(crate) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Failure>
     Ok(tools)
 }
 
-/// The tools as the server wrote them, with whatever fields it gave them. The connection must have a [`crate::Tap`].
+/// Returns the tools as raw JSON objects with all fields that the server sent. The connection must have a
+/// [`crate::Tap`].
 pub async fn raw_tools(
     peer: &Peer<RoleClient>,
     max_bytes: usize,
 ) -> Result<Vec<Map<String, Value>>, Failure> {
     let (mut tools, mut bytes) = (Vec::new(), 0);
     let take = |mut page: ListToolsResult| {
-        let (of_page, size) = raw::take(&mut page)?;
+        let (of_page, size) = raw::take_raw_tools(&mut page)?;
         bytes += size;
         if bytes > max_bytes {
-            return Err(bad(format!("the list of tools has more than {max_bytes} bytes")));
+            return Err(protocol_error(format!("the list of tools has more than {max_bytes} bytes")));
         }
         tools.extend(of_page);
         Ok(tools.len())
@@ -45,7 +46,7 @@ pub async fn raw_tools(
     Ok(tools)
 }
 
-/// Gives each page to `take`, which tells how many tools there are by now.
+/// Fetches all pages and passes each to `take`, which returns the total number of tools so far.
 async fn pages(
     peer: &Peer<RoleClient>,
     mut take: impl FnMut(ListToolsResult) -> Result<usize, Failure>,
@@ -56,17 +57,17 @@ async fn pages(
         let mut listed = peer.list_tools(page).await?;
         let cursor = listed.next_cursor.take();
         if take(listed)? > MAX_TOOLS {
-            return Err(bad(format!("more than {MAX_TOOLS} tools are listed")));
+            return Err(protocol_error(format!("more than {MAX_TOOLS} tools are listed")));
         }
         let Some(cursor) = cursor else { return Ok(()) };
         if !seen.insert(cursor.clone()) {
-            return Err(bad("the list of tools goes in circles".to_owned()));
+            return Err(protocol_error("the list of tools repeats a cursor".to_owned()));
         }
         page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
     }
-    Err(bad(format!("the list of tools has more than {MAX_PAGES} pages")))
+    Err(protocol_error(format!("the list of tools has more than {MAX_PAGES} pages")))
 }
 
-pub(crate) fn bad(words: String) -> Failure {
-    Failure::protocol(Told(words))
+pub(crate) fn protocol_error(text: String) -> Failure {
+    Failure::protocol(TextError(text))
 }

@@ -1,7 +1,7 @@
-//! What rmcp's types would lose of a server's messages, or deliver too late.
+//! Parses server messages where rmcp would lose information or deliver it too late.
 //!
-//! rmcp reads a tool into a struct of its own and drops every field that it does not know; one tool that it cannot read
-//! costs the whole list. So the list is looked at before rmcp sees it, and travels on in its own `_meta`.
+//! rmcp drops every field of a tool that it does not know, and one tool that it cannot parse fails the whole
+//! list. The raw tools are therefore copied into the `_meta` of the list before rmcp parses it.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,24 +12,26 @@ use rmcp::model::{
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
 
-use crate::{failure::Failure, list::bad};
+use crate::{failure::Failure, list::protocol_error};
 
-/// Where the list travels. What a server puts there itself is overwritten.
+/// The `_meta` key of the raw tools. A value that the server put there is overwritten.
 const KEY: &str = "dev.cynode/raw-tools";
+/// The `_meta` key of the size of the message in bytes.
 const SIZE: &str = "dev.cynode/raw-bytes";
 
-/// Sees a server's messages in the order in which they came. rmcp handles each notification in a task of its own, so
-/// that the last word on progress may come after the result.
+/// Receives a server's notifications in order. rmcp handles each notification in a separate task, so that
+/// progress could arrive after the result.
 pub trait Tap: fmt::Debug + Send + Sync {
     fn progress(&self, progress: ProgressNotificationParam);
 
-    /// The server says so beside an answer that rmcp does not see.
+    /// The list of tools has changed. Called for notifications in the stream of a direct call, which rmcp
+    /// does not see.
     fn tools_changed(&self);
 }
 
-/// Reads the answer to a tool call: straight into what it should be. By way of rmcp's union of everything that a server
-/// may say it takes several times as long, and is copied twice.
-pub fn read_call(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
+/// Parses the response to a tool call directly as `CallToolResult`. rmcp's untagged union of all results
+/// takes several times as long and copies the content twice. Other messages are parsed as rmcp does.
+pub fn parse_call_response(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct Answer {
         #[serde(rename = "jsonrpc")]
@@ -47,16 +49,16 @@ pub fn read_call(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Err
     }
 }
 
-/// Reads the answer to `tools/list` so that `take` finds the tools as they were written.
-pub fn read_list(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
+/// Parses the response to `tools/list` and embeds the raw tools for [`crate::raw_tools`].
+pub fn parse_list_response(message: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
     let mut read: Value = serde_json::from_slice(message)?;
-    keep(&mut read, message.len());
+    embed_raw_tools(&mut read, message.len());
     serde_json::from_value(read)
 }
 
-/// What is left for rmcp of an event in a stream of a server. Progress goes to the tap, logs go nowhere, and what may be
-/// a list of tools is prepared for [`take`].
-pub(crate) fn sift(data: String, tap: &dyn Tap, may_list: bool) -> Option<String> {
+/// Filters the data of a server-sent event and returns what rmcp is to see. Progress goes to the tap, log
+/// messages are dropped, and a list of tools is prepared for [`take_raw_tools`].
+pub(crate) fn filter_event(data: String, tap: &dyn Tap, may_list: bool) -> Option<String> {
     #[derive(Deserialize)]
     struct Head<'a> {
         #[serde(borrow)]
@@ -75,32 +77,35 @@ pub(crate) fn sift(data: String, tap: &dyn Tap, may_list: bool) -> Option<String
             None
         }
         Some("notifications/message") => None,
-        None if may_list => Some(kept(&data).unwrap_or(data)),
+        None if may_list => Some(with_raw_tools(&data).unwrap_or(data)),
         _ => Some(data),
     }
 }
 
-fn kept(data: &str) -> Option<String> {
+fn with_raw_tools(data: &str) -> Option<String> {
     let mut read: Value = serde_json::from_str(data).ok()?;
-    keep(&mut read, data.len()).then(|| read.to_string())
+    embed_raw_tools(&mut read, data.len()).then(|| read.to_string())
 }
 
-/// Takes the tools out of a page, as they were written, and the size of the message that brought them.
-pub(crate) fn take(page: &mut ListToolsResult) -> Result<(Vec<Map<String, Value>>, usize), Failure> {
+/// Takes the raw tools out of a page, together with the size of its message in bytes.
+pub(crate) fn take_raw_tools(
+    page: &mut ListToolsResult,
+) -> Result<(Vec<Map<String, Value>>, usize), Failure> {
     let mut meta = page.meta.take().unwrap_or_default().0;
     let size = meta.remove(SIZE).and_then(|size| size.as_u64()).and_then(|size| usize::try_from(size).ok());
     let (Some(Value::Array(tools)), Some(size)) = (meta.remove(KEY), size) else {
-        return Err(bad("the list of tools is not a list".to_owned()));
+        return Err(protocol_error("the list of tools is not a list".to_owned()));
     };
     let object = |tool| match tool {
         Value::Object(tool) => Ok(tool),
-        _ => Err(bad("a tool in the list is not an object".to_owned())),
+        _ => Err(protocol_error("a tool in the list is not an object".to_owned())),
     };
     Ok((tools.into_iter().map(object).collect::<Result<_, _>>()?, size))
 }
 
-/// Whether it is a list of tools.
-fn keep(message: &mut Value, size: usize) -> bool {
+/// Copies the raw tools of a list into its `_meta` and removes those that rmcp cannot parse. Returns `false`
+/// if the message is not a list of tools.
+fn embed_raw_tools(message: &mut Value, size: usize) -> bool {
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return false };
     let Some(Value::Array(tools)) = result.get_mut("tools") else { return false };
     let raw = Value::Array(tools.clone());
@@ -122,25 +127,25 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Nobody;
+    struct IgnoringTap;
 
-    impl Tap for Nobody {
+    impl Tap for IgnoringTap {
         fn progress(&self, _progress: ProgressNotificationParam) {}
 
         fn tools_changed(&self) {}
     }
 
-    /// Both ways of reading must come to the same.
+    /// Checks that both ways of parsing give the same result.
     fn check(message: &Value) {
         let text = message.to_string();
-        let straight = read_call(text.as_bytes()).map_err(|error| error.to_string());
+        let straight = parse_call_response(text.as_bytes()).map_err(|error| error.to_string());
         let roundabout =
             serde_json::from_str::<ServerJsonRpcMessage>(&text).map_err(|error| error.to_string());
         assert_eq!(format!("{straight:?}"), format!("{roundabout:?}"), "{text}");
     }
 
     #[test]
-    fn an_answer_to_a_call_is_read_as_rmcp_reads_it() {
+    fn a_call_response_is_parsed_as_rmcp_parses_it() {
         let results = [
             json!({"content": [{"type": "text", "text": "fine", "annotations": {"priority": 0.5}}]}),
             json!({"content": [], "structuredContent": null, "isError": true, "_meta": {"a": 1}}),
@@ -161,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_passes_untouched() {
+    fn an_event_that_is_not_a_list_is_unchanged() {
         for data in [r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#, "not JSON", ""] {
-            assert_eq!(sift(data.to_owned(), &Nobody, true).as_deref(), Some(data));
+            assert_eq!(filter_event(data.to_owned(), &IgnoringTap, true).as_deref(), Some(data));
         }
     }
 }

@@ -1,25 +1,26 @@
-//! A tool's result as our callers want it: text for a model, no longer than allowed, and the structure if it fits.
+//! Converts the result of a tool into text of limited size for a model, plus the structured content if it
+//! fits.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use crate::{Error, error::told};
+use crate::{Error, error::sanitize};
 
-/// What a tool answered, be it success or failure.
+/// The result of a tool call, success or failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// The text of the result; what is not text is described in brackets.
+    /// The text of the result. Content that is not text is replaced by a description in brackets.
     pub text: String,
-    /// Left out when it alone is larger than allowed.
+    /// The structured content. Omitted if it alone exceeds the size limit.
     pub structured: Option<Value>,
-    /// The tool ran and says that it failed.
+    /// Whether the tool ran and reported an error.
     pub is_error: bool,
-    /// Something was left out.
+    /// Whether the text was truncated or the structured content omitted.
     pub truncated: bool,
 }
 
 impl Reply {
-    pub(crate) fn read(result: CallToolResult, max_bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn from_result(result: CallToolResult, max_bytes: usize) -> Result<Self, Error> {
         let is_error = result.is_error.unwrap_or(false);
         let structured = result.structured_content;
         let json = structured.as_ref().map(Value::to_string);
@@ -32,7 +33,7 @@ impl Reply {
         let code = |value: Option<&Value>| value.and_then(Value::as_str) == Some("rejected");
         let meta = result.meta.as_ref().and_then(|meta| meta.0.get("code"));
         if is_error && (code(meta) || code(structured.as_ref().and_then(|value| value.get("code")))) {
-            return Err(Error::Rejected { code: None, message: told(&text) });
+            return Err(Error::Rejected { code: None, message: sanitize(&text) });
         }
         let cut = cut(&mut text, max_bytes);
         let fits = json.is_none_or(|json| json.len() <= max_bytes);
@@ -67,7 +68,7 @@ fn described(what: &str, kind: &str, base64: &str) -> String {
     format!("[{what} {kind}, {bytes} bytes]")
 }
 
-/// Cuts at a letter's boundary; tells whether anything was cut.
+/// Truncates at a character boundary. Returns whether anything was cut.
 fn cut(text: &mut String, max_bytes: usize) -> bool {
     if text.len() <= max_bytes {
         return false;
@@ -84,23 +85,23 @@ mod tests {
     use super::*;
 
     fn read(result: CallToolResult, max_bytes: usize) -> Reply {
-        Reply::read(result, max_bytes).expect("not a rejection")
+        Reply::from_result(result, max_bytes).expect("not a rejection")
     }
 
     #[test]
-    fn a_letter_is_never_cut_in_two() {
+    fn text_is_cut_at_a_character_boundary() {
         let reply = read(CallToolResult::success(vec![ContentBlock::text("aéé")]), 4);
         assert_eq!((reply.text.as_str(), reply.truncated), ("aé", true));
     }
 
     #[test]
-    fn what_is_not_text_is_described() {
+    fn content_that_is_not_text_is_described() {
         let content = vec![ContentBlock::text("look:"), ContentBlock::image("AAAAAA==", "image/png")];
         assert_eq!(read(CallToolResult::success(content), 100).text, "look:\n[image image/png, 4 bytes]");
     }
 
     #[test]
-    fn structure_without_text_becomes_the_text() {
+    fn structured_content_without_text_is_also_used_as_text() {
         let mut result = CallToolResult::default();
         result.structured_content = Some(json!({"id": 7}));
         let reply = read(result.clone(), 100);
@@ -121,13 +122,13 @@ mod tests {
         meta.0.insert("code".to_owned(), json!("rejected"));
         by_meta.meta = Some(meta.clone());
         for result in [by_structure, by_meta] {
-            let error = Reply::read(result, 100).expect_err("a rejection");
+            let error = Reply::from_result(result, 100).expect_err("a rejection");
             assert!(
                 matches!(&error, Error::Rejected { code: None, message } if message == "not yours"),
                 "{error:?}"
             );
         }
-        // Only a failure can be one.
+        // Only an error result can be a rejection.
         let mut fine = CallToolResult::success(vec![ContentBlock::text("fine")]);
         fine.meta = Some(meta);
         assert_eq!(read(fine, 100).text, "fine");

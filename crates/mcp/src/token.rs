@@ -1,5 +1,5 @@
-//! The bearer token. It lives in a file that others rewrite while we run, so we look again now and then, and at once
-//! when the server refuses the one we have.
+//! The bearer token, read from a file that may be replaced at any time. The file is checked for changes once
+//! a second at most, and immediately when the server refuses the token.
 
 use std::{
     fmt, io,
@@ -14,61 +14,61 @@ use tracing::warn;
 
 use crate::Error;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Token {
     path: PathBuf,
-    known: Mutex<Option<Known>>,
-    /// What was read last, for those who cannot wait.
+    cached: Mutex<Option<CachedToken>>,
+    /// The last token that was read, available without awaiting.
     latest: std::sync::Mutex<Option<String>>,
 }
 
-struct Known {
+struct CachedToken {
     header: HeaderValue,
-    stamp: Stamp,
-    looked: Instant,
+    stamp: FileStamp,
+    checked_at: Instant,
 }
 
-/// By this a file that was rewritten is told from one that was not.
+/// The modification time and size of the file, to detect changes.
 #[derive(PartialEq)]
-struct Stamp(Option<SystemTime>, u64);
+struct FileStamp(Option<SystemTime>, u64);
 
 impl Token {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, known: Mutex::new(None), latest: Default::default() }
+        Self { path, cached: Mutex::new(None), latest: Default::default() }
     }
 
-    /// The value of the `Authorization` header.
+    /// Returns the value of the `Authorization` header. Reads the file if it has changed.
     pub async fn header(&self) -> Result<HeaderValue, Error> {
-        let mut known = self.known.lock().await;
-        if let Some(known) = known.as_mut() {
-            if known.looked.elapsed() < LOOK_EVERY {
-                return Ok(known.header.clone());
+        let mut cached = self.cached.lock().await;
+        if let Some(cached) = cached.as_mut() {
+            if cached.checked_at.elapsed() < CHECK_INTERVAL {
+                return Ok(cached.header.clone());
             }
-            known.looked = Instant::now();
+            cached.checked_at = Instant::now();
             match self.stamp().await {
-                Ok(stamp) if stamp == known.stamp => return Ok(known.header.clone()),
+                Ok(stamp) if stamp == cached.stamp => return Ok(cached.header.clone()),
                 Ok(_) => {}
-                Err(error) => return Ok(self.keep(known, &error)),
+                Err(error) => return Ok(self.keep_cached(cached, &error)),
             }
         }
-        match (self.read().await, known.as_mut()) {
-            (Ok(read), _) => Ok(known.insert(read).header.clone()),
-            (Err(error), Some(known)) => Ok(self.keep(known, &error)),
+        match (self.read().await, cached.as_mut()) {
+            (Ok(read), _) => Ok(cached.insert(read).header.clone()),
+            (Err(error), Some(cached)) => Ok(self.keep_cached(cached, &error)),
             (Err(error), None) => Err(Error::Token(self.path.clone(), error)),
         }
     }
 
-    /// What the file holds now, if it is not what was used.
-    pub(crate) async fn newer_than(&self, used: &HeaderValue) -> Option<HeaderValue> {
-        let mut known = self.known.lock().await;
-        // Unreadable at this moment: then there is nothing newer, and the refusal stands.
+    /// Reads the file again and returns its token if it differs from `used`.
+    pub(crate) async fn reload_if_changed(&self, used: &HeaderValue) -> Option<HeaderValue> {
+        let mut cached = self.cached.lock().await;
+        // If the file cannot be read, there is no newer token and the refusal stands.
         let read = self.read().await.ok()?;
-        let header = known.insert(read).header.clone();
+        let header = cached.insert(read).header.clone();
         (header != used).then_some(header)
     }
 
-    /// Takes the token out of a text in which a server may have quoted it.
+    /// Replaces the token in a text in which a server may have quoted it.
     pub fn mask(&self, text: String) -> String {
         match self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_deref() {
             Some(token) => text.replace(token, "[token]"),
@@ -76,19 +76,20 @@ impl Token {
         }
     }
 
-    /// While the file is being replaced it may be gone; the server decides how long the old token is good.
-    fn keep(&self, known: &Known, error: &io::Error) -> HeaderValue {
+    /// Returns the cached token after a failed read. The file may be missing while it is being replaced; the
+    /// server decides how long the old token is valid.
+    fn keep_cached(&self, cached: &CachedToken, error: &io::Error) -> HeaderValue {
         warn!(path = %self.path.display(), %error, "The token file cannot be read; using the last token.");
-        known.header.clone()
+        cached.header.clone()
     }
 
-    async fn stamp(&self) -> io::Result<Stamp> {
+    async fn stamp(&self) -> io::Result<FileStamp> {
         let about = fs::metadata(&self.path).await?;
-        Ok(Stamp(about.modified().ok(), about.len()))
+        Ok(FileStamp(about.modified().ok(), about.len()))
     }
 
-    async fn read(&self) -> io::Result<Known> {
-        // The stamp first: if the file changes in between, the next look sees that.
+    async fn read(&self) -> io::Result<CachedToken> {
+        // The stamp is read first, so that a change in between is detected by the next check.
         let stamp = self.stamp().await?;
         let text = fs::read_to_string(&self.path).await?;
         let token = text.trim();
@@ -99,7 +100,7 @@ impl Token {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a token that a header can carry"))?;
         header.set_sensitive(true);
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.to_owned());
-        Ok(Known { header, stamp, looked: Instant::now() })
+        Ok(CachedToken { header, stamp, checked_at: Instant::now() })
     }
 }
 

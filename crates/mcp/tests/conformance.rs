@@ -1,8 +1,8 @@
-//! The official MCP conformance suite against our client, in both eras of the protocol.
+//! Runs the official MCP conformance suite against the client, in both eras of the protocol.
 //!
-//! The suite plays the server and judges what it sees; `mcp-conformance-client` drives the worker's own client. What
-//! does not apply to a worker is listed here with the reason, and the suite's own list is held against both tables,
-//! so that a newer suite cannot bring a scenario that nobody looked at.
+//! The suite acts as the server and checks what it receives; `mcp-conformance-client` drives the worker's
+//! client. Scenarios that do not apply to a worker are listed here with the reason. Both tables together must
+//! cover the suite's own list, so that a new scenario is not overlooked.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -28,7 +28,7 @@ const RUN: [(&str, &str); 12] = [
     (NEWER, "sep-2322-client-request-state"),
 ];
 
-/// Scenario, or the beginning of several, and why a worker has no use for it.
+/// A scenario, or a prefix of several, and why it does not apply to a worker.
 const NOT_APPLICABLE: [(&str, &str); 3] = [
     (
         "auth/*",
@@ -49,7 +49,7 @@ fn applies(scenario: &str) -> bool {
     !NOT_APPLICABLE.iter().any(|(pattern, _)| matches(pattern))
 }
 
-/// Runs the suite to its end: exit code and everything it said.
+/// Runs the suite and returns its exit code and its output.
 fn suite(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let (node, script) = conformance_suite();
     let loopback = loopback_preload().display().to_string();
@@ -59,23 +59,23 @@ fn suite(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (finished.code, format!("{}\n{}", finished.stdout, finished.stderr))
 }
 
-/// What is wrong with a scenario, if anything is.
+/// Runs a scenario. Fails with a description of the first problem.
 fn judge(era: &str, scenario: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let client = binary("mcp-conformance-client").display().to_string();
-    let (code, said) = suite(
+    let (code, output) = suite(
         folder.path(),
         &["client", "--command", &client, "--scenario", scenario, "--spec-version", era, "-o", "out"],
     );
     if code != 0 {
-        return Err(format!("{scenario} ended with {code}:\n{said}"));
+        return Err(format!("{scenario} ended with {code}:\n{output}"));
     }
     let results: Vec<_> = fs::read_dir(folder.path().join("out")).unwrap().collect();
     let [result] = results.as_slice() else { return Err(format!("{scenario} left {results:?}")) };
     let checks = fs::read(result.as_ref().unwrap().path().join("checks.json")).unwrap();
     let checks: Vec<Value> = serde_json::from_slice(&checks).unwrap();
     let with = |status| checks.iter().filter(move |check| check["status"] == status);
-    // What was skipped is about what a client may leave out, so something must have been seen to succeed.
+    // Skipped checks are about optional features, so at least one check must have succeeded.
     if with("SUCCESS").count() == 0 {
         return Err(format!("{scenario} saw nothing succeed: {checks:#?}"));
     }
@@ -104,12 +104,12 @@ fn conformance_with_the_newer_era() {
 #[test]
 fn conformance_leaves_no_scenario_out() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, said) = suite(folder.path(), &["list", "--client"]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = suite(folder.path(), &["list", "--client"]);
+    assert_eq!(code, 0, "{output}");
     // Lines such as `  - tools_call [2025-06-18,2025-11-25,2026-07-28]`.
     let listed: Vec<(&str, &str)> =
-        said.lines().filter_map(|line| line.trim().strip_prefix("- ")?.split_once(" [")).collect();
-    assert!(listed.len() > 40, "{said}");
+        output.lines().filter_map(|line| line.trim().strip_prefix("- ")?.split_once(" [")).collect();
+    assert!(listed.len() > 40, "{output}");
 
     let mut wanted = BTreeSet::new();
     for (scenario, versions) in listed.iter().filter(|(scenario, _)| applies(scenario)) {
@@ -117,7 +117,11 @@ fn conformance_leaves_no_scenario_out() {
         assert!(!eras.is_empty(), "{scenario} is of neither era: {versions}");
         wanted.extend(eras.into_iter().map(|era| (era, *scenario)));
     }
-    assert_eq!(BTreeSet::from(RUN), wanted, "what is run, and what the suite lists and applies to us");
+    assert_eq!(
+        BTreeSet::from(RUN),
+        wanted,
+        "the scenarios that are run, and those that the suite lists and apply"
+    );
 
     for (pattern, reason) in NOT_APPLICABLE {
         let beginning = pattern.trim_end_matches('*');

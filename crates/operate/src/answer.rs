@@ -1,9 +1,9 @@
-//! Answers as they are stored or heard.
+//! Decodes answers, from a stream or from a subscription.
 
 use async_nats::HeaderMap;
 use subjects::{Answer, CodecError, Encoding, Role, Subject, headers};
 
-/// `None` when it is something else.
+/// Decodes an answer. Returns `None` if the subject is not that of an answer or the content type is unknown.
 pub fn read(subject: &str, headers: Option<&HeaderMap>, body: &[u8]) -> Option<Result<Answer, CodecError>> {
     let role = match subject.parse() {
         Ok(Subject::Completion(_)) => Role::ProjectManager,

@@ -1,8 +1,8 @@
-//! Dead letters: what was given up, and giving it another chance.
+//! Dead letters: listed, read, replayed and deleted.
 
-mod fate; // what became of its handoff since
-mod letter; // one dead letter, read whole
-mod replay; // handing it off once more
+mod letter;
+mod replay;
+mod state;
 
 use std::ops::ControlFlow;
 
@@ -11,41 +11,47 @@ use broker::{Broker, ReadError};
 use subjects::{DeadLetterError, HandoffId, Role, streams};
 
 use crate::Error;
-pub use fate::Fate;
 pub use letter::Letter;
 pub use replay::{Replayed, replay};
+pub use state::LetterState;
 
-/// Letters, newest first, and what lies among them that is none of ours.
+/// Dead letters, newest first, and messages of the stream that are not readable dead letters.
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct LetterList {
     pub letters: Vec<Letter>,
-    pub strange: Vec<(u64, DeadLetterError)>,
+    /// Sequence and error of each.
+    pub unreadable: Vec<(u64, DeadLetterError)>,
 }
 
-/// Letters that fit, newest first.
-pub async fn list(broker: &Broker, limit: usize, fits: impl Fn(&Letter) -> bool) -> Result<Listed, Error> {
-    let mut listed = Listed::default();
-    let looked = broker::newest_under(&broker.jetstream, streams::DEAD, ">", |message| {
+/// Returns up to `limit` dead letters that match, newest first.
+pub async fn list(
+    broker: &Broker,
+    limit: usize,
+    matches: impl Fn(&Letter) -> bool,
+) -> Result<LetterList, Error> {
+    let mut listed = LetterList::default();
+    let scan = broker::scan_newest_first(&broker.jetstream, streams::DEAD, ">", |message| {
         if listed.letters.len() >= limit {
             return ControlFlow::Break(());
         }
-        match Letter::of(message) {
-            Ok(letter) if fits(&letter) => listed.letters.push(letter),
+        match Letter::from_message(message) {
+            Ok(letter) if matches(&letter) => listed.letters.push(letter),
             Ok(_) => {}
-            // Someone else put it there; the others are fine.
-            Err(why) => listed.strange.push((message.sequence, why)),
+            // Another program stored it; the other letters are still listed.
+            Err(why) => listed.unreadable.push((message.sequence, why)),
         }
         ControlFlow::Continue(())
     });
-    looked.await.map_err(|error| match error {
+    scan.await.map_err(|error| match error {
         ReadError::Stream(..) => Error::NoStreams,
         other => other.into(),
     })?;
     Ok(listed)
 }
 
-/// The newest letter of a role's handoff, by its id or by the messages of the queue that it was, among the newest `among`.
-pub async fn of(
+/// Returns the newest dead letter of a handoff, found by its id or by its queue messages, among the newest
+/// `among` letters.
+pub async fn find(
     broker: &Broker,
     role: Role,
     id: HandoffId,
@@ -53,10 +59,10 @@ pub async fn of(
     among: usize,
 ) -> Result<Option<Letter>, Error> {
     let (mut found, mut seen) = (None, 0);
-    broker::newest_under(&broker.jetstream, streams::DEAD, ">", |message| {
+    broker::scan_newest_first(&broker.jetstream, streams::DEAD, ">", |message| {
         seen += 1;
-        if let Ok(letter) = Letter::of(message)
-            // Each role may have a queue of its own, and numbers of its own in it.
+        if let Ok(letter) = Letter::from_message(message)
+            // Each role may have its own queue, with its own sequences.
             && letter.about.kind.role() == role
             && (queued.contains(&letter.about.sequence) || letter.handoff_id() == Some(id))
         {
@@ -68,7 +74,7 @@ pub async fn of(
     Ok(found)
 }
 
-/// Takes a letter out of the stream.
+/// Deletes a dead letter from the stream.
 pub async fn delete(broker: &Broker, number: u64) -> Result<(), Error> {
     let stream = broker.jetstream.get_stream_no_info(streams::DEAD).await.map_err(Error::nats)?;
     if broker::message_at(&broker.jetstream, streams::DEAD, number).await?.is_none() {
@@ -76,7 +82,7 @@ pub async fn delete(broker: &Broker, number: u64) -> Result<(), Error> {
     }
     stream.delete_message(number).await.map_err(|error| match error.kind() {
         DeleteMessageErrorKind::TimedOut => {
-            Error::NotTaken(format!("$JS.API.STREAM.MSG.DELETE.{}", streams::DEAD))
+            Error::NoResponders(format!("$JS.API.STREAM.MSG.DELETE.{}", streams::DEAD))
         }
         _ => Error::nats(error),
     })?;

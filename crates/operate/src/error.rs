@@ -1,19 +1,21 @@
+//! Errors of operator functions.
+
 use broker::{PublishError, ReadError, SpillError};
 
-/// Why something could not be looked at or done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "the streams are not there; start a worker with nats.provision = create, or make them with `cynodectl provision`"
+        "the streams are not there; start a worker with nats.provision = create, or make them with \
+         `cynodectl provision`"
     )]
     NoStreams,
     #[error("{0}; set the layout of this connection (--layout, CYNODE_LAYOUT, nats.layout) to that")]
-    Layout(#[from] broker::OtherLayout),
+    Layout(#[from] broker::LayoutMismatch),
     #[error(
-        "nobody answered for {0}: the streams are not there (start a worker with nats.provision = create, or make them with \
-         `cynodectl provision`), or these credentials may not publish to it"
+        "no responders for {0}: the streams do not exist (start a worker with nats.provision = create, or \
+         create them with `cynodectl provision`), or these credentials may not publish to it"
     )]
-    NotTaken(String),
+    NoResponders(String),
     #[error("the queue is full; the handoff was not accepted")]
     QueueFull,
     #[error("publishing the handoff")]
@@ -22,9 +24,9 @@ pub enum Error {
     Read(#[from] ReadError),
     #[error("reading from the object store")]
     Spill(#[from] SpillError),
-    #[error("listening")]
+    #[error("subscribing")]
     Subscribe(#[from] async_nats::SubscribeError),
-    #[error("sending")]
+    #[error("publishing a request")]
     Send(#[from] async_nats::PublishError),
     #[error("unexpected response from NATS")]
     Nats(#[source] Box<dyn std::error::Error + Send + Sync>),

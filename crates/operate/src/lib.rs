@@ -1,16 +1,15 @@
-//! What operators look at and do, whichever way they come in: how queues and instances are, what was done on a handoff,
-//! what was given up and giving it another chance.
+//! Operator functions: status of queues and instances, runs of handoffs, dead letters and their replay.
 //!
-//! It prints nothing and asks nobody; `cynodectl` and the gateway's console do that, each in its own way.
+//! This crate neither prints nor prompts; `cynodectl` and the gateway's console do, each in its own way.
 
-pub mod answer; // answers as they are stored
-pub mod dead; // what was given up
+pub mod answer;
+pub mod dead;
 mod error;
-pub mod publish; // handing work off
-pub mod run; // what was done on a handoff
-pub mod status; // streams, queues, instances
-mod words;
-pub mod work; // in hand, and answered lately // of the contract, for people
+mod format;
+pub mod publish;
+pub mod run;
+pub mod status;
+pub mod work;
 
 pub use error::Error;
-pub use words::{excerpt, size, word};
+pub use format::{excerpt, format_size, label};

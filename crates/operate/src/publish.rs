@@ -1,4 +1,4 @@
-//! Handing work off.
+//! Signs and publishes handoffs.
 
 use std::time::Duration;
 
@@ -6,20 +6,22 @@ use async_nats::HeaderMap;
 use broker::{Broker, PublishError, Stored};
 use bytes::Bytes;
 use nkeys::KeyPair;
-use subjects::{Body, Encoding, Subject, signature::Signed};
+use subjects::{Body, Encoding, Subject, signature::SignatureBase};
 
 use crate::Error;
 
-const PUBLISH_WITHIN: Duration = Duration::from_secs(5);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The signature header of a body.
+/// Returns the signature header of a body.
 pub fn sign(key: &KeyPair, subject: &Subject, encoding: Encoding, body: &[u8]) -> Result<String, Error> {
     let inspected = Body::inspect(encoding, body);
     let subject = subject.to_string();
-    let signed = Signed::of(&subject, inspected.glimpse(), body).ok_or(Error::NothingToSign)?;
+    let signed =
+        SignatureBase::new(&subject, inspected.envelope_fields(), body).ok_or(Error::NothingToSign)?;
     signed.sign(key).map_err(Error::Sign)
 }
 
+/// Publishes a handoff, and retries for up to five seconds while the outcome is unknown.
 pub async fn publish(
     broker: &Broker,
     subject: &Subject,
@@ -27,11 +29,12 @@ pub async fn publish(
     body: &Bytes,
 ) -> Result<Stored, Error> {
     let published =
-        broker::publish_within(&broker.client, subject, || headers.clone(), body, None, PUBLISH_WITHIN).await;
+        broker::publish_within(&broker.client, subject, || headers.clone(), body, None, PUBLISH_TIMEOUT)
+            .await;
     match published {
         Ok(acknowledged) => Ok(acknowledged),
         Err(PublishError::Full) => Err(Error::QueueFull),
-        Err(PublishError::Unheard(_)) => Err(Error::NotTaken(subject.to_string())),
+        Err(PublishError::Unconfirmed(_)) => Err(Error::NoResponders(subject.to_string())),
         Err(error) => Err(Error::Publish(error)),
     }
 }

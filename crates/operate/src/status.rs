@@ -1,4 +1,4 @@
-//! How things are now: streams, queues, instances.
+//! Current status of streams, queues and instances.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tokio::time::timeout;
 
 use crate::Error;
 
-/// Instances answer at once or not at all.
-const QUIET_AFTER: Duration = Duration::from_millis(300);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// The ping is over when no further instance answers within this time.
+const PING_TIMEOUT: Duration = Duration::from_millis(300);
+const INSTANCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Status {
@@ -47,8 +47,9 @@ pub struct QueueStatus {
     pub pulls_waiting: usize,
 }
 
-pub async fn look(broker: &Broker) -> Result<Status, Error> {
-    // What is queued in other streams would look as if there were nothing.
+/// Reads the status. Fails if the streams are missing or use another layout.
+pub async fn read(broker: &Broker) -> Result<Status, Error> {
+    // With the wrong layout the queues would look empty.
     broker::check_layout(broker).await?;
     Ok(Status {
         server: broker.client.server_info().version,
@@ -79,7 +80,7 @@ async fn streams(broker: &Broker) -> Result<Vec<StreamStatus>, Error> {
     Ok(found)
 }
 
-/// Queues of both roles; those of a role that never ran are not there yet.
+/// Returns the queues of both roles; a role that never ran has none yet.
 async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
     let mut found = Vec::new();
     for kind in Kind::ALL {
@@ -95,12 +96,14 @@ async fn queues(broker: &Broker) -> Result<Vec<QueueStatus>, Error> {
     Ok(found)
 }
 
+/// Returns the state of a kind's consumer; `None` if it cannot be read.
 pub(crate) async fn consumer(broker: &Broker, kind: Kind) -> Option<consumer::Info> {
     let (name, queue) = (streams::consumer_name(kind), broker.layout.handoffs(kind.role()));
-    let looked: Result<PullConsumer, _> = broker.jetstream.get_consumer_from_stream(name, queue).await;
-    looked.ok().map(|consumer| consumer.cached_info().clone())
+    let found: Result<PullConsumer, _> = broker.jetstream.get_consumer_from_stream(name, queue).await;
+    found.ok().map(|consumer| consumer.cached_info().clone())
 }
 
+/// Pings all instances, then requests the status of each.
 async fn instances(broker: &Broker) -> Result<Vec<InstanceStatus>, Error> {
     #[derive(serde::Deserialize)]
     struct Pong {
@@ -110,12 +113,12 @@ async fn instances(broker: &Broker) -> Result<Vec<InstanceStatus>, Error> {
     let mut pongs = broker.client.subscribe(inbox.clone()).await?;
     broker.client.publish_with_reply("$SRV.PING.cynode-pma", inbox, "".into()).await?;
     let mut found = Vec::new();
-    while let Ok(Some(message)) = timeout(QUIET_AFTER, pongs.next()).await {
+    while let Ok(Some(message)) = timeout(PING_TIMEOUT, pongs.next()).await {
         let Ok(pong) = serde_json::from_slice::<Pong>(&message.payload) else { continue };
         let Some(Ok(instance)) = pong.metadata.get("instance").map(|name| name.parse()) else { continue };
-        let asked = broker.client.request(Subject::Instance(instance).to_string(), "".into());
-        // One that left between the two questions is not an instance any more.
-        let Ok(Ok(reply)) = timeout(ANSWERS_WITHIN, asked).await else { continue };
+        let request = broker.client.request(Subject::Instance(instance).to_string(), "".into());
+        // An instance that stopped between the two requests is left out.
+        let Ok(Ok(reply)) = timeout(INSTANCE_TIMEOUT, request).await else { continue };
         found.push(serde_json::from_slice(&reply.payload).map_err(Error::nats)?);
     }
     found.sort_by(|a: &InstanceStatus, b| (a.role, &a.instance).cmp(&(b.role, &b.instance)));

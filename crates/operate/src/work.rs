@@ -1,4 +1,4 @@
-//! What is being worked on, and what was answered lately.
+//! Handoffs in work, and recent answers.
 
 use std::ops::ControlFlow;
 
@@ -13,30 +13,30 @@ use subjects::{
 };
 
 use crate::{
-    Error, answer,
+    Error, answer, label,
     run::{self, Run},
-    status, word,
+    status,
 };
 
 /// A handoff that was delivered and is not settled.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct InWork {
-    /// `None` when its message does not tell.
+    /// `None` if it cannot be read from the message.
     pub handoff_id: Option<HandoffId>,
     pub kind: Kind,
     pub published_at: Timestamp,
-    /// `None` when nobody has taken it up yet.
-    pub so_far: Option<SoFar>,
-    /// Where its run ended when this was read.
+    /// `None` if no worker has claimed it yet.
+    pub so_far: Option<RunProgress>,
+    /// Last sequence of its run when this was read.
     #[serde(skip)]
     end: Option<u64>,
 }
 
-/// What a run has come to.
+/// Progress of a run that has no answer yet.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct SoFar {
+pub struct RunProgress {
     pub attempt: u32,
-    /// Who has it; `None` when it was handed back.
+    /// Instance that owns the handoff; `None` if it was handed back.
     pub instance: Option<InstanceId>,
     pub last_at: Timestamp,
     pub usage: Usage,
@@ -47,7 +47,7 @@ pub struct SoFar {
 pub struct Answered {
     pub handoff_id: HandoffId,
     pub kind: Kind,
-    /// As the answer has it.
+    /// Status of the answer.
     pub status: String,
     pub error: Option<ErrorCode>,
     pub at: Timestamp,
@@ -56,8 +56,8 @@ pub struct Answered {
     pub usage: Usage,
 }
 
-/// The longest in work first, at most so many of each kind. What was found `before` and has not changed is not read again:
-/// journals can be large, and people look often.
+/// Returns handoffs in work by kind, oldest first, at most `limit` of each kind. The progress of a run that
+/// has not changed since `before` is reused: journals can be large, and the console refreshes often.
 pub async fn in_work(broker: &Broker, limit: u64, before: &[InWork]) -> Result<Vec<InWork>, Error> {
     let mut found = Vec::new();
     for kind in Kind::ALL {
@@ -68,24 +68,24 @@ pub async fn in_work(broker: &Broker, limit: u64, before: &[InWork]) -> Result<V
         let (from, to) = (queue.ack_floor.stream_sequence + 1, queue.delivered.stream_sequence);
         let subject = Subject::Handoff(kind).to_string();
         let stream = broker.layout.handoffs(kind.role());
-        let some = broker::some_under(&broker.jetstream, stream, &subject, from, limit).await?;
-        // What is settled is not in the queue any more.
-        for message in some.into_iter().filter(|message| message.sequence <= to) {
+        let batch = broker::read_batch(&broker.jetstream, stream, &subject, from, limit).await?;
+        // Settled messages are no longer in the queue.
+        for message in batch.into_iter().filter(|message| message.sequence <= to) {
             let sent = Some(&message.headers);
             let encoding = Encoding::from_content_type(headers::get_any_case(sent, headers::CONTENT_TYPE));
-            let glimpsed = encoding.ok().and_then(|encoding| {
-                subjects::Body::inspect(encoding, &message.payload).glimpse().handoff_id
+            let handoff_id = encoding.ok().and_then(|encoding| {
+                subjects::Body::inspect(encoding, &message.payload).envelope_fields().handoff_id
             });
             let published_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
-            found.push(InWork { handoff_id: glimpsed, kind, published_at, so_far: None, end: None });
+            found.push(InWork { handoff_id, kind, published_at, so_far: None, end: None });
         }
     }
     let reading = found.into_iter().map(async |mut it| {
         if let Some(id) = it.handoff_id {
-            it.end = run::end(broker, id).await?;
+            it.end = run::last_sequence(broker, id).await?;
             it.so_far = match before.iter().find(|old| old.handoff_id == Some(id) && old.end == it.end) {
                 Some(old) => old.so_far.clone(),
-                None => Run::read(broker, id).await?.as_ref().and_then(SoFar::of),
+                None => Run::read(broker, id).await?.as_ref().and_then(RunProgress::of),
             };
         }
         Ok(it)
@@ -93,12 +93,12 @@ pub async fn in_work(broker: &Broker, limit: u64, before: &[InWork]) -> Result<V
     join_all(reading).await.into_iter().collect()
 }
 
-/// The newest first.
+/// Returns the newest answers, newest first.
 pub async fn answered(broker: &Broker, limit: usize) -> Result<Vec<Answered>, Error> {
     let mut found = Vec::new();
     for role in Role::ALL {
         let (answers, before) = (Pattern::Answers(role).to_string(), found.len());
-        broker::newest_under(&broker.jetstream, broker.layout.runs(role), &answers, |message| {
+        broker::scan_newest_first(&broker.jetstream, broker.layout.runs(role), &answers, |message| {
             let read = answer::read(&message.subject, Some(&message.headers), &message.payload);
             if let Some(Ok(answer)) = read {
                 let at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
@@ -113,21 +113,21 @@ pub async fn answered(broker: &Broker, limit: usize) -> Result<Vec<Answered>, Er
     Ok(found)
 }
 
-impl SoFar {
-    /// `None` when nothing of it can be read.
+impl RunProgress {
+    /// Sums up a run. Returns `None` if it has no readable entry.
     pub fn of(run: &Run) -> Option<Self> {
-        let mut so_far: Option<Self> = None;
+        let mut progress: Option<Self> = None;
         for entry in run.entries() {
-            let so_far = so_far.get_or_insert_with(|| Self {
+            let progress = progress.get_or_insert_with(|| Self {
                 attempt: 0,
                 instance: None,
                 last_at: entry.at.clone(),
                 usage: Usage::default(),
             });
-            so_far.last_at = entry.at.clone();
-            entry.records.iter().for_each(|record| so_far.add(record));
+            progress.last_at = entry.at.clone();
+            entry.records.iter().for_each(|record| progress.add(record));
         }
-        so_far
+        progress
     }
 
     fn add(&mut self, record: &Record) {
@@ -155,8 +155,8 @@ impl Answered {
     fn of(answer: &Answer, at: Timestamp) -> Self {
         let error = answer.error().map(|error| error.code);
         let (kind, status, attempts, instance, usage) = match answer {
-            Answer::Completion(it) => (it.kind, word(&it.status), it.attempts, &it.instance, it.usage),
-            Answer::Findings(it) => (it.kind, word(&it.status), it.attempts, &it.instance, it.usage),
+            Answer::Completion(it) => (it.kind, label(&it.status), it.attempts, &it.instance, it.usage),
+            Answer::Findings(it) => (it.kind, label(&it.status), it.attempts, &it.instance, it.usage),
         };
         let (handoff_id, instance) = (answer.handoff_id(), instance.clone());
         Self { handoff_id, kind, status, error, at, attempts, instance, usage }

@@ -1,5 +1,5 @@
-//! Where finished spans go: an OTLP collector, over HTTP. A thread of the SDK's gathers them; when nobody takes them they are
-//! dropped, which is told once.
+//! Exports finished spans to an OTLP collector over HTTP. A thread of the SDK batches them. Spans are dropped
+//! while the collector is unreachable, which is logged once.
 
 use std::{
     fmt,
@@ -25,14 +25,15 @@ use tracing::{debug, info, warn};
 
 use crate::Options;
 
-/// How long a span waits for others to go with.
-const GATHER: Duration = Duration::from_secs(1);
-/// How long a collector may take for one batch.
-const DELIVER_WITHIN: Duration = Duration::from_secs(5);
-/// What is not taken by then is dropped, so that a program ends when it is told to.
-const LAST_WITHIN: Duration = Duration::from_secs(3);
-/// Answers are a few bytes; of one without end no more than this is read.
-const MOST_ANSWER: usize = 64 * 1_024;
+/// How long a span waits for others to be sent with it.
+const BATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the collector may take for one batch.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit of the final export; spans that are not accepted by then are dropped, so that the program stops in
+/// time.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Responses are a few bytes; longer ones are refused.
+const MAX_RESPONSE_BYTES: usize = 64 * 1_024;
 const PATH: &str = "/v1/traces";
 
 #[derive(Debug, thiserror::Error)]
@@ -43,22 +44,22 @@ pub enum Error {
     Exporter(#[from] ExporterBuildError),
 }
 
-/// The address of a collector.
+/// URL of a collector.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
 #[derive(Debug, thiserror::Error)]
 #[error("not an HTTP URL of a collector, such as http://127.0.0.1:4318")]
-pub struct NoEndpoint;
+pub struct InvalidEndpoint;
 
 impl FromStr for Endpoint {
-    type Err = NoEndpoint;
+    type Err = InvalidEndpoint;
 
-    /// With or without the path of traces.
-    fn from_str(text: &str) -> Result<Self, NoEndpoint> {
-        let mut url: Url = text.trim().parse().map_err(|_| NoEndpoint)?;
+    /// Parses the URL of a collector, with or without the path `/v1/traces`.
+    fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
+        let mut url: Url = text.trim().parse().map_err(|_| InvalidEndpoint)?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() || url.query().is_some() {
-            return Err(NoEndpoint);
+            return Err(InvalidEndpoint);
         }
         if !url.path().ends_with(PATH) {
             let path = format!("{}{PATH}", url.path().trim_end_matches('/'));
@@ -68,7 +69,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Its path and password are nobody's business.
+/// Shows the host only, since the path or the credentials may be secret.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Endpoint").field(&self.0.host_str()).finish()
@@ -77,17 +78,17 @@ impl fmt::Debug for Endpoint {
 
 pub(crate) fn open(
     options: &Options<'_>,
-    to: &Endpoint,
+    endpoint: &Endpoint,
     runtime: &Handle,
 ) -> Result<SdkTracerProvider, Error> {
     let exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(Courier::new(runtime)?)
-        .with_endpoint(to.0.as_str())
+        .with_http_client(ExportClient::new(runtime)?)
+        .with_endpoint(endpoint.0.as_str())
         .with_protocol(Protocol::HttpBinary)
-        .with_timeout(DELIVER_WITHIN)
+        .with_timeout(EXPORT_TIMEOUT)
         .build()?;
-    let batches = BatchConfigBuilder::default().with_scheduled_delay(GATHER).build();
+    let batches = BatchConfigBuilder::default().with_scheduled_delay(BATCH_INTERVAL).build();
     let mut about = vec![KeyValue::new("service.version", options.version)];
     about.extend(options.instance.map(|name| KeyValue::new("service.instance.id", name.to_owned())));
     let resource = Resource::builder().with_service_name(options.service).with_attributes(about);
@@ -98,43 +99,49 @@ pub(crate) fn open(
 }
 
 pub(crate) fn close(provider: &SdkTracerProvider) {
-    if let Err(error) = provider.shutdown_with_timeout(LAST_WITHIN) {
+    if let Err(error) = provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT) {
         debug!(%error, "Last spans not exported.");
     }
 }
 
-/// Lends the SDK's thread, which has no runtime, ours.
-#[derive(Debug)]
-struct Courier {
-    http: reqwest::Client,
-    runtime: Handle,
-    /// The collector did not answer when it was last tried.
-    is_away: AtomicBool,
+/// HTTP client for the SDK's thread, which has no runtime of its own: requests run on `runtime`.
+/// Installs the crypto provider that HTTP clients need, unless there is one.
+pub(crate) fn install_crypto() {
+    if CryptoProvider::get_default().is_none() {
+        // Losing the race against another thread is fine: a provider is installed then.
+        drop(ring::default_provider().install_default());
+    }
 }
 
-impl Courier {
+#[derive(Debug)]
+struct ExportClient {
+    http: reqwest::Client,
+    runtime: Handle,
+    /// The last export failed.
+    is_unreachable: AtomicBool,
+}
+
+impl ExportClient {
     fn new(runtime: &Handle) -> Result<Self, reqwest::Error> {
-        if CryptoProvider::get_default().is_none() {
-            // Lost against another thread is fine: then there is one.
-            drop(ring::default_provider().install_default());
-        }
+        install_crypto();
         let http = reqwest::Client::builder()
-            // What is told goes where the configuration says, and nowhere else.
+            // Spans go to the configured address and nowhere else.
             .redirect(Policy::none())
             .no_proxy()
-            .timeout(DELIVER_WITHIN)
+            .timeout(EXPORT_TIMEOUT)
             .build()?;
-        Ok(Self { http, runtime: runtime.clone(), is_away: AtomicBool::new(false) })
+        Ok(Self { http, runtime: runtime.clone(), is_unreachable: AtomicBool::new(false) })
     }
 
-    /// A collector that stays away must not fill the log.
-    fn came_to(&self, problem: Option<String>) {
-        let was_away = self.is_away.swap(problem.is_some(), Ordering::Relaxed);
+    /// Logs when the collector becomes unreachable and when it is reachable again, but not each failure
+    /// between.
+    fn record_outcome(&self, problem: Option<String>) {
+        let was_unreachable = self.is_unreachable.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
-            Some(problem) if !was_away => {
+            Some(problem) if !was_unreachable => {
                 warn!(problem, "Trace collector not reachable; dropping spans.");
             }
-            None if was_away => info!("Trace collector reachable again."),
+            None if was_unreachable => info!("Trace collector reachable again."),
             _ => {}
         }
     }
@@ -142,7 +149,7 @@ impl Courier {
 
 type Sending<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
 
-impl HttpClient for Courier {
+impl HttpClient for ExportClient {
     fn send_bytes<'us, 'sending>(&'us self, request: Request<Bytes>) -> Sending<'sending>
     where
         'us: 'sending,
@@ -151,7 +158,7 @@ impl HttpClient for Courier {
         Box::pin(async move {
             let delivered = self.runtime.spawn(deliver(self.http.clone(), request)).await;
             let delivered = delivered.map_err(HttpError::from).flatten();
-            self.came_to(match &delivered {
+            self.record_outcome(match &delivered {
                 Ok(answer) if answer.status().is_success() => None,
                 Ok(answer) => Some(format!("HTTP {}", answer.status())),
                 Err(error) => Some(error.to_string()),
@@ -167,8 +174,8 @@ async fn deliver(http: reqwest::Client, request: Request<Bytes>) -> Result<Respo
     let mut body = Vec::new();
     while let Some(piece) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
         body.extend_from_slice(&piece);
-        if body.len() > MOST_ANSWER {
-            return Err("the answer has no end".into());
+        if body.len() > MAX_RESPONSE_BYTES {
+            return Err("the response is too large".into());
         }
     }
     let mut response = Response::builder().status(answer.status());
@@ -183,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_an_http_address_and_gets_the_path_of_traces() {
+    fn endpoint_is_an_http_url_and_gets_the_traces_path() {
         let path = |text: &str| text.parse::<Endpoint>().map(|endpoint| endpoint.0.to_string()).ok();
         let whole = Some("http://collector:4318/v1/traces".to_owned());
         for text in ["http://collector:4318", "http://collector:4318/", "http://collector:4318/v1/traces"] {

@@ -1,50 +1,56 @@
-//! What a program tells about itself while it runs: logs without secrets, and traces. The same for every program, and nothing
-//! here decides anything.
+//! Logs with secrets redacted, and traces; the same for every program. Nothing here affects what a program
+//! does.
 
-mod collector; // where finished spans go
-mod logs; // lines on standard error
-mod redact; // what nobody may read
-mod trace; // which trace a piece of work belongs to
+mod collector;
+mod logs;
+mod probe;
+mod redact;
+mod trace;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 
-pub use collector::{Endpoint, Error, NoEndpoint};
+pub use collector::{Endpoint, Error, InvalidEndpoint};
 pub use logs::{Format, is_level};
+pub use probe::{ProbeError, probe};
 pub use redact::redact;
-pub use trace::{TRACES, attribute, continues, failed, is_on, list, rename, traceparent};
+pub use trace::{
+    TRACES, is_enabled, mark_failed, rename_span, set_attribute, set_remote_parent, string_array, traceparent,
+};
 
-/// Who tells, how much, and to whom.
+/// Identity of the program, its log settings and its trace collector.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     pub service: &'static str,
     pub version: &'static str,
     pub instance: Option<&'a str>,
-    /// As in `info,async_nats=warn`.
+    /// Log level directives, such as `info,async_nats=warn`.
     pub level: &'a str,
     pub format: Format,
-    /// `None`: no traces, and nothing is done for any.
+    /// `None` disables traces; no span is then created.
     pub collector: Option<&'a Endpoint>,
 }
 
-/// Held until all else has ended.
+/// Handle to be kept until everything else has stopped, then passed to [`Telemetry::stop`].
 #[must_use]
 #[derive(Debug)]
 pub struct Telemetry(Option<SdkTracerProvider>);
 
-/// Opens the log, and the way to the collector if there is one. A second call in one process changes nothing.
+/// Installs the log and, with a collector, the trace exporter. A second call in one process changes nothing.
 ///
-/// What goes to the collector is sent on `runtime`, which must be there until [`Telemetry::stop`] has returned.
+/// Spans are sent on `runtime`, which must run until [`Telemetry::stop`] has returned.
 pub fn start(options: &Options<'_>, runtime: &Handle) -> Result<Telemetry, Error> {
-    let provider = options.collector.map(|to| collector::open(options, to, runtime)).transpose()?;
+    let provider =
+        options.collector.map(|endpoint| collector::open(options, endpoint, runtime)).transpose()?;
     if logs::open(options, provider.as_ref()) {
-        trace::switch(provider.is_some());
+        trace::set_enabled(provider.is_some());
     }
     Ok(Telemetry(provider))
 }
 
 impl Telemetry {
-    /// Sends what is left, and gives up soon if nobody takes it. Not to be called on the runtime itself.
+    /// Sends the remaining spans and drops them if the collector does not accept them in time. Blocks, so it
+    /// must not be called on the runtime itself.
     pub fn stop(self) {
         if let Some(provider) = self.0 {
             collector::close(&provider);

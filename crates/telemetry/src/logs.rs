@@ -1,5 +1,5 @@
-//! Structured lines on standard error. Bodies, prompts, arguments and tokens are never fields of them; what looks like a secret
-//! all the same, in the words of someone else, is taken out as the line is written.
+//! Structured log lines on standard error. Bodies, prompts, arguments and tokens are never logged as fields;
+//! a secret in a foreign error message is redacted when the line is written.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -19,8 +19,8 @@ pub enum Format {
     Text,
 }
 
-/// Beyond these levels libraries print whole messages, and nobody can set them to that.
-const MOST: [(&str, LevelFilter); 7] = [
+/// Highest levels of libraries that log whole messages above them. The configuration cannot exceed these.
+const MAX_LEVELS: [(&str, LevelFilter); 7] = [
     ("async_nats", LevelFilter::DEBUG),
     ("rmcp", LevelFilter::WARN),
     ("sqlx", LevelFilter::WARN),
@@ -30,36 +30,35 @@ const MOST: [(&str, LevelFilter); 7] = [
     (TRACES, LevelFilter::OFF),
 ];
 
-/// Whether a level can be set to this, as in `debug` or `info,async_nats=warn`.
+/// Returns whether a text is a valid set of level directives, such as `debug` or `info,async_nats=warn`.
 pub fn is_level(text: &str) -> bool {
     text.parse::<EnvFilter>().is_ok()
 }
 
-/// Whether this call opened it.
+/// Installs the subscriber. Returns `false` if one was already installed; that one stays.
 pub(crate) fn open(options: &Options<'_>, provider: Option<&SdkTracerProvider>) -> bool {
-    let most = Targets::new().with_default(LevelFilter::TRACE).with_targets(MOST);
-    let filter = EnvFilter::new(options.level).and(most);
+    let limits = Targets::new().with_default(LevelFilter::TRACE).with_targets(MAX_LEVELS);
+    let filter = EnvFilter::new(options.level).and(limits);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         Format::Json => {
             let lines = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
-            Box::new(lines.with_writer(WithoutSecrets).with_filter(filter))
+            Box::new(lines.with_writer(RedactingWriter).with_filter(filter))
         }
         Format::Text => {
             let lines = fmt::layer().with_target(false).with_ansi(io::stderr().is_terminal());
-            Box::new(lines.with_writer(WithoutSecrets).with_filter(filter))
+            Box::new(lines.with_writer(RedactingWriter).with_filter(filter))
         }
     };
     let mut layers = vec![lines];
     layers.extend(provider.map(trace::layer));
-    // Refused: it is open already, and whoever opened it keeps it.
     tracing_subscriber::registry().with(layers).try_init().is_ok()
 }
 
-/// Only lines that are really written come here, each of them whole.
+/// Redacts each line and writes it to standard error. `tracing` passes one whole line per write.
 #[derive(Clone, Copy, Debug)]
-struct WithoutSecrets;
+struct RedactingWriter;
 
-impl<'a> MakeWriter<'a> for WithoutSecrets {
+impl<'a> MakeWriter<'a> for RedactingWriter {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -67,7 +66,7 @@ impl<'a> MakeWriter<'a> for WithoutSecrets {
     }
 }
 
-impl Write for WithoutSecrets {
+impl Write for RedactingWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         io::stderr().lock().write_all(redact(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())

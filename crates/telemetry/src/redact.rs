@@ -1,17 +1,19 @@
-//! Takes out of a text what looks like a secret. Nothing of ours writes one down; this is for the words of others, which we pass
-//! on in errors, and for whatever is missed.
+//! Replaces text that looks like a secret. Our own code never logs secrets; this covers error texts from
+//! other software, and mistakes.
 
 use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-/// A text may stand in JSON, whose line breaks are letters, or on a terminal, in colours.
+/// What may precede a secret: a word boundary, an escape sequence of JSON or of a terminal, or a percent
+/// escape.
 const BEFORE: &str = r"((?-u:\b)|\\[nrt]|\x1b\[[0-9;]*m|%[0-9A-Fa-f]{2})";
 const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
-/// What ends with one of these is the name of a secret: `token`, `gateway.token`, `X-Api-Key`, but not `tokens` or `token_file`.
+/// Names that end with one of these are names of secrets: `token`, `gateway.token`, `X-Api-Key`, but not
+/// `tokens` or `token_file`.
 const NAME: &str = r"(?:[A-Za-z0-9_.-]*(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?key|credential|authorization)|(?-u:\b)pass)";
 
-/// Secrets that are known by how they begin. Half of one is enough: texts are cut.
+/// Secrets with a known prefix. A part of one is enough to match, since texts may be truncated.
 const SHAPES: [&str; 19] = [
     // Seeds of NATS keys.
     r"S[ACNOUX][A-Z2-7]{20,}",
@@ -40,8 +42,11 @@ const SHAPES: [&str; 19] = [
 ];
 
 static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
-    // Each is known to be readable by the tests below.
-    rules().into_iter().filter_map(|(pattern, instead)| Some((Regex::new(&pattern).ok()?, instead))).collect()
+    // The tests check that every pattern compiles.
+    rules()
+        .into_iter()
+        .filter_map(|(pattern, replacement)| Some((Regex::new(&pattern).ok()?, replacement)))
+        .collect()
 });
 
 fn rules() -> [(String, &'static str); 14] {
@@ -50,13 +55,13 @@ fn rules() -> [(String, &'static str); 14] {
     let equals = format!(r"{COLOURS}[ \t]*(?:=>|[:=])[ \t]*{COLOURS}(?:Some\()?");
     let begin = "-----BEGIN ?[A-Z0-9 ]*PRIVATE ?KEY[A-Z ]*-----";
     [
-        // Keys in PEM, also those that were cut off.
+        // PEM keys, including truncated ones.
         (
             format!(r#"{begin}(?:[^"']*?-----END ?[A-Z0-9 ]*PRIVATE ?KEY[A-Z ]*-----|(?:\\+[nr]|[\sA-Za-z0-9+/=:,-])*)"#)
                 .replace(r"\s", r" \t\r\n"),
             "[redacted]",
         ),
-        // Passwords in addresses, also where the scheme is left out.
+        // Passwords in URLs, with or without a scheme.
         (
             r#"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^ \t\r\n/?#"'\\<>]*|[^ \t\r\n:/@"'\\<>]*:[^ \t\r\n"'\\<>,]*)@"#
                 .to_owned(),
@@ -64,15 +69,16 @@ fn rules() -> [(String, &'static str); 14] {
         ),
         (r#"(?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]+@([A-Za-z0-9\[])"#.to_owned(), "***@${1}"),
         (r"(?i-u:(bearer(?:[ \t]|%20)+))[A-Za-z0-9._~+/=-]{8,}".to_owned(), "${1}[redacted]"),
-        // Where spaces are taken out of a name.
+        // Bearer tokens whose space was removed.
         (r"(?i-u:(bearer))[A-Za-z0-9._~+/=-]{16,}".to_owned(), "${1}[redacted]"),
         (r"(?i-u:(basic[ \t]+))[A-Za-z0-9+/]{8,}={1,2}".to_owned(), "${1}[redacted]"),
         (format!("{BEFORE}(?:{shapes})"), "${1}[redacted]"),
-        // Cookies have spaces between them.
+        // Cookies are separated by spaces.
         (r#"((?i-u:cookie)\\*["']?[ \t]*[:=][ \t]*(?:\\*["'])?)[^"'\r\n\\]+"#.to_owned(), "${1}[redacted]"),
-        // What has a name that says so: in quotes, …
+        // Values of named secrets: in quotes, …
         (format!(r#"({NAME}(?:\\*["'])?{equals}")(?:[^"\\]|\\.)*"#), "${1}[redacted]"),
-        // … that are quoted themselves, once or twice: a quote with more backslashes than the first is within, …
+        // … in quotes that are escaped once or twice (a quote with more backslashes than the first is part of
+        // the value), …
         (
             format!(r#"({NAME}(?:\\*["'])?{equals}\\")(?:[^"\\]|\\[^"\\]|\\{{2,}}"?)*"#),
             "${1}[redacted]",
@@ -85,9 +91,9 @@ fn rules() -> [(String, &'static str); 14] {
             format!(r#"({NAME}(?:\\*["'])?{equals}\\*')[^'"\\]*(?:\\+[^'"\\][^'"\\]*)*"#),
             "${1}[redacted]",
         ),
-        // … as a number, in whose place JSON wants a value, …
+        // … as a JSON number, which is replaced with a string to keep the JSON valid, …
         (format!(r#"({NAME}"{equals})-?[0-9][0-9.eE+-]*"#), r#"${1}"[redacted]""#),
-        // … and bare.
+        // … and without quotes.
         (
             format!(
                 r#"({NAME}(?:\\+["'])?{equals})(?:(?i-u:bearer|basic|digest|token)[ \t]+)?(?:[^ \t\r\n"'&\\]|\\+[^"'\\nrt \t])+"#
@@ -97,11 +103,14 @@ fn rules() -> [(String, &'static str); 14] {
     ]
 }
 
-/// The text without what looks like a secret in it.
+/// Replaces everything that looks like a secret with `[redacted]` or `***`. Borrows the text if nothing
+/// matches.
 pub fn redact(text: &str) -> Cow<'_, str> {
-    RULES.iter().fold(Cow::Borrowed(text), |text, (rule, instead)| match rule.replace_all(&text, *instead) {
-        Cow::Borrowed(_) => text,
-        Cow::Owned(changed) => Cow::Owned(changed),
+    RULES.iter().fold(Cow::Borrowed(text), |text, (rule, replacement)| {
+        match rule.replace_all(&text, *replacement) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(changed) => Cow::Owned(changed),
+        }
     })
 }
 

@@ -1,5 +1,5 @@
-//! Which trace a piece of work belongs to. Spans are made where the work is done, by `tracing`, with the target [`TRACES`]: without
-//! a collector nobody is interested in that target, and no span of it is ever made.
+//! Trace context of spans: parent, attributes, status. Spans are created with `tracing` where the work is
+//! done, with the target [`TRACES`]; without a collector that target is disabled and no such span is created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,22 +13,22 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, Registry, filter::Targets};
 
-/// The target of spans that are for the collector. They are in no log.
+/// Target of the spans that go to the collector. They never appear in the log.
 pub const TRACES: &str = "cynode::traces";
 const TRACEPARENT: &str = "traceparent";
 
-static ON: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is a collector.
-pub fn is_on() -> bool {
-    ON.load(Ordering::Relaxed)
+/// Returns whether traces are enabled, that is, whether a collector is configured.
+pub fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
 }
 
-pub(crate) fn switch(on: bool) {
-    ON.store(on, Ordering::Relaxed);
+pub(crate) fn set_enabled(enabled: bool) {
+    ENABLED.store(enabled, Ordering::Relaxed);
 }
 
-/// Log lines stay out of it: they are not written to be sent anywhere.
+/// Returns the layer that exports spans. Log events are not exported.
 pub(crate) fn layer(provider: &SdkTracerProvider) -> Box<dyn Layer<Registry> + Send + Sync> {
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("cynode"))
@@ -36,14 +36,15 @@ pub(crate) fn layer(provider: &SdkTracerProvider) -> Box<dyn Layer<Registry> + S
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        // A span begins when something is done in it, so that its trace can be found out before.
+        // A span starts when it is first entered, so that its parent can be set before.
         .with_context_activation(false);
     Box::new(layer.with_filter(Targets::new().with_target(TRACES, tracing::Level::INFO)))
 }
 
-/// The current span, in the words of W3C, for whoever goes on with the work. `None` without a collector.
+/// Returns the current span as a W3C `traceparent`, to be passed to the next service. `None` without a
+/// collector.
 pub fn traceparent() -> Option<String> {
-    if !is_on() {
+    if !is_enabled() {
         return None;
     }
     let context = Span::current().context();
@@ -52,18 +53,20 @@ pub fn traceparent() -> Option<String> {
         .then(|| format!("00-{}-{}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags().to_u8()))
 }
 
-/// Puts a span that has not begun under another program's span. One that nobody can read changes nothing.
-pub fn continues(span: &Span, traceparent: &str) {
-    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Given(traceparent));
+/// Makes another program's span the parent of a span that has not started. An invalid `traceparent` is
+/// ignored.
+pub fn set_remote_parent(span: &Span, traceparent: &str) {
+    let context =
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &TraceparentCarrier(traceparent));
     if !span.is_disabled() && context.span().span_context().is_valid() {
-        // One that has begun keeps its parent.
+        // Fails for a span that has started; it keeps its parent.
         drop(span.set_parent(context));
     }
 }
 
-struct Given<'a>(&'a str);
+struct TraceparentCarrier<'a>(&'a str);
 
-impl Extractor for Given<'_> {
+impl Extractor for TraceparentCarrier<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         (key == TRACEPARENT).then_some(self.0)
     }
@@ -73,28 +76,28 @@ impl Extractor for Given<'_> {
     }
 }
 
-/// The work of this span failed; `kind` is one of few words.
-pub fn failed(span: &Span, kind: &'static str) {
-    attribute(span, "error.type", kind);
+/// Marks a span as failed. `kind` is its `error.type` and must have low cardinality.
+pub fn mark_failed(span: &Span, kind: &'static str) {
+    set_attribute(span, "error.type", kind);
     if !span.is_disabled() {
         span.set_status(Status::error(""));
     }
 }
 
-/// For what is known only later, or is more than one value.
-pub fn attribute(span: &Span, key: &'static str, value: impl Into<Value>) {
+/// Sets an attribute after the span was created, or one with several values.
+pub fn set_attribute(span: &Span, key: &'static str, value: impl Into<Value>) {
     if !span.is_disabled() {
         span.set_attribute(key, value);
     }
 }
 
-/// Several words as one value.
-pub fn list<const N: usize>(words: [&'static str; N]) -> Value {
-    Value::Array(Array::String(words.map(StringValue::from).into()))
+/// Returns an attribute value that is an array of strings.
+pub fn string_array<const N: usize>(strings: [&'static str; N]) -> Value {
+    Value::Array(Array::String(strings.map(StringValue::from).into()))
 }
 
-/// For a name that may not be used before it is known to be one of few.
-pub fn rename(span: &Span, name: impl FnOnce() -> String) {
+/// Renames a span, for names that are used only once they are known to have low cardinality.
+pub fn rename_span(span: &Span, name: impl FnOnce() -> String) {
     if !span.is_disabled() {
         span.context().span().update_name(name());
     }

@@ -1,14 +1,16 @@
+//! Paths of the programs that tests run.
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// A binary of this workspace, built with the same profile as the running test.
+/// Returns the path of a binary of this workspace, built with the same profile as the running test.
 pub fn binary(name: &str) -> PathBuf {
     let test = env::current_exe().expect("the test knows its own path");
     let folder = test.ancestors().nth(2).expect("tests are built into <profile>/deps");
@@ -21,54 +23,56 @@ pub fn cynodectl() -> PathBuf {
     binary("cynodectl")
 }
 
-/// The server that `make tools` found or fetched.
+/// Returns the nats-server that `make tools` found or fetched.
 pub fn nats_server() -> PathBuf {
     tool("NATS_SERVER", "nats-server")
 }
 
-/// A server that is too old for us.
+/// Returns a nats-server that is older than the minimum version.
 pub fn old_nats_server() -> PathBuf {
     tool("OLD_NATS_SERVER", "old-nats-server")
 }
 
-/// The MCP conformance suite: Node, and the script that it runs. To be run with `loopback_preload`.
+/// Returns Node and the script of the MCP conformance suite. Run it with [`loopback_preload`].
 pub fn conformance_suite() -> (PathBuf, PathBuf) {
     node_peer("conformance/dist/index.js")
 }
 
-/// The reference server with one of everything, of the older era: Node, and the script that it runs. With the argument
-/// `streamableHttp` it serves `/mcp` on the port in `PORT`, without it stdio. To be run with `loopback_preload`.
+/// Returns Node and the script of the reference server `everything` (older era). With the argument
+/// `streamableHttp` it serves `/mcp` on the port in `PORT`, otherwise stdio. Run it with
+/// [`loopback_preload`].
 pub fn server_everything() -> (PathBuf, PathBuf) {
     node_peer("server-everything/dist/index.js")
 }
 
-/// The reference server for files, over stdio, of the older era: Node, and the script that it runs. Its arguments are
-/// the folders that it may show.
+/// Returns Node and the script of the reference server `filesystem` (older era, stdio). Its arguments are the
+/// folders that it may serve.
 pub fn server_filesystem() -> (PathBuf, PathBuf) {
     node_peer("server-filesystem/dist/index.js")
 }
 
-/// What Node has to `--require` so that servers which listen on every interface listen on loopback.
+/// Returns the script to pass to Node with `--require`, so that servers listen on loopback instead of all
+/// interfaces.
 pub fn loopback_preload() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/loopback.cjs"))
 }
 
-/// A Python with the official SDK of the older era, `mcp` 1.
+/// Returns a Python with the official SDK of the older era, `mcp` 1.
 pub fn python() -> PathBuf {
     fetched("python").join("bin/python")
 }
 
-/// A Python with FastMCP and the official SDK of the newer era, `mcp` 2.
+/// Returns a Python with FastMCP and the official SDK of the newer era, `mcp` 2.
 pub fn python_newer() -> PathBuf {
     fetched("python-newer").join("bin/python")
 }
 
-/// A program that looks over files of `deploy/`: `hadolint`, `kubernetes-validate`.
+/// Returns a linter for files in `deploy/`: `hadolint` or `kubernetes-validate`.
 pub fn deploy_linter(name: &str) -> PathBuf {
     fetched("deploy-linters").join("bin").join(name)
 }
 
-/// Prometheus' own checker of rules.
+/// Returns Prometheus' `promtool`, which checks rules.
 pub fn promtool() -> PathBuf {
     on_path("PROMTOOL", &["promtool"]).expect(
         "no promtool on this machine: `scripts/get_system_packages.py` installs it, or PROMTOOL names it",
@@ -86,15 +90,15 @@ fn node_peer(script: &str) -> (PathBuf, PathBuf) {
     (folder.join("node"), folder.join("node_modules/@modelcontextprotocol").join(script))
 }
 
-/// A folder that `make tools` filled.
+/// Returns a folder that `make tools` filled.
 fn fetched(name: &str) -> PathBuf {
     let folder = workspace().join(".tools").join(name);
     assert!(folder.join("stamp").is_file(), "{} is not complete; `make tools` gets it", folder.display());
     folder
 }
 
-/// The folder with PostgreSQL's own programs: `POSTGRES_BIN`, else what PATH leads to, else the newest that Debian's
-/// packages put aside.
+/// Returns the folder of PostgreSQL's programs: `POSTGRES_BIN`, else the folder on PATH, else the newest
+/// version that Debian's packages installed.
 pub fn postgres_bin() -> PathBuf {
     find_postgres().expect(
         "no PostgreSQL server on this machine: `scripts/get_system_packages.py` installs it, or POSTGRES_BIN names \
@@ -102,12 +106,12 @@ pub fn postgres_bin() -> PathBuf {
     )
 }
 
-/// Whether tests can have a PostgreSQL server.
+/// Returns whether a PostgreSQL server is installed.
 pub fn postgres_available() -> bool {
     find_postgres().is_some()
 }
 
-/// The folder has the server, what makes its data folder, and the client.
+/// Returns the first folder that contains the server, `initdb` and the client.
 fn find_postgres() -> Option<PathBuf> {
     let complete =
         |folder: &PathBuf| ["postgres", "initdb", "psql"].iter().all(|name| folder.join(name).is_file());
@@ -124,7 +128,7 @@ fn find_postgres() -> Option<PathBuf> {
     })
 }
 
-/// A program that a variable names, or that is on PATH under one of these names.
+/// Returns the program that a variable names, or that is on PATH under one of these names.
 pub(crate) fn on_path(variable: &str, names: &[&str]) -> Option<PathBuf> {
     if let Some(named) = env::var_os(variable) {
         return Some(PathBuf::from(named)).filter(|path| path.is_file());

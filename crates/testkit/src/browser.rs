@@ -1,3 +1,5 @@
+//! A headless Chromium for tests of the console.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,16 +24,17 @@ mod console;
 
 pub use console::Message;
 
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A headless Chromium with a profile of its own, driven by chromedriver; both are gone when it goes out of scope.
+/// A headless Chromium with its own profile, driven by chromedriver. Both are killed when it is dropped.
 ///
-/// Whatever is clicked, filled or read is waited for first. The browser resolves no name but `localhost`.
+/// Elements are waited for before they are clicked, filled or read. The browser resolves no name except
+/// `localhost`.
 #[derive(Debug)]
 pub struct Browser {
     client: Client,
     messages: Mutex<Vec<Message>>,
-    // In this order: the processes go before what they write to.
+    // Dropped in this order: the processes must end before their folder is deleted.
     _driver: Driver,
     folder: TempDir,
 }
@@ -55,9 +58,9 @@ impl Browser {
         let folder = tempfile::tempdir().expect("a folder for the browser");
         let log = folder.path().join("chromedriver.log");
         let driver = Driver(Process::start(&chromedriver, &["--port=0".to_owned()], &[], &log));
-        let port = eventually_within(START_WITHIN, "chromedriver tells its port", async || {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let (_, rest) = said.split_once("started successfully on port ")?;
+        let port = eventually_within(START_TIMEOUT, "chromedriver tells its port", async || {
+            let log_text = fs::read_to_string(&log).unwrap_or_default();
+            let (_, rest) = log_text.split_once("started successfully on port ")?;
             rest.split_once('.')?.0.parse::<u16>().ok()
         })
         .await;
@@ -74,22 +77,22 @@ impl Browser {
         self.client.goto(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 
-    /// Where the browser is now.
+    /// Returns the current URL.
     pub async fn url(&self) -> String {
         self.client.current_url().await.expect("the browser answers").to_string()
     }
 
-    /// Waits for an element and gives it, for what the helpers here do not do.
+    /// Waits for an element and returns it, for actions that have no helper here.
     pub async fn wait_for(&self, css: &str) -> Element {
         eventually(css, async || self.client.find(Locator::Css(css)).await.ok()).await
     }
 
-    /// Waits until an element is gone.
+    /// Waits until there is no such element.
     pub async fn wait_for_no(&self, css: &str) {
         eventually(&format!("no {css}"), async || (self.count(css).await == 0).then_some(())).await;
     }
 
-    /// Waits until what the first such element shows contains this.
+    /// Waits until the visible text of the first such element contains this.
     pub async fn wait_for_text(&self, css: &str, wanted: &str) {
         eventually(&format!("{css} with {wanted:?}"), async || {
             let shown = self.client.find(Locator::Css(css)).await.ok()?.text().await.ok()?;
@@ -98,39 +101,39 @@ impl Browser {
         .await;
     }
 
-    /// What the first such element shows.
+    /// Returns the visible text of the first such element.
     pub async fn text(&self, css: &str) -> String {
         let found = self.wait_for(css).await;
         found.text().await.unwrap_or_else(|error| panic!("{css}: {error}"))
     }
 
-    /// An attribute of the first such element.
+    /// Returns an attribute of the first such element.
     pub async fn attribute(&self, css: &str, name: &str) -> Option<String> {
         let found = self.wait_for(css).await;
         found.attr(name).await.unwrap_or_else(|error| panic!("{css}: {error}"))
     }
 
-    /// How many such elements there are now.
+    /// Returns the current number of such elements. Does not wait.
     pub async fn count(&self, css: &str) -> usize {
         let found = self.client.find_all(Locator::Css(css)).await;
         found.unwrap_or_else(|error| panic!("{css}: {error}")).len()
     }
 
-    /// Writes into a field, in place of what is in it.
+    /// Replaces the text of a field.
     pub async fn fill(&self, css: &str, text: &str) {
         let field = self.wait_for(css).await;
         field.clear().await.unwrap_or_else(|error| panic!("{css}: {error}"));
         field.send_keys(text).await.unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
-    /// Takes the option of a `select` by its value.
+    /// Selects the option of a `select` by its value.
     pub async fn choose(&self, css: &str, value: &str) {
         let field = self.wait_for(css).await;
         field.select_by_value(value).await.unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
     pub async fn click(&self, css: &str) {
-        // Something may lie over it for a moment, or a script may just put it there anew.
+        // Retries, since the element may be covered or replaced for a moment.
         eventually(&format!("a click on {css}"), async || {
             self.client.find(Locator::Css(css)).await.ok()?.click().await.ok()
         })
@@ -145,32 +148,34 @@ impl Browser {
         self.press(Key::Enter.into()).await;
     }
 
-    /// A key, down and up, for whatever has the focus. Keys without a character are in `fantoccini::key::Key`.
+    /// Presses and releases a key on the focused element. Keys without a character are in
+    /// `fantoccini::key::Key`.
     pub async fn press(&self, key: char) {
         let keys = KeyActions::new("keyboard".to_owned());
         let keys = keys.then(KeyAction::Down { value: key }).then(KeyAction::Up { value: key });
         self.client.perform_actions(keys).await.expect("a key can be pressed");
     }
 
-    /// Types into whatever has the focus.
+    /// Types into the focused element.
     pub async fn type_text(&self, text: &str) {
         for key in text.chars() {
             self.press(key).await;
         }
     }
 
-    /// Whether the first such element has the focus.
+    /// Asks the browser whether the first such element has the focus.
     pub async fn has_focus(&self, css: &str) -> bool {
         let script = "return document.querySelector(arguments[0]) === document.activeElement";
         self.script(script, vec![json!(css)]).await == json!(true)
     }
 
-    /// What a script returns; its arguments are in `arguments`. No policy of the page holds for it.
+    /// Runs a script and returns its result. Its arguments are in `arguments`. The page's
+    /// Content-Security-Policy does not apply to it.
     pub async fn script(&self, script: &str, arguments: Vec<Value>) -> Value {
         self.client.execute(script, arguments).await.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Shows pages as to somebody who prefers dark ones, or as to everybody else.
+    /// Emulates the preference for a dark or light color scheme.
     pub async fn prefer_dark(&self, dark: bool) {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
@@ -178,26 +183,26 @@ impl Browser {
         self.client.issue_cmd(console::Extension("goog/cdp/execute", parameters)).await.expect("a scheme");
     }
 
-    /// Makes the page, without the window around it, this wide and high.
+    /// Sets the size of the viewport.
     pub async fn resize(&self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         let parameters = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
         self.client.issue_cmd(console::Extension("goog/cdp/execute", parameters)).await.expect("a new size");
     }
 
-    /// Whether something on the page is wider than the page, so that it would scroll sideways.
+    /// Asks the browser whether the page scrolls horizontally.
     pub async fn overflows(&self) -> bool {
         let page = "const page = document.documentElement; return page.scrollWidth > page.clientWidth";
         self.script(page, vec![]).await == json!(true)
     }
 
-    /// Writes what is seen now into a PNG file.
+    /// Writes a screenshot to a PNG file.
     pub async fn screenshot(&self, path: &Path) {
         let image = self.client.screenshot().await.expect("the browser shows what it has");
         fs::write(path, image).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Everything that was said on the console since the browser started.
+    /// Returns all console messages since the browser started.
     pub async fn messages(&self) -> Vec<Message> {
         let new = console::read(&self.client).await;
         let mut messages = self.messages.lock().unwrap();
@@ -205,28 +210,28 @@ impl Browser {
         messages.clone()
     }
 
-    /// What broke the page's Content-Security-Policy.
+    /// Returns the violations of the Content-Security-Policy.
     pub async fn violations(&self) -> Vec<Message> {
         self.messages().await.into_iter().filter(Message::is_violation).collect()
     }
 
-    /// Errors of scripts, files that did not come, violations: what a good page has none of.
+    /// Returns script errors, failed requests and policy violations.
     pub async fn errors(&self) -> Vec<Message> {
         self.messages().await.into_iter().filter(Message::is_error).collect()
     }
 
-    /// Where the browser keeps what it knows; no other has it.
+    /// Returns the folder of the browser's profile.
     pub fn profile(&self) -> PathBuf {
         self.folder.path().join("profile")
     }
 
-    /// The session itself, for what the helpers here do not do.
+    /// Returns the WebDriver session, for actions that have no helper here.
     pub fn client(&self) -> &Client {
         &self.client
     }
 }
 
-/// Whether tests can have a browser.
+/// Returns whether Chromium and chromedriver are installed.
 pub fn browser_available() -> bool {
     find().is_some()
 }
@@ -249,9 +254,9 @@ fn capabilities(chromium: &Path, folder: &Path) -> Value {
         "--disable-sync",
         "--window-size=1280,900",
         "--force-prefers-reduced-motion",
-        // Nothing of a test leaves the machine.
+        // Prevents requests to other machines.
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
-        // Chromium ends when chromedriver does, however that ends.
+        // Makes Chromium exit together with chromedriver, even if that is killed.
         "--remote-debugging-pipe",
         profile.as_str(),
     ];

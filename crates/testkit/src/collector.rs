@@ -1,4 +1,4 @@
-//! A collector of traces: takes OTLP over HTTP and keeps what comes.
+//! A trace collector: receives OTLP over HTTP and stores the spans.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use prost::Message;
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// Collects until it goes out of scope.
+/// Collects spans until it is dropped.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub struct Collector {
     _serving: JoinSet<()>,
 }
 
-/// A span that came.
+/// A received span.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub service: String,
@@ -34,14 +34,14 @@ pub struct Span {
     pub kind: SpanKind,
     pub trace_id: String,
     pub span_id: String,
-    /// Empty for the first of a trace.
+    /// The id of the parent span. Empty for a root span.
     pub parent: String,
     pub attributes: BTreeMap<String, Value>,
     pub failed: bool,
 }
 
 impl Span {
-    /// As whoever was called by it saw it.
+    /// Returns the `traceparent` that this span sends to callees.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-01", self.trace_id, self.span_id)
     }
@@ -63,7 +63,7 @@ impl Collector {
         Self { address, spans, _serving: serving }
     }
 
-    /// What `telemetry.otlp_endpoint` is set to.
+    /// Returns the value for `telemetry.otlp_endpoint`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -72,7 +72,7 @@ impl Collector {
         self.spans.lock().unwrap().clone()
     }
 
-    /// The one span of this name, if it came.
+    /// Returns the span of this name, if it was received. Panics if there is more than one.
     #[track_caller]
     pub fn find(&self, service: &str, name: &str) -> Option<Span> {
         let mut found = self.spans();

@@ -1,9 +1,9 @@
-//! Handoffs of three model turns and four tool calls with effects, so that everything they cost and do can be counted.
+//! Errands: handoffs with three model turns and four tool calls whose turns and effects can be counted.
 //!
-//! What an errand does besides is in its name: `v…` has a task verified in its second turn, `c…` begins with a question and
-//! does the rest when it is continued.
+//! The first letter of an errand's name selects a variant: `v…` requests a verification in its second turn,
+//! `c…` starts with a question to the user and does the rest when it is continued.
 
-mod quick; // the same where model and tools cost next to nothing
+mod quick;
 
 pub use quick::QuickErrands;
 
@@ -18,21 +18,22 @@ use std::{
 use serde_json::{Value, json};
 use subjects::Handoff;
 
-use crate::{Asked, GatewayProcess, Model, Nats, Script, Worker, WorkerBuilder, chat, typical};
+use crate::{GatewayProcess, Model, ModelRequest, Nats, Script, Worker, WorkerBuilder, chat, typical};
 
 const CREATE: &str = "db__task__create";
 const ERRAND: &str = "errand";
-/// How many turns an errand takes, and how many effects it has.
+/// The number of model turns of an errand.
 const TURNS: usize = 3;
+/// The number of effects of an errand.
 const EFFECTS: usize = 4;
 
-/// A model and a gateway, for any number of errands under any number of workers.
+/// A model server and a gateway for any number of errands and workers.
 #[derive(Debug)]
 pub struct Errands {
     pub model: Model,
     pub gateway: GatewayProcess,
     token: PathBuf,
-    /// For each errand, how often each of its turns was asked for.
+    /// For each errand, how often each of its turns was requested.
     counts: Counts,
 }
 
@@ -42,21 +43,21 @@ impl Errands {
     pub const TURNS: usize = TURNS;
     pub const EFFECTS: usize = EFFECTS;
 
-    /// Each turn of the model takes as long as `thinks` says.
-    pub async fn start(thinks: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        let (model, counts) = Self::model(thinks).await;
+    /// Starts both. `model_delay` returns the duration of each model turn.
+    pub async fn start(model_delay: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        let (model, counts) = Self::model(model_delay).await;
         Self::over(model, GatewayProcess::start().await, counts).await
     }
 
-    /// The same over two gateways that share a database. Either can be killed; the other goes on.
+    /// Like [`Self::start`], but with two gateways that share a database, so that one can be killed.
     pub async fn start_on(
-        thinks: impl Fn() -> Duration + Send + Sync + 'static,
+        model_delay: impl Fn() -> Duration + Send + Sync + 'static,
         database: &str,
     ) -> (Self, GatewayProcess) {
         let settings = [("store.url", database)];
         let first = GatewayProcess::start_with(&settings).await;
         let second = GatewayProcess::start_with(&settings).await;
-        let (model, counts) = Self::model(thinks).await;
+        let (model, counts) = Self::model(model_delay).await;
         (Self::over(model, first, counts).await, second)
     }
 
@@ -66,21 +67,22 @@ impl Errands {
         Self { model, gateway, token, counts }
     }
 
-    async fn model(thinks: impl Fn() -> Duration + Send + Sync + 'static) -> (Model, Counts) {
+    async fn model(model_delay: impl Fn() -> Duration + Send + Sync + 'static) -> (Model, Counts) {
         let counts = Counts::default();
         let counting = Arc::clone(&counts);
-        let answer = move |asked: &Asked| {
+        let answer = move |asked: &ModelRequest| {
             let name = errand(asked).expect("an errand").to_owned();
             if let Some(turn) = turn_number(asked) {
                 counting.lock().expect("no panic while counting").entry(name).or_default()[turn] += 1;
             }
-            Script::After(thinks(), Box::new(turn(asked)))
+            Script::After(model_delay(), Box::new(turn(asked)))
         };
-        let think = |asked: &Asked| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
-        (Model::start_answering(answer, think).await, counts)
+        let structured =
+            |asked: &ModelRequest| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
+        (Model::start_answering(answer, structured).await, counts)
     }
 
-    /// A worker that can run errands.
+    /// Returns the configuration of a worker that can run errands.
     pub fn worker(&self, nats: &Nats) -> WorkerBuilder {
         self.worker_at(&nats.url())
     }
@@ -97,29 +99,29 @@ impl Errands {
         chat(&format!("Create the tasks of {ERRAND} {name}"))
     }
 
-    /// What an errand answers.
+    /// Returns the expected answer of an errand.
     pub fn answer(name: &str) -> String {
         format!("{name} is done")
     }
 
-    /// How often the model was asked for each turn of an errand.
+    /// Returns how often the model was asked for each turn of an errand.
     pub fn asked(&self, name: &str) -> [usize; TURNS] {
         self.counts.lock().expect("no panic while counting").get(name).copied().unwrap_or_default()
     }
 
-    /// What the model saw when it was asked last, without what differs from run to run.
+    /// Returns the messages of the last model request of an errand, without ids and times.
     pub fn transcript(&self, name: &str) -> Vec<(String, String)> {
         let turns = self.model.turns();
         let last = turns.iter().rev().find(|asked| errand(asked) == Some(name)).expect("it was asked");
         assert_eq!(turn_number(last), Some(TURNS - 1), "the last turn");
-        let said = |message: &Value| {
+        let normalized = |message: &Value| {
             let text = format!("{} {}", message["content"], message["tool_calls"]).replace(name, "<errand>");
             (message["role"].as_str().unwrap_or_default().to_owned(), without_ids(&text))
         };
-        last.messages().iter().map(said).collect()
+        last.messages().iter().map(normalized).collect()
     }
 
-    /// Each effect that any errand had, and how often.
+    /// Returns how often each effect of any errand occurred.
     pub async fn effects(&self) -> BTreeMap<String, usize> {
         let agent = self.gateway.agent(&fs::read_to_string(&self.token).expect("the token is there"));
         let (mut found, mut cursor) = (BTreeMap::new(), Value::Null);
@@ -140,7 +142,7 @@ impl Errands {
         }
     }
 
-    /// What an errand does, each once.
+    /// Returns the effects that an errand must have, each once.
     pub fn expected_effects(name: &str) -> Vec<String> {
         (0..EFFECTS).map(|number| effect(name, number)).collect()
     }
@@ -150,20 +152,21 @@ fn effect(name: &str, number: usize) -> String {
     format!("{name} effect {number}")
 }
 
-fn errand(asked: &Asked) -> Option<&str> {
+fn errand(asked: &ModelRequest) -> Option<&str> {
     let first = asked.messages().iter().find(|message| message["role"] == "user")?;
     let text = first["content"].as_str()?;
     let (_, name) = text.split_once(&format!("{ERRAND} "))?;
     name.split_whitespace().next()
 }
 
-/// As many turns were taken as the model has spoken. `None` for the question that some begin with.
-fn turn_number(asked: &Asked) -> Option<usize> {
+/// Returns the number of the turn, counted from the replies of the model. `None` for the initial question to
+/// the user.
+fn turn_number(asked: &ModelRequest) -> Option<usize> {
     let spoken = asked.messages().iter().filter(|message| message["role"] == "assistant").count();
     spoken.checked_sub(usize::from(errand(asked)?.starts_with('c')))
 }
 
-fn turn(asked: &Asked) -> Script {
+fn turn(asked: &ModelRequest) -> Script {
     let name = errand(asked).expect("an errand");
     let create = |number| (CREATE.to_owned(), json!({ "title": effect(name, number) }).to_string());
     match turn_number(asked) {
@@ -181,7 +184,7 @@ fn turn(asked: &Asked) -> Script {
     }
 }
 
-/// Ids and times differ from run to run; everything else is the same.
+/// Replaces ids and times, which differ between runs.
 fn without_ids(text: &str) -> String {
     let is_id = |word: &str| word.len() >= 19 && word.chars().filter(char::is_ascii_digit).count() >= 8;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! A stand-in for the orchestrator's gateway: a real MCP server over HTTP whose tools a test gives.
+//! A fake gateway: a real MCP server over HTTP whose tools are defined by a test.
 
 mod server;
 
@@ -15,7 +15,7 @@ use tokio::runtime::{self, Runtime};
 
 type Handler = Box<dyn Fn(&Map<String, Value>) -> Answer + Send + Sync>;
 
-/// A tool and what it does with its arguments.
+/// A tool and its handler.
 pub struct Tool {
     name: String,
     description: String,
@@ -36,7 +36,7 @@ impl Tool {
         Self { name, description, schema, read_only: false, handler: Box::new(handler) }
     }
 
-    /// Says that it changes nothing.
+    /// Annotates the tool as read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -50,7 +50,7 @@ impl fmt::Debug for Tool {
     }
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Text(String),
@@ -59,8 +59,9 @@ pub enum Answer {
     Error(String),
     /// A JSON-RPC error.
     Rejected(i32, String),
-    /// Never.
+    /// Never answers.
     Hang,
+    /// Answers after a delay.
     After(Duration, Box<Answer>),
 }
 
@@ -90,30 +91,30 @@ impl Answer {
     }
 }
 
-/// One call that reached the gateway.
+/// A call that the gateway received.
 #[derive(Clone, Debug)]
-pub struct Called {
+pub struct RecordedCall {
     pub name: String,
     pub arguments: Map<String, Value>,
     pub idempotency_key: Option<String>,
     pub traceparent: Option<String>,
-    /// The header as it came.
+    /// The unmodified `Authorization` header.
     pub authorization: Option<String>,
     pub at: Instant,
-    /// The key was seen before, so the tool did not run again.
+    /// Whether the idempotency key was seen before, so that the tool did not run again.
     pub repeated: bool,
-    /// The version of the protocol that the caller spoke.
+    /// The protocol version of the caller.
     pub version: Option<String>,
-    /// The session of the older era.
+    /// The session id, in the older era.
     pub session: Option<String>,
 }
 
-/// Serves both eras of the protocol on a port of its own until it goes out of scope.
+/// Serves both eras of the protocol on its own port until it is dropped.
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
     state: Arc<State>,
-    /// Of its own, so that a kill ends every connection at once, as that of a process does.
+    /// A separate runtime, so that `kill` ends all connections at once, like killing a process.
     runtime: Option<Runtime>,
 }
 
@@ -121,8 +122,8 @@ pub struct Gateway {
 struct State {
     tools: Vec<Tool>,
     legacy: bool,
-    calls: Mutex<Vec<Called>>,
-    /// What was answered to a key, and since when the answer is there.
+    calls: Mutex<Vec<RecordedCall>>,
+    /// The answer to each idempotency key, and when it becomes available.
     answered: Mutex<HashMap<String, (Answer, Instant)>>,
     token: Mutex<Option<String>>,
     failing: Mutex<Option<u16>>,
@@ -134,7 +135,7 @@ impl Gateway {
         Self::start_as(tools, false)
     }
 
-    /// Knows 2025-11-25 and older only, and keeps sessions.
+    /// Supports only the older era (2025-11-25 and before), with sessions.
     pub async fn start_legacy(tools: Vec<Tool>) -> Self {
         Self::start_as(tools, true)
     }
@@ -163,33 +164,33 @@ impl Gateway {
         self.address
     }
 
-    pub fn calls(&self) -> Vec<Called> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.state.calls.lock().unwrap().clone()
     }
 
-    /// How many calls were given up by the caller while their tool was at work.
-    pub fn given_up(&self) -> usize {
+    /// Returns the number of calls that were cancelled before their tool answered.
+    pub fn cancelled_calls(&self) -> usize {
         *self.state.dropped.lock().unwrap()
     }
 
-    /// From now on 401 without this token.
+    /// From now on answers 401 to requests without this token.
     pub fn require_token(&self, token: &str) {
         *self.state.token.lock().unwrap() = Some(token.to_owned());
     }
 
-    /// From now on this status to everything, or answers again.
+    /// From now on answers everything with this status; `None` ends that.
     pub fn fail_with(&self, status: Option<u16>) {
         *self.state.failing.lock().unwrap() = status;
     }
 
-    /// Every connection is gone at once. What was answered to which key is kept, as a database would.
+    /// Ends all connections at once. Keeps the answers by idempotency key, as a database would.
     pub fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// Starts again on the same port.
+    /// Restarts on the same port.
     pub fn start_again(&mut self) {
         self.kill();
         let until = Instant::now() + Duration::from_secs(10);

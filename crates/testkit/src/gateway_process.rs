@@ -1,6 +1,6 @@
-//! `cynode-gateway` as a process.
+//! Runs `cynode-gateway` as a process.
 
-mod by_hand; // calls as raw as they get
+mod raw_calls;
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use crate::{
     logs::{field, lines_with},
 };
 
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A gateway with a folder and ports of its own, gone when it goes out of scope.
+/// A gateway process with its own data folder and ports. Killed when it is dropped.
 #[derive(Debug)]
 pub struct GatewayProcess {
     pub process: Process,
@@ -30,9 +30,9 @@ pub struct GatewayProcess {
     http: reqwest::Client,
 }
 
-/// An answer of the administration: status, and JSON or nothing.
+/// A response of the admin API: status, and JSON body or null.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct AdminResponse {
     pub status: u16,
     pub body: Value,
 }
@@ -42,16 +42,16 @@ impl GatewayProcess {
         Self::start_with(&[]).await
     }
 
-    /// With settings, such as `("audit.seal_every", "100ms")`.
+    /// Starts with additional settings, such as `("audit.seal_every", "100ms")`.
     pub async fn start_with(settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the gateway");
-        // Tests are faster than agents.
+        // Tests call faster than agents do.
         let fast = ("calls.per_second", "100000");
         let settings = std::iter::once(&fast).chain(settings);
         let settings: Vec<String> = settings.map(|(key, value)| format!("{key}={value}")).collect();
         let any = "127.0.0.1:0";
         let process = spawn(folder.path(), &settings, any, any);
-        // Lost against another thread is fine: then there is one.
+        // Fails if another thread installed a provider first, which is fine.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
@@ -60,16 +60,16 @@ impl GatewayProcess {
             .expect("an HTTP client");
         let (address, admin_address) = (String::new(), String::new());
         let mut gateway = Self { process, folder, settings, address, admin_address, http };
-        gateway.ready(1).await;
+        gateway.wait_until_ready(1).await;
         gateway
     }
 
-    /// Where agents call tools.
+    /// Returns the URL at which agents call tools.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Where it is administered.
+    /// Returns the base URL of the admin API.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
     }
@@ -94,8 +94,8 @@ impl GatewayProcess {
         fs::read_to_string(self.admin_token_file()).expect("the gateway made it").trim().to_owned()
     }
 
-    /// One request to the administration, as the holder of `token`.
-    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> Answered {
+    /// Sends a request to the admin API with `token`.
+    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> AdminResponse {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = self.http.request(method, format!("{}{path}", self.admin_url())).bearer_auth(token);
         if let Some(body) = body {
@@ -104,11 +104,11 @@ impl GatewayProcess {
         let response = request.send().await.expect("the gateway answers");
         let status = response.status().as_u16();
         let text = response.text().await.expect("the answer comes whole");
-        Answered { status, body: serde_json::from_str(&text).unwrap_or(Value::Null) }
+        AdminResponse { status, body: serde_json::from_str(&text).unwrap_or(Value::Null) }
     }
 
-    /// As the first administrator.
-    pub async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answered {
+    /// Sends a request to the admin API as the first administrator.
+    pub async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> AdminResponse {
         self.ask_as(&self.admin_token(), method, path, body).await
     }
 
@@ -129,14 +129,14 @@ impl GatewayProcess {
         }
     }
 
-    /// A new token: its id and its secret.
+    /// Issues a token and returns its id and secret.
     pub async fn issue(&self, new: Value) -> (String, String) {
         let issued = self.must("POST", "/api/v1/tokens", Some(new)).await;
         let text = |member: &str| issued[member].as_str().expect("a text").to_owned();
         (text("id"), text("secret"))
     }
 
-    /// An agent that calls tools with this token.
+    /// Returns an MCP client that calls tools with this token.
     pub fn agent(&self, secret: &str) -> mcp::Client {
         let file = tempfile::Builder::new().prefix("token-").tempfile_in(self.folder.path()).expect("a file");
         fs::write(file.path(), secret).expect("the token can be written");
@@ -151,7 +151,7 @@ impl GatewayProcess {
         .expect("a client")
     }
 
-    /// Calls a tool, once.
+    /// Calls a tool once, without an idempotency key.
     pub async fn call(
         &self,
         agent: &mcp::Client,
@@ -163,21 +163,21 @@ impl GatewayProcess {
         agent.call(mcp::Call { name: tool, arguments, idempotency_key: None, traceparent: None }).await
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts again with the same folder and ports.
+    /// Restarts with the same data folder and ports.
     pub async fn start_again(&mut self) {
         self.process.kill();
         let before = ready_lines(&self.log()).len();
         self.process = spawn(self.folder.path(), &self.settings, &self.address, &self.admin_address);
-        self.ready(before + 1).await;
+        self.wait_until_ready(before + 1).await;
     }
 
-    async fn ready(&mut self, times: usize) {
-        let until = tokio::time::Instant::now() + READY_WITHIN;
+    async fn wait_until_ready(&mut self, times: usize) {
+        let until = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
             let log = self.log();
             if let Some((address, admin_address)) = ready_lines(&log).into_iter().nth(times - 1) {
@@ -191,7 +191,7 @@ impl GatewayProcess {
     }
 }
 
-/// The two addresses in each line that says that it is ready.
+/// Returns the two addresses in each `Ready.` line of a log.
 fn ready_lines(log: &str) -> Vec<(String, String)> {
     let ready = lines_with(log, "Ready.");
     ready.filter_map(|line| Some((field(line, "address")?, field(line, "admin_address")?))).collect()

@@ -1,15 +1,15 @@
-//! Lines of a log of ours, in either format.
+//! Parses log lines of our programs, in text or JSON format.
 
 use serde_json::Value;
 
-/// The lines whose message is this.
+/// Returns the lines with this message.
 pub(crate) fn lines_with<'l>(log: &'l str, message: &str) -> impl Iterator<Item = &'l str> {
     let (json, text) = (format!("\"message\":\"{message}\""), format!(" {message}"));
     log.lines()
         .filter(move |line| if line.starts_with('{') { line.contains(&json) } else { line.contains(&text) })
 }
 
-/// A field of a line.
+/// Returns a field of a line.
 pub(crate) fn field(line: &str, name: &str) -> Option<String> {
     if line.starts_with('{') {
         let line: Value = serde_json::from_str(line).ok()?;

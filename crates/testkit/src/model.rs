@@ -1,5 +1,5 @@
-//! A stand-in for a model server: speaks the OpenAI chat protocol over real HTTP and server-sent events, says what the
-//! test wrote down, and misbehaves when the test wants it to.
+//! A fake model server: implements the OpenAI chat protocol over HTTP and server-sent events, and follows the
+//! script of a test, including misbehaviour.
 
 use std::{
     collections::VecDeque,
@@ -20,32 +20,32 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// What the server does with one request.
+/// How the server answers one request.
 #[derive(Clone, Debug)]
 pub enum Script {
-    /// Says this, a few bytes at a time.
+    /// Streams this text, a few bytes at a time.
     Say(String),
-    /// Calls tools: name and arguments as the model would write them, in fragments of a few bytes.
+    /// Calls tools, given by name and arguments, streamed in fragments of a few bytes.
     Call(Vec<(String, String)>),
-    /// Begins to say this and cuts the connection.
+    /// Streams this text and then breaks the connection.
     Cut(String),
-    /// An HTTP status instead of an answer, perhaps with `Retry-After`.
+    /// Returns an HTTP status, optionally with `Retry-After`.
     Status(u16, Option<String>),
-    /// An HTTP status with these words.
+    /// Returns an HTTP status with an error message.
     Refuse(u16, String),
-    /// Accepts the request and never says a word.
+    /// Accepts the request and never answers.
     Hang,
-    /// Says this much, then never another word.
+    /// Streams this text and then sends nothing more.
     HangAfter(String),
-    /// Ends because of its limit.
+    /// Streams this text and finishes with the reason `length`.
     TooLong(String),
-    /// Answers as one JSON document, not as a stream.
+    /// Answers with one JSON document instead of a stream.
     Whole(String),
-    /// Waits before it does something else.
+    /// Waits, then follows another script.
     After(Duration, Box<Script>),
-    /// Exactly these events.
+    /// Streams exactly these events.
     Raw(Vec<String>),
-    /// A delta without content at this interval, for ever.
+    /// Streams empty deltas at this interval, forever.
     Drip(Duration),
 }
 
@@ -59,17 +59,17 @@ impl Script {
     }
 }
 
-/// One request that arrived.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ModelRequest {
     pub body: Value,
     pub authorization: Option<String>,
     pub traceparent: Option<String>,
     pub at: Instant,
 }
 
-impl Asked {
-    /// The name of the form that the answer should have, for a typed question.
+impl ModelRequest {
+    /// Returns the name of the requested structured output, or `None` for a turn of a conversation.
     pub fn form(&self) -> Option<&str> {
         self.body.pointer("/response_format/json_schema/name").and_then(Value::as_str)
     }
@@ -82,16 +82,16 @@ impl Asked {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The names of the functions offered.
+    /// Returns the names of the offered tools.
     pub fn offered(&self) -> Vec<&str> {
         let tools = self.body["tools"].as_array().map_or(&[][..], Vec::as_slice);
         tools.iter().filter_map(|tool| tool.pointer("/function/name").and_then(Value::as_str)).collect()
     }
 }
 
-type Thinker = dyn Fn(&Asked) -> Script + Send + Sync;
+type Responder = dyn Fn(&ModelRequest) -> Script + Send + Sync;
 
-/// A model server of one's own.
+/// A model server. Stopped when it is dropped.
 pub struct Model {
     address: SocketAddr,
     state: Arc<Inner>,
@@ -105,46 +105,46 @@ impl std::fmt::Debug for Model {
 }
 
 struct Inner {
-    turns: Box<Thinker>,
-    thinks: Box<Thinker>,
-    asked: Mutex<Vec<Asked>>,
+    turns: Box<Responder>,
+    structured: Box<Responder>,
+    asked: Mutex<Vec<ModelRequest>>,
     failing: Mutex<Option<u16>>,
 }
 
 impl Model {
-    /// Answers the turns of conversations in this order; the last one again and again. Typed questions get a plain
-    /// answer of their form.
+    /// Answers the turns of conversations in this order and repeats the last one. Structured outputs are
+    /// answered with [`typical`].
     pub async fn start(turns: impl IntoIterator<Item = Script>) -> Self {
-        Self::start_thinking(turns, |asked| {
+        Self::start_with_structured(turns, |asked| {
             Script::Say(typical(asked.form().unwrap_or_default()).to_string())
         })
         .await
     }
 
-    /// The same, with typed questions answered by `thinks`.
-    pub async fn start_thinking(
+    /// Like [`Self::start`], but structured outputs are answered by `structured`.
+    pub async fn start_with_structured(
         turns: impl IntoIterator<Item = Script>,
-        thinks: impl Fn(&Asked) -> Script + Send + Sync + 'static,
+        structured: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
     ) -> Self {
         let turns: Mutex<VecDeque<Script>> = Mutex::new(turns.into_iter().collect());
-        let next = move |_: &Asked| {
+        let next = move |_: &ModelRequest| {
             let mut turns = turns.lock().expect("no panic while answering");
             let next = if turns.len() > 1 { turns.pop_front() } else { turns.front().cloned() };
             next.expect("the test wrote a turn")
         };
-        Self::start_answering(next, thinks).await
+        Self::start_answering(next, structured).await
     }
 
-    /// Answers each turn by what was asked.
+    /// Answers turns by `turns` and structured outputs by `structured`, each given the request.
     pub async fn start_answering(
-        turns: impl Fn(&Asked) -> Script + Send + Sync + 'static,
-        thinks: impl Fn(&Asked) -> Script + Send + Sync + 'static,
+        turns: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
+        structured: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(Inner {
             turns: Box::new(turns),
-            thinks: Box::new(thinks),
+            structured: Box::new(structured),
             asked: Mutex::default(),
             failing: Mutex::default(),
         });
@@ -159,7 +159,7 @@ impl Model {
         Self { address, state, serving }
     }
 
-    /// From now on everything is answered with this status; `None` ends it.
+    /// From now on answers everything with this status; `None` ends that.
     pub fn fail_with(&self, status: Option<u16>) {
         *self.state.failing.lock().expect("no panic while failing") = status;
     }
@@ -168,13 +168,13 @@ impl Model {
         format!("http://{}/v1", self.address)
     }
 
-    /// Everything that was asked so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    /// Returns all requests so far.
+    pub fn asked(&self) -> Vec<ModelRequest> {
         self.state.asked.lock().expect("no panic while asking").clone()
     }
 
-    /// The turns of conversations among it.
-    pub fn turns(&self) -> Vec<Asked> {
+    /// Returns the requests that are turns of conversations.
+    pub fn turns(&self) -> Vec<ModelRequest> {
         self.asked().into_iter().filter(|asked| asked.form().is_none()).collect()
     }
 }
@@ -185,7 +185,7 @@ impl Drop for Model {
     }
 }
 
-/// A plain answer of each form that the worker asks for.
+/// Returns a typical answer for each structured output that the worker requests.
 pub fn typical(form: &str) -> Value {
     match form {
         "assessment" => json!({
@@ -226,7 +226,7 @@ async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Byt
     let body: Value = serde_json::from_slice(&body).expect("the worker sends JSON");
     let header = |name| headers.get(name).map(|value| value.to_str().expect("text").to_owned());
     let (authorization, traceparent) = (header("authorization"), header("traceparent"));
-    let asked = Asked { body, authorization, traceparent, at: Instant::now() };
+    let asked = ModelRequest { body, authorization, traceparent, at: Instant::now() };
     state.asked.lock().expect("no panic while asking").push(asked.clone());
     if let Err(why) = well_formed(asked.messages()) {
         let body = json!({ "error": { "message": why } });
@@ -236,11 +236,12 @@ async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Byt
     if let Some(status) = failing {
         return play(Script::Status(status, None)).await;
     }
-    let script = if asked.form().is_some() { (state.thinks)(&asked) } else { (state.turns)(&asked) };
+    let script = if asked.form().is_some() { (state.structured)(&asked) } else { (state.turns)(&asked) };
     play(script).await
 }
 
-/// What strict servers ask of a conversation: turns alternate, calls have arguments, results have calls.
+/// Checks what strict servers require of a conversation: turns alternate, calls have arguments, results have
+/// calls.
 fn well_formed(messages: &[Value]) -> Result<(), String> {
     let mut last = "system";
     let mut open: Vec<&str> = Vec::new();
@@ -291,9 +292,9 @@ async fn play(script: Script) -> Response<Body> {
             response.body(Body::from(r#"{"error":{"message":"as scripted"}}"#)).expect("a response")
         }
         Script::Refuse(status, words) => {
-            let said = json!({ "error": { "message": words } }).to_string();
+            let body = json!({ "error": { "message": words } }).to_string();
             let status = StatusCode::from_u16(status).expect("a status");
-            Response::builder().status(status).body(Body::from(said)).expect("a response")
+            Response::builder().status(status).body(Body::from(body)).expect("a response")
         }
         Script::Hang => std::future::pending().await,
         Script::Whole(text) => {
@@ -306,10 +307,10 @@ async fn play(script: Script) -> Response<Body> {
                 .body(Body::from(body.to_string()))
                 .expect("a response")
         }
-        Script::Say(text) => events(said(&text), ended("stop"), End::Clean),
-        Script::TooLong(text) => events(said(&text), ended("length"), End::Clean),
-        Script::Cut(text) => events(said(&text), Vec::new(), End::Cut),
-        Script::HangAfter(text) => events(said(&text), Vec::new(), End::Never),
+        Script::Say(text) => events(text_chunks(&text), end_chunks("stop"), End::Clean),
+        Script::TooLong(text) => events(text_chunks(&text), end_chunks("length"), End::Clean),
+        Script::Cut(text) => events(text_chunks(&text), Vec::new(), End::Cut),
+        Script::HangAfter(text) => events(text_chunks(&text), Vec::new(), End::Never),
         Script::Drip(every) => {
             let drops = stream::unfold((), move |()| async move {
                 tokio::time::sleep(every).await;
@@ -320,7 +321,7 @@ async fn play(script: Script) -> Response<Body> {
             response.body(Body::from_stream(drops)).expect("a response")
         }
         Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
-        Script::Call(calls) => events(called(&calls), ended("tool_calls"), End::Clean),
+        Script::Call(calls) => events(call_chunks(&calls), end_chunks("tool_calls"), End::Clean),
     }
 }
 
@@ -338,7 +339,7 @@ fn events(mut begin: Vec<String>, rest: Vec<String>, end: End) -> Response<Body>
     }
     let events =
         begin.into_iter().map(|event| Ok::<_, std::io::Error>(Bytes::from(format!("data: {event}\n\n"))));
-    // Yields between events, so that they go out one by one.
+    // Yields between events, so that they are sent one by one.
     let events = stream::iter(events).then(async |event| {
         tokio::task::yield_now().await;
         event
@@ -346,7 +347,7 @@ fn events(mut begin: Vec<String>, rest: Vec<String>, end: End) -> Response<Body>
     let body = match end {
         End::Clean => Body::from_stream(events),
         End::Cut => {
-            // What was said is on its way before the connection breaks; the server would drop it with the connection.
+            // Waits until the text is sent, since the server would discard it together with the connection.
             let cut = stream::once(async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Err(std::io::Error::other("cut, as scripted"))
@@ -366,14 +367,15 @@ fn chunk(delta: &Value, finish: Option<&str>) -> String {
     .to_string()
 }
 
-fn said(text: &str) -> Vec<String> {
+fn text_chunks(text: &str) -> Vec<String> {
     let mut out = vec![chunk(&json!({ "role": "assistant", "content": null }), None)];
     out.extend(pieces(text, 16).map(|piece| chunk(&json!({ "content": piece }), None)));
     out
 }
 
-/// The name first, then the arguments three characters at a time, the calls in turn.
-fn called(calls: &[(String, String)]) -> Vec<String> {
+/// Returns the chunks of tool calls: first the names, then the arguments in pieces of three characters,
+/// interleaved.
+fn call_chunks(calls: &[(String, String)]) -> Vec<String> {
     let fragment = |index: usize, id: Option<String>, name: Option<&str>, arguments: &str| {
         let mut call = json!({ "index": index, "function": { "arguments": arguments } });
         if let (Some(id), Some(name)) = (id, name) {
@@ -399,7 +401,7 @@ fn called(calls: &[(String, String)]) -> Vec<String> {
     out
 }
 
-fn ended(reason: &str) -> Vec<String> {
+fn end_chunks(reason: &str) -> Vec<String> {
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 100, "completion_tokens": 10 } });
     vec![chunk(&json!({}), Some(reason)), usage.to_string()]
 }

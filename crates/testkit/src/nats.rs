@@ -1,3 +1,5 @@
+//! A nats-server process.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::{Process, nats_server};
 
-const START_WITHIN: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A nats-server with a port and a store of its own, gone when it goes out of scope.
+/// A nats-server with its own port and store. Killed when it is dropped.
 #[derive(Debug)]
 pub struct Nats {
     process: Process,
@@ -26,7 +28,7 @@ impl Nats {
         Self::start_with("")
     }
 
-    /// Starts with more lines in the configuration file.
+    /// Starts with additional lines in the configuration file.
     pub fn start_with(extra: &str) -> Self {
         Self::start_program(nats_server(), extra)
     }
@@ -46,12 +48,12 @@ impl Nats {
         self.folder.path()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts again on the same port with the same store.
+    /// Restarts on the same port with the same store.
     pub fn start_again(&mut self) {
         self.process = spawn(&self.program, self.folder.path(), i32::from(self.port), &self.extra);
         wait_for_port(self.folder.path(), &self.process);
@@ -90,9 +92,9 @@ fn ports_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The server writes this file once it listens.
+/// Waits for the ports file, which the server writes once it listens, and returns the port.
 fn wait_for_port(folder: &Path, process: &Process) -> u16 {
-    let until = Instant::now() + START_WITHIN;
+    let until = Instant::now() + START_TIMEOUT;
     loop {
         for path in ports_files(folder) {
             let text = fs::read_to_string(path).unwrap_or_default();

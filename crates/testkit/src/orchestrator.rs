@@ -1,3 +1,5 @@
+//! A test orchestrator: publishes handoffs and reads answers, journals and streams.
+
 use std::{
     collections::{BTreeSet, HashMap},
     time::{Duration, Instant},
@@ -18,7 +20,7 @@ use subjects::{
 
 use crate::{Nats, eventually, eventually_within};
 
-/// A handoff of now with an id of its own.
+/// Returns a handoff with a new id, issued now.
 pub fn handoff(work: Work) -> Handoff {
     Handoff {
         id: HandoffId::now(),
@@ -62,7 +64,7 @@ pub fn verify(task: &str) -> Handoff {
     }))
 }
 
-/// The other side of the contract: publishes handoffs and reads answers, over a connection of its own.
+/// An orchestrator with its own connection.
 #[derive(Clone, Debug)]
 pub struct Orchestrator {
     pub client: async_nats::Client,
@@ -79,13 +81,13 @@ impl Orchestrator {
         Self { jetstream: jetstream::new(client.clone()), client, layout: Layout::default() }
     }
 
-    /// Looks for work where this layout has it.
+    /// Uses the streams of this layout.
     #[must_use]
     pub fn laid_out(self, layout: Layout) -> Self {
         Self { layout, ..self }
     }
 
-    /// Publishes as an orchestrator should, and waits for the server to have it.
+    /// Publishes a handoff as the contract requires, waits for the PubAck and returns the id.
     pub async fn publish(&self, handoff: &Handoff) -> HandoffId {
         let mut headers = HeaderMap::new();
         headers.insert(headers::MSG_ID, handoff.id.to_string());
@@ -94,7 +96,7 @@ impl Orchestrator {
         handoff.id
     }
 
-    /// Publishes whatever is given to the subject of a kind; gives its sequence.
+    /// Publishes any body to the subject of a kind and returns its sequence.
     pub async fn publish_raw(&self, kind: Kind, headers: HeaderMap, body: Vec<u8>) -> u64 {
         let subject = Subject::Handoff(kind).to_string();
         let acknowledged =
@@ -102,7 +104,7 @@ impl Orchestrator {
         acknowledged.await.expect("stored").sequence
     }
 
-    /// The stored answer, if there is one.
+    /// Returns the stored answer, if there is one.
     pub async fn answer(&self, kind: Kind, id: HandoffId) -> Option<Answer> {
         let stream = self.jetstream.get_stream_no_info(self.layout.runs(kind.role())).await.ok()?;
         let subject = Subject::answer(kind, id).to_string();
@@ -112,23 +114,24 @@ impl Orchestrator {
         Some(Answer::decode(kind.role(), encoding, &message.payload).expect("an answer of the contract"))
     }
 
-    pub async fn answered(&self, kind: Kind, id: HandoffId) -> Answer {
-        self.answered_within(Duration::from_secs(30), kind, id).await
+    /// Waits up to 30 seconds for the answer.
+    pub async fn wait_for_answer(&self, kind: Kind, id: HandoffId) -> Answer {
+        self.wait_for_answer_within(Duration::from_secs(30), kind, id).await
     }
 
-    /// The answer to a handoff that a manager works on.
+    /// Waits up to 30 seconds for the completion of a handoff to a manager.
     pub async fn completion(&self, kind: Kind, id: HandoffId) -> Completion {
-        match self.answered(kind, id).await {
+        match self.wait_for_answer(kind, id).await {
             Answer::Completion(completion) => completion,
             Answer::Findings(findings) => panic!("findings for a handoff to a manager: {findings:?}"),
         }
     }
 
-    pub async fn answered_within(&self, patience: Duration, kind: Kind, id: HandoffId) -> Answer {
+    pub async fn wait_for_answer_within(&self, patience: Duration, kind: Kind, id: HandoffId) -> Answer {
         eventually_within(patience, &format!("an answer to {id}"), || self.answer(kind, id)).await
     }
 
-    /// Waits until `count` answers of a role are stored, then gives how often each handoff was answered.
+    /// Waits until `count` handoffs of a role are answered, and returns how often each was answered.
     pub async fn all_answers(
         &self,
         role: Role,
@@ -136,7 +139,7 @@ impl Orchestrator {
         patience: Duration,
     ) -> HashMap<HandoffId, usize> {
         let until = Instant::now() + patience;
-        // A cluster that has just lost a node may take a while to make one.
+        // A cluster that has just lost a node may take a while to create the consumer.
         let consumer = eventually_within(patience, "a consumer for the answers", async || {
             let stream = self.jetstream.get_stream(self.layout.runs(role)).await.ok()?;
             let config = jetstream::consumer::pull::OrderedConfig {
@@ -148,10 +151,10 @@ impl Orchestrator {
         .await;
         let mut messages = consumer.messages().await.expect("messages");
         let mut seen: HashMap<HandoffId, usize> = HashMap::new();
-        // A little longer than needed, so that an answer too many would be seen.
+        // Waits a little longer, so that surplus answers are noticed.
         let mut quiet_until = None;
         loop {
-            // Anything else, and the ordered consumer makes itself anew.
+            // After an error the ordered consumer recreates itself.
             if let Ok(Some(Ok(message))) =
                 tokio::time::timeout(Duration::from_millis(200), messages.next()).await
             {
@@ -174,7 +177,7 @@ impl Orchestrator {
         }
     }
 
-    /// What the queues of both roles hold.
+    /// Returns the number of messages in the queues of both roles.
     pub async fn queued(&self) -> u64 {
         let queues: BTreeSet<_> = Role::ALL.into_iter().map(|role| self.layout.handoffs(role)).collect();
         let mut queued = 0;
@@ -184,16 +187,18 @@ impl Orchestrator {
         queued
     }
 
-    /// Waits until no handoff is queued or in work. An answer is stored a moment before its handoff leaves the queue.
-    pub async fn settled(&self) {
+    /// Waits until no handoff is queued or in flight. An answer is stored shortly before its handoff leaves
+    /// the queue.
+    pub async fn wait_until_settled(&self) {
         eventually("an empty queue", async || (self.queued().await == 0).then_some(())).await;
     }
 
+    /// Returns the number of messages in a stream.
     pub async fn stored(&self, stream: &str) -> u64 {
         self.jetstream.get_stream(stream).await.expect("the stream is there").cached_info().state.messages
     }
 
-    /// What stands in the journal of a manager's handoff. Spilled entries are left as references.
+    /// Returns the journal of a manager's handoff. Spilled entries are returned as references.
     pub async fn journal(&self, id: HandoffId) -> Vec<Entry> {
         let subject = Subject::Journal(Role::ProjectManager, id).to_string();
         let runs = self.contents(streams::RUNS).await;
@@ -201,14 +206,14 @@ impl Orchestrator {
         entries.map(|message| Entry::decode(&message.payload).expect("an entry of the contract")).collect()
     }
 
-    /// Writes something into the journal of a manager's handoff, as it is.
+    /// Publishes any body to the journal of a manager's handoff.
     pub async fn write_journal(&self, id: HandoffId, body: impl Into<bytes::Bytes>) {
         let subject = Subject::Journal(Role::ProjectManager, id).to_string();
         let stored = self.jetstream.publish(subject, body.into()).await.expect("published");
         stored.await.expect("stored");
     }
 
-    /// Every answer in the stream of managers' runs, oldest first.
+    /// Returns all answers in the managers' stream of runs, oldest first.
     pub async fn answers(&self) -> Vec<jetstream::message::StreamMessage> {
         let mut runs = self.contents(streams::RUNS).await;
         runs.retain(|message| {
@@ -217,7 +222,7 @@ impl Orchestrator {
         runs
     }
 
-    /// Every message of a stream, oldest first.
+    /// Returns all messages of a stream, oldest first.
     pub async fn contents(&self, stream: &str) -> Vec<jetstream::message::StreamMessage> {
         let stream = self.jetstream.get_stream(stream).await.expect("the stream is there");
         let state = &stream.cached_info().state;
@@ -230,7 +235,7 @@ impl Orchestrator {
         out
     }
 
-    /// Makes the stream of managers' runs refuse every write, as a full one does, or take writes again.
+    /// Makes the managers' stream of runs refuse all writes, as a full stream does, or accept them again.
     pub async fn refuse_runs(&self, refuse: bool) {
         let info = self.jetstream.get_stream(streams::RUNS).await.expect("the stream").cached_info().clone();
         let mut config = info.config;

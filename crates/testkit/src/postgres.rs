@@ -1,3 +1,5 @@
+//! A PostgreSQL server process.
+
 #![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
 
 use std::{
@@ -20,14 +22,14 @@ mod user;
 
 use user::User;
 
-const START_WITHIN: Duration = Duration::from_secs(30);
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "cynode";
 const PASSWORD: &str = "only-for-tests";
 
-/// A PostgreSQL server with a port and data of its own, gone when it goes out of scope.
+/// A PostgreSQL server with its own port and data. Stopped when it is dropped.
 ///
-/// What was committed survives a kill of the server, not one of the machine: it does not wait for disks.
+/// Runs without fsync: committed data survives a kill of the server, but not a crash of the machine.
 #[derive(Debug)]
 pub struct Postgres {
     process: Process,
@@ -44,15 +46,15 @@ impl Postgres {
         Self::start_with(&[])
     }
 
-    /// Starts with these settings besides those of the kit, such as `("max_connections", "5")`.
+    /// Starts with additional settings, such as `("max_connections", "5")`.
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
         let programs = postgres_bin();
         let user = User::for_servers();
         let folder = tempfile::tempdir().expect("a folder for the server");
-        user.give(folder.path());
+        user.take_ownership(folder.path());
         template::copy(&programs, user, &folder.path().join("data"));
         let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        // A port that was free a moment ago can be taken by another test.
+        // Retries, since another test may take the port in the meantime.
         for _ in 0..10 {
             let port = free_port();
             let mut process = spawn(&programs, user, folder.path(), port, &settings);
@@ -64,19 +66,20 @@ impl Postgres {
         panic!("the server did not start:\n{}", log(folder.path()));
     }
 
-    /// The database that every server has. Tests that share a server take one of their own each, by `database`.
+    /// Returns the URL of the default database. Tests that share a server each create their own with
+    /// [`Self::database`].
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    /// A new and empty database on this server.
+    /// Creates an empty database and returns its URL.
     pub fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql(&self.url(), &format!("CREATE DATABASE {name}"));
         self.url_of(&name)
     }
 
-    /// What psql answers to a statement: one line for each row, columns parted by `|`.
+    /// Runs a statement with psql and returns its output: one line per row, columns separated by `|`.
     pub fn sql(&self, url: &str, statement: &str) -> String {
         let mut command = Command::new(self.programs.join("psql"));
         let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"];
@@ -94,12 +97,12 @@ impl Postgres {
         self.port
     }
 
-    /// SIGKILL for the server and for every process that serves a connection.
+    /// Sends SIGKILL to the server and to every process that serves a connection.
     pub fn kill(&mut self) {
         self.process.kill_all();
     }
 
-    /// Starts again on the same port with the same data.
+    /// Restarts on the same port with the same data.
     pub fn start_again(&mut self) {
         self.process = spawn(&self.programs, self.user, self.folder.path(), self.port, &self.settings);
         assert!(
@@ -109,7 +112,8 @@ impl Postgres {
         );
     }
 
-    /// The process that takes connections: frozen, nobody gets in, and who is in stays.
+    /// Returns the process that accepts connections. While it is frozen, new connections fail and existing
+    /// ones go on.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -122,10 +126,10 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if self.process.is_running() {
-            // At once, but the server takes its shared memory along, which a SIGKILL would leave behind.
+            // An immediate shutdown that, unlike SIGKILL, releases the shared memory.
             self.process.thaw();
             self.process.signal(Signal::SIGQUIT);
-            let until = Instant::now() + STOP_WITHIN;
+            let until = Instant::now() + STOP_TIMEOUT;
             while self.process.is_running() && Instant::now() < until {
                 thread::sleep(Duration::from_millis(2));
             }
@@ -154,11 +158,11 @@ fn spawn(programs: &Path, user: User, folder: &Path, port: u16, settings: &[Stri
     Process::start_command(command, &arguments, &[], &folder.join("postgres.log"))
 }
 
-/// Waits until the server takes connections; `false` if it ended because its port is taken.
+/// Waits until the server accepts connections. Returns `false` if it exited because its port is in use.
 fn ready(folder: &Path, process: &mut Process) -> bool {
-    let until = Instant::now() + START_WITHIN;
+    let until = Instant::now() + START_TIMEOUT;
     loop {
-        // Its own number is on the first line, its state on the eighth.
+        // The first line is the process id, the eighth the state.
         let state = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
         let lines: Vec<_> = state.lines().map(str::trim).collect();
         if lines.first() == Some(&text(process.id()).as_str()) && lines.get(7) == Some(&"ready") {

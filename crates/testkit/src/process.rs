@@ -1,3 +1,5 @@
+//! Child processes that do not outlive their test.
+
 #![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
 
 use std::{
@@ -14,21 +16,21 @@ use nix::{
     unistd::Pid,
 };
 
-const GONE_WITHIN: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A child process that is killed when it goes out of scope.
+/// A child process. Killed when it is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts a program whose output goes to a file.
+    /// Starts a program and appends its output to the file `log`.
     pub fn start(program: &Path, arguments: &[String], variables: &[(String, String)], log: &Path) -> Self {
         Self::start_command(Command::new(program), arguments, variables, log)
     }
 
-    /// The same for a program that is to run in a folder, or as a user, of its own.
+    /// Like [`Self::start`], with a command that sets a folder or a user.
     pub(crate) fn start_command(
         mut command: Command,
         arguments: &[String],
@@ -36,15 +38,10 @@ impl Process {
         log: &Path,
     ) -> Self {
         command.stdin(Stdio::null());
-        Self::start_reading(command, arguments, variables, log)
+        Self::spawn(command, arguments, variables, log)
     }
 
-    fn start_reading(
-        mut command: Command,
-        arguments: &[String],
-        variables: &[(String, String)],
-        log: &Path,
-    ) -> Self {
+    fn spawn(mut command: Command, arguments: &[String], variables: &[(String, String)], log: &Path) -> Self {
         let log = File::options().create(true).append(true).open(log).expect("a log file");
         let child = command
             .args(arguments)
@@ -59,8 +56,8 @@ impl Process {
         Self { child }
     }
 
-    /// The same for a program that reads what is typed.
-    pub fn start_typing(
+    /// Like [`Self::start`], but also returns the standard input of the program.
+    pub fn start_with_stdin(
         program: &Path,
         arguments: &[String],
         variables: &[(String, String)],
@@ -68,7 +65,7 @@ impl Process {
     ) -> (Self, ChildStdin) {
         let mut command = Command::new(program);
         command.stdin(Stdio::piped());
-        let mut process = Self::start_reading(command, arguments, variables, log);
+        let mut process = Self::spawn(command, arguments, variables, log);
         let input = process.child.stdin.take().expect("it was piped");
         (process, input)
     }
@@ -77,7 +74,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Seconds that it had of any core.
+    /// Returns the CPU time in seconds, over all cores.
     pub fn cpu(&self) -> f64 {
         cpu_of(self.id())
     }
@@ -98,23 +95,23 @@ impl Process {
         self.signal(Signal::SIGCONT);
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for the process.
     pub fn kill(&mut self) {
-        // Already gone is fine: that is what was wanted.
+        // Fails if the process has already ended, which is fine.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 
-    /// SIGKILL for it and for all that it started, and waits until they are gone.
+    /// Sends SIGKILL to the process and all its descendants, and waits until they have ended.
     pub(crate) fn kill_all(&mut self) {
         let started = descendants(self.child.id());
         self.kill();
         for id in &started {
-            // Many end by themselves when the first one does.
+            // Fails if it has already ended, as many do together with their parent.
             kill(Pid::from_raw(*id), Signal::SIGKILL).ok();
         }
-        let until = Instant::now() + GONE_WITHIN;
-        while let Some(id) = started.iter().find(|id| lives(**id)) {
+        let until = Instant::now() + EXIT_TIMEOUT;
+        while let Some(id) = started.iter().find(|id| is_alive(**id)) {
             assert!(Instant::now() < until, "process {id} is still there");
             thread::sleep(Duration::from_millis(2));
         }
@@ -124,7 +121,7 @@ impl Process {
         self.child.try_wait().expect("the child can be asked").is_none()
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to exit by itself. Panics after `within`.
     pub fn wait(&mut self, within: Duration) -> ExitStatus {
         let until = Instant::now() + within;
         loop {
@@ -143,18 +140,18 @@ impl Drop for Process {
     }
 }
 
-/// Seconds that a process had of any core.
+/// Returns the CPU time of a process in seconds, over all cores.
 pub fn cpu_of(id: u32) -> f64 {
     let process = procfs::process::Process::new(i32::try_from(id).unwrap()).expect("the process is there");
     let stat = process.stat().expect("the process is there");
     (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
 }
 
-/// Everything that a process started, and what those started.
+/// Returns the ids of all descendants of a process.
 fn descendants(id: u32) -> Vec<i32> {
     let all: Vec<(i32, i32)> = procfs::process::all_processes()
         .expect("processes can be listed")
-        // One that ended since is nobody's child.
+        // Skips processes that have ended since.
         .filter_map(|process| process.ok()?.stat().ok().map(|stat| (stat.pid, stat.ppid)))
         .collect();
     let mut found = vec![i32::try_from(id).unwrap()];
@@ -167,12 +164,12 @@ fn descendants(id: u32) -> Vec<i32> {
     found
 }
 
-/// Whether a process is there and more than an entry that its parent has not read.
-fn lives(id: i32) -> bool {
+/// Returns whether a process exists and is not a zombie.
+fn is_alive(id: i32) -> bool {
     procfs::process::Process::new(id).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z')
 }
 
-/// What a program that ran to its end left behind.
+/// The exit code and output of a program.
 #[derive(Debug)]
 pub struct Finished {
     pub code: i32,
@@ -180,7 +177,7 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs a program to its end, with just these variables of ours.
+/// Runs a program to its end, with additional environment variables.
 pub fn run<A: AsRef<str>>(
     program: &Path,
     folder: &Path,
@@ -192,7 +189,7 @@ pub fn run<A: AsRef<str>>(
     run_command(command)
 }
 
-/// The same for a command that was put together elsewhere.
+/// Runs a prepared command to its end.
 pub(crate) fn run_command(mut command: Command) -> Finished {
     let mut child = command
         .stdin(Stdio::null())

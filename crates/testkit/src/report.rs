@@ -1,4 +1,4 @@
-//! One row per number: what, how much, what was the goal, was it met.
+//! Benchmark reports: one row per measurement, with its goal and whether it was met.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug)]
 pub struct Report {
-    /// Of the file in `target/bench`.
+    /// The name of the file in `target/bench`.
     name: &'static str,
     rows: Vec<Row>,
 }
@@ -50,7 +50,7 @@ impl Report {
         Self { name, rows: Vec::new() }
     }
 
-    /// Adds the median of some samples.
+    /// Adds a row with the median of the samples.
     pub fn add(&mut self, name: &str, unit: &'static str, samples: Vec<f64>, goal: Option<Goal>) {
         let mut sorted = samples.clone();
         sorted.sort_by(f64::total_cmp);
@@ -59,7 +59,7 @@ impl Report {
         self.rows.push(Row { name: name.to_owned(), value, unit, goal, samples });
     }
 
-    /// Writes the report and says whether every goal was met.
+    /// Prints and writes the report. Returns failure if a goal was missed.
     pub fn finish(self) -> ExitCode {
         let met = |row: &Row| row.goal.is_none_or(|goal| goal.met(row.value));
         println!("\n| what | measured | goal | |\n|---|---|---|---|");

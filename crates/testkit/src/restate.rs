@@ -1,3 +1,5 @@
+//! A restate-server and a service for it, for the comparison benchmark.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,18 +11,18 @@ use tempfile::TempDir;
 
 use crate::{Process, eventually_within, free_port, workspace};
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The settings that suit Restate best here, at the durability that our streams have: what is written is with the
-/// operating system before it counts, and survives SIGKILL of any process; nobody waits for the disk.
+/// The fastest settings of Restate that were found, at the same durability as our streams: a write counts
+/// once the operating system has it. It survives SIGKILL of any process, and no step waits for the disk.
 ///
-/// - `rocksdb-disable-wal-fsync`: by default Restate syncs its log to the disk before a step counts, as nats-server does
-///   every two minutes only. This more than doubles its rate.
-/// - `default-provider = "local"`: a log for one node, without the way to a log server; a tenth faster than `replicated`.
-/// - `default-num-partitions`: by default 24. Of 1, 2, 4 and 24 one costs least on the two cores that all share: half of
-///   what 24 cost.
+/// - `rocksdb-disable-wal-fsync`: by default Restate syncs its log to disk at every step, whereas nats-server
+///   syncs every two minutes. This more than doubles Restate's rate.
+/// - `default-provider = "local"`: a log for one node without a log server; a tenth faster than `replicated`.
+/// - `default-num-partitions`: the default is 24. Of 1, 2, 4 and 24, one partition costs least on the two
+///   shared cores: half of 24 partitions.
 ///
-/// Keeping no journals of what has ended, no metrics: neither makes it faster.
+/// Disabling journal retention or metrics does not make it faster.
 const SETTINGS: &str = r#"
 cluster-name = "bench"
 node-name = "bench"
@@ -40,7 +42,7 @@ default-provider = "local"
 rocksdb-disable-wal-fsync = true
 "#;
 
-/// The programs of Restate's side, where both are there.
+/// The programs for the comparison: restate-server and our service for it.
 #[derive(Clone, Debug)]
 pub struct RestatePrograms {
     server: PathBuf,
@@ -48,7 +50,7 @@ pub struct RestatePrograms {
 }
 
 impl RestatePrograms {
-    /// `make bench` gets the one and builds the other.
+    /// Returns `None` unless both exist. `make bench` fetches the server and builds the service.
     pub fn find() -> Option<Self> {
         let server = workspace().join(".tools/restate/restate-server");
         let peer = workspace().join("target/restate/release/restate-peer");
@@ -56,8 +58,8 @@ impl RestatePrograms {
     }
 }
 
-/// A restate-server with ports and a store of its own, and a service that it calls. Both are gone when this goes out of
-/// scope.
+/// A restate-server with its own ports and store, and a service that it calls. Both are killed when it is
+/// dropped.
 #[derive(Debug)]
 pub struct Restate {
     server: Process,
@@ -68,7 +70,7 @@ pub struct Restate {
 }
 
 impl Restate {
-    /// Starts both and waits until calls are taken. The arguments are for the service.
+    /// Starts both and waits until calls are accepted. `arguments` are passed to the service.
     pub async fn start(programs: &RestatePrograms, arguments: &[String]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the server");
         let (ingress, admin) = (free_port(), free_port());
@@ -76,17 +78,17 @@ impl Restate {
         let server = spawn(&programs.server, folder.path(), ingress, admin, &log);
         let peer_log = folder.path().join("peer.log");
         let peer = Process::start(&programs.peer, arguments, &[], &peer_log);
-        // Lost against another thread is fine: then there is one.
+        // Fails if another thread installed a provider first, which is fine.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
-        let service = eventually_within(READY_WITHIN, "the service to listen", async || {
-            let said = fs::read_to_string(&peer_log).ok()?;
-            Some(format!("http://{}", said.lines().find_map(|line| line.strip_prefix("listening on "))?))
+        let service = eventually_within(READY_TIMEOUT, "the service to listen", async || {
+            let log = fs::read_to_string(&peer_log).ok()?;
+            Some(format!("http://{}", log.lines().find_map(|line| line.strip_prefix("listening on "))?))
         })
         .await;
         let admin = format!("http://127.0.0.1:{admin}/deployments");
         let what = format!("restate-server to take the service; its log is\n{}", log.display());
-        eventually_within(READY_WITHIN, &what, async || {
+        eventually_within(READY_TIMEOUT, &what, async || {
             let request = http.post(&admin).header("content-type", "application/json");
             let answered = request.body(json!({ "uri": service }).to_string()).send().await.ok()?;
             answered.status().is_success().then_some(())
@@ -96,12 +98,12 @@ impl Restate {
         Self { server, peer, _folder: folder, ingress, http }
     }
 
-    /// The server and the service.
+    /// Returns the server and the service.
     pub fn processes(&self) -> [&Process; 2] {
         [&self.server, &self.peer]
     }
 
-    /// Calls a handler, as in `Errands/errand`, and waits for what it returns.
+    /// Calls a handler, such as `Errands/errand`, and returns its result.
     pub async fn call(&self, handler: &str, input: &str) -> String {
         let request = self.http.post(format!("{}/{handler}", self.ingress));
         let request = request.header("content-type", "application/json").body(json!(input).to_string());

@@ -1,4 +1,4 @@
-//! An MCP server over HTTP that says, word for word, what a test wants said.
+//! An MCP server over HTTP whose responses are written by a test.
 
 use std::{
     fmt,
@@ -20,9 +20,9 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 type Script = Box<dyn Fn(&Value) -> Value + Send + Sync>;
 
-/// Serves one era, without sessions, until it goes out of scope.
+/// Serves one era, without sessions, until it is dropped.
 #[derive(Debug)]
-pub struct Scripted {
+pub struct ScriptedServer {
     address: SocketAddr,
     state: Arc<State>,
     _serving: JoinSet<()>,
@@ -41,14 +41,14 @@ impl fmt::Debug for State {
     }
 }
 
-impl Scripted {
-    /// `script` gives the result of each request. If answers are streamed, what it has under `before` is sent first,
-    /// message by message.
+impl ScriptedServer {
+    /// `script` returns the result of each request. If responses are streamed, the messages in its `before`
+    /// field are sent first.
     pub async fn start(streamed: bool, script: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         Self::start_as(false, streamed, Box::new(script)).await
     }
 
-    /// Knows 2025-11-25 only.
+    /// Like [`Self::start`], but supports only 2025-11-25.
     pub async fn start_older(
         streamed: bool,
         script: impl Fn(&Value) -> Value + Send + Sync + 'static,
@@ -71,7 +71,7 @@ impl Scripted {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Every message that came.
+    /// Returns all received messages.
     pub fn seen(&self) -> Vec<Value> {
         self.state.seen.lock().unwrap().clone()
     }

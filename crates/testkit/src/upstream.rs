@@ -1,10 +1,12 @@
+//! The upstream for the MCP conformance suite.
+
 use std::fs;
 
 use tempfile::TempDir;
 
 use crate::{Process, binary, eventually};
 
-/// A server that has the tools which the MCP conformance suite calls, for both eras, gone when it goes out of scope.
+/// An MCP server with the tools that the conformance suite calls, in both eras. Killed when it is dropped.
 #[derive(Debug)]
 pub struct ConformanceUpstream {
     url: String,
@@ -17,12 +19,12 @@ impl ConformanceUpstream {
         let folder = tempfile::tempdir().expect("a folder for the server");
         let log = folder.path().join("log");
         let process = Process::start(&binary("mcp-conformance-upstream"), &[], &[], &log);
-        let url = eventually("the server says where it is", async || {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            said.strip_suffix('\n').map(str::to_owned)
+        let url = eventually("the server prints its URL", async || {
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            output.strip_suffix('\n').map(str::to_owned)
         })
         .await;
-        assert!(url.starts_with("http://127.0.0.1:"), "the server said {url}");
+        assert!(url.starts_with("http://127.0.0.1:"), "the server printed {url}");
         Self { url, process, _folder: folder }
     }
 

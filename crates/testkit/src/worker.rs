@@ -1,3 +1,5 @@
+//! Runs `cynode-pma` as a process.
+
 use std::{fs, path::PathBuf, time::Duration};
 
 use subjects::{Role, streams::Layout};
@@ -9,9 +11,9 @@ use crate::{
     workspace,
 };
 
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// `cynode-pma` as a process.
+/// A worker process. Killed when it is dropped.
 #[derive(Debug)]
 pub struct Worker {
     pub process: Process,
@@ -28,20 +30,22 @@ pub struct WorkerBuilder {
 }
 
 impl Worker {
+    /// Configures a project manager.
     pub fn manager(nats: &Nats) -> WorkerBuilder {
         WorkerBuilder::new(nats.url(), Role::ProjectManager)
     }
 
-    /// The same for servers by their addresses.
+    /// Configures a project manager for servers by URL.
     pub fn manager_at(url: &str) -> WorkerBuilder {
         WorkerBuilder::new(url.to_owned(), Role::ProjectManager)
     }
 
+    /// Configures a project analyst.
     pub fn analyst(nats: &Nats) -> WorkerBuilder {
         WorkerBuilder::new(nats.url(), Role::ProjectAnalyst)
     }
 
-    /// The same for servers by their addresses.
+    /// Configures a project analyst for servers by URL.
     pub fn analyst_at(url: &str) -> WorkerBuilder {
         WorkerBuilder::new(url.to_owned(), Role::ProjectAnalyst)
     }
@@ -50,12 +54,12 @@ impl Worker {
         fs::read_to_string(self.folder.path().join("worker.log")).unwrap_or_default()
     }
 
-    /// Where `/readyz` and its like are served, once they are.
+    /// Returns the address at which `/readyz` and the like are served, once they are.
     pub fn http(&self) -> Option<String> {
         field(lines_with(&self.log(), "Serving /healthz, /readyz and /metrics.").next()?, "address")
     }
 
-    /// One HTTP GET: status and body.
+    /// Sends one HTTP GET and returns the status and body.
     pub async fn get(&self, path: &str) -> (u16, String) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let address = self.http().expect("the worker serves HTTP");
@@ -69,7 +73,7 @@ impl Worker {
         (status, body.to_owned())
     }
 
-    /// The value of one metric line, such as `pma_handoffs_in_flight{kind="chat"}`.
+    /// Returns the value of a metric, such as `pma_handoffs_in_flight{kind="chat"}`.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await;
         let line =
@@ -77,8 +81,8 @@ impl Worker {
         line.rsplit(' ').next()?.parse().ok()
     }
 
-    pub async fn ready(&mut self) {
-        let until = tokio::time::Instant::now() + READY_WITHIN;
+    pub async fn wait_until_ready(&mut self) {
+        let until = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
             if lines_with(&self.log(), "Ready.").next().is_some() {
                 return;
@@ -89,11 +93,11 @@ impl Worker {
         }
     }
 
-    /// Waits until this many handoffs of a kind are in work here.
-    pub async fn holds(&self, kind: subjects::Kind, count: usize) {
+    /// Waits until exactly this many handoffs of a kind are in flight on this worker.
+    pub async fn wait_for_in_flight(&self, kind: subjects::Kind, count: usize) {
         let name = format!("pma_handoffs_in_flight{{kind=\"{kind}\"}}");
         let what = format!("{count} {kind} handoffs in flight");
-        eventually_within(READY_WITHIN, &what, || async {
+        eventually_within(READY_TIMEOUT, &what, || async {
             let running = self.metric(&name).await.unwrap_or(0.0);
             (running == count as f64).then_some(())
         })
@@ -113,47 +117,47 @@ impl WorkerBuilder {
         self.settings.push(format!("{key}={value}"));
     }
 
-    /// Any setting.
+    /// Sets any setting.
     #[must_use]
     pub fn set(mut self, key: &str, value: impl AsRef<str>) -> Self {
         self.push(key, value.as_ref());
         self
     }
 
-    /// Stops at a crash point, as in `BeforeTool#2`, and says so in its log. One that does not exist stops nowhere, and
-    /// all that are passed are told.
+    /// Makes the worker stop at a crash point, such as `BeforeTool#2`, and log it. With a point that does not
+    /// exist, the worker does not stop, and logs every point that it passes.
     #[must_use]
     pub fn stopping_at(mut self, point: &str) -> Self {
         self.variables.push(("CYNODE_STOP_AT".to_owned(), point.to_owned()));
         self
     }
 
-    /// Works with the streams of this layout.
+    /// Uses the streams of this layout.
     #[must_use]
     pub fn laid_out(self, layout: Layout) -> Self {
         self.set("nats.layout", layout.as_str())
     }
 
-    /// A model that takes its time.
+    /// Uses the offline model with this delay.
     #[must_use]
     pub fn thinking(self, time: Duration) -> Self {
         self.set("inference.offline_delay", format!("{}ms", time.as_millis()))
     }
 
-    /// Asks this model server, without long patience.
+    /// Uses this model server, with short timeouts and no patience during an outage.
     #[must_use]
     pub fn asking(self, model: &Model) -> Self {
         let asking = self.set("inference.base_url", model.url()).set("inference.model", "scripted");
         asking.set("inference.timeout", "2s").set("inference.tries", "3").set("inference.patience", "0s")
     }
 
-    /// Calls the tools of this gateway.
+    /// Uses this gateway.
     #[must_use]
     pub fn calling(self, gateway: &Gateway) -> Self {
         self.set("gateway.url", gateway.url())
     }
 
-    /// Starts the process and does not wait for it.
+    /// Starts the process without waiting until it is ready.
     pub fn spawn(&self) -> Worker {
         let folder = tempfile::tempdir().expect("a folder for the worker");
         let root = workspace().join("instructions").display().to_string();
@@ -172,10 +176,10 @@ impl WorkerBuilder {
         Worker { process, folder }
     }
 
-    /// Starts the process and waits until it takes handoffs.
+    /// Starts the process and waits until it is ready.
     pub async fn start(&self) -> Worker {
         let mut worker = self.spawn();
-        worker.ready().await;
+        worker.wait_until_ready().await;
         worker
     }
 }

@@ -1,4 +1,4 @@
-//! The browser does what tests of the console rely on.
+//! Tests the browser helpers that the console tests use.
 
 use std::{fs, net::Ipv4Addr, path::Path};
 
@@ -26,7 +26,7 @@ document.querySelector('#greet').addEventListener("click", () => {
 
 const FORBIDDEN: &str = "<!doctype html><title>Another</title><script>document.title = 'Ran'</script>";
 
-/// Served until the set is dropped.
+/// Serves the pages until the returned set is dropped.
 async fn serve() -> (JoinSet<()>, String) {
     let page = |text| get(async move || ([(CONTENT_SECURITY_POLICY, POLICY)], Html(text)));
     let script = async || ([(CONTENT_TYPE, "text/javascript")], SCRIPT).into_response();
@@ -72,7 +72,7 @@ async fn browser_fills_clicks_and_reads() {
 }
 
 #[tokio::test]
-async fn browser_tells_what_a_policy_forbids() {
+async fn browser_reports_policy_violations() {
     let (_served, url) = serve().await;
     let browser = Browser::start().await;
     browser.open(&url).await;
@@ -96,7 +96,7 @@ async fn browser_leaves_no_process_behind() {
     assert!(!Path::new(&profile).exists());
 }
 
-/// How many processes were started with something in their command line.
+/// Returns the number of processes whose command line contains `wanted`.
 fn processes_with(wanted: &str) -> usize {
     let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
     entries.filter(|path| fs::read_to_string(path).is_ok_and(|line| line.contains(wanted))).count()

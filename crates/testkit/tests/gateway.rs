@@ -1,4 +1,4 @@
-//! The stand-in for the gateway does what tests of the worker rely on.
+//! Tests the fake gateway that the worker tests use.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn keyed<'a>(name: &'a str, key: &'a str) -> Call<'a> {
 }
 
 #[tokio::test]
-async fn a_key_has_one_answer_however_often_it_is_used() {
+async fn a_repeated_idempotency_key_gets_the_same_answer() {
     let numbers = std::sync::atomic::AtomicU64::new(0);
     let gateway = Gateway::start(vec![Tool::new("count", "Counts", json!({"type": "object"}), move |_| {
         let number = numbers.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -32,7 +32,7 @@ async fn a_key_has_one_answer_however_often_it_is_used() {
     let client = client(&gateway);
     client.tools().await.unwrap();
     let started = Instant::now();
-    // The second comes while the first is at work, and waits for the same answer.
+    // The second call arrives while the first runs, and waits for the same answer.
     let (first, again) = tokio::join!(client.call(keyed("count", "a")), client.call(keyed("count", "a")));
     assert!(started.elapsed() >= Duration::from_millis(200));
     let other = client.call(keyed("count", "b")).await.unwrap();

@@ -1,4 +1,4 @@
-//! The MCP peers of other makers run here, and on loopback only.
+//! Checks that the third-party MCP peers run, and only on loopback.
 
 use std::{fs, time::Duration};
 
@@ -35,10 +35,10 @@ async fn node_peer_everything_answers_over_http() {
     let arguments = Map::from_iter([("message".to_owned(), json!("hello"))]);
     let call = Call { name: "echo", arguments, idempotency_key: None, traceparent: None };
     assert!(client.call(call).await.unwrap().text.contains("hello"));
-    assert_eq!(listeners(port), ["0100007F"], "on loopback and nowhere else");
+    assert_eq!(listeners(port), ["0100007F"], "only on loopback");
 }
 
-/// The addresses on which a port is listened at, as the kernel writes them.
+/// Returns the addresses that listen on a port, in the kernel's hex notation.
 fn listeners(port: u16) -> Vec<String> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());

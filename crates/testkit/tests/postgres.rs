@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own does what tests of the store rely on.
+//! Tests the PostgreSQL helpers that the store tests use.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +8,7 @@ use std::{
 use testkit::Postgres;
 
 #[test]
-fn postgres_keeps_what_was_committed_when_it_is_killed() {
+fn postgres_keeps_committed_data_when_it_is_killed() {
     let mut server = Postgres::start();
     let database = server.database();
     server.sql(&database, "CREATE TABLE kept (number int)");
@@ -37,7 +37,7 @@ fn postgres_leaves_nothing_behind() {
     };
     assert!(!folder.exists(), "{} is still there", folder.display());
     assert!(!Path::new(&format!("/proc/{id}")).exists(), "process {id} is still there");
-    // The pattern is made by now, so this is what a test pays.
+    // The template exists by now, so this is the cost for each test.
     let started = Instant::now();
     drop(Postgres::start());
     println!("start and stop took {:?}", started.elapsed());

@@ -1,10 +1,11 @@
-//! What stands behind the gateway in the conformance suite passes the suite itself, but for what is no matter of tools.
+//! Checks that the upstream for the conformance suite passes the suite itself, except for what does not
+//! concern tools.
 
 use std::fs;
 
 use testkit::{ConformanceUpstream, conformance_suite, loopback_preload, run};
 
-/// Scenarios that want resources and prompts of certain names, or requests from server to client.
+/// Scenarios that need specific resources and prompts, or requests from server to client.
 const OLDER: [&str; 13] = [
     "elicitation-sep1034-defaults",
     "elicitation-sep1330-enums",
@@ -31,7 +32,7 @@ const NEWER: [&str; 8] = [
     "resources-templates-read",
 ];
 
-/// The suite fails for a scenario that fails unexpectedly, and for one that is expected to fail and does not.
+/// The suite fails if a scenario fails unexpectedly, or if one that is expected to fail passes.
 async fn check(era: &str, expected: &[&str]) {
     let upstream = ConformanceUpstream::start().await;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a call costs beyond the bare HTTP exchange: `cargo bench -p upstream`.
+//! Measures the cost of a call in addition to the bare HTTP exchange: `cargo bench -p upstream`.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot be made must stop")]
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use testkit::Scripted;
+use testkit::ScriptedServer;
 use upstream::{Breaker, Options, Transport, Upstream};
 
 const CALLS: usize = 4000;
@@ -15,13 +15,13 @@ const CALLS: usize = 4000;
 async fn main() {
     for (streamed, bytes) in [(false, 20), (false, 20_000), (true, 20)] {
         let text = "x".repeat(bytes);
-        // In a runtime of its own, as a server would be.
+        // In a separate runtime, as a real server would be.
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let result = json!({"content": [{"type": "text", "text": text}], "resultType": "complete"});
-                let server = Scripted::start(streamed, move |_| result.clone()).await;
+                let server = ScriptedServer::start(streamed, move |_| result.clone()).await;
                 sender.send(server.url()).unwrap();
                 std::future::pending::<()>().await;
                 drop(server);
@@ -31,7 +31,7 @@ async fn main() {
         let kind = if streamed { "streamed" } else { "plain" };
         for at_once in [1, 8, 64] {
             println!("{kind}, results of {bytes} bytes, {at_once} at a time:");
-            // It brings the cryptography that the other client wants, too.
+            // Also installs the TLS provider that the bare client needs.
             let upstream = connected(&url);
             let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().unwrap();
             let bare = measure(at_once, async || exchange(&client, &url).await).await;

@@ -1,4 +1,4 @@
-//! Whether a server that keeps failing is asked. Time comes in as an argument.
+//! The circuit breaker: stops calls to an upstream that keeps failing. Pure; the time is an argument.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -21,14 +21,15 @@ enum State {
     Open {
         until: Instant,
     },
-    /// One call is finding out.
+    /// Half-open: one call tests whether the upstream works again.
     Probing,
 }
 
-/// Leave to ask the server. What came of it has to be said; dropped without, it counts as not asked.
+/// Permission for one call. The caller reports the outcome; a permit that is dropped without a report does
+/// not count.
 #[derive(Debug)]
-#[must_use = "the breaker learns from what came of it"]
-pub(crate) struct Pass<'a> {
+#[must_use = "the breaker needs the outcome of the call"]
+pub(crate) struct Permit<'a> {
     breaker: &'a Breaker,
     probe: bool,
 }
@@ -46,7 +47,8 @@ impl Breaker {
         }
     }
 
-    pub(crate) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
+    /// Returns a permit if the breaker is closed, or if it is time for a probe and no probe is running.
+    pub(crate) fn admit(&self, now: Instant) -> Option<Permit<'_>> {
         let mut admitted = None;
         self.change(|state| match state {
             State::Closed { .. } => {
@@ -59,7 +61,7 @@ impl Breaker {
             }
             State::Open { .. } | State::Probing => state,
         });
-        admitted.map(|probe| Pass { breaker: self, probe })
+        admitted.map(|probe| Permit { breaker: self, probe })
     }
 
     fn state(&self) -> State {
@@ -72,7 +74,7 @@ impl Breaker {
     }
 }
 
-impl Pass<'_> {
+impl Permit<'_> {
     pub(crate) fn succeeded(mut self) {
         self.probe = false;
         self.breaker.change(|_| State::Closed { failures: 0 });
@@ -88,16 +90,16 @@ impl Pass<'_> {
                 if failures == options.failures { open } else { State::Closed { failures } }
             }
             State::Probing if probe => open,
-            // Of a call that began before it opened.
+            // The outcome of a call that started before the breaker opened.
             State::Probing | State::Open { .. } => state,
         });
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if self.probe {
-            // It found out nothing, so the next one may.
+            // The probe had no outcome, so the next call may probe.
             self.breaker.change(|_| State::Open { until: Instant::now() });
         }
     }
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+    fn consecutive_failures_open_the_breaker_and_a_success_resets_the_count() {
         let (breaker, now) = (breaker(2), Instant::now());
         breaker.admit(now).unwrap().failed(now);
         breaker.admit(now).unwrap().succeeded();
@@ -127,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn after_a_while_one_may_find_out() {
+    fn after_the_open_time_one_call_probes() {
         let (breaker, now) = (breaker(1), Instant::now());
         breaker.admit(now).unwrap().failed(now);
         let later = now + OPEN_FOR;
         let probe = breaker.admit(later).unwrap();
-        assert!(breaker.admit(later).is_none(), "one only");
+        assert!(breaker.admit(later).is_none(), "one probe only");
         probe.failed(later);
-        assert!(breaker.admit(later).is_none(), "it failed");
+        assert!(breaker.admit(later).is_none(), "the probe failed");
         breaker.admit(later + OPEN_FOR).unwrap().succeeded();
         assert!(breaker.admit(later).is_some() && breaker.admit(later).is_some());
     }
 
     #[test]
-    fn one_that_was_dropped_leaves_it_to_the_next() {
+    fn after_a_dropped_probe_the_next_call_probes() {
         let (breaker, now) = (breaker(1), Instant::now());
         breaker.admit(now).unwrap().failed(now);
         drop(breaker.admit(now + OPEN_FOR).unwrap());
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn of_zero_failures_it_never_opens() {
+    fn with_a_limit_of_zero_the_breaker_never_opens() {
         let (breaker, now) = (breaker(0), Instant::now());
         for _ in 0..100 {
             breaker.admit(now).unwrap().failed(now);

@@ -1,8 +1,8 @@
-//! One call on one connection.
+//! Sends one call on one connection.
 
 use std::{io, pin::pin};
 
-use mcp::{Again, Fate};
+use mcp::{Fate, Retry};
 use rmcp::{
     RoleClient,
     model::{
@@ -17,12 +17,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     Progress,
-    events::Watch,
-    link::{Link, Live},
+    events::ProgressGuard,
+    link::{Link, LiveConnection},
 };
 
-/// What the protocol itself says in `_meta`. It is between the server and us: from a caller it would be a lie.
-const RESERVED: &str = "io.modelcontextprotocol/";
+/// The prefix of `_meta` keys that the protocol reserves. They concern this connection, so a caller's values
+/// are removed.
+const RESERVED_PREFIX: &str = "io.modelcontextprotocol/";
 const PROGRESS_TOKEN: &str = "progressToken";
 
 pub(crate) fn request(
@@ -30,37 +31,37 @@ pub(crate) fn request(
     arguments: Map<String, Value>,
     mut meta: Map<String, Value>,
 ) -> CallToolRequestParams {
-    meta.retain(|key, _| !key.starts_with(RESERVED) && key != PROGRESS_TOKEN);
+    meta.retain(|key, _| !key.starts_with(RESERVED_PREFIX) && key != PROGRESS_TOKEN);
     let mut request = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
     request.meta = Some(RequestMetaObject(MetaObject(meta)));
     request
 }
 
-/// What a server answered to a call.
+/// The response to a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Result(CallToolResult),
     InputRequired,
-    /// Nothing that answers a call.
+    /// A result of another type.
     Other,
 }
 
-/// Dropped before the answer, it tells the server that nobody waits for it any more.
+/// Sends a call and waits for the response. Dropping the future cancels the call on the upstream.
 pub(crate) async fn send(
     link: &Link,
-    live: &Live,
+    live: &LiveConnection,
     request: &CallToolRequestParams,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Answer, mcp::Failure> {
     let result = match link.direct(live, &request.name) {
         Some(direct) => {
             let token = ProgressToken(RequestId::Number(direct.id));
-            let _watch: Option<Watch> = progress.map(|to| link.events.watch(token, to));
-            // Pinned where it is: by value it would be moved, and kept, once for each that waits for it.
+            let _watch: Option<ProgressGuard> = progress.map(|to| link.events.watch(token, to));
+            // Pinned in place: passed by value, each wrapping future would hold its own copy.
             let calling = pin!(direct.call(request));
             link.until_closed(calling).await?
         }
-        None => Box::pin(by_rmcp(link, live, request.clone(), progress)).await?,
+        None => Box::pin(send_via_rmcp(link, live, request.clone(), progress)).await?,
     };
     Ok(match result {
         ServerResult::CallToolResult(result) => Answer::Result(result),
@@ -69,25 +70,27 @@ pub(crate) async fn send(
     })
 }
 
-async fn by_rmcp(
+async fn send_via_rmcp(
     link: &Link,
-    live: &Live,
+    live: &LiveConnection,
     request: CallToolRequestParams,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<ServerResult, mcp::Failure> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
     let sent = live.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
-    // The connection was closed before the request was on its way.
+    // The connection was closed before the request was sent.
     let handle = sent.map_err(|error| mcp::Failure {
         fate: Fate::NotRun,
-        again: Again::OnNewConnection,
+        retry: Retry::OnNewConnection,
         ..mcp::Failure::from(error)
     })?;
-    let _watch: Option<Watch> = progress.map(|to| link.events.watch(handle.progress_token.clone(), to));
+    let _watch: Option<ProgressGuard> =
+        progress.map(|to| link.events.watch(handle.progress_token.clone(), to));
     let mut pending = Pending { handle: Some(handle), tasks: &link.tasks };
     Ok(pending.answer().await?)
 }
 
+/// A request without a response yet. Sends a cancellation when it is dropped.
 struct Pending<'a> {
     handle: Option<RequestHandle<RoleClient>>,
     tasks: &'a TaskTracker,
@@ -104,7 +107,7 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // Without a runtime everything ends anyway.
+        // Without a runtime the connection has ended as well.
         if let (Some(handle), Ok(runtime)) = (self.handle.take(), runtime::Handle::try_current()) {
             let give_up = handle.cancel(Some("the caller is gone".to_owned()));
             self.tasks.spawn_on(give_up, &runtime);
@@ -112,7 +115,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Whether a result, written as JSON, has at most this many bytes.
+/// Returns whether the result, serialized as JSON, has at most `max_bytes` bytes.
 pub(crate) fn fits(result: &CallToolResult, max_bytes: usize) -> bool {
     struct Left(usize);
 

@@ -1,8 +1,11 @@
+//! The errors of an upstream, and the fate of a failed call.
+
 use std::{error::Error as _, fmt, io, path::PathBuf, sync::Arc};
 
-use mcp::{Fate, told};
+use mcp::{Fate, sanitize};
 
-/// What is wrong with a server, in words that may be shown: short, on one line, without credentials.
+/// An error of an upstream. Its text is short, on one line and free of credentials, so it may be shown to
+/// users.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("invalid upstream configuration: {0}")]
@@ -16,7 +19,7 @@ pub enum Error {
     #[error("too many concurrent calls to the upstream")]
     Busy,
     #[error("the upstream's circuit breaker is open after repeated failures")]
-    LeftAlone,
+    BreakerOpen,
     #[error("the upstream rejected the request: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.
@@ -26,14 +29,14 @@ pub enum Error {
     #[error("the upstream violates the MCP protocol: {0}")]
     Protocol(String),
     #[error("the tool requests input from the user, which this gateway does not support")]
-    AsksForInput,
+    InputRequired,
     #[error("the result has more than {0} bytes")]
     TooLarge(usize),
     #[error("the upstream is closed")]
     Closed,
 }
 
-/// A call that got no result.
+/// A call that returned no result.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub error: Error,
@@ -61,22 +64,23 @@ impl Failure {
         Self { error, fate: Fate::Answered }
     }
 
-    /// Whether it speaks against the server itself: what it answered does not, nor does what it was never asked.
-    pub(crate) fn is_its_fault(&self) -> bool {
+    /// Returns whether the failure counts for the circuit breaker. Answers of the upstream do not, nor do
+    /// calls that were never sent.
+    pub(crate) fn counts_against_upstream(&self) -> bool {
         match self.error {
-            Error::Options(_) | Error::Secret(..) | Error::Busy | Error::LeftAlone | Error::Closed => false,
+            Error::Options(_) | Error::Secret(..) | Error::Busy | Error::BreakerOpen | Error::Closed => false,
             Error::Unavailable(_)
             | Error::TimedOut
             | Error::Rejected { .. }
             | Error::Protocol(_)
-            | Error::AsksForInput
+            | Error::InputRequired
             | Error::TooLarge(_) => self.fate != Fate::Answered,
         }
     }
 }
 
 impl Error {
-    /// `mask` takes out what nobody may see.
+    /// Converts an error of the MCP client. `mask` replaces secrets in its text.
     pub(crate) fn from_mcp(error: mcp::Error, mask: impl Fn(String) -> String) -> Self {
         match error {
             mcp::Error::Rejected { code, message } => Self::Rejected { code, message: mask(message) },
@@ -89,8 +93,8 @@ impl Error {
         }
     }
 
-    /// With its source, for health and logs.
-    pub(crate) fn in_full(&self) -> String {
+    /// Returns the error together with its source, for health and logs.
+    pub(crate) fn describe(&self) -> String {
         match self.source() {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
@@ -105,5 +109,5 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         text = format!("{text}: {error}");
         source = error.source();
     }
-    told(&text)
+    sanitize(&text)
 }

@@ -1,11 +1,11 @@
-//! What a server says unasked: progress, and that its tools changed. What it asks is declined.
+//! Notifications of an upstream: progress and changes of its tools. Its requests are declined.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use mcp::{Tap, introduction, told};
+use mcp::{Tap, client_config, sanitize};
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{ClientConfig, ErrorCode, ProgressNotificationParam, ProgressToken},
@@ -13,9 +13,9 @@ use rmcp::{
 };
 use tokio::sync::{mpsc, watch};
 
-const OUR_NAME: &str = "cynode-mcp-gateway";
+const CLIENT_NAME: &str = "cynode-mcp-gateway";
 
-/// How far a call is, in the server's words.
+/// A progress notification of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pub progress: f64,
@@ -23,20 +23,20 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
-/// Shared by the connections to one server.
+/// Receives the notifications of all connections to one upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     changes: watch::Sender<u64>,
-    /// Who wants to know how far which call is.
+    /// The receivers of progress, by progress token.
     watched: Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>,
 }
 
-/// Passes progress on as long as it lives.
+/// Delivers progress until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ProgressGuard {
     events: Events,
     token: ProgressToken,
 }
@@ -50,9 +50,9 @@ impl Events {
         self.0.changes.subscribe()
     }
 
-    pub(crate) fn watch(&self, token: ProgressToken, to: mpsc::Sender<Progress>) -> Watch {
+    pub(crate) fn watch(&self, token: ProgressToken, to: mpsc::Sender<Progress>) -> ProgressGuard {
         self.watched().insert(token.clone(), to);
-        Watch { events: self.clone(), token }
+        ProgressGuard { events: self.clone(), token }
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<ProgressToken, mpsc::Sender<Progress>>> {
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.events.watched().remove(&self.token);
     }
@@ -70,8 +70,8 @@ impl Tap for Events {
     fn progress(&self, of: ProgressNotificationParam) {
         let watched = self.watched();
         let Some(to) = watched.get(&of.progress_token) else { return };
-        let message = of.message.map(|message| told(&message));
-        // Full, or nobody listens any more: how far it is matters less than that nobody waits for it.
+        let message = of.message.map(|message| sanitize(&message));
+        // Dropped if the channel is full or closed, since progress must not delay the call.
         drop(to.try_send(Progress { progress: of.progress, total: of.total, message }));
     }
 
@@ -82,14 +82,14 @@ impl Tap for Events {
 
 impl ClientHandler for Events {
     fn get_info(&self) -> ClientConfig {
-        introduction(OUR_NAME)
+        client_config(CLIENT_NAME)
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
         self.tools_changed();
     }
 
-    /// rmcp's own answer would be that there are none, which is to say that we do have roots.
+    /// Declines. rmcp's default is an empty list, which would mean that this client supports roots.
     #[expect(deprecated, reason = "servers of the older era may ask")]
     async fn list_roots(
         &self,

@@ -1,4 +1,4 @@
-//! The connection to a server: made when it is first needed, made anew when it is lost, one attempt at a time.
+//! The connection to an upstream: opened on first use and reopened when it is lost, one attempt at a time.
 
 use std::{
     sync::{
@@ -9,7 +9,8 @@ use std::{
 };
 
 use mcp::{
-    Again, Connection, Direct, Era, FIRST_DIRECT, Fate, Hint, Http, Indirect, NotOpened, Tap, can_be_named,
+    Connection, DirectCall, Era, FIRST_DIRECT_ID, Fate, Hint, Http, IndirectTools, OpenError, Retry, Tap,
+    is_header_safe,
 };
 use rmcp::{
     ClientHandler, Peer, RoleClient,
@@ -23,26 +24,27 @@ use crate::{
     Error, Options, Transport,
     events::Events,
     restart::Restarts,
-    stdio::{Ending, Program},
+    stdio::{ExitReason, Program},
 };
 
-/// A caller does not wait longer for a process that keeps dying.
-const PATIENCE: Duration = Duration::from_secs(1);
-const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// The longest time that a caller waits for the restart of a process. If the pause is longer, the call fails
+/// at once.
+const MAX_RESTART_WAIT: Duration = Duration::from_secs(1);
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Link {
     name: String,
     endpoint: Endpoint,
     connect_timeout: Duration,
-    /// As what we present ourselves.
-    us: ClientConfig,
+    /// The client info and capabilities that are sent to the upstream.
+    client_config: ClientConfig,
     pub(crate) events: Events,
     pub(crate) tasks: TaskTracker,
-    pub(crate) indirect: Indirect,
+    pub(crate) indirect: IndirectTools,
     next_direct: AtomicI64,
-    live: Mutex<Option<Arc<Live>>>,
-    /// Locked while connecting, so that everyone waits for the one handshake.
+    live: Mutex<Option<Arc<LiveConnection>>>,
+    /// Locked while connecting, so that concurrent callers wait for one handshake.
     attempts: sync::Mutex<Attempts>,
     was_tried: AtomicBool,
     restarts: AtomicU64,
@@ -58,20 +60,20 @@ enum Endpoint {
 #[derive(Debug, Default)]
 struct Attempts {
     restarts: Restarts,
-    /// The process does not take the newer handshake; asking costs a start each time.
+    /// The process does not support the newer handshake. Trying it costs an additional start each time.
     is_older: bool,
     connected_before: bool,
     failed: Option<(Instant, Error)>,
 }
 
-/// An open connection. It closes when it is dropped.
+/// An open connection. Closed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) version: Option<String>,
     is_newer: bool,
     connection: sync::Mutex<Option<Connection<Events>>>,
-    ending: Option<Ending>,
+    exit_reason: Option<ExitReason>,
 }
 
 impl Link {
@@ -79,8 +81,14 @@ impl Link {
         let (events, max_message) = (Events::new(), options.max_message());
         let endpoint = match options.transport {
             Transport::Http { url, token_file, addresses } => {
-                let http = Http::guarded(&url, token_file, options.connect_timeout, max_message, addresses)
-                    .map_err(|error| Error::from_mcp(error, |text| text))?;
+                let http = Http::with_address_filter(
+                    &url,
+                    token_file,
+                    options.connect_timeout,
+                    max_message,
+                    addresses,
+                )
+                .map_err(|error| Error::from_mcp(error, |text| text))?;
                 Endpoint::Http(http.with_tap(Arc::new(events.clone())))
             }
             Transport::Stdio { argv, env, secret_env, folder } => {
@@ -91,10 +99,10 @@ impl Link {
             name: options.name,
             endpoint,
             connect_timeout: options.connect_timeout,
-            us: events.get_info(),
+            client_config: events.get_info(),
             events,
-            indirect: Indirect::default(),
-            next_direct: AtomicI64::new(FIRST_DIRECT),
+            indirect: IndirectTools::default(),
+            next_direct: AtomicI64::new(FIRST_DIRECT_ID),
             tasks: TaskTracker::new(),
             live: Mutex::default(),
             attempts: sync::Mutex::default(),
@@ -104,8 +112,8 @@ impl Link {
         })
     }
 
-    /// The connection if there is one that is open.
-    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+    /// Returns the current connection if it is open.
+    pub(crate) fn live(&self) -> Option<Arc<LiveConnection>> {
         self.current().as_ref().filter(|live| !live.peer.is_transport_closed()).cloned()
     }
 
@@ -117,55 +125,58 @@ impl Link {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<Live>, Error> {
+    /// Returns the open connection, or opens one.
+    pub(crate) async fn get_or_connect(self: &Arc<Self>) -> Result<Arc<LiveConnection>, Error> {
         if let Some(live) = self.live() {
             return Ok(live);
         }
         let (link, asked) = (self.clone(), Instant::now());
-        // Boxed: whoever calls carries the room for it, and it is rare.
+        // Boxed, since it is rarely needed and would make every calling future large.
         let connecting = Box::pin(async move {
             let stop = link.stop.clone();
-            // Given up half-way, a connection or a process that was just made is closed by its drop.
+            // If cancelled half-way, dropping the future closes the new connection or ends the new process.
             stop.run_until_cancelled(link.connect(asked)).await.unwrap_or(Err(Error::Closed))
         });
-        // In a task of its own: who waits here may lose patience, and the next one finds it done.
+        // In a separate task, so that it continues when this caller times out, and the next caller can use
+        // the connection.
         let done = self.tasks.spawn(connecting).await;
         done.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
     }
 
-    /// How a tool is called without rmcp between, if it can be: over HTTP, in the newer era, and with nothing about it that
-    /// rmcp alone knows.
-    pub(crate) fn direct(&self, live: &Live, tool: &str) -> Option<Direct<'_>> {
+    /// Returns a direct call if the tool can be called without rmcp: over HTTP, in the newer era, and if it
+    /// is not an indirect tool.
+    pub(crate) fn direct(&self, live: &LiveConnection, tool: &str) -> Option<DirectCall<'_>> {
         let Endpoint::Http(http) = &self.endpoint else { return None };
-        (live.is_newer && can_be_named(tool) && !self.indirect.has(tool)).then(|| {
+        (live.is_newer && is_header_safe(tool) && !self.indirect.contains(tool)).then(|| {
             let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
-            Direct { http, us: &self.us, id, tasks: &self.tasks }
+            DirectCall { http, client_config: &self.client_config, id, tasks: &self.tasks }
         })
     }
 
-    /// Closed, we wait for nothing: what runs on rmcp's connection ends with that, the rest ends here.
+    /// Runs `work` until the link is closed. Needed for direct calls, since only calls through rmcp end with
+    /// its connection.
     pub(crate) async fn until_closed<T>(
         &self,
         work: impl Future<Output = Result<T, mcp::Failure>>,
     ) -> Result<T, mcp::Failure> {
         self.stop.run_until_cancelled(work).await.unwrap_or_else(|| {
             let error = mcp::Error::Unavailable("the connection was closed".into());
-            Err(mcp::Failure { error, fate: Fate::Unknown, again: Again::Never })
+            Err(mcp::Failure { error, fate: Fate::Unknown, retry: Retry::Never })
         })
     }
 
-    /// Others may have found out before us and connected anew: that connection stays.
-    pub(crate) fn forget(&self, lost: &Arc<Live>) {
+    /// Removes a lost connection. Keeps the current one if another caller has already replaced it.
+    pub(crate) fn discard(&self, lost: &Arc<LiveConnection>) {
         let mut current = self.current();
         if current.as_ref().is_some_and(|live| Arc::ptr_eq(live, lost)) {
             *current = None;
         }
     }
 
-    /// What an error on this connection means; if its process ended, that is what it means.
-    pub(crate) fn error(&self, live: &Live, error: mcp::Error) -> Error {
-        match (error, live.ending.as_ref().and_then(Ending::words)) {
-            (mcp::Error::Unavailable(_), Some(words)) => Error::Unavailable(words),
+    /// Converts an error on this connection. If the process has ended, the error says how.
+    pub(crate) fn error(&self, live: &LiveConnection, error: mcp::Error) -> Error {
+        match (error, live.exit_reason.as_ref().and_then(ExitReason::get)) {
+            (mcp::Error::Unavailable(_), Some(reason)) => Error::Unavailable(reason),
             (error, _) => self.masked(error),
         }
     }
@@ -177,7 +188,8 @@ impl Link {
 
     pub(crate) async fn close(&self) {
         self.stop.cancel();
-        // Whoever is connecting has stopped when this is ours, so that no connection comes after the last.
+        // Once this lock is held, no other task is connecting, so no connection is opened after the last one
+        // is closed.
         let _attempts = self.attempts.lock().await;
         let live = self.current().take();
         if let Some(live) = live
@@ -189,7 +201,7 @@ impl Link {
         self.tasks.wait().await;
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
+    fn current(&self) -> MutexGuard<'_, Option<Arc<LiveConnection>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,7 +212,7 @@ impl Link {
         })
     }
 
-    async fn connect(&self, asked: Instant) -> Result<Arc<Live>, Error> {
+    async fn connect(&self, asked: Instant) -> Result<Arc<LiveConnection>, Error> {
         let mut attempts = self.attempts.lock().await;
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
@@ -208,14 +220,14 @@ impl Link {
         if let Some(live) = self.live() {
             return Ok(live);
         }
-        // Another one tried while we waited for our turn.
+        // Another caller tried while this one waited for the lock.
         if let Some((_, error)) = attempts.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
         self.was_tried.store(true, Ordering::Relaxed);
         let now = Instant::now();
         let pause = attempts.restarts.not_before(now).saturating_duration_since(now);
-        if pause > PATIENCE {
+        if pause > MAX_RESTART_WAIT {
             let last = attempts.failed.as_ref().map(|(_, error)| error.to_string());
             let last = last.unwrap_or_else(|| "its process keeps ending".to_owned());
             return Err(Error::Unavailable(format!("{last}; not started again for another {pause:.0?}")));
@@ -231,15 +243,15 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
-                warn!(upstream = self.name, error = error.in_full(), "Upstream connection failed.");
+                warn!(upstream = self.name, error = error.describe(), "Upstream connection failed.");
                 attempts.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
     }
 
-    async fn open(&self, attempts: &mut Attempts) -> Result<Live, Error> {
-        let (connection, ending) = match &self.endpoint {
+    async fn open(&self, attempts: &mut Attempts) -> Result<LiveConnection, Error> {
+        let (connection, exit_reason) = match &self.endpoint {
             Endpoint::Http(http) => {
                 let opening = Connection::over_http(self.events.clone(), http);
                 let opened =
@@ -251,54 +263,62 @@ impl Link {
         let peer = connection.peer().clone();
         self.listen(&peer);
         let (version, is_newer) = (connection.version(), connection.is_newer());
-        Ok(Live { peer, version, is_newer, connection: sync::Mutex::new(Some(connection)), ending })
+        Ok(LiveConnection {
+            peer,
+            version,
+            is_newer,
+            connection: sync::Mutex::new(Some(connection)),
+            exit_reason,
+        })
     }
 
     async fn start(
         &self,
         program: &Program,
         attempts: &mut Attempts,
-    ) -> Result<(Connection<Events>, Option<Ending>), Error> {
+    ) -> Result<(Connection<Events>, Option<ExitReason>), Error> {
         let now = Instant::now();
         time::sleep(attempts.restarts.not_before(now).saturating_duration_since(now)).await;
-        attempts.restarts.starts(Instant::now());
+        attempts.restarts.record_start(Instant::now());
         self.restarts.store(attempts.restarts.count(), Ordering::Relaxed);
         if !attempts.is_older {
-            match self.greet(program, Era::NewestFirst, self.connect_timeout / 2).await {
-                // No answer at all is what some old servers have for a method that they do not know.
+            match self.start_and_open(program, Era::NewestFirst, self.connect_timeout / 2).await {
+                // Some old servers do not answer an unknown method at all.
                 Err((Error::TimedOut, _) | (_, Hint::Older | Hint::Hangup)) => {}
                 other => return other.map_err(|(error, _)| error),
             }
         }
-        let greeted = self.greet(program, Era::Older, self.connect_timeout).await;
-        attempts.is_older = greeted.is_ok();
-        greeted.map_err(|(error, _)| error)
+        let opened = self.start_and_open(program, Era::Older, self.connect_timeout).await;
+        attempts.is_older = opened.is_ok();
+        opened.map_err(|(error, _)| error)
     }
 
-    async fn greet(
+    /// Starts the process and performs the handshake within `limit`.
+    async fn start_and_open(
         &self,
         program: &Program,
         era: Era,
         limit: Duration,
-    ) -> Result<(Connection<Events>, Option<Ending>), (Error, Hint)> {
+    ) -> Result<(Connection<Events>, Option<ExitReason>), (Error, Hint)> {
         let started = program.start(Arc::new(self.events.clone())).await;
-        let (transport, ending) = started.map_err(|error| (error, Hint::Nothing))?;
+        let (transport, exit_reason) = started.map_err(|error| (error, Hint::Nothing))?;
         let opening = Connection::open(self.events.clone(), transport, era);
         match time::timeout(limit, opening).await {
-            Ok(Ok(connection)) => Ok((connection, Some(ending))),
-            Ok(Err(NotOpened { failure, hint })) => {
-                let ended = ending.words().map(Error::Unavailable);
+            Ok(Ok(connection)) => Ok((connection, Some(exit_reason))),
+            Ok(Err(OpenError { failure, hint })) => {
+                let ended = exit_reason.get().map(Error::Unavailable);
                 Err((ended.unwrap_or_else(|| self.masked(failure.error)), hint))
             }
             Err(_) => Err((Error::TimedOut, Hint::Nothing)),
         }
     }
 
-    /// Servers of the newer era say that their tools changed to those only who asked for it.
+    /// Subscribes to tool changes. Upstreams of the newer era announce them only to subscribers.
     fn listen(&self, peer: &Peer<RoleClient>) {
         let Some(info) = peer.peer_info() else { return };
-        let tells = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
-        if !tells || info.protocol_version < ProtocolVersion::V_2026_07_28 {
+        let announces_changes =
+            info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
+        if !announces_changes || info.protocol_version < ProtocolVersion::V_2026_07_28 {
             return;
         }
         let listening = listen(peer.clone(), self.events.clone());
@@ -314,7 +334,7 @@ async fn listen(peer: Peer<RoleClient>, events: Events) {
         match peer.listen(filter).await {
             Ok(mut changes) => {
                 if std::mem::replace(&mut listened, true) {
-                    // Nobody knows what was said in between.
+                    // A change may have been missed in between.
                     events.tools_changed();
                 }
                 while let Ok(Some(_)) = changes.next().await {
@@ -323,6 +343,6 @@ async fn listen(peer: Peer<RoleClient>, events: Events) {
             }
             Err(error) => debug!(%error, "Upstream does not support list-changed notifications."),
         }
-        time::sleep(LISTEN_AGAIN_AFTER).await;
+        time::sleep(LISTEN_RETRY_DELAY).await;
     }
 }

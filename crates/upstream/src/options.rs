@@ -1,35 +1,37 @@
+//! How to reach an upstream, and its limits.
+
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// What a message may have on the wire for each byte that a result may have: servers that write ASCII only take six
-/// bytes for a letter of two.
-const MESSAGE_PER_RESULT: usize = 3;
-/// Room for one page of the list of tools.
-const MIN_MESSAGE: usize = 4 * 1024 * 1024;
+/// The allowed size of a message per allowed byte of a result. A server that writes ASCII-only JSON needs six
+/// bytes for a character of two bytes.
+const MESSAGE_BYTES_PER_RESULT_BYTE: usize = 3;
+/// Enough for one page of the list of tools.
+const MIN_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where a server is.
+/// How an upstream is reached.
 #[derive(Clone, Debug)]
 pub enum Transport {
     Http {
         url: String,
-        /// The file that holds the server's bearer token; without one we call without.
+        /// The file that contains the upstream's bearer token. Without it, requests carry no token.
         token_file: Option<PathBuf>,
-        /// Where it may be; anywhere when not given.
+        /// Restricts the addresses to connect to. `None` allows all.
         addresses: Option<mcp::AddressFilter>,
     },
     /// A program that speaks MCP on its standard input and output.
     Stdio {
-        /// The program and its arguments. No shell reads them.
+        /// The program and its arguments. Not interpreted by a shell.
         argv: Vec<String>,
-        /// Added to the few variables that a program cannot do without.
+        /// Added to the few inherited variables.
         env: BTreeMap<String, String>,
-        /// As `env`, but each value is what a file holds when the program is started.
+        /// Like `env`, but each value is read from a file when the program starts.
         secret_env: BTreeMap<String, PathBuf>,
         folder: Option<PathBuf>,
     },
 }
 
-/// After `failures` in a row the server is left alone for `open_for`; then one call finds out how it is. Zero failures
-/// means never.
+/// After this many consecutive `failures` the breaker opens for `open_for`; then one call probes the
+/// upstream. With zero failures it never opens.
 #[derive(Clone, Copy, Debug)]
 pub struct Breaker {
     pub failures: u32,
@@ -38,23 +40,24 @@ pub struct Breaker {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// By which logs tell it from others.
+    /// The name in logs.
     pub name: String,
     pub transport: Transport,
-    /// How long a connection may take, from the first packet or the start of the program to the end of the handshake.
+    /// The time limit for connecting, from the first packet or the start of the program to the end of the
+    /// handshake.
     pub connect_timeout: Duration,
-    /// How long one call or one listing may take, with waiting for a connection; and how long a call waits for its turn
-    /// before that, so that none is sent with no time left.
+    /// The time limit for one call or one listing, including connecting. A call may wait for a slot for the
+    /// same time before that, so that it is never sent with little time left.
     pub call_timeout: Duration,
-    /// How many calls run at a time.
+    /// The maximum number of concurrent calls.
     pub concurrency: usize,
-    /// How large a result may be, written as JSON.
+    /// The maximum size of a result, serialized as JSON.
     pub max_result_bytes: usize,
     pub breaker: Breaker,
 }
 
 impl Options {
     pub(crate) fn max_message(&self) -> usize {
-        self.max_result_bytes.saturating_mul(MESSAGE_PER_RESULT).max(MIN_MESSAGE)
+        self.max_result_bytes.saturating_mul(MESSAGE_BYTES_PER_RESULT_BYTE).max(MIN_MESSAGE_BYTES)
     }
 }

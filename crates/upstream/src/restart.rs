@@ -1,32 +1,32 @@
-//! When a process that died is started again. Time comes in as an argument.
+//! Restart delays for a process that ended. Pure; the time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// One that lived this long did not die of being started.
-const STABLE: Duration = Duration::from_secs(10);
+/// A process that ran this long is considered to have started successfully.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
     last: Option<Instant>,
-    /// Starts in a row that did not last.
+    /// The number of consecutive starts after which the process ended early.
     short: u32,
     starts: u64,
 }
 
 impl Restarts {
-    /// From when on it may be started, given that the last one is gone by `now`.
+    /// Returns the earliest time of the next start, given that the last process has ended by `now`.
     pub(crate) fn not_before(&self, now: Instant) -> Instant {
         match self.last {
-            Some(last) if now.duration_since(last) < STABLE => last + pause(self.short),
+            Some(last) if now.duration_since(last) < STABLE_AFTER => last + pause(self.short),
             _ => now,
         }
     }
 
-    pub(crate) fn starts(&mut self, now: Instant) {
+    pub(crate) fn record_start(&mut self, now: Instant) {
         self.short = match self.last {
-            Some(last) if now.duration_since(last) < STABLE + pause(self.short) => {
+            Some(last) if now.duration_since(last) < STABLE_AFTER + pause(self.short) => {
                 self.short.saturating_add(1)
             }
             _ => 0,
@@ -35,13 +35,14 @@ impl Restarts {
         self.starts += 1;
     }
 
+    /// Returns the number of restarts, without the first start.
     pub(crate) fn count(&self) -> u64 {
         self.starts.saturating_sub(1)
     }
 }
 
 fn pause(short: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(short)).min(LONGEST_PAUSE)
+    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(short)).min(MAX_PAUSE)
 }
 
 #[cfg(test)]
@@ -49,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_dies_at_once_is_started_ever_more_seldom() {
+    fn a_process_that_ends_at_once_is_restarted_with_growing_pauses() {
         let (mut restarts, mut now) = (Restarts::default(), Instant::now());
-        assert_eq!(restarts.not_before(now), now, "the first at once");
+        assert_eq!(restarts.not_before(now), now, "the first start is immediate");
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            restarts.starts(now);
+            restarts.record_start(now);
             let next = restarts.not_before(now);
             pauses.push((next - now).as_millis());
             now = next;
@@ -64,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lived_is_started_at_once_and_forgiven() {
+    fn a_process_that_ran_long_is_restarted_at_once_and_resets_the_pause() {
         let (mut restarts, start) = (Restarts::default(), Instant::now());
         for _ in 0..5 {
-            restarts.starts(start);
+            restarts.record_start(start);
         }
         let later = start + Duration::from_secs(60);
         assert_eq!(restarts.not_before(later), later);
-        restarts.starts(later);
+        restarts.record_start(later);
         assert_eq!(restarts.not_before(later), later + FIRST_PAUSE);
     }
 }

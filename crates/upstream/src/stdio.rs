@@ -1,8 +1,8 @@
-//! Servers that are programs: how they are started, spoken to and ended.
+//! Upstreams that are child processes: starting them, their environment, and masking their secrets.
 
-mod child; // starts processes, and ends them with all that they started
-mod stderr; // what they complain about
-mod transport; // one message to a line
+mod child;
+mod stderr;
+mod transport;
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ pub(crate) use transport::Transport;
 
 use crate::Error;
 
-/// What a program gets of our own environment. The rest is none of its business, and some of it is secret.
+/// The variables that a process inherits from the gateway. The others may be secret.
 const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
-/// Shorter ones would be found in innocent words.
-const SHORTEST_SECRET: usize = 6;
+/// Shorter secrets are not masked, since they would match ordinary words.
+const MIN_SECRET_BYTES: usize = 6;
 
-/// How a server's process is started.
+/// How the process of an upstream is started.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: String,
@@ -37,13 +37,13 @@ pub(crate) struct Program {
     secrets: Secrets,
 }
 
-/// The values that the process was given and nobody else may see.
+/// The secret values that the process was given, to be masked in its output.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Arc<Mutex<Vec<String>>>);
 
-/// Why a process ended, once it has.
+/// Why a process ended. Empty while it runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending(Arc<OnceLock<String>>);
+pub(crate) struct ExitReason(Arc<OnceLock<String>>);
 
 impl Program {
     pub(crate) fn new(
@@ -63,17 +63,25 @@ impl Program {
         Ok(Self { name, program, arguments, env, secret_env, folder, max_line, secrets })
     }
 
-    pub(crate) async fn start(&self, tap: Arc<dyn Tap>) -> Result<(Transport, Ending), Error> {
+    /// Reads the secrets and starts the process.
+    pub(crate) async fn start(&self, tap: Arc<dyn Tap>) -> Result<(Transport, ExitReason), Error> {
         let environment = self.environment().await?;
         let (child, pipes) =
             child::start(&self.program, &self.arguments, environment, self.folder.as_deref())
                 .map_err(|error| Error::Unavailable(format!("starting {}: {error}", self.program)))?;
-        let mut complaints = JoinSet::new();
-        complaints.spawn(stderr::log(pipes.stderr, self.name.clone(), self.secrets.clone()));
-        let ending = Ending::default();
-        let transport =
-            Transport::new(child, pipes.stdin, pipes.stdout, self.max_line, tap, ending.clone(), complaints);
-        Ok((transport, ending))
+        let mut stderr_task = JoinSet::new();
+        stderr_task.spawn(stderr::log(pipes.stderr, self.name.clone(), self.secrets.clone()));
+        let exit_reason = ExitReason::default();
+        let transport = Transport::new(
+            child,
+            pipes.stdin,
+            pipes.stdout,
+            self.max_line,
+            tap,
+            exit_reason.clone(),
+            stderr_task,
+        );
+        Ok((transport, exit_reason))
     }
 
     pub(crate) fn mask(&self, text: String) -> String {
@@ -92,14 +100,14 @@ impl Program {
             environment.push((name.into(), value.into()));
             secrets.push(value.to_owned());
         }
-        self.secrets.are(secrets);
+        self.secrets.set(secrets);
         Ok(environment)
     }
 }
 
 impl Secrets {
-    fn are(&self, mut values: Vec<String>) {
-        values.retain(|value| value.len() >= SHORTEST_SECRET);
+    fn set(&self, mut values: Vec<String>) {
+        values.retain(|value| value.len() >= MIN_SECRET_BYTES);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
@@ -115,13 +123,13 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-impl Ending {
-    pub(crate) fn words(&self) -> Option<String> {
+impl ExitReason {
+    pub(crate) fn get(&self) -> Option<String> {
         self.0.get().cloned()
     }
 
-    /// The first word on it is the reason; what follows, follows from it.
-    fn is(&self, words: String) {
-        drop(self.0.set(words));
+    /// Sets the reason. Only the first one counts, since later ones are consequences of it.
+    fn set(&self, reason: String) {
+        drop(self.0.set(reason));
     }
 }

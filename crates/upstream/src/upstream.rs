@@ -1,10 +1,12 @@
+//! The public handle of an upstream: list tools, call, health, close.
+
 use std::{
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use mcp::{Again, Fate};
+use mcp::{Fate, Retry};
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use serde_json::{Map, Value};
 use tokio::{
@@ -15,16 +17,16 @@ use tracing::debug;
 
 use crate::{
     Error, Failure, Health, Options, Progress, State,
-    breaker::{Breaker, Pass},
+    breaker::{Breaker, Permit},
     call::{self, Answer},
-    health::Seen,
-    link::{Link, Live},
+    health::StateTracker,
+    link::{Link, LiveConnection},
 };
 
 const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
 
-/// One server behind the gateway. Clones share its connection, its limits and its state; when the last one is dropped,
-/// the connection is closed or the process ended.
+/// A handle to one upstream. Clones share its connection, limits and state. Dropping the last clone closes
+/// the connection or ends the process.
 #[derive(Clone, Debug)]
 pub struct Upstream(Arc<Inner>);
 
@@ -36,11 +38,11 @@ struct Inner {
     concurrency: usize,
     call_timeout: Duration,
     max_result_bytes: usize,
-    seen: Seen,
+    state: StateTracker,
 }
 
 impl Upstream {
-    /// Connects to nothing yet.
+    /// Creates the handle without connecting. Fails if the options are invalid.
     pub fn new(options: Options) -> Result<Self, Error> {
         if options.concurrency == 0 || options.concurrency > Semaphore::MAX_PERMITS {
             return Err(Error::Options(format!("{} calls at a time", options.concurrency)));
@@ -51,25 +53,26 @@ impl Upstream {
             concurrency: options.concurrency,
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
-            seen: Seen::new(),
+            state: StateTracker::new(),
             link: Arc::new(Link::new(options)?),
         })))
     }
 
-    /// The tools as the server describes them now: whole objects, with every field that it wrote. All of this is the
-    /// server's word, and none of it may decide what is allowed.
+    /// Fetches the current list of tools as raw JSON objects with all fields. The list is not trusted and
+    /// must not be used for access decisions.
     pub async fn tools(&self) -> Result<Vec<Map<String, Value>>, Error> {
         let inner = &self.0;
-        let pass = inner.pass()?;
-        // Boxed: rmcp's futures are large, and so would be every future that lists tools.
+        let permit = inner.permit()?;
+        // Boxed, since rmcp's futures are large and would make every calling future large.
         let listed = timeout(inner.call_timeout, Box::pin(inner.list())).await;
         let listed = listed.unwrap_or(Err(Failure { error: Error::TimedOut, fate: Fate::Unknown }));
-        inner.learn(pass, &listed);
+        inner.record(permit, &listed);
         listed.map_err(|failure| failure.error)
     }
 
-    /// Calls a tool. `meta` goes into `_meta` of the request, but for what the protocol reserves for itself. How far
-    /// the call is goes to `progress`, where a full channel loses it. A call that is dropped is cancelled.
+    /// Calls a tool. `meta` is sent as `_meta` of the request, without the keys that the protocol reserves.
+    /// Progress notifications are sent to `progress`, and dropped when the channel is full. Dropping the
+    /// future cancels the call.
     pub async fn call(
         &self,
         name: &str,
@@ -79,11 +82,11 @@ impl Upstream {
     ) -> Result<CallToolResult, Failure> {
         let inner = &self.0;
         let _slot = inner.slot().await?;
-        let pass = inner.pass().map_err(Failure::not_run)?;
+        let permit = inner.permit().map_err(Failure::not_run)?;
         let request = call::request(name, arguments, meta);
         let deadline = Instant::now() + inner.call_timeout;
         let called = Box::pin(inner.call(request, progress, deadline)).await;
-        inner.learn(pass, &called);
+        inner.record(permit, &called);
         let result = called?;
         if !call::fits(&result, inner.max_result_bytes) {
             return Err(Failure::answered(Error::TooLarge(inner.max_result_bytes)));
@@ -91,6 +94,7 @@ impl Upstream {
         Ok(result)
     }
 
+    /// Returns the current state of the upstream. Does no I/O.
     pub fn health(&self) -> Health {
         let inner = &self.0;
         let live = inner.link.live();
@@ -100,7 +104,7 @@ impl Upstream {
             None if inner.link.was_tried() => State::Down,
             None => State::Idle,
         };
-        let (since, last_error) = inner.seen.look(state);
+        let (since, last_error) = inner.state.observe(state);
         Health {
             state,
             since,
@@ -111,22 +115,23 @@ impl Upstream {
         }
     }
 
-    /// Changes whenever the server says that its tools did, and whenever it was connected to anew, since then nobody
-    /// knows.
-    pub fn changed(&self) -> watch::Receiver<u64> {
+    /// Returns a receiver that changes when the upstream announces a change of its tools, and after every
+    /// reconnect, since a change may have been missed.
+    pub fn tool_changes(&self) -> watch::Receiver<u64> {
         self.0.link.events.changes()
     }
 
-    /// Ends the session or the process, and waits until that is done. Calls that are running fail, as do later ones.
+    /// Closes the session or ends the process, and waits until it has ended. Running and later calls fail.
     pub async fn close(&self) {
         self.0.link.close().await;
     }
 }
 
 impl Inner {
+    /// Waits for a slot, at most for the call timeout.
     async fn slot(&self) -> Result<SemaphorePermit<'_>, Failure> {
         if self.breaker.is_open(Instant::now()) {
-            return Err(Failure::not_run(Error::LeftAlone));
+            return Err(Failure::not_run(Error::BreakerOpen));
         }
         if let Ok(slot) = self.slots.try_acquire() {
             return Ok(slot);
@@ -138,25 +143,26 @@ impl Inner {
         }
     }
 
-    fn pass(&self) -> Result<Pass<'_>, Error> {
-        self.breaker.admit(Instant::now()).ok_or(Error::LeftAlone)
+    fn permit(&self) -> Result<Permit<'_>, Error> {
+        self.breaker.admit(Instant::now()).ok_or(Error::BreakerOpen)
     }
 
-    fn learn<T>(&self, pass: Pass<'_>, outcome: &Result<T, Failure>) {
+    /// Reports the outcome to the breaker and to the health state.
+    fn record<T>(&self, permit: Permit<'_>, outcome: &Result<T, Failure>) {
         match outcome {
-            Err(failure) if failure.is_its_fault() => {
-                self.seen.failed(&failure.error);
-                pass.failed(Instant::now());
+            Err(failure) if failure.counts_against_upstream() => {
+                self.state.record_error(&failure.error);
+                permit.failed(Instant::now());
             }
             Err(failure) if failure.fate != Fate::Answered => {
-                self.seen.failed(&failure.error);
-                drop(pass);
+                self.state.record_error(&failure.error);
+                drop(permit);
             }
-            Ok(_) | Err(_) => pass.succeeded(),
+            Ok(_) | Err(_) => permit.succeeded(),
         }
     }
 
-    /// Calls, and calls a second time if the first cannot have run and another connection may help.
+    /// Sends the call, and sends it a second time if the first cannot have run and a retry may succeed.
     async fn call(
         &self,
         request: CallToolRequestParams,
@@ -165,24 +171,24 @@ impl Inner {
     ) -> Result<CallToolResult, Failure> {
         let mut repeated = false;
         loop {
-            let connected = timeout_at(deadline.into(), self.link.connected()).await;
+            let connected = timeout_at(deadline.into(), self.link.get_or_connect()).await;
             let live = connected.unwrap_or(Err(Error::TimedOut)).map_err(Failure::not_run)?;
             let sending = pin!(call::send(&self.link, &live, &request, progress.clone()));
             let failure = match timeout_at(deadline.into(), sending).await {
                 Ok(Ok(Answer::Result(result))) => return Ok(result),
-                Ok(Ok(Answer::InputRequired)) => return Err(Failure::answered(Error::AsksForInput)),
+                Ok(Ok(Answer::InputRequired)) => return Err(Failure::answered(Error::InputRequired)),
                 Ok(Ok(Answer::Other)) => {
-                    let error = Error::Protocol("what it answered is not the result of a call".to_owned());
+                    let error = Error::Protocol("the response is not the result of a tool call".to_owned());
                     return Err(Failure { error, fate: Fate::Unknown });
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => return Err(Failure { error: Error::TimedOut, fate: Fate::Unknown }),
             };
-            if failure.again == Again::AfterListing {
-                self.link.indirect.also(&request.name);
+            if failure.retry == Retry::AfterListing {
+                self.link.indirect.insert(&request.name);
             }
-            let mending = timeout_at(deadline.into(), Box::pin(self.mend(&live, &failure))).await;
-            if repeated || !mending.unwrap_or(false) || failure.fate != Fate::NotRun {
+            let preparing = timeout_at(deadline.into(), Box::pin(self.prepare_retry(&live, &failure))).await;
+            if repeated || !preparing.unwrap_or(false) || failure.fate != Fate::NotRun {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
             }
             debug!(error = %failure.error, "Call was not delivered; sending it again.");
@@ -193,31 +199,31 @@ impl Inner {
     async fn list(&self) -> Result<Vec<Map<String, Value>>, Failure> {
         let mut repeated = false;
         loop {
-            let live = self.link.connected().await.map_err(Failure::not_run)?;
+            let live = self.link.get_or_connect().await.map_err(Failure::not_run)?;
             let failure = match mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await {
                 Ok(tools) => {
-                    self.link.indirect.learn(tools.iter().filter_map(named_schema));
+                    self.link.indirect.replace(tools.iter().filter_map(named_schema));
                     return Ok(tools);
                 }
                 Err(failure) => failure,
             };
-            if repeated || !self.mend(&live, &failure).await {
+            if repeated || !self.prepare_retry(&live, &failure).await {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
             }
             repeated = true;
         }
     }
 
-    /// Does what may help the next attempt, and tells whether anything may.
-    async fn mend(&self, live: &Arc<Live>, failure: &mcp::Failure) -> bool {
-        match failure.again {
-            Again::Never => false,
-            Again::OnNewConnection => {
-                self.link.forget(live);
+    /// Prepares a second attempt. Returns whether one may succeed.
+    async fn prepare_retry(&self, live: &Arc<LiveConnection>, failure: &mcp::Failure) -> bool {
+        match failure.retry {
+            Retry::Never => false,
+            Retry::OnNewConnection => {
+                self.link.discard(live);
                 true
             }
-            // Listing tells rmcp which arguments go into headers. It forgets with the connection.
-            Again::AfterListing => mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await.is_ok(),
+            // From the listing, rmcp learns which arguments go into headers. It knows this per connection.
+            Retry::AfterListing => mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await.is_ok(),
         }
     }
 }
@@ -228,7 +234,7 @@ impl Drop for Inner {
     }
 }
 
-/// A tool as its server wrote it: what it is called and what it takes.
+/// Returns the name and the input schema of a raw tool.
 fn named_schema(tool: &Map<String, Value>) -> Option<(&str, &Map<String, Value>)> {
     Some((tool.get("name")?.as_str()?, tool.get("inputSchema")?.as_object()?))
 }

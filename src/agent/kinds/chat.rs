@@ -1,3 +1,5 @@
+//! `chat`: a conversation that waits for its next message.
+
 use std::{
     future::ready,
     pin::{Pin, pin},
@@ -7,16 +9,19 @@ use std::{
 use subjects::{Chat, ChatRole, Message};
 
 use crate::{
-    agent::{Broken, Outcome, ledger::Lane, session::Session, think::Manner, thoughts::ASSESS},
-    context::{message_text, request_messages},
+    agent::{
+        Outcome, WorkError, ask_structured::StructuredOptions, ledger::Lane, session::Session,
+        structured_outputs::ASSESS_PROMPT,
+    },
+    context::{request_messages, sanitize_message},
     inference::Hint,
 };
 
-/// What is beside the work gets so much longer than the work itself.
-const TAIL: Duration = Duration::from_secs(2);
+/// How long a background task may run on after the work has ended.
+const BACKGROUND_GRACE: Duration = Duration::from_secs(2);
 
-/// A conversation that waits for its next message.
-pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Result<Outcome, Broken> {
+/// Answers the last user message of the chat and assesses the input in the background.
+pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Result<Outcome, WorkError> {
     session.temperature = chat.temperature.unwrap_or(session.temperature);
     session.max_tokens = chat.max_tokens.map(std::num::NonZeroU32::get);
     let messages = request_messages(&chat.messages);
@@ -24,49 +29,55 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, chat: &Chat) -> Re
     let goal = last.or(chat.messages.last()).map_or("", |message| message.content.as_str());
     let session = &*session;
     let work = pin!(session.converse(goal, messages));
-    let aside = pin!(session.assess(goal));
-    session.beside(work, aside).await
+    let background = pin!(session.assess(goal));
+    session.run_with_background(work, background).await
 }
 
 impl Session<'_> {
-    /// Works, and has something else done beside it. The work does not wait for that much longer than it takes itself.
-    pub(in crate::agent) async fn beside<T>(
+    /// Runs `work` with a background task beside it and returns the result of `work`. The background task
+    /// ends at most [`BACKGROUND_GRACE`] after the work.
+    pub(in crate::agent) async fn run_with_background<T>(
         &self,
         mut work: Pin<&mut impl Future<Output = T>>,
-        mut aside: Pin<&mut impl Future<Output = ()>>,
+        mut background: Pin<&mut impl Future<Output = ()>>,
     ) -> T {
         tokio::select! {
             biased;
             done = &mut work => {
                 tokio::select! {
                     biased;
-                    () = &mut aside => {}
+                    () = &mut background => {}
                     () = ready(()) => {
-                        // What was answered may not be lost while something less important is waited for. Both are
-                        // polled together: the one may be waiting for what the other is writing.
-                        let both = async { tokio::join!(aside, self.journal.write_what_cost()) };
-                        // Late, it is told as unfinished.
-                        drop(tokio::time::timeout(TAIL, both).await);
+                        // The result of the work must not be lost while the background task is awaited. Both
+                        // are polled together, since the task may be waiting for what the journal is writing.
+                        let both = async { tokio::join!(background, self.journal.write_if_costly()) };
+                        // After a timeout its step stays in the trace as unfinished.
+                        drop(tokio::time::timeout(BACKGROUND_GRACE, both).await);
                     }
                 }
                 done
             }
-            () = &mut aside => work.await,
+            () = &mut background => work.await,
         }
     }
 
-    /// O2, O3: the input's type and scope, for the trace. That they are not known is in the trace too.
+    /// O2, O3: asks the model for the type and scope of the input and records them in the trace. A failure is
+    /// only visible in the trace.
     pub(in crate::agent) async fn assess(&self, input: &str) {
-        // What it is shows in its beginning.
-        const MOST_BYTES: usize = 8 * 1_024;
-        if !self.bench.settings.assess_input {
+        /// The beginning of the input is enough to assess it.
+        const MAX_BYTES: usize = 8 * 1_024;
+        if !self.resources.settings.assess_input {
             return;
         }
-        let input = message_text(&input[..input.floor_char_boundary(MOST_BYTES)]);
-        let manner =
-            Manner { hint: Hint::Fast, within: self.bench.settings.think_timeout, lane: Lane::ASIDE };
-        if let Ok(assessment) = self.think(vec![Message::user(input)], ASSESS, manner).await {
-            self.ledger.assessed(assessment);
+        let input = sanitize_message(&input[..input.floor_char_boundary(MAX_BYTES)]);
+        let options = StructuredOptions {
+            hint: Hint::Fast,
+            timeout: self.resources.settings.think_timeout,
+            lane: Lane::BACKGROUND,
+        };
+        if let Ok(assessment) = self.ask_structured(vec![Message::user(input)], ASSESS_PROMPT, options).await
+        {
+            self.ledger.set_assessment(assessment);
         }
     }
 }

@@ -1,45 +1,51 @@
+//! `schedule`: a schedule fired; creates the task it calls for and starts its workflow.
+
 use serde_json::{Value, json};
 use subjects::{FinishReason, Message, Schedule};
 
 use crate::{
     agent::{
-        Broken, Outcome,
+        Outcome, WorkError,
+        ask_structured::StructuredOptions,
         calls::task_id_in,
         ledger::Lane,
         session::Session,
-        think::Manner,
-        thoughts::{INTERPRET, ScheduledTask},
+        structured_outputs::{INTERPRET_PROMPT, ScheduledTask},
     },
-    context::message_text,
+    context::sanitize_message,
     inference::Hint,
 };
 
 const CREATE: &str = "db.task.create";
 const START: &str = "workflow.start";
 
-/// W7: a schedule fired: what it means becomes a task, and the task's workflow is started.
+/// W7: has the model interpret the schedule's payload as one task, creates the task and starts its workflow.
 pub(in crate::agent) async fn work(
     session: &mut Session<'_>,
     schedule: &Schedule,
-) -> Result<Outcome, Broken> {
+) -> Result<Outcome, WorkError> {
     let asked = match &schedule.payload {
         Value::String(prompt) => prompt.clone(),
         other => other.to_string(),
     };
     let fired = format!("Schedule {} fired at {}:\n{asked}", schedule.schedule_id, schedule.fired_at);
-    from_messages(session, schedule, vec![Message::user(message_text(&fired))]).await
+    from_messages(session, schedule, vec![Message::user(sanitize_message(&fired))]).await
 }
 
 async fn from_messages(
     session: &Session<'_>,
     schedule: &Schedule,
     messages: Vec<Message>,
-) -> Result<Outcome, Broken> {
-    let manner = Manner { hint: Hint::Usual, within: session.bench.settings.think_timeout, lane: Lane::MAIN };
-    let task: ScheduledTask = session.think(messages, INTERPRET, manner).await?;
-    let said = |text: String| Ok(Outcome::completed(text, FinishReason::Stop));
+) -> Result<Outcome, WorkError> {
+    let options = StructuredOptions {
+        hint: Hint::Usual,
+        timeout: session.resources.settings.think_timeout,
+        lane: Lane::MAIN,
+    };
+    let task: ScheduledTask = session.ask_structured(messages, INTERPRET_PROMPT, options).await?;
+    let completed = |text: String| Ok(Outcome::completed(text, FinishReason::Stop));
     if !session.catalogue.has(CREATE) {
-        return said(format!(
+        return completed(format!(
             "The schedule calls for `{}`: {} No task was created: no tool for that is offered here.",
             task.name, task.description
         ));
@@ -60,16 +66,16 @@ async fn from_messages(
     );
     let created = session.call(CREATE, arguments).await?;
     if created.failed {
-        return Err(Broken::Tool { tool: CREATE.to_owned(), why: created.text });
+        return Err(WorkError::ToolFailed { tool: CREATE.to_owned(), why: created.text });
     }
     let Some(task_id) = created.json().as_ref().and_then(task_id_in).map(str::to_owned) else {
-        return said(format!(
+        return completed(format!(
             "The task `{}` was created. Its workflow was not started: the tool gave no id.",
             task.name
         ));
     };
     if !session.catalogue.has(START) {
-        return said(format!(
+        return completed(format!(
             "The task `{}` was created. No tool to start its workflow is offered here.",
             task.name
         ));
@@ -79,7 +85,7 @@ async fn from_messages(
     if started.failed {
         let why =
             format!("the task `{}` was created, its workflow was not started: {}", task.name, started.text);
-        return Err(Broken::Tool { tool: START.to_owned(), why });
+        return Err(WorkError::ToolFailed { tool: START.to_owned(), why });
     }
-    said(format!("The task `{}` was created and its workflow started.", task.name))
+    completed(format!("The task `{}` was created and its workflow started.", task.name))
 }

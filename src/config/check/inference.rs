@@ -1,14 +1,16 @@
-//! P15: a worker holds no provider's key and talks to no provider. External models are reached through the egress.
+//! Checks the model settings.
+//!
+//! P15: a worker holds no provider key and connects to no provider. External models are reached through the
+//! egress.
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Check, HOUR, SECOND};
-use crate::config::{
-    Backend, Egress, Endpoint, Error, Inference, Prices, Provider,
-    raw::{self, Text},
-};
+use settings::{Error, Text};
 
-/// Hosts of providers, by how their names end.
+use super::{Check, HOUR, SECOND};
+use crate::config::{Backend, Egress, Endpoint, Inference, Prices, Provider, raw};
+
+/// Host name suffixes of providers.
 const PROVIDER_HOSTS: [&str; 16] = [
     "openai.com",
     "openai.azure.com",
@@ -28,8 +30,8 @@ const PROVIDER_HOSTS: [&str; 16] = [
     "amazonaws.com",
 ];
 
-/// How keys of providers begin.
-const KEY_BEGINNINGS: [&str; 9] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "pplx-", "AKIA", "hf_", "fw_"];
+/// Prefixes of provider keys.
+const KEY_PREFIXES: [&str; 9] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "pplx-", "AKIA", "hf_", "fw_"];
 
 impl Check<'_> {
     pub(super) fn inference(&self, raw: &raw::Inference) -> Result<Inference, Error> {
@@ -60,7 +62,7 @@ impl Check<'_> {
     fn replay(&self, raw: &raw::Inference) -> Result<Backend, Error> {
         let Some(recording) = &raw.recording else {
             let problem = "is `replay`, which needs inference.recording: the file to answer from";
-            return Err(Error::value(self.figment, "inference.backend", problem));
+            return Err(self.refuse("inference.backend", problem));
         };
         Ok(Backend::Replay { recording: self.file("inference.recording", recording)? })
     }
@@ -71,7 +73,7 @@ impl Check<'_> {
         if local.is_none() && egress.is_none() {
             let problem = "needs inference.base_url, as in http://127.0.0.1:8080/v1, or inference.providers behind \
                            inference.egress_url";
-            return Err(Error::value(self.figment, "inference.backend", problem));
+            return Err(self.refuse("inference.backend", problem));
         }
         Ok(Backend::Endpoints { local, egress })
     }
@@ -83,11 +85,11 @@ impl Check<'_> {
                 "`{url}` is {provider}'s own server; external models are reached through the egress alone: set \
                  inference.egress_url and inference.providers"
             );
-            return Err(Error::value(self.figment, "inference.base_url", problem));
+            return Err(self.refuse("inference.base_url", problem));
         }
         let Some(model) = &raw.model else {
             let problem = "is missing: say which model to ask for at inference.base_url";
-            return Err(Error::value(self.figment, "inference.model", problem));
+            return Err(self.refuse("inference.model", problem));
         };
         let text = |text: &Option<Text>| text.as_ref().map(|text| text.0.clone());
         Ok(Endpoint {
@@ -105,12 +107,12 @@ impl Check<'_> {
                 return Ok(None);
             }
             let problem = "are reached through the egress alone: set inference.egress_url";
-            return Err(Error::value(self.figment, "inference.providers", problem));
+            return Err(self.refuse("inference.providers", problem));
         };
         let url = self.url("inference.egress_url", url)?;
         if let Some(provider) = provider_of(&url) {
             let problem = format!("`{url}` is {provider}'s own server, not an egress");
-            return Err(Error::value(self.figment, "inference.egress_url", problem));
+            return Err(self.refuse("inference.egress_url", problem));
         }
         let mut providers = Vec::new();
         for provider in &raw.providers {
@@ -125,11 +127,12 @@ impl Check<'_> {
         Ok(Some(Egress { url, token_file, providers }))
     }
 
-    /// A file that holds a token of ours. Whose key it is shows at its beginning.
+    /// Returns the path of a token file. Refuses a provider key, given directly or in the file; it is
+    /// recognised by its prefix.
     fn token_file(&self, key: &str, text: Option<&Text>) -> Result<Option<PathBuf>, Error> {
         let Some(text) = text else { return Ok(None) };
         if looks_like_a_key(&text.0) {
-            return Err(Error::value(self.figment, key, "is a key itself; it takes the path of a file"));
+            return Err(self.refuse(key, "is a key itself; it takes the path of a file"));
         }
         let path = self.file(key, text)?;
         let held = std::fs::read_to_string(&path).map_err(|error| Error::File(path.clone(), error))?;
@@ -138,7 +141,7 @@ impl Check<'_> {
                 "{} holds what looks like a provider's key; a worker holds none, the egress does",
                 path.display()
             );
-            return Err(Error::value(self.figment, key, problem));
+            return Err(self.refuse(key, problem));
         }
         Ok(Some(path))
     }
@@ -157,7 +160,7 @@ impl Check<'_> {
         });
         if has_secret {
             let problem = "carries a user name, a password or a query; secrets come from a token file";
-            return Err(Error::value(self.figment, key, problem));
+            return Err(self.refuse(key, problem));
         }
         Ok(url.to_owned())
     }
@@ -192,7 +195,7 @@ fn provider_of(url: &str) -> Option<&'static str> {
 }
 
 pub(super) fn looks_like_a_key(text: &str) -> bool {
-    KEY_BEGINNINGS.iter().any(|beginning| text.starts_with(beginning)) && text.len() >= 16
+    KEY_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) && text.len() >= 16
 }
 
 #[cfg(test)]
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn providers_are_known_by_their_hosts() {
+    fn providers_are_recognised_by_their_hosts() {
         for theirs in ["https://api.openai.com/v1", "https://API.Anthropic.com", "https://x.ai./v1"] {
             assert!(provider_of(theirs).is_some(), "{theirs}");
         }

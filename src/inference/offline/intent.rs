@@ -1,17 +1,28 @@
+//! Finds the tool calls that a sentence asks for, by its first words.
+
 use serde_json::{Map, Value, json};
 use subjects::ToolCall;
 
 use super::super::{Function, Request};
 
 const PLAN: &str = "plan";
-const MOST_STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 
-/// Beginnings of a sentence and the functions they stand for. The first that is offered is called.
-const ORDERS: [(&[&str], &str); 11] = [
+/// Beginnings of a sentence, each with the function to call. The first one whose function is offered is used.
+const COMMANDS: [(&[&str], &str); 11] = [
     (&["plan the tasks", "plan tasks", PLAN], "db__task__create"),
     (&["create a task", "create task", "add a task", "add task", "new task"], "db__task__create"),
     (
-        &["list tasks", "list the tasks", "show tasks", "show the tasks", "what tasks", "which tasks"],
+        &[
+            "list tasks",
+            "list the tasks",
+            "show tasks",
+            "show the tasks",
+            "what tasks",
+            "which tasks",
+            "what is left to do",
+            "what is there to do",
+        ],
         "db__task__list",
     ),
     (&["list projects", "show projects", "which projects"], "db__project__list"),
@@ -24,16 +35,16 @@ const ORDERS: [(&[&str], &str); 11] = [
     (&["help"], "help__list"),
 ];
 
-/// The calls that a sentence asks for in so many words, if that function is offered.
-pub(super) fn of(asked: &str, request: &Request<'_>) -> Vec<ToolCall> {
-    understood(asked, request).unwrap_or_default()
+/// Returns the calls that a sentence asks for; none if no beginning matches or the function is not offered.
+pub(super) fn calls_for(asked: &str, request: &Request<'_>) -> Vec<ToolCall> {
+    parse(asked, request).unwrap_or_default()
 }
 
-fn understood(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
-    // No order begins with more words than this.
+fn parse(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
     let asked = asked.trim();
+    // No beginning of a command is longer than this.
     let plain = asked[..asked.floor_char_boundary(64)].to_lowercase();
-    let (beginning, function) = ORDERS.iter().find_map(|(beginnings, name)| {
+    let (beginning, function) = COMMANDS.iter().find_map(|(beginnings, name)| {
         let beginning = beginnings.iter().find(|beginning| begins(&plain, beginning))?;
         let function = request.tools.iter().find(|function| function.name == *name)?;
         Some((*beginning, function))
@@ -46,21 +57,21 @@ fn understood(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
         return can_ask.then(|| vec![call(0, "ask_user", &json!({ "question": question }))]);
     }
     let each: Vec<&str> = if beginning.starts_with(PLAN) { steps(rest) } else { vec![rest] };
-    let made = each.into_iter().enumerate().map(|(number, text)| {
+    let calls = each.into_iter().enumerate().map(|(number, text)| {
         call(number, &function.name, &Value::Object(arguments(function, text, request)))
     });
-    Some(made.collect())
+    Some(calls.collect())
 }
 
-/// Each becomes a task.
+/// Splits a text into steps, each of which becomes a task.
 fn steps(text: &str) -> Vec<&str> {
     let parts = text.split([',', ';', '\n']).map(|part| part.trim_matches(is_padding));
-    parts.filter(|part| !part.is_empty()).take(MOST_STEPS).collect()
+    parts.filter(|part| !part.is_empty()).take(MAX_STEPS).collect()
 }
 
-/// What it understands, so that a person need not guess.
+/// Lists the commands that can be understood, for the user.
 pub(super) fn hint(request: &Request<'_>) -> String {
-    let understood: Vec<String> = ORDERS
+    let understood: Vec<String> = COMMANDS
         .iter()
         .filter(|(_, name)| request.tools.iter().any(|function| function.name == *name))
         .filter_map(|(beginnings, _)| beginnings.first())
@@ -81,7 +92,7 @@ fn call(number: usize, name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: format!("call_{number}"), name: name.to_owned(), arguments: arguments.to_string() }
 }
 
-/// Fills what a schema has a place for from the sentence and from the ids in the layers.
+/// Fills the arguments that the schema declares from the sentence and from the ids in the layers.
 fn arguments(function: &Function, rest: &str, request: &Request<'_>) -> Map<String, Value> {
     let mut out = Map::new();
     let Some(properties) = function.parameters.get("properties").and_then(Value::as_object) else {
@@ -103,18 +114,19 @@ fn arguments(function: &Function, rest: &str, request: &Request<'_>) -> Map<Stri
     out
 }
 
+/// Returns the value of a field in layers 3 to 5.
 fn in_layers(request: &Request<'_>, name: &str) -> Option<Value> {
     let beginning = format!("> {name}: ");
-    request.system.own_lines().find_map(|line| line.strip_prefix(&beginning)).map(|id| json!(id))
+    request.system.handoff_lines().find_map(|line| line.strip_prefix(&beginning)).map(|id| json!(id))
 }
 
-/// A name as people would say it: `write-the-release-notes`.
+/// Returns a name such as `write-the-release-notes`.
 pub(super) fn slug(text: &str) -> String {
-    const MOST_WORDS: usize = 6;
+    const MAX_WORDS: usize = 6;
     let words: Vec<String> = text
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
-        .take(MOST_WORDS)
+        .take(MAX_WORDS)
         .map(str::to_lowercase)
         .collect();
     if words.is_empty() { "task".to_owned() } else { words.join("-") }

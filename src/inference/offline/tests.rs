@@ -7,11 +7,11 @@ use crate::{
     inference::{Function, Hint, Purpose},
 };
 
-struct Nobody;
+struct NullListener;
 
-impl Listener for Nobody {
-    fn trying(&self, _: u32) {}
-    fn said(&self, _: &str) {}
+impl Listener for NullListener {
+    fn on_try(&self, _: u32) {}
+    fn on_text(&self, _: &str) {}
 }
 
 fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
@@ -31,7 +31,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         messages,
         tools: tools.iter().map(|name| std::sync::Arc::new(function(name))).collect(),
         may_call: true,
-        shape: None,
+        output_schema: None,
         temperature: 0.0,
         max_tokens: None,
         hint: Hint::Usual,
@@ -39,19 +39,19 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
 }
 
 async fn answer(asked: &str, tools: &[&str]) -> Reply {
-    Offline::new(Duration::ZERO).answer(&request(&[Message::user(asked)], tools), &Nobody).await
+    Offline::new(Duration::ZERO).answer(&request(&[Message::user(asked)], tools), &NullListener).await
 }
 
-/// G2: the same question, the same bytes.
+/// G2: the same question gets the same bytes.
 #[tokio::test]
-async fn the_same_question_gets_the_same_words() {
+async fn same_question_gets_the_same_reply() {
     let (once, twice) = (answer("what  now?", &[]).await, answer("what now?", &[]).await);
     assert_eq!(once, twice);
     assert!(once.content.contains("“what now?”"), "{}", once.content);
 }
 
 #[tokio::test]
-async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
+async fn command_becomes_a_call_and_its_result_is_reported() {
     let tools = ["db__task__create", "db__task__list", "ask_user", "request_verification"];
     let reply = answer("Create a task: write the release notes", &tools).await;
     let [call] = &reply.calls[..] else { panic!("one call: {reply:?}") };
@@ -64,7 +64,7 @@ async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
     assert_eq!(answer("create a task", &tools).await.calls[0].name, "ask_user");
     assert_eq!(answer("Which tasks are open?", &tools).await.calls[0].name, "db__task__list");
     assert!(answer("verify `t-9`", &tools).await.calls[0].arguments.contains("\"t-9\""));
-    // Not offered, not called; and a word that only begins like an order is none.
+    // Tools that are not offered are not called, and a longer word that begins like a command is none.
     assert!(answer("list nodes", &tools).await.calls.is_empty());
     assert!(answer("verifying is hard", &tools).await.calls.is_empty());
 
@@ -82,15 +82,19 @@ async fn a_plain_order_becomes_a_call_and_its_result_is_told() {
             content: "two tasks".into(),
         },
     ];
-    let told = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &Nobody).await;
-    assert!(told.content.contains("`db.task.list`:\ntwo tasks") && told.calls.is_empty(), "{}", told.content);
+    let report = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &NullListener).await;
+    assert!(
+        report.content.contains("`db.task.list`:\ntwo tasks") && report.calls.is_empty(),
+        "{}",
+        report.content
+    );
     let [Message::User { .. }, Message::Assistant { .. }, Message::Tool { content, .. }] = &mut messages
     else {
         panic!("as written above")
     };
     *content = r#"{"items":[{"name":"docs","status":"pending","title":"Write the docs"}]}"#.into();
-    let told = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &Nobody).await;
-    assert!(told.content.ends_with("- `docs`: pending, Write the docs"), "{}", told.content);
+    let report = Offline::new(Duration::ZERO).answer(&request(&messages, &tools), &NullListener).await;
+    assert!(report.content.ends_with("- `docs`: pending, Write the docs"), "{}", report.content);
 }
 
 #[test]

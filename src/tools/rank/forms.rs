@@ -1,6 +1,7 @@
-//! What a piece of text is by its form alone: an address, a file, an identifier.
+//! Recognises addresses, files and identifiers by their form.
 
-/// Identifiers and addresses are made of words that seldom say what is to be done.
+/// Weights of the words inside a form, in thousandths. Words inside identifiers and addresses seldom state
+/// the request.
 const WORDS_OF_ADDRESS: u64 = 250;
 const WORDS_OF_IDENTIFIER: u64 = 500;
 const PLAIN_WORDS: u64 = 1000;
@@ -8,7 +9,7 @@ const PLAIN_WORDS: u64 = 1000;
 const TOP_LEVEL_DOMAINS: &[&str] =
     &["com", "org", "net", "io", "dev", "de", "eu", "uk", "fr", "app", "ai", "co"];
 
-/// What the form means, and how much the words inside still count, in thousandths.
+/// What the form means, and the weight of the words inside it, in thousandths.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) means: &'static [&'static str],
@@ -27,7 +28,7 @@ fn form(means: &'static [&'static str], strength: u64) -> Form {
     Form { means, strength }
 }
 
-/// `#general`, `@anna` and `--verbose` are known by their first character.
+/// Recognises forms like `#general`, `@anna` and `--verbose` by their first character.
 fn marked_form(chunk: &str) -> Option<Form> {
     let starts_with_letter = |rest: &str| rest.starts_with(char::is_alphabetic);
     if chunk.strip_prefix('#').is_some_and(starts_with_letter) {
@@ -70,7 +71,7 @@ fn is_domain(chunk: &str) -> bool {
 
 fn file_form(chunk: &str) -> Option<Form> {
     let file = chunk.rsplit('/').next().unwrap_or(chunk);
-    // More than one dot is a version or the dotted name of a tool.
+    // A name with more than one dot is a version or a tool name.
     let is_file = file.split_once('.').is_some_and(|(base, extension)| {
         !base.is_empty()
             && (2..=4).contains(&extension.len())
@@ -88,7 +89,7 @@ fn identifier_form(chunk: &str) -> Form {
     form(&[], if is_numbered || chunk.contains('/') { WORDS_OF_IDENTIFIER } else { PLAIN_WORDS })
 }
 
-/// Such as `ABC-123`.
+/// Whether the chunk looks like `ABC-123`.
 fn is_issue_key(chunk: &str) -> bool {
     chunk.split_once('-').is_some_and(|(letters, digits)| {
         letters.len() >= 2

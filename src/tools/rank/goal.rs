@@ -1,4 +1,4 @@
-//! Reading a goal: which words count, and how much.
+//! Reads a goal: which of its words count, and how much.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +7,41 @@ use super::grammar;
 use super::lexicon::{Lexicon, Phrase};
 use super::words;
 
-/// Long goals are read at both ends: the request stands before or after what was pasted into it.
+/// Of a long goal only both ends are read, since the request usually stands before or after pasted text.
 const BYTES_READ_AT_EACH_END: usize = 4096;
 const WORDS_KEPT_FROM_START: usize = 160;
 const WORDS_KEPT_FROM_END: usize = 80;
 
-/// How much a word counts by where it stands, in thousandths.
+/// The weight of a word by where it occurs, in thousandths.
 const PLAIN: u64 = 1000;
 const QUOTED: u64 = 500;
 const CODE: u64 = 350;
 const SHAPE: u64 = 600;
 const PHRASE: u64 = 800;
 const LIGHT_VERB: u64 = 500;
-/// A shorter start such as `Hint:` says nothing about what follows the colon.
-const LEAST_WORDS_BEFORE_COLON: usize = 3;
+/// Only a colon after this many words ends a clause; a shorter start such as `Hint:` does not.
+const MIN_WORDS_BEFORE_COLON: usize = 3;
 
-/// How far apart the words of an expression of two words may stand, as in `write it down`.
-const WIDEST_GAP: usize = 2;
+/// The maximum distance between the words of a two-word phrase, as in `write it down`.
+const MAX_PHRASE_STEP: usize = 2;
 
 /// A stem of the goal and its strength in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GoalWord {
     pub(crate) stem: String,
     pub(crate) strength: u64,
-    /// Only what the word hints at counts, the word itself is too common.
+    /// Only related words count, since the word itself is too common.
     pub(crate) only_hints: bool,
 }
 
-/// A word of the goal where it stands.
+/// A word of the goal at its position.
 pub(crate) struct Token {
     pub(crate) word: String,
     pub(crate) stem: String,
     pub(crate) strength: u64,
     pub(crate) consumed: bool,
     pub(crate) clause: usize,
-    /// Part of an identifier such as `task.get`, where even a common word is meant.
+    /// Part of an identifier such as `task.get`, where even a common word is meaningful.
     pub(crate) is_part_of_name: bool,
 }
 
@@ -77,7 +77,7 @@ fn ends_of(goal: &str) -> Vec<&str> {
     [goal.get(..head), goal.get(tail..)].into_iter().flatten().collect()
 }
 
-/// The pieces between delimiters, each with whether it is enclosed by them.
+/// Splits the text at delimiters and returns each piece with whether it is enclosed by them.
 fn alternating(text: &str, is_delimiter: impl Fn(char) -> bool) -> Vec<(&str, bool)> {
     let pieces: Vec<&str> = text.split(is_delimiter).collect();
     let last = pieces.len().saturating_sub(1);
@@ -92,7 +92,7 @@ fn read_prose(text: &str, tokens: &mut Vec<Token>, found: &mut Vec<GoalWord>, cl
             let form = form_of(chunk);
             add_tokens(chunk, strength * form.strength / 1000, tokens, *clause);
             found.extend(form.means.iter().map(|word| shape(word)));
-            let ends_after_colon = chunk.ends_with(':') && tokens.len() >= LEAST_WORDS_BEFORE_COLON;
+            let ends_after_colon = chunk.ends_with(':') && tokens.len() >= MIN_WORDS_BEFORE_COLON;
             *clause += usize::from(ends_after_colon || chunk.ends_with(['.', '!', '?']));
         }
     }
@@ -114,7 +114,7 @@ fn shape(word: &str) -> GoalWord {
     GoalWord { stem: words::stem(word), strength: SHAPE, only_hints: false }
 }
 
-/// Replaces expressions by their meaning.
+/// Marks the tokens of known phrases as consumed and returns the meanings of the phrases.
 fn take_phrases(tokens: &mut [Token], lexicon: &Lexicon) -> Vec<GoalWord> {
     let mut found = Vec::new();
     for start in 0..tokens.len() {
@@ -141,7 +141,7 @@ fn phrase_at<'l>(tokens: &[Token], start: usize, lexicon: &'l Lexicon) -> Option
 }
 
 fn places_of(phrase: &Phrase, tokens: &[Token], start: usize) -> Option<Vec<usize>> {
-    let widest_step = if phrase.rest.len() == 1 { WIDEST_GAP } else { 1 };
+    let widest_step = if phrase.rest.len() == 1 { MAX_PHRASE_STEP } else { 1 };
     let mut places = vec![start];
     let mut place = start;
     for stem in &phrase.rest {
@@ -162,7 +162,7 @@ fn to_goal_word(token: &Token, lexicon: &Lexicon) -> Option<GoalWord> {
     Some(GoalWord { stem: token.stem.clone(), strength: token.strength * share / 1000, only_hints })
 }
 
-/// Each stem once, where it first stood, as strong as it was anywhere.
+/// Keeps each stem once, at its first position and with its greatest strength.
 fn distinct(found: Vec<GoalWord>) -> Vec<GoalWord> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut distinct: Vec<GoalWord> = Vec::new();

@@ -1,11 +1,12 @@
-//! Which words of a goal carry the request, judged by where they stand in their sentence.
+//! Weakens words of a goal that do not carry the request, judged by their position in the sentence.
 
 use std::collections::BTreeSet;
 
 use super::goal::Token;
 use super::words;
 
-/// Clauses that ask for nothing give the background, or what is to be written or sent.
+/// The weight of clauses that request nothing, in thousandths: they give background, or text to be written or
+/// sent.
 const BACKGROUND: u64 = 650;
 
 const QUESTION_WORDS: &[&str] = &[
@@ -26,13 +27,15 @@ const REQUESTS: &[(&str, &str)] = &[
     ("we", "want"),
 ];
 
-/// What follows a preposition says where or for what, as `task` in `the comments on the task`.
+/// The weight of words after a preposition, in thousandths. They say where or for what, as `task` in
+/// `the comments on the task`.
 const COMPLEMENT: u64 = 800;
 const PREPOSITIONS: &[&str] =
     &["for", "of", "in", "on", "from", "with", "onto", "into", "at", "about", "by", "under"];
 const DETERMINERS: &[&str] =
     &["the", "a", "an", "this", "that", "my", "our", "your", "their", "his", "her", "its"];
 
+/// Weakens the clauses that request nothing, if any clause requests something.
 pub(crate) fn weaken_background(tokens: &mut [Token]) {
     let is_request = |clause: &&[Token]| {
         let asks = clause.first().is_some_and(|first| QUESTION_WORDS.contains(&first.word.as_str()));
@@ -54,6 +57,7 @@ pub(crate) fn weaken_background(tokens: &mut [Token]) {
     }
 }
 
+/// Weakens the words that follow a preposition.
 pub(crate) fn weaken_complements(tokens: &mut [Token]) {
     let mut clause = 0;
     let mut is_complement = false;
@@ -61,7 +65,7 @@ pub(crate) fn weaken_complements(tokens: &mut [Token]) {
     for token in tokens {
         let word = token.word.as_str();
         let is_determiner = DETERMINERS.contains(&word);
-        // Without an article `to` may as well start what is to be done.
+        // Without a determiner after it, `to` may begin the request itself.
         let starts = PREPOSITIONS.contains(&word) || (was_to && is_determiner);
         let goes_on =
             is_complement && token.clause == clause && (is_determiner || !words::is_stop_word(word));

@@ -1,4 +1,4 @@
-//! General English knowledge: which words stand for each other, whatever the catalogue.
+//! Synonyms, hints and phrases of general English, independent of the catalogue.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,17 +7,17 @@ use super::phrases::PHRASES;
 use super::synonyms::{GROUPS, HINTS};
 use super::words;
 
-/// How strongly one word stands for another, in thousandths of an exact match.
+/// How strongly related words match, in thousandths of an exact match.
 const SAME_MEANING: u64 = 550;
 const HINT: u64 = 350;
 
-/// The tables of synonyms in the form in which goals look them up.
+/// The tables of synonyms, indexed for lookup by stem.
 pub(crate) struct Lexicon {
     related: BTreeMap<String, BTreeMap<String, u64>>,
     phrases: BTreeMap<String, Vec<Phrase>>,
 }
 
-/// An expression after its first word.
+/// A phrase without its first word.
 pub(crate) struct Phrase {
     pub(crate) rest: Vec<String>,
     pub(crate) meaning: Vec<String>,
@@ -67,7 +67,7 @@ impl Lexicon {
         self.related.contains_key(stem)
     }
 
-    /// Each stem with the stems it may stand for, each of these with a strength in thousandths.
+    /// Returns each stem with its related stems and the strength of each relation, in thousandths.
     pub(crate) fn relations(&self) -> impl Iterator<Item = (&String, &BTreeMap<String, u64>)> {
         self.related.iter()
     }

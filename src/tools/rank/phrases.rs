@@ -1,6 +1,6 @@
-//! Expressions of ordinary English.
+//! Phrases of ordinary English.
 
-/// Expressions whose words mean something else together than alone.
+/// Phrases that mean something else than their words alone, each with the words that it means.
 pub(crate) const PHRASES: &[(&str, &str)] = &[
     ("get rid of", "delete"),
     ("throw away", "delete"),

@@ -1,6 +1,6 @@
-//! Words that stand for each other in ordinary English.
+//! Synonyms of ordinary English.
 
-/// Each line is a group of words any of which may stand for any other.
+/// Each line is a group of synonyms.
 pub(crate) const GROUPS: &[&str] = &[
     // Actions
     "create make add new generate register",
@@ -177,7 +177,7 @@ pub(crate) const GROUPS: &[&str] = &[
     "vacation holiday leave absence",
 ];
 
-/// A word on the left hints at the words on the right, but not the other way round.
+/// Words on the left hint at the words on the right, but not the other way round.
 pub(crate) const HINTS: &[(&str, &str)] = &[
     ("which", "list"),
     ("what", "list get"),

@@ -1,5 +1,3 @@
-//! The ranking finds the right tool for written goals and is well-behaved at the edges.
-
 use serde_json::Value;
 
 use super::{Candidate, Ranking};
@@ -30,7 +28,7 @@ fn catalogue() -> Vec<Tool> {
 }
 
 fn ranking(tools: &[Tool]) -> Ranking {
-    Ranking::over(tools.iter().map(|tool| Candidate { name: &tool.name, description: &tool.description }))
+    Ranking::new(tools.iter().map(|tool| Candidate { name: &tool.name, description: &tool.description }))
 }
 
 fn named(pairs: &[(&str, &str)]) -> Vec<Tool> {
@@ -44,7 +42,7 @@ fn offered<'t>(tools: &'t [Tool], goal: &str, limit: usize) -> Vec<&'t str> {
     ranking(tools).best(goal, limit).into_iter().map(|index| tools[index].name.as_str()).collect()
 }
 
-/// How many goals have the right tool among those offered; the misses are reported.
+/// Returns for how many goals the right tool is offered, and prints the misses.
 fn found(tools: &[Tool], goals: &str) -> usize {
     let ranking = ranking(tools);
     let mut found = 0;
@@ -97,7 +95,7 @@ fn never_offers_all_tools() {
     assert_eq!(offered(&tools, "list the tasks", 3).len(), 3);
 }
 
-/// A small generator, so that every run shuffles alike.
+/// Shuffles with a small generator, so that every run shuffles alike.
 fn shuffle(tools: &mut [Tool], seed: &mut u64) {
     for last in (1..tools.len()).rev() {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -145,7 +143,7 @@ fn goal_without_a_known_word_gets_a_small_default() {
 }
 
 #[test]
-fn small_catalogues() {
+fn small_and_unusual_catalogues_are_ranked() {
     assert!(offered(&[], "list the tasks", 8).is_empty());
     assert!(offered(&[], "", 8).is_empty());
     let one = named(&[("task.list", "Lists tasks.")]);

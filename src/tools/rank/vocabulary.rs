@@ -1,4 +1,4 @@
-//! The words of a catalogue, and which of them a word of a goal may mean.
+//! The terms of a catalogue, and which of them a word of a goal may mean.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use super::goal::GoalWord;
 use super::lexicon::Lexicon;
 use super::words;
 
-/// How much a match counts by how it was found, in thousandths.
+/// The weight of a match by how it was found, in thousandths.
 const EXACT: u64 = 1000;
 const SAME_ROOT: u64 = 750;
 const MISSPELT: u64 = 600;
 
-/// Shorter words are too easily mistaken for one another.
-const SHORTEST_MISSPELT: usize = 5;
-const LEAST_LIKENESS: u64 = 600;
-const MOST_LETTERS_MORE_OR_LESS: usize = 2;
-const MOST_MISSPELT_WORDS: usize = 32;
+/// Shorter words are not corrected, since they are too easily confused.
+const MIN_MISSPELT_CHARS: usize = 5;
+const MIN_LIKENESS: u64 = 600;
+const MAX_LENGTH_DIFFERENCE: usize = 2;
+const MAX_MISSPELT_WORDS: usize = 32;
 
 pub(crate) type TermNumber = usize;
 
@@ -23,7 +23,7 @@ pub(crate) type TermNumber = usize;
 pub(crate) struct Vocabulary {
     numbers: BTreeMap<String, TermNumber>,
     by_root: BTreeMap<String, Vec<TermNumber>>,
-    /// For each stem of the lexicon, the terms it may stand for.
+    /// For each stem of the lexicon, the terms related to it.
     related: BTreeMap<String, Vec<(TermNumber, u64)>>,
     spellings: BTreeMap<char, Vec<Spelling>>,
 }
@@ -34,7 +34,7 @@ struct Spelling {
     pairs: Vec<(char, char)>,
 }
 
-/// A term that a word of the goal may mean.
+/// A term that a word of the goal may mean, with its strength in thousandths.
 pub(crate) struct Meaning {
     pub(crate) term: TermNumber,
     pub(crate) strength: u64,
@@ -42,7 +42,8 @@ pub(crate) struct Meaning {
 }
 
 impl Vocabulary {
-    /// The stems must come sorted, so that the numbers do not depend on the order of the catalogue.
+    /// Numbers the stems, which must be sorted so that the numbers do not depend on the order of the
+    /// catalogue.
     pub(crate) fn of(stems: impl IntoIterator<Item = String>, lexicon: &Lexicon) -> Self {
         let mut vocabulary = Self::default();
         for (number, stem) in stems.into_iter().enumerate() {
@@ -85,7 +86,7 @@ impl Vocabulary {
         }
     }
 
-    /// The terms that are inflections or derivations of a stem.
+    /// Returns the terms that are inflections or derivations of a stem, with the strength of each.
     fn family(&self, stem: &str) -> Vec<(TermNumber, u64)> {
         let mut roots = words::roots(stem);
         roots.push(stem.to_owned());
@@ -94,9 +95,9 @@ impl Vocabulary {
         derived.chain(self.number(stem).map(|term| (term, EXACT))).collect()
     }
 
-    /// For each word of the goal, the terms it may mean.
+    /// Returns the terms that each word of the goal may mean.
     pub(crate) fn meanings(&self, goal: &[GoalWord]) -> Vec<Vec<Meaning>> {
-        let mut corrections_left = MOST_MISSPELT_WORDS;
+        let mut corrections_left = MAX_MISSPELT_WORDS;
         let mut meanings = Vec::with_capacity(goal.len());
         for word in goal {
             let mut terms = Terms::default();
@@ -135,7 +136,8 @@ impl Vocabulary {
         }
     }
 
-    /// The best spelling and those just as near.
+    /// Returns the spellings nearest to a stem, each with its likeness in thousandths. There are several only
+    /// if they are equally near.
     fn nearest_spellings(&self, stem: &str) -> Vec<(&str, u64)> {
         let Some(first) = stem.chars().next().filter(|_| is_worth_correcting(stem)) else {
             return Vec::new();
@@ -143,15 +145,16 @@ impl Vocabulary {
         let pairs = letter_pairs(stem);
         let known = self.spellings.get(&first).into_iter().flatten();
         let near: Vec<(&str, u64)> = known
-            .filter(|spelling| spelling.pairs.len().abs_diff(pairs.len()) <= MOST_LETTERS_MORE_OR_LESS)
+            .filter(|spelling| spelling.pairs.len().abs_diff(pairs.len()) <= MAX_LENGTH_DIFFERENCE)
             .map(|spelling| (spelling.stem.as_str(), likeness(&pairs, &spelling.pairs)))
-            .filter(|(_, likeness)| *likeness >= LEAST_LIKENESS)
+            .filter(|(_, likeness)| *likeness >= MIN_LIKENESS)
             .collect();
         let best = near.iter().map(|(_, likeness)| *likeness).max().unwrap_or_default();
         near.into_iter().filter(|(_, likeness)| *likeness == best).collect()
     }
 }
 
+/// Collects terms with their greatest strength and whether the match is literal.
 #[derive(Debug, Default)]
 struct Terms(BTreeMap<TermNumber, (u64, bool)>);
 
@@ -168,10 +171,10 @@ impl Terms {
 }
 
 fn is_worth_correcting(stem: &str) -> bool {
-    stem.chars().count() >= SHORTEST_MISSPELT && stem.chars().all(char::is_alphabetic)
+    stem.chars().count() >= MIN_MISSPELT_CHARS && stem.chars().all(char::is_alphabetic)
 }
 
-/// The neighbouring letters of a word, its start and end included, sorted.
+/// Returns the sorted pairs of neighbouring letters of a word, including its start and end.
 fn letter_pairs(stem: &str) -> Vec<(char, char)> {
     let letters: Vec<char> = std::iter::once('^').chain(stem.chars()).chain(std::iter::once('$')).collect();
     let mut pairs: Vec<(char, char)> = letters.iter().copied().zip(letters.iter().copied().skip(1)).collect();
@@ -179,7 +182,7 @@ fn letter_pairs(stem: &str) -> Vec<(char, char)> {
     pairs
 }
 
-/// The share of pairs two words have in common, in thousandths.
+/// Returns the share of letter pairs that two words have in common, in thousandths.
 fn likeness(one: &[(char, char)], other: &[(char, char)]) -> u64 {
     let (mut left, mut right, mut common) = (one.iter().peekable(), other.iter().peekable(), 0_u64);
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {

@@ -1,9 +1,9 @@
-//! Splitting text into words and reducing words to stems.
+//! Splits text into words and reduces words to stems.
 
 use std::sync::LazyLock;
 
-/// Longer words are payload such as tokens or encoded data, never something a tool is named after.
-const LONGEST_WORD: usize = 40;
+/// Longer words are ignored: they are tokens or encoded data, not words that name a tool.
+const MAX_WORD_BYTES: usize = 40;
 
 const STOP_WORDS: &str = "
     a about after again ago ah aint already also am an and another any anybody anymore anyone anything
@@ -22,7 +22,7 @@ const STOP_WORDS: &str = "
     yesterday yet you your yours yourself
 ";
 
-/// Verbs that go with anything, so that they say little about what is wanted.
+/// Verbs that combine with any object and so say little about the goal.
 const LIGHT_VERBS: &[&str] = &[
     "bring", "do", "find", "get", "give", "go", "help", "keep", "make", "put", "see", "set", "show", "take",
     "tell", "use", "work",
@@ -64,36 +64,36 @@ const IRREGULAR: &[(&str, &str)] = &[
     ("wrote", "write"),
 ];
 
-/// Words that look inflected but are words of their own.
+/// Words that look inflected but are not.
 const UNINFLECTED: &[&str] = &[
     "setting", "finding", "morning", "evening", "string", "spring", "news", "series", "lens", "https",
     "always", "speed", "hundred", "embed", "canvas", "redis", "ping",
 ];
 
-/// Endings that make a related word out of another one, as they look after stemming.
+/// Endings that derive a related word from another, as they look after stemming.
 const DERIVING_ENDINGS: &[&str] = &[
     "ication", "ation", "ition", "ion", "ment", "ness", "anc", "enc", "abl", "ibl", "ity", "al", "er", "or",
     "ly", "iv", "ist", "ur", "iz", "is", "ag", "ful", "ship", "ic", "at", "y",
 ];
 
-const SHORTEST_ROOT: usize = 4;
+const MIN_ROOT_CHARS: usize = 4;
 
-/// The lower-case words of ordinary text, in order; what follows an apostrophe is dropped.
+/// Returns the lower-case words of ordinary text, in order, without the part after an apostrophe.
 pub(crate) fn of_text(text: &str) -> Vec<String> {
     text.split(|letter: char| !(letter.is_alphanumeric() || is_apostrophe(letter)))
         .map(|word| word.trim_start_matches(is_apostrophe))
         .filter_map(|word| word.split(is_apostrophe).next())
-        .filter(|word| !word.is_empty() && word.len() <= LONGEST_WORD)
+        .filter(|word| !word.is_empty() && word.len() <= MAX_WORD_BYTES)
         .map(str::to_lowercase)
         .collect()
 }
 
-/// The lower-case words of an identifier such as `db.task.updateStatus`.
+/// Returns the lower-case words of an identifier such as `db.task.updateStatus`.
 pub(crate) fn of_name(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     for part in name.split(|letter: char| !letter.is_alphanumeric()).filter(|part| !part.is_empty()) {
         let pieces = split_at_capitals(part);
-        // `GitHub` is also looked for as one word.
+        // `GitHub` also counts as one word.
         if pieces.len() > 1 {
             words.push(part.to_lowercase());
         }
@@ -136,7 +136,7 @@ pub(crate) fn is_light_verb(stem: &str) -> bool {
     STEMS.iter().any(|verb| verb == stem)
 }
 
-/// The form under which the inflections of one word meet: `creates`, `created` and `creating` are `creat`.
+/// Returns the stem that the inflections of a word share: `creates`, `created` and `creating` become `creat`.
 pub(crate) fn stem(word: &str) -> String {
     if let Some((_, base)) = IRREGULAR.iter().find(|(form, _)| *form == word) {
         return without_silent_letter((*base).to_owned());
@@ -190,12 +190,12 @@ fn without_silent_letter(word: String) -> String {
     if silent_e || doubled_l { word.chars().take(word.chars().count() - 1).collect() } else { word }
 }
 
-/// Shorter forms under which words of one family meet: `deployment` and `deploy`, `reviewer` and `review`.
+/// Returns shorter forms that related words share: `deployment` and `deploy`, `reviewer` and `review`.
 pub(crate) fn roots(stem: &str) -> Vec<String> {
     let mut roots: Vec<String> = DERIVING_ENDINGS
         .iter()
         .filter_map(|ending| stem.strip_suffix(ending))
-        .filter(|root| root.chars().count() >= SHORTEST_ROOT)
+        .filter(|root| root.chars().count() >= MIN_ROOT_CHARS)
         .map(str::to_owned)
         .collect();
     roots.dedup();

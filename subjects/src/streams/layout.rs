@@ -1,25 +1,28 @@
+//! The layout: which role's messages are in which stream.
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use async_nats::jetstream::{consumer, object_store, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ADVISORIES, ADVISORY_ROOT, ANSWERS_KEPT, DAY, DEAD, HANDOFFS, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS,
+    ADVISORIES, ADVISORY_ROOT, ANSWER_RETENTION, DAY, DEAD, HANDOFFS, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS,
     PA_RUNS, PA_SPILL, RUNS, SPILL, Sizing, base, consumer_name, dead, durable, mover_name,
 };
 use crate::{Pattern, Role, Subject};
 
-/// Whose work is in which stream.
+/// Which role's messages are in which stream.
 ///
-/// Permissions of the server end at the name of a stream: whoever may read one message by its sequence may read them all.
-/// So roles that must not see each other's work have streams of their own. Subjects are the same either way.
+/// NATS permissions apply to whole streams: a client that may read one message by its sequence may read them
+/// all. Roles that must not see each other's work therefore need separate streams. Subjects are the same in
+/// both layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Both roles share one queue, one stream of runs and one bucket.
     #[default]
     Shared,
-    /// Analysts have a queue, a stream of runs and a bucket of their own.
+    /// Analysts have their own queue, stream of runs and bucket.
     ByRole,
 }
 
@@ -40,7 +43,7 @@ impl Layout {
         }
     }
 
-    /// Where a role's handoffs are queued.
+    /// Returns the stream in which a role's handoffs are queued.
     pub const fn handoffs(self, role: Role) -> &'static str {
         match (self, role) {
             (Self::ByRole, Role::ProjectAnalyst) => PA_HANDOFFS,
@@ -48,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Where a role's journals and answers are.
+    /// Returns the stream of a role's journals and answers.
     pub const fn runs(self, role: Role) -> &'static str {
         match (self, role) {
             (Self::ByRole, Role::ProjectAnalyst) => PA_RUNS,
@@ -56,7 +59,7 @@ impl Layout {
         }
     }
 
-    /// The bucket for a role's bodies that are too large for a message.
+    /// Returns the object-store bucket for a role's bodies that are too large for a message.
     pub const fn spill(self, role: Role) -> &'static str {
         match (self, role) {
             (Self::ByRole, Role::ProjectAnalyst) => PA_SPILL,
@@ -64,38 +67,40 @@ impl Layout {
         }
     }
 
-    /// Subjects that the layouts have in different streams, and the stream that this one has them in.
-    pub fn of_analysts(self) -> Vec<(String, &'static str)> {
+    /// Returns the analysts' subjects, which are in different streams in different layouts, each with its
+    /// stream in this layout.
+    pub fn analyst_subjects(self) -> Vec<(String, &'static str)> {
         let role = Role::ProjectAnalyst;
         let queued = role.kinds().map(|kind| (Subject::Handoff(kind).to_string(), self.handoffs(role)));
         queued.chain([(Pattern::Runs(role).to_string(), self.runs(role))]).collect()
     }
 
-    /// Names of all streams, in the order in which they are made.
+    /// Returns the names of all streams, in order of creation.
     pub fn names(self) -> Vec<&'static str> {
-        let first = || self.sharers().iter().filter_map(|roles| roles.first());
+        let first = || self.role_groups().iter().filter_map(|roles| roles.first());
         let queues = first().map(|role| self.handoffs(*role));
         queues.chain(first().map(|role| self.runs(*role))).chain([DEAD, ADVISORIES]).collect()
     }
 
-    /// All streams, in the order in which they are made.
+    /// Returns all streams, in order of creation.
     pub fn all(self, sizing: Sizing) -> Vec<stream::Config> {
-        self.streams(self.sharers(), sizing)
+        self.streams(self.role_groups(), sizing)
     }
 
-    /// Those that an instance of a role works with. A manager hands verifications off and reads what was found; an analyst
-    /// need not know that there are managers.
+    /// Returns the streams that an instance of a role uses. A manager also uses the analysts' streams, since
+    /// it hands off verifications and reads their findings; an analyst uses only its own.
     pub fn used_by(self, role: Role, sizing: Sizing) -> Vec<stream::Config> {
         match role {
             Role::ProjectManager => self.all(sizing),
             Role::ProjectAnalyst => {
                 let own: Vec<_> =
-                    self.sharers().iter().copied().filter(|roles| roles.contains(&role)).collect();
+                    self.role_groups().iter().copied().filter(|roles| roles.contains(&role)).collect();
                 self.streams(&own, sizing)
             }
         }
     }
 
+    /// Returns the configuration of the bucket named by [`Self::spill`].
     pub fn bucket(self, role: Role, sizing: Sizing) -> object_store::Config {
         object_store::Config {
             bucket: self.spill(role).to_owned(),
@@ -106,7 +111,8 @@ impl Layout {
         }
     }
 
-    /// Reads the advisories about the consumers of one role, so that no role touches the work of another.
+    /// Returns the consumer of the max-deliveries advisories of one role's consumers. Separate for each role,
+    /// so that no role handles another role's handoffs.
     pub fn mover(self, role: Role) -> consumer::pull::Config {
         let queue = self.handoffs(role);
         let about = role.kinds().map(|kind| format!("{ADVISORY_ROOT}.{queue}.{}", consumer_name(kind)));
@@ -120,17 +126,17 @@ impl Layout {
         }
     }
 
-    /// The roles that share streams.
-    const fn sharers(self) -> &'static [&'static [Role]] {
+    /// Returns the groups of roles that share streams.
+    const fn role_groups(self) -> &'static [&'static [Role]] {
         match self {
             Self::Shared => &[&Role::ALL],
             Self::ByRole => &[&[Role::ProjectManager], &[Role::ProjectAnalyst]],
         }
     }
 
-    fn streams(self, sharers: &[&[Role]], sizing: Sizing) -> Vec<stream::Config> {
-        let queues = sharers.iter().filter_map(|roles| self.queue(roles, sizing));
-        let runs = sharers.iter().filter_map(|roles| self.runs_of(roles, sizing));
+    fn streams(self, role_groups: &[&[Role]], sizing: Sizing) -> Vec<stream::Config> {
+        let queues = role_groups.iter().filter_map(|roles| self.queue(roles, sizing));
+        let runs = role_groups.iter().filter_map(|roles| self.runs_stream(roles, sizing));
         queues.chain(runs).chain([dead(sizing), self.advisories(sizing)]).collect()
     }
 
@@ -143,31 +149,31 @@ impl Layout {
         let kinds = roles.iter().flat_map(|role| role.kinds());
         Some(stream::Config {
             description: Some(format!("Work for {whose}; acknowledged is removed.")),
-            // Each by name: what nobody consumes must not be accepted.
+            // Listed one by one instead of by wildcard: a subject without a consumer must not be accepted.
             subjects: kinds.map(|kind| Subject::Handoff(kind).to_string()).collect(),
             retention: stream::RetentionPolicy::WorkQueue,
             discard: stream::DiscardPolicy::New,
             max_messages: MAX_QUEUED,
-            // Within this time a second publish of the same handoff is dropped by the server.
+            // Within this time the server drops copies with the same message id.
             duplicate_window: sizing.dedupe_window,
             allow_message_ttl: true,
             ..base(self.handoffs(first), sizing.replicas)
         })
     }
 
-    fn runs_of(self, roles: &[Role], sizing: Sizing) -> Option<stream::Config> {
+    fn runs_stream(self, roles: &[Role], sizing: Sizing) -> Option<stream::Config> {
         let first = *roles.first()?;
         Some(stream::Config {
             description: Some("Journal and the one answer of each handoff.".into()),
             subjects: roles.iter().map(|role| Pattern::Runs(*role).to_string()).collect(),
-            max_age: ANSWERS_KEPT,
+            max_age: ANSWER_RETENTION,
             duplicate_window: Duration::from_secs(120),
             ..base(self.runs(first), sizing.replicas)
         })
     }
 
     fn advisories(self, sizing: Sizing) -> stream::Config {
-        let queues = self.sharers().iter().filter_map(|roles| roles.first());
+        let queues = self.role_groups().iter().filter_map(|roles| roles.first());
         stream::Config {
             description: Some(
                 "The server's word on handoffs it delivered too often: the net under dead letters.".into(),
@@ -215,9 +221,9 @@ mod tests {
         streams.iter().map(|stream| stream.name.as_str()).collect()
     }
 
-    /// The contract: orchestrators and streams that are there rely on it.
+    /// Existing orchestrators and streams depend on these names.
     #[test]
-    fn shared_is_what_the_contract_names() {
+    fn the_shared_layout_matches_the_contract() {
         let all = Layout::default().all(SIZING);
         assert_eq!(names(&all), ["CYNODE_HANDOFFS", "CYNODE_RUNS", "CYNODE_DEAD", "CYNODE_ADVISORIES"]);
         let handoffs = [
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_analyst_needs_nothing_of_a_manager() {
+    fn an_analyst_uses_no_stream_of_the_managers() {
         let used = Layout::ByRole.used_by(Role::ProjectAnalyst, SIZING);
         assert_eq!(
             names(&used),
@@ -245,9 +251,9 @@ mod tests {
         }
     }
 
-    /// Both layouts accept just the same subjects, each in one stream.
+    /// Both layouts accept the same subjects, each in one stream.
     #[test]
-    fn layouts_differ_in_streams_alone() {
+    fn layouts_differ_only_in_streams() {
         let accepted = |layout: Layout| {
             let streams = layout.all(SIZING);
             let work = streams.iter().filter(|stream| stream.name != ADVISORIES);
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_is_read_as_it_is_written() {
+    fn printing_then_parsing_a_layout_is_the_identity() {
         for layout in Layout::ALL {
             assert_eq!(layout.to_string().parse(), Ok(layout));
             assert_eq!(serde_json::to_value(layout).unwrap(), layout.as_str());

@@ -1,4 +1,4 @@
-//! The examples behind the golden vectors.
+//! The examples from which the golden vectors are generated.
 
 use serde_json::{Value, json};
 use subjects::{
@@ -116,7 +116,7 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
 }
 
 fn trace(stop: Stop, steps: Vec<Step>) -> Trace {
-    Trace { steps, ..Trace::ended("4bf92f3577b34da6a3ce929d0e0e4736", stop) }
+    Trace { steps, ..Trace::new("4bf92f3577b34da6a3ce929d0e0e4736", stop) }
 }
 
 fn step(index: u32, act: Act, name: &str) -> Step {
@@ -198,8 +198,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         reasons: vec!["one command deploys it".into()],
     });
     asking.trace.tools = vec!["db.project.list".into()];
-    asking.trace.plan =
-        vec![PlannedStep { name: "deploy".into(), worker: 0, state: PlannedState::NotStarted }];
+    asking.trace.plan = vec![PlannedStep { name: "deploy".into(), state: PlannedState::NotStarted }];
     asking.trace.steps[0].tries = 2;
     asking.trace.steps[0].detail = Some("the first answer was not of the asked form".into());
     let failed = Completion {
@@ -250,7 +249,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     handoffs.chain(answers().into_iter().map(|(name, _)| name)).collect()
 }
 
-/// Bodies that must be refused, each made from a good one by one change.
+/// Returns bodies that must be refused. Each differs from a valid body in one respect.
 pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
     use ErrorCode::{InvalidHandoff, NotForPma, UnsupportedVersion};
     let good = |kind: Kind| -> Value {
@@ -323,7 +322,7 @@ pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
     ]
 }
 
-/// A key made from fixed bytes, so that the vector stays the same. It signs nothing else.
+/// Returns a key derived from fixed bytes, so that the vector is reproducible. Not used for anything else.
 pub(crate) fn signing_key() -> nkeys::KeyPair {
     nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, [7; 32]).unwrap()
 }

@@ -1,62 +1,89 @@
-use std::io::{BufRead, IsTerminal};
+//! Lines that a person types or a script pipes in, and signals.
+
+mod editor;
+
+use std::{
+    io::{BufRead, IsTerminal},
+    path::PathBuf,
+};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
 };
 
-use crate::{error::Error, print};
+use crate::error::Error;
+use editor::Editor;
 
-/// What a person does.
+/// A line of input, its end, or a signal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum InputEvent {
     Line(String),
-    /// Nothing more will come.
+    /// End of input.
     End,
     /// Ctrl-C.
     Interrupt,
     Terminate,
 }
 
-/// Lines from standard input and the signals of this process. The thread that reads cannot be stopped; it ends with
-/// the process.
+/// Standard input and the signals of this process.
 pub(crate) struct Input {
-    /// `None` as long as nobody was asked for anything: what is typed is not ours to take before.
-    lines: Option<mpsc::Receiver<String>>,
+    /// `None` until the first line is requested: input is not consumed before.
+    source: Option<Source>,
+    /// Keeps the lines of earlier chats.
+    history: Option<PathBuf>,
     interrupt: Signal,
     terminate: Signal,
-    is_terminal: bool,
+}
+
+enum Source {
+    /// The reading thread cannot be stopped; it ends with the process.
+    Pipe(mpsc::Receiver<String>),
+    Terminal(Editor),
 }
 
 impl Input {
-    pub(crate) fn start() -> Result<Self, Error> {
+    pub(crate) fn start(history: Option<PathBuf>) -> Result<Self, Error> {
         Ok(Self {
-            lines: None,
+            source: None,
+            history,
             interrupt: signal(SignalKind::interrupt()).map_err(Error::Signals)?,
             terminate: signal(SignalKind::terminate()).map_err(Error::Signals)?,
-            is_terminal: std::io::stdin().is_terminal(),
         })
     }
 
-    /// Asks for the next line.
-    pub(crate) async fn line(&mut self, prompt: &str) -> Typed {
-        if self.is_terminal {
-            print::text(prompt);
-        }
-        let lines = self.lines.get_or_insert_with(read);
+    /// Prompts for the next line, if a person is there to see the prompt.
+    pub(crate) async fn line(&mut self, prompt: &str) -> InputEvent {
+        let source = self.source.get_or_insert_with(|| Source::open(self.history.take()));
+        let line = async {
+            match source {
+                Source::Pipe(lines) => lines.recv().await.map_or(InputEvent::End, InputEvent::Line),
+                Source::Terminal(editor) => editor.line(prompt).await,
+            }
+        };
         tokio::select! {
-            line = lines.recv() => line.map_or(Typed::End, Typed::Line),
-            typed = signalled(&mut self.interrupt, &mut self.terminate) => typed,
+            event = line => event,
+            event = next_signal(&mut self.interrupt, &mut self.terminate) => event,
         }
     }
 
-    /// Ends when a signal comes.
-    pub(crate) async fn signal(&mut self) -> Typed {
-        signalled(&mut self.interrupt, &mut self.terminate).await
+    /// Waits for a signal.
+    pub(crate) async fn signal(&mut self) -> InputEvent {
+        next_signal(&mut self.interrupt, &mut self.terminate).await
     }
 }
 
-fn read() -> mpsc::Receiver<String> {
+impl Source {
+    fn open(history: Option<PathBuf>) -> Self {
+        if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+            Self::Terminal(Editor::start(history))
+        } else {
+            Self::Pipe(read_lines())
+        }
+    }
+}
+
+fn read_lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(16);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
@@ -69,10 +96,10 @@ fn read() -> mpsc::Receiver<String> {
     lines
 }
 
-async fn signalled(interrupt: &mut Signal, terminate: &mut Signal) -> Typed {
+async fn next_signal(interrupt: &mut Signal, terminate: &mut Signal) -> InputEvent {
     tokio::select! {
-        Some(()) = interrupt.recv() => Typed::Interrupt,
-        Some(()) = terminate.recv() => Typed::Terminate,
+        Some(()) = interrupt.recv() => InputEvent::Interrupt,
+        Some(()) = terminate.recv() => InputEvent::Terminate,
         else => std::future::pending().await,
     }
 }

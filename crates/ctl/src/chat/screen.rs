@@ -1,19 +1,21 @@
+//! What the terminal shows while a handoff is worked on.
+
 use std::time::{Duration, Instant};
 
 use subjects::{Answer, Delta, Event, Progress};
 
 use crate::print;
 
-/// How often the line that says what goes on is written anew.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often the status line is rewritten.
+const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is shown of one handoff while its answer is awaited: text as the model writes it, calls as they happen, and a line
-/// that says what is waited for.
+/// Shows one handoff: text while the model writes it, tool calls as they happen, and a status line.
 pub(super) struct Screen {
     started: Instant,
-    doing: String,
-    /// Of the turn that is being written: which one, and how much of it stands there.
+    status: String,
+    /// Attempt, turn and try of the text that is being written.
     turn: Option<(u32, u32, u32)>,
+    /// Text of that turn that is already on the screen.
     shown: String,
 }
 
@@ -21,7 +23,7 @@ impl Screen {
     pub(super) fn start() -> Self {
         let mut screen = Self {
             started: Instant::now(),
-            doing: "waiting for a manager".to_owned(),
+            status: "waiting for a manager".to_owned(),
             turn: None,
             shown: String::new(),
         };
@@ -29,18 +31,19 @@ impl Screen {
         screen
     }
 
-    /// Ends when the line is to be written anew.
-    pub(super) async fn due(&self) {
-        tokio::time::sleep(EVERY).await;
+    /// Waits until the status line is to be rewritten.
+    pub(super) async fn wait_for_tick(&self) {
+        tokio::time::sleep(TICK_INTERVAL).await;
     }
 
-    /// While text is being written, that is sign of life enough.
+    /// Rewrites the status line, unless text is being written.
     pub(super) fn tick(&mut self) {
         if self.shown.is_empty() {
-            print::progress(&format!("  … {}, {} s", self.doing, self.started.elapsed().as_secs()));
+            print::progress(&format!("  … {}, {} s", self.status, self.started.elapsed().as_secs()));
         }
     }
 
+    /// Clears the status line, or ends the text that is being written.
     pub(super) fn clear(&mut self) {
         if self.shown.is_empty() {
             print::progress("");
@@ -50,9 +53,9 @@ impl Screen {
     }
 
     pub(super) fn event(&mut self, event: &Event) {
-        let name = event.name.as_deref().map_or_else(String::new, print::safe);
+        let name = event.name.as_deref().map_or_else(String::new, print::sanitize);
         let again = if event.attempt > 1 { format!(", attempt {}", event.attempt) } else { String::new() };
-        self.doing = match event.progress {
+        self.status = match event.progress {
             Progress::Working | Progress::Thinking => format!("{} is thinking{again}", event.instance),
             Progress::Calling => {
                 self.line(&format!("  → {name}"));
@@ -61,7 +64,7 @@ impl Screen {
             Progress::Called => format!("{} continues{again}", event.instance),
             Progress::Verifying => {
                 self.line(&format!("  → an analyst verifies {name}"));
-                "an analyst is at it".to_owned()
+                "waiting for an analyst".to_owned()
             }
         };
         self.tick();
@@ -73,35 +76,35 @@ impl Screen {
             return;
         }
         if self.turn.replace(turn).is_some_and(|shown| shown < turn) {
-            // What was written before was only said on the way, or is void.
+            // The text before belongs to an earlier turn or to an abandoned try.
             self.end_text();
         }
         if self.shown.is_empty() {
             print::progress("");
         }
-        print::text(&print::safe(&delta.text));
+        print::text(&print::sanitize(&delta.text));
         self.shown.push_str(&delta.text);
     }
 
-    /// The answer, as far as it does not stand there already.
+    /// Prints the answer, except for text that is already on the screen.
     pub(super) fn answer(&mut self, found: &Answer) {
-        let said = match found {
+        let text = match found {
             Answer::Completion(completion) => {
                 completion.message.as_ref().map(|message| message.content.as_str())
             }
             Answer::Findings(_) => None,
         };
-        match said.and_then(|said| said.strip_prefix(self.shown.as_str())).filter(|_| !self.shown.is_empty())
+        match text.and_then(|text| text.strip_prefix(self.shown.as_str())).filter(|_| !self.shown.is_empty())
         {
             Some(rest) => {
-                print::text(&print::safe(rest));
+                print::text(&print::sanitize(rest));
                 self.end_text();
             }
             None => {
                 self.end_text();
                 print::progress("");
-                if let Some(said) = said {
-                    print::line(&print::safe(said));
+                if let Some(text) = text {
+                    print::line(&print::sanitize(text));
                 }
             }
         }

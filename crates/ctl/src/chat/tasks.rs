@@ -1,3 +1,5 @@
+//! The tasks in the gateway's store, read over MCP.
+
 use std::{path::Path, time::Duration};
 
 use mcp::{Call, Client, Options};
@@ -6,9 +8,9 @@ use subjects::ScopeId;
 
 use crate::{error::Error, print};
 
-const MOST_SHOWN: u32 = 50;
+const MAX_TASKS_SHOWN: u32 = 50;
 
-/// The gateway, as an agent sees it.
+/// An MCP client for the gateway's task tools, with an agent token.
 pub(crate) struct Tasks(Client);
 
 impl Tasks {
@@ -23,12 +25,12 @@ impl Tasks {
         Ok(Self(client.map_err(Error::tools)?))
     }
 
-    /// Whether the token is good.
-    pub(crate) async fn are_within_reach(&self) -> bool {
+    /// Calls the gateway and returns whether it accepts the token.
+    pub(crate) async fn check_token(&self) -> bool {
         self.0.tools().await.is_ok()
     }
 
-    /// Calls a tool; with a key it has its effect once, however often this is done.
+    /// Calls a tool. With an idempotency key, repeated calls have one effect.
     pub(crate) async fn call(&self, tool: &str, arguments: Value, key: Option<&str>) -> Result<Value, Error> {
         let arguments = match arguments {
             Value::Object(arguments) => arguments,
@@ -37,13 +39,13 @@ impl Tasks {
         let call = Call { name: tool, arguments, idempotency_key: key, traceparent: None };
         let reply = self.0.call(call).await.map_err(Error::tools)?;
         if reply.is_error {
-            return Err(Error::Tool(tool.to_owned(), print::safe(&reply.text)));
+            return Err(Error::Tool(tool.to_owned(), print::sanitize(&reply.text)));
         }
         Ok(reply.structured.unwrap_or_default())
     }
 
     pub(crate) async fn list(&self, project: Option<&ScopeId>) -> Result<Vec<Value>, Error> {
-        let mut arguments = json!({ "limit": MOST_SHOWN });
+        let mut arguments = json!({ "limit": MAX_TASKS_SHOWN });
         if let Some(project) = project {
             arguments["project_id"] = project.as_str().into();
         }
@@ -54,12 +56,12 @@ impl Tasks {
     pub(crate) async fn show(&self, project: Option<&ScopeId>) -> Result<(), Error> {
         let tasks = self.list(project).await?;
         if tasks.is_empty() {
-            print::note("there are no tasks yet; say “create a task …” or /plan GOAL");
+            print::note("there are no tasks yet; type “create a task …” or /plan GOAL");
             return Ok(());
         }
-        let word = |task: &Value, member: &str| print::safe(task[member].as_str().unwrap_or_default());
+        let text = |task: &Value, member: &str| print::sanitize(task[member].as_str().unwrap_or_default());
         let rows =
-            tasks.iter().map(|task| ["name", "status", "title"].map(|member| word(task, member)).into());
+            tasks.iter().map(|task| ["name", "status", "title"].map(|member| text(task, member)).into());
         print::table(&["TASK", "STATUS", "TITLE"], rows.collect());
         Ok(())
     }

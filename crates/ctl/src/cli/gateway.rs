@@ -1,3 +1,5 @@
+//! Commands to the gateway.
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
@@ -114,7 +116,8 @@ pub(crate) enum Tokens {
         /// Id of the token.
         id: String,
     },
-    /// Replace the admin token in the gateway's file and in --admin-token-file; the old one is revoked immediately.
+    /// Replace the admin token in the gateway's file and in --admin-token-file; the old one is revoked
+    /// immediately.
     RotateAdmin,
 }
 
@@ -179,7 +182,7 @@ pub(crate) struct NewUpstream {
     /// Do not prefix tool names with the namespace.
     #[arg(long)]
     pub(crate) no_prefix: bool,
-    /// Which agents may call its tools: sandbox, pm or both.
+    /// LetterSelection agents may call its tools: sandbox, pm or both.
     #[arg(long, default_value = "both")]
     pub(crate) scope: String,
     /// Timeout of a call.

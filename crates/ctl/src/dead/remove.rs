@@ -1,28 +1,36 @@
+//! `cynodectl dead drop`.
+
 use broker::Broker;
 use operate::dead::delete;
 use serde_json::json;
 
-use super::chosen;
+use super::selected;
 use crate::{
-    cli::Which,
+    cli::LetterSelection,
     error::{Error, Exit},
     print,
 };
 
-pub(super) async fn run(broker: &Broker, which: &Which, yes: bool, json: bool) -> Result<Exit, Error> {
-    // By number also what cannot be read may go; naming it is clear enough, "all" is asked about.
-    let numbers: Vec<u64> = if which.numbers.is_empty() {
-        chosen(broker, which).await?.iter().map(|letter| letter.number).collect()
+pub(super) async fn run(
+    broker: &Broker,
+    selection: &LetterSelection,
+    yes: bool,
+    json: bool,
+) -> Result<Exit, Error> {
+    // Unreadable messages can be removed by number. Explicit numbers need no confirmation; `--all` and
+    // `--reason` do.
+    let numbers: Vec<u64> = if selection.numbers.is_empty() {
+        selected(broker, selection).await?.iter().map(|letter| letter.number).collect()
     } else {
-        which.numbers.clone()
+        selection.numbers.clone()
     };
     if numbers.is_empty() {
         print::note("no dead letters to remove");
         return Ok(Exit::Done);
     }
-    if which.numbers.is_empty() && !yes {
+    if selection.numbers.is_empty() && !yes {
         let count = numbers.len();
-        if !print::asked(&format!("remove {count} dead letters for good?")) {
+        if !print::confirm(&format!("permanently remove {count} dead letters?")) {
             return Err(Error::NotConfirmed);
         }
     }

@@ -1,23 +1,25 @@
+//! `cynodectl dead replay`.
+
 use std::path::Path;
 
 use broker::Broker;
 use serde_json::json;
 
-use super::chosen;
+use super::selected;
 use crate::{
-    cli::Which,
+    cli::LetterSelection,
     error::{Error, Exit},
     handoff, print,
 };
 
 pub(super) async fn run(
     broker: &Broker,
-    which: &Which,
+    selection: &LetterSelection,
     key: Option<&Path>,
     json: bool,
 ) -> Result<Exit, Error> {
-    let key = key.map(handoff::key).transpose()?;
-    let letters = chosen(broker, which).await?;
+    let key = key.map(handoff::read_key).transpose()?;
+    let letters = selected(broker, selection).await?;
     if letters.is_empty() {
         print::note("no dead letters to replay");
     }
@@ -25,10 +27,10 @@ pub(super) async fn run(
     for letter in letters {
         let replayed = match operate::dead::replay(broker, &letter, key.as_ref()).await {
             Ok(replayed) => replayed,
-            // The others are replayed all the same.
+            // The other letters are still replayed.
             Err(error @ operate::Error::NotReplayed { .. }) => {
                 print::note(&error.to_string());
-                if !which.numbers.is_empty() {
+                if !selection.numbers.is_empty() {
                     exit = Exit::Failed;
                 }
                 continue;
@@ -37,11 +39,13 @@ pub(super) async fn run(
         };
         let number = letter.number;
         replayed.notes.iter().for_each(|note| print::note(note));
-        if replayed.lost_its_signature {
+        if replayed.signature_removed {
             print::note(&format!("{number}: the signature is no longer valid; sign again with --sign."));
         }
         if json {
-            print::json(&json!({ "number": number, "handoff_id": replayed.id, "replay_of": replayed.was }));
+            print::json(
+                &json!({ "number": number, "handoff_id": replayed.id, "replay_of": replayed.original_id }),
+            );
         } else {
             let id = replayed.id.map_or_else(|| "unreadable handoff".to_owned(), |id| id.to_string());
             print::line(&format!("replayed {number} as {id}"));

@@ -1,5 +1,7 @@
+//! `cynodectl dead ls` and `cynodectl dead show`.
+
 use broker::Broker;
-use operate::dead::{Fate, Letter};
+use operate::dead::{Letter, LetterState};
 use serde_json::{Map, Value, json};
 use subjects::{ErrorCode, Kind};
 
@@ -21,23 +23,23 @@ pub(super) async fn list(
             && reason.is_none_or(|reason| letter.about.reason == reason)
     })
     .await?;
-    let fates = Fate::of_all(broker, &letters).await?;
+    let states = LetterState::read_all(broker, &letters).await?;
     if json {
-        letters.iter().zip(fates).for_each(|(letter, fate)| print::json(&summary(letter, fate)));
+        letters.iter().zip(states).for_each(|(letter, state)| print::json(&summary(letter, state)));
     } else if letters.is_empty() {
         print::line("no dead letters");
     } else {
-        let rows = letters.iter().zip(fates).map(|(letter, fate)| {
+        let rows = letters.iter().zip(states).map(|(letter, state)| {
             let about = &letter.about;
             vec![
                 letter.number.to_string(),
                 about.kind.to_string(),
                 about.reason.to_string(),
-                fate.as_str().to_owned(),
+                state.as_str().to_owned(),
                 about.deliveries.to_string(),
                 letter.died_at.to_string(),
                 letter.handoff_id().map_or_else(|| "?".to_owned(), |id| id.to_string()),
-                print::safe(&about.message).chars().take(60).collect(),
+                print::sanitize(&about.message).chars().take(60).collect(),
             ]
         });
         let headings = ["NUMBER", "KIND", "REASON", "STATE", "DELIVERIES", "DIED", "HANDOFF", "WHY"];
@@ -48,14 +50,14 @@ pub(super) async fn list(
 
 pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> Result<Exit, Error> {
     let letter = Letter::read(broker, number).await?.ok_or(operate::Error::NoSuchLetter(number))?;
-    let (body, fate) = (letter.body(broker).await?, Fate::of(broker, &letter).await?);
+    let (body, state) = (letter.body(broker).await?, LetterState::read(broker, &letter).await?);
     if raw {
         print::bytes(&body);
         return Ok(Exit::Done);
     }
     let readable = letter.readable(&body);
     if json {
-        let mut out = summary(&letter, fate);
+        let mut out = summary(&letter, state);
         out["headers"] = letter
             .headers()
             .into_iter()
@@ -68,31 +70,33 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     }
     let about = &letter.about;
     print::line(&format!("{} handoff, dead-lettered as {}", about.kind, about.reason));
-    print::line(&format!("why         {}", print::safe(&about.message)));
-    let state = fate
-        .refusal()
-        .map_or_else(|| "can be replayed".to_owned(), |why| format!("{}: {why}", fate.as_str()));
-    print::line(&format!("state       {state}"));
+    print::line(&format!("why         {}", print::sanitize(&about.message)));
+    let described = state
+        .replay_refusal()
+        .map_or_else(|| "can be replayed".to_owned(), |why| format!("{}: {why}", state.as_str()));
+    print::line(&format!("state       {described}"));
     print::line(&format!("deliveries  {}", about.deliveries));
     print::line(&format!("published   {}", about.published_at));
-    print::line(&format!("dead since  {} by {}", letter.died_at, print::safe(&about.instance)));
+    print::line(&format!("dead since  {} by {}", letter.died_at, print::sanitize(&about.instance)));
     for (name, value) in letter.headers() {
         print::line(&format!(
             "header      {}: {}",
-            print::safe(&name),
-            print::safe(&Value::from(value).to_string())
+            print::sanitize(&name),
+            print::sanitize(&Value::from(value).to_string())
         ));
     }
     match readable {
-        Some(value) => print::line(&print::safe(&serde_json::to_string_pretty(&value).unwrap_or_default())),
+        Some(value) => {
+            print::line(&print::sanitize(&serde_json::to_string_pretty(&value).unwrap_or_default()))
+        }
         None => {
-            print::line(&format!("body        {} bytes that cannot be read; --raw prints them", body.len()));
+            print::line(&format!("body        {} unreadable bytes; --raw prints them", body.len()));
         }
     }
     Ok(Exit::Done)
 }
 
-fn summary(letter: &Letter, fate: Fate) -> Value {
+fn summary(letter: &Letter, state: LetterState) -> Value {
     let about = &letter.about;
     json!({
         "number": letter.number,
@@ -105,6 +109,6 @@ fn summary(letter: &Letter, fate: Fate) -> Value {
         "died_at": letter.died_at,
         "instance": about.instance,
         "handoff_id": letter.handoff_id(),
-        "state": fate.as_str(),
+        "state": state.as_str(),
     })
 }

@@ -1,3 +1,5 @@
+//! `cynodectl audit tail`, `query` and `export`.
+
 use std::{
     fs::File,
     io::{BufWriter, Write},
@@ -11,13 +13,14 @@ use reqwest::Response;
 use subjects::audit::Row;
 use time::OffsetDateTime;
 
-use super::client::{Ask, Gateway};
+use super::client::{ApiRequest, Gateway};
 use crate::{
     cli,
     error::{Error, Exit},
     print,
 };
 
+/// Field name of server-sent events.
 const DATA: &str = "data:";
 
 pub(super) async fn tail(
@@ -27,9 +30,9 @@ pub(super) async fn tail(
     json: bool,
 ) -> Result<Exit, Error> {
     let query = after.into_iter().map(|after| ("after", after.to_string())).collect();
-    let response = gateway.stream(Ask { path: &["audit", "tail"], query }).await?;
+    let response = gateway.stream(ApiRequest { path: &["audit", "tail"], query }).await?;
     if !json {
-        print::note("watching the audit; Ctrl-C ends it");
+        print::note("watching the audit log; press Ctrl-C to stop");
     }
     let until = async {
         match duration {
@@ -42,7 +45,7 @@ pub(super) async fn tail(
         let line = line?;
         let Some(data) = line.strip_prefix(DATA) else { continue };
         let row: Row =
-            serde_json::from_str(data.trim()).map_err(|error| Error::GatewayAnswer(error.to_string()))?;
+            serde_json::from_str(data.trim()).map_err(|error| Error::GatewayResponse(error.to_string()))?;
         if json {
             print::json(&row);
         } else {
@@ -57,7 +60,7 @@ pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> R
         let since = OffsetDateTime::now_utc() - since;
         (since.unix_timestamp_nanos() / 1_000).to_string()
     });
-    let asked = [
+    let filters = [
         ("tool", query.tool),
         ("agent", query.agent),
         ("decision", query.decision),
@@ -72,8 +75,8 @@ pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> R
         ("before", query.before.map(|before| before.to_string())),
         ("limit", Some(query.limit.to_string())),
     ];
-    let query = asked.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let rows: Vec<Row> = gateway.get(Ask { path: &["audit"], query }).await?;
+    let query = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let rows: Vec<Row> = gateway.get(ApiRequest { path: &["audit"], query }).await?;
     if json {
         rows.iter().for_each(print::json);
     } else if rows.is_empty() {
@@ -86,25 +89,25 @@ pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> R
 }
 
 pub(super) async fn export(gateway: &Gateway, out: Option<PathBuf>) -> Result<Exit, Error> {
-    let response = gateway.stream(Ask::path(&["audit", "export"])).await?;
+    let response = gateway.stream(ApiRequest::path(&["audit", "export"])).await?;
     let mut pieces = response.bytes_stream();
     let Some(path) = out else {
         while let Some(piece) = pieces.next().await {
-            print::bytes(&piece.map_err(|error| gateway.lost(error))?);
+            print::bytes(&piece.map_err(|error| gateway.unreachable(error))?);
         }
         return Ok(Exit::Done);
     };
-    let wrong = |error| Error::Write(path.clone(), error);
-    let mut file = BufWriter::new(File::create_new(&path).map_err(wrong)?);
+    let write_error = |error| Error::Write(path.clone(), error);
+    let mut file = BufWriter::new(File::create_new(&path).map_err(write_error)?);
     while let Some(piece) = pieces.next().await {
-        file.write_all(&piece.map_err(|error| gateway.lost(error))?).map_err(wrong)?;
+        file.write_all(&piece.map_err(|error| gateway.unreachable(error))?).map_err(write_error)?;
     }
-    file.flush().map_err(wrong)?;
-    print::note(&format!("the chain is in {}", path.display()));
+    file.flush().map_err(write_error)?;
+    print::note(&format!("audit log written to {}", path.display()));
     Ok(Exit::Done)
 }
 
-/// An answer line by line, as it comes. One that is cut off in the middle is an error.
+/// Streams the lines of a response. A response that breaks off is an error.
 pub(super) fn lines(
     gateway: &Gateway,
     response: Response,
@@ -117,7 +120,7 @@ pub(super) fn lines(
                 let line = String::from_utf8_lossy(&line[..end]).trim_end_matches('\r').to_owned();
                 return Ok(Some((line, (response, read))));
             }
-            match response.chunk().await.map_err(|error| gateway.lost(error))? {
+            match response.chunk().await.map_err(|error| gateway.unreachable(error))? {
                 Some(chunk) => read.extend_from_slice(&chunk),
                 None => return Ok(None),
             }
@@ -126,23 +129,24 @@ pub(super) fn lines(
 }
 
 fn columns(row: &Row) -> Vec<String> {
-    let text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), print::safe);
+    let text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), print::sanitize);
     let took = Duration::from_micros(u64::try_from(row.duration_us).unwrap_or_default());
     vec![
         row.seq.to_string(),
-        at(row.created_at),
-        print::safe(&row.agent),
+        timestamp(row.created_at),
+        print::sanitize(&row.agent),
         text(&row.user_id),
         text(&row.task_id),
-        print::safe(&row.tool),
-        print::safe(&row.decision),
-        print::safe(&row.status),
+        print::sanitize(&row.tool),
+        print::sanitize(&row.decision),
+        print::sanitize(&row.status),
         text(&row.error_type),
         format!("{took:?}"),
     ]
 }
 
-fn at(micros: i64) -> String {
+/// Formats microseconds since 1970 as RFC 3339.
+fn timestamp(micros: i64) -> String {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000);
     let text = at.ok().and_then(|at| at.format(&time::format_description::well_known::Rfc3339).ok());
     text.unwrap_or_else(|| micros.to_string())

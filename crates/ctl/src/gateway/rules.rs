@@ -1,9 +1,11 @@
+//! `cynodectl rules`.
+
 use reqwest::Method;
 use serde_json::json;
 
 use super::{
-    client::{Ask, Gateway},
-    list, word,
+    client::{ApiRequest, Gateway},
+    field, print_list,
 };
 use crate::{
     cli::Rules,
@@ -18,7 +20,9 @@ pub(super) async fn run(gateway: &Gateway, command: Rules, json: bool) -> Result
             let head = ["#", "EFFECT", "TOOL", "AGENT", "USER", "ARGUMENT", "MATCHES", "NOTE", "ID"];
             let members =
                 ["position", "effect", "tool", "agent", "user_id", "argument", "matches", "note", "id"];
-            Ok(list(&rules, json, "no rules", &head, |rule| members.map(|member| word(rule, member)).into()))
+            Ok(print_list(&rules, json, "no rules", &head, |rule| {
+                members.map(|member| field(rule, member)).into()
+            }))
         }
         Rules::Add { effect, tool, agent, user, argument, matches, note, position } => {
             let new = json!({
@@ -31,20 +35,24 @@ pub(super) async fn run(gateway: &Gateway, command: Rules, json: bool) -> Result
                 "note": note,
                 "position": position,
             });
-            let rule = gateway.change(Method::POST, Ask::path(&["rules"]), Some(&new)).await?;
+            let rule = gateway.change(Method::POST, ApiRequest::path(&["rules"]), Some(&new)).await?;
             if json {
                 print::json(&rule);
             } else {
-                print::line(&format!("rule {} stands at {}", word(&rule, "id"), word(&rule, "position")));
+                print::line(&format!(
+                    "rule {} added at position {}",
+                    field(&rule, "id"),
+                    field(&rule, "position")
+                ));
             }
             Ok(Exit::Done)
         }
         Rules::Remove { id } => {
-            gateway.change(Method::DELETE, Ask::path(&["rules", &id]), None).await?;
+            gateway.change(Method::DELETE, ApiRequest::path(&["rules", &id]), None).await?;
             if json {
                 print::json(&json!({ "id": id, "removed": true }));
             } else {
-                print::line(&print::safe(&format!("rule {id} is gone")));
+                print::line(&print::sanitize(&format!("rule {id} removed")));
             }
             Ok(Exit::Done)
         }

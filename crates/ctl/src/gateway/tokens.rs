@@ -1,3 +1,5 @@
+//! `cynodectl tokens`.
+
 use std::{
     fs::OpenOptions,
     io::Write,
@@ -9,8 +11,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Ask, Gateway},
-    lines, list, word,
+    client::{ApiRequest, Gateway},
+    field, print_fields, print_list,
 };
 use crate::{
     cli::Tokens,
@@ -27,19 +29,19 @@ pub(super) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Resul
         }
         Tokens::List { state } => {
             let query = state.into_iter().map(|state| ("state", state)).collect();
-            let tokens: Vec<Value> = gateway.get(Ask { path: &["tokens"], query }).await?;
+            let tokens: Vec<Value> = gateway.get(ApiRequest { path: &["tokens"], query }).await?;
             let head = ["ID", "LABEL", "FOR", "USER", "TASK", "STATE", "EXPIRES", "BY"];
             let members = ["id", "label", "agent", "user_id", "task_id", "state", "expires_at", "created_by"];
-            Ok(list(&tokens, json, "no tokens", &head, |token| {
-                members.map(|member| word(token, member)).into()
+            Ok(print_list(&tokens, json, "no tokens", &head, |token| {
+                members.map(|member| field(token, member)).into()
             }))
         }
         Tokens::Revoke { id } => {
-            let token = gateway.change(Method::DELETE, Ask::path(&["tokens", &id]), None).await?;
+            let token = gateway.change(Method::DELETE, ApiRequest::path(&["tokens", &id]), None).await?;
             if json {
                 print::json(&token);
             } else {
-                print::line(&format!("{} ({}) is revoked", word(&token, "id"), word(&token, "label")));
+                print::line(&format!("{} ({}) is revoked", field(&token, "id"), field(&token, "label")));
             }
             Ok(Exit::Done)
         }
@@ -47,17 +49,18 @@ pub(super) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Resul
     }
 }
 
-/// The gateway keeps the new token in its own file. Ours gets it too, if the token in it is the one that was replaced.
+/// Rotates the admin token. The gateway writes the new token to its own file; it is also written to the file
+/// of this client if that file contains a token that was revoked.
 async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
-    let me: Value = gateway.get(Ask::path(&["me"])).await?;
+    let me: Value = gateway.get(ApiRequest::path(&["me"])).await?;
     let named = gateway.token_file();
-    // Through a link the file itself is replaced, not the link.
+    // If the file is a symbolic link, its target is replaced, not the link.
     let file = named.canonicalize().map_err(|error| Error::File(named.to_owned(), error))?;
-    let next = next_to(&file);
-    // Better found out now than with a secret in hand that nobody can keep.
+    let next = temporary_file(&file);
+    // Created before the rotation: a file that cannot be written must fail before there is a secret to lose.
     drop(std::fs::remove_file(&next));
-    create(&next, "")?;
-    let rotated = gateway.change(Method::POST, Ask::path(&["tokens", "rotate-admin"]), None).await;
+    create_private_file(&next, "")?;
+    let rotated = gateway.change(Method::POST, ApiRequest::path(&["tokens", "rotate-admin"]), None).await;
     let mut rotated = match rotated {
         Ok(rotated) => rotated,
         Err(error) => {
@@ -67,9 +70,9 @@ async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
     };
     let secret = rotated["secret"].as_str().unwrap_or_default().to_owned();
     let revoked = rotated["revoked"].as_array().is_some_and(|ids| ids.contains(&me["token_id"]));
-    let has_it = std::fs::read_to_string(&file).is_ok_and(|text| text.trim() == secret);
-    if revoked && !has_it {
-        write(&next, &format!("{secret}\n"))?;
+    let is_written = std::fs::read_to_string(&file).is_ok_and(|text| text.trim() == secret);
+    if revoked && !is_written {
+        overwrite(&next, &format!("{secret}\n"))?;
         std::fs::rename(&next, &file).map_err(|error| Error::Write(file.clone(), error))?;
     } else {
         drop(std::fs::remove_file(&next));
@@ -81,32 +84,33 @@ async fn rotate_admin(gateway: &Gateway, json: bool) -> Result<Exit, Error> {
         print::json(&rotated);
         return Ok(Exit::Done);
     }
-    lines(&rotated, &["id", "label", "expires_at", "file"]);
+    print_fields(&rotated, &["id", "label", "expires_at", "file"]);
     if revoked {
-        print::note(&format!("the new token is in {}; the old one is refused from now on", named.display()));
+        print::note(&format!("the new token is in {}; the old one is refused", named.display()));
     } else {
-        print::note(&format!("the token in {} is another one, and stays as it is", named.display()));
+        print::note(&format!("the token in {} is a different one and was not changed", named.display()));
     }
     Ok(Exit::Done)
 }
 
-fn next_to(path: &Path) -> PathBuf {
+/// Returns a path beside the file, unique to this process: two operators may share the file.
+fn temporary_file(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    // Two operators may share the file.
     name.push(format!(".rotated-{}", std::process::id()));
     PathBuf::from(name)
 }
 
 async fn issue(gateway: &Gateway, new: &Value, out: Option<&Path>, json: bool) -> Result<Exit, Error> {
     if let Some(path) = out {
-        // Better found out now than with a secret in hand that nobody can keep.
-        create(path, "")?;
+        // Created first: a file that cannot be written must fail before there is a secret to lose.
+        create_private_file(path, "")?;
     }
-    let issued = gateway.change(Method::POST, Ask::path(&["tokens"]), Some(new)).await;
+    let issued = gateway.change(Method::POST, ApiRequest::path(&["tokens"]), Some(new)).await;
     let mut token = match (issued, out) {
         (Ok(token), _) => token,
         (Err(error), Some(path)) => {
-            // Ours and empty; what cannot be removed says that by being there.
+            // Created above and empty; an error is ignored, since the file then shows that it was left
+            // behind.
             drop(std::fs::remove_file(path));
             return Err(error);
         }
@@ -114,7 +118,7 @@ async fn issue(gateway: &Gateway, new: &Value, out: Option<&Path>, json: bool) -
     };
     if let Some(path) = out {
         let secret = token["secret"].as_str().unwrap_or_default().to_owned();
-        write(path, &format!("{secret}\n"))?;
+        overwrite(path, &format!("{secret}\n"))?;
         if let Some(token) = token.as_object_mut() {
             token.remove("secret");
         }
@@ -123,27 +127,29 @@ async fn issue(gateway: &Gateway, new: &Value, out: Option<&Path>, json: bool) -
         print::json(&token);
         return Ok(Exit::Done);
     }
-    lines(&token, &["id", "label", "agent", "user_id", "task_id", "expires_at"]);
+    print_fields(&token, &["id", "label", "agent", "user_id", "task_id", "expires_at"]);
     match (out, token["secret"].as_str()) {
         (Some(path), _) => print::note(&format!("the secret is in {}", path.display())),
         (None, Some(secret)) => {
-            print::line(&format!("{:14}{}", "secret", print::safe(secret)));
-            print::note("keep it now: it is not shown again");
+            print::line(&format!("{:14}{}", "secret", print::sanitize(secret)));
+            print::note("store it now: it is not shown again");
         }
         (None, None) => {}
     }
     Ok(Exit::Done)
 }
 
-/// Writes a file that was not there before, for its owner alone.
-pub(crate) fn create(path: &Path, text: &str) -> Result<(), Error> {
-    let wrong = |error| Error::Write(path.to_owned(), error);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(wrong)?;
-    file.write_all(text.as_bytes()).map_err(wrong)
+/// Creates a new file that only its owner can read. Fails if it exists.
+pub(crate) fn create_private_file(path: &Path, text: &str) -> Result<(), Error> {
+    let write_error = |error| Error::Write(path.to_owned(), error);
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(write_error)?;
+    file.write_all(text.as_bytes()).map_err(write_error)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    let wrong = |error| Error::Write(path.to_owned(), error);
-    let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(wrong)
+/// Writes to an existing file and syncs it.
+fn overwrite(path: &Path, text: &str) -> Result<(), Error> {
+    let write_error = |error| Error::Write(path.to_owned(), error);
+    let mut file = OpenOptions::new().write(true).open(path).map_err(write_error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(write_error)
 }

@@ -1,9 +1,11 @@
+//! `cynodectl tools`.
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Ask, Gateway},
-    lines, list, word,
+    client::{ApiRequest, Gateway},
+    field, print_fields, print_list,
 };
 use crate::{
     cli::Tools,
@@ -16,24 +18,24 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
         Tools::List => {
             let tools = gateway.list(&["tools"]).await?;
             let head = ["TOOL", "FROM", "OWNER", "ON", "SCOPE", "DOES", "STATE", "TITLE"];
-            Ok(list(&tools, json, "no tools", &head, |tool| {
+            Ok(print_list(&tools, json, "no tools", &head, |tool| {
                 let from =
-                    if tool["namespace"].is_null() { "gateway".to_owned() } else { word(tool, "namespace") };
+                    if tool["namespace"].is_null() { "gateway".to_owned() } else { field(tool, "namespace") };
                 let on = if tool["enabled"] == true { "on" } else { "off" };
                 vec![
-                    word(tool, "name"),
+                    field(tool, "name"),
                     from,
-                    word(tool, "owner"),
+                    field(tool, "owner"),
                     on.to_owned(),
-                    word(tool, "scope"),
-                    word(tool, "does"),
-                    word(tool, "state"),
-                    word(tool, "title"),
+                    field(tool, "scope"),
+                    field(tool, "does"),
+                    field(tool, "state"),
+                    field(tool, "title"),
                 ]
             }))
         }
         Tools::Show { name } => {
-            let tool: Value = gateway.get(Ask::path(&["tools", &name])).await?;
+            let tool: Value = gateway.get(ApiRequest::path(&["tools", &name])).await?;
             if json {
                 print::json(&tool);
                 return Ok(Exit::Done);
@@ -54,8 +56,8 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
                 "needs",
                 "description",
             ];
-            lines(&tool, &members);
-            print::line(&print::safe(&format!("{:#}", tool["input_schema"])));
+            print_fields(&tool, &members);
+            print::line(&print::sanitize(&format!("{:#}", tool["input_schema"])));
             Ok(Exit::Done)
         }
         Tools::Enable { name } => set(gateway, &name, json!({ "enabled": true }), json).await,
@@ -69,17 +71,18 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
         }
         Tools::Quarantine => {
             let waiting = gateway.list(&["quarantine"]).await?;
-            let head = ["TOOL", "SERVER", "WHY", "SINCE", "REASON", "HASH"];
-            Ok(list(&waiting, json, "no tool waits for approval", &head, |tool| {
-                let hash: String = word(tool, "offered_hash").chars().take(12).collect();
-                let mut row: Vec<String> =
-                    ["name", "namespace", "why", "seen_at", "reason"].map(|member| word(tool, member)).into();
+            let head = ["TOOL", "UPSTREAM", "WHY", "SINCE", "REASON", "HASH"];
+            Ok(print_list(&waiting, json, "no tool waits for approval", &head, |tool| {
+                let hash: String = field(tool, "offered_hash").chars().take(12).collect();
+                let mut row: Vec<String> = ["name", "namespace", "why", "seen_at", "reason"]
+                    .map(|member| field(tool, member))
+                    .into();
                 row.push(hash);
                 row
             }))
         }
         Tools::Diff { name } => {
-            let found = difference(gateway, &name).await?;
+            let found = read_diff(gateway, &name).await?;
             if json {
                 print::json(&found);
             } else {
@@ -89,9 +92,9 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
         }
         Tools::Approve { name, hash, yes } => approve(gateway, &name, hash, yes, json).await,
         Tools::Reject { name } => {
-            let (namespace, remote) = waiting(gateway, &name).await?;
+            let (namespace, remote) = find_quarantined(gateway, &name).await?;
             let path = ["quarantine", &namespace, &remote, "reject"];
-            gateway.change(Method::POST, Ask::path(&path), None).await?;
+            gateway.change(Method::POST, ApiRequest::path(&path), None).await?;
             done(json, &namespace, &remote, "rejected");
             Ok(Exit::Done)
         }
@@ -99,12 +102,12 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
 }
 
 async fn set(gateway: &Gateway, name: &str, change: Value, json: bool) -> Result<Exit, Error> {
-    let tool = gateway.change(Method::PATCH, Ask::path(&["tools", name]), Some(&change)).await?;
+    let tool = gateway.change(Method::PATCH, ApiRequest::path(&["tools", name]), Some(&change)).await?;
     if json {
         print::json(&tool);
     } else {
         let on = if tool["enabled"] == true { "on" } else { "off" };
-        print::line(&format!("{} is {on}, for {}", word(&tool, "name"), word(&tool, "scope")));
+        print::line(&format!("{} is {on}, for {}", field(&tool, "name"), field(&tool, "scope")));
     }
     Ok(Exit::Done)
 }
@@ -116,13 +119,13 @@ async fn approve(
     yes: bool,
     json: bool,
 ) -> Result<Exit, Error> {
-    let found = difference(gateway, name).await?;
+    let found = read_diff(gateway, name).await?;
     let hash = match hash {
         Some(hash) => hash,
         None => {
             if !yes {
                 show(&found);
-                if !print::asked("serve this?") {
+                if !print::confirm("approve this definition?") {
                     return Err(Error::NotApproved);
                 }
             }
@@ -131,7 +134,7 @@ async fn approve(
     };
     let (namespace, remote) = (member(&found, "namespace"), member(&found, "remote"));
     let path = ["quarantine", &namespace, &remote, "approve"];
-    gateway.change(Method::POST, Ask::path(&path), Some(&json!({ "hash": hash }))).await?;
+    gateway.change(Method::POST, ApiRequest::path(&path), Some(&json!({ "hash": hash }))).await?;
     done(json, &namespace, &remote, "approved");
     Ok(Exit::Done)
 }
@@ -140,24 +143,24 @@ fn done(json: bool, namespace: &str, remote: &str, what: &str) {
     if json {
         print::json(&json!({ "namespace": namespace, "remote": remote, "decided": what }));
     } else {
-        print::line(&print::safe(&format!("{namespace}/{remote} is {what}")));
+        print::line(&print::sanitize(&format!("{namespace}/{remote} is {what}")));
     }
 }
 
 fn show(found: &Value) {
-    lines(found, &["name", "namespace", "remote", "owner", "why", "reason", "offered_hash"]);
+    print_fields(found, &["name", "namespace", "remote", "owner", "why", "reason", "offered_hash"]);
     for line in found["lines"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        print::line(&print::safe(line));
+        print::line(&print::sanitize(line));
     }
 }
 
-async fn difference(gateway: &Gateway, name: &str) -> Result<Value, Error> {
-    let (namespace, remote) = waiting(gateway, name).await?;
-    gateway.get(Ask::path(&["quarantine", &namespace, &remote])).await
+async fn read_diff(gateway: &Gateway, name: &str) -> Result<Value, Error> {
+    let (namespace, remote) = find_quarantined(gateway, name).await?;
+    gateway.get(ApiRequest::path(&["quarantine", &namespace, &remote])).await
 }
 
-/// The server and the tool that go by a name.
-async fn waiting(gateway: &Gateway, name: &str) -> Result<(String, String), Error> {
+/// Returns the upstream and the remote name of a tool in quarantine.
+async fn find_quarantined(gateway: &Gateway, name: &str) -> Result<(String, String), Error> {
     if let Some((namespace, remote)) = name.split_once('/') {
         return Ok((namespace.to_owned(), remote.to_owned()));
     }
@@ -166,7 +169,7 @@ async fn waiting(gateway: &Gateway, name: &str) -> Result<(String, String), Erro
     match (found.next(), found.next()) {
         (Some(tool), None) => Ok((member(tool, "namespace"), member(tool, "remote"))),
         (Some(_), Some(_)) => Err(Error::Ambiguous(name.to_owned())),
-        (None, _) => Err(Error::NotWaiting(name.to_owned())),
+        (None, _) => Err(Error::NotQuarantined(name.to_owned())),
     }
 }
 

@@ -1,9 +1,11 @@
+//! `cynodectl upstreams`.
+
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
-    client::{Ask, Gateway},
-    lines, list, word,
+    client::{ApiRequest, Gateway},
+    field, print_fields, print_list,
 };
 use crate::{
     cli::{NewUpstream, Upstreams},
@@ -16,45 +18,45 @@ pub(super) async fn run(gateway: &Gateway, command: Upstreams, json: bool) -> Re
         Upstreams::Add(new) => add(gateway, *new, json).await,
         Upstreams::List => {
             let servers = gateway.list(&["upstreams"]).await?;
-            let head = ["SERVER", "OWNER", "ON", "STATE", "SCOPE", "TOOLS", "WAITING", "REACHED"];
-            Ok(list(&servers, json, "no servers are installed", &head, |server| {
+            let head = ["UPSTREAM", "OWNER", "ON", "STATE", "SCOPE", "TOOLS", "WAITING", "ADDRESS"];
+            Ok(print_list(&servers, json, "no upstreams", &head, |server| {
                 let on = if server["enabled"] == true { "on" } else { "off" };
                 vec![
-                    word(server, "namespace"),
-                    word(server, "owner"),
+                    field(server, "namespace"),
+                    field(server, "owner"),
                     on.to_owned(),
-                    word(&server["health"], "state"),
-                    word(server, "scope"),
-                    word(&server["tools"], "approved"),
-                    word(&server["tools"], "quarantined"),
-                    reached(&server["transport"]),
+                    field(&server["health"], "state"),
+                    field(server, "scope"),
+                    field(&server["tools"], "approved"),
+                    field(&server["tools"], "quarantined"),
+                    address(&server["transport"]),
                 ]
             }))
         }
         Upstreams::Show { namespace } => {
-            let server: Value = gateway.get(Ask::path(&["upstreams", &namespace])).await?;
+            let server: Value = gateway.get(ApiRequest::path(&["upstreams", &namespace])).await?;
             show(&server, json);
             Ok(Exit::Done)
         }
         Upstreams::Remove { namespace, yes } => {
-            if !yes && !print::asked(&format!("remove {} with its tools?", print::safe(&namespace))) {
+            if !yes && !print::confirm(&format!("remove {} with its tools?", print::sanitize(&namespace))) {
                 return Err(Error::NotConfirmed);
             }
-            gateway.change(Method::DELETE, Ask::path(&["upstreams", &namespace]), None).await?;
+            gateway.change(Method::DELETE, ApiRequest::path(&["upstreams", &namespace]), None).await?;
             if json {
                 print::json(&json!({ "namespace": namespace, "removed": true }));
             } else {
-                print::line(&print::safe(&format!("{namespace} and its tools are gone")));
+                print::line(&print::sanitize(&format!("{namespace} and its tools removed")));
             }
             Ok(Exit::Done)
         }
         Upstreams::Refresh { namespace } => {
             let path = ["upstreams", &namespace, "refresh"];
-            let refreshed = gateway.change(Method::POST, Ask::path(&path), None).await?;
+            let refreshed = gateway.change(Method::POST, ApiRequest::path(&path), None).await?;
             if json {
                 print::json(&refreshed);
             } else {
-                print::line(&offered(&refreshed));
+                print::line(&refresh_summary(&refreshed));
                 approve_hint(&refreshed);
             }
             Ok(Exit::Done)
@@ -85,7 +87,7 @@ async fn add(gateway: &Gateway, new: NewUpstream, json: bool) -> Result<Exit, Er
         "owner": new.owner,
         "trust_first": new.trust_first,
     });
-    let added = gateway.change(Method::POST, Ask::path(&["upstreams"]), Some(&new)).await?;
+    let added = gateway.change(Method::POST, ApiRequest::path(&["upstreams"]), Some(&new)).await?;
     if json {
         print::json(&added);
         return Ok(Exit::Done);
@@ -93,24 +95,25 @@ async fn add(gateway: &Gateway, new: NewUpstream, json: bool) -> Result<Exit, Er
     show(&added["upstream"], false);
     match &added["problem"] {
         Value::Null => {
-            print::line(&offered(&added["refreshed"]));
+            print::line(&refresh_summary(&added["refreshed"]));
             if added["approved"] == 0 {
                 approve_hint(&added["refreshed"]);
             } else {
-                print::line(&format!("{} approved unseen", word(&added, "approved")));
+                print::line(&format!("{} approved without review", field(&added, "approved")));
             }
         }
         _ => {
-            print::note(&format!("it could not be asked yet: {}", word(&added, "problem")));
-            print::note(&format!("`cynodectl upstreams refresh {namespace}` asks again"));
+            print::note(&format!("its tools could not be listed yet: {}", field(&added, "problem")));
+            print::note(&format!("`cynodectl upstreams refresh {namespace}` tries again"));
         }
     }
     Ok(Exit::Done)
 }
 
+/// Enables or disables an upstream.
 async fn switch(gateway: &Gateway, namespace: &str, verb: &str, json: bool) -> Result<Exit, Error> {
     let path = ["upstreams", namespace, verb];
-    let server = gateway.change(Method::POST, Ask::path(&path), None).await?;
+    let server = gateway.change(Method::POST, ApiRequest::path(&path), None).await?;
     show(&server, json);
     Ok(Exit::Done)
 }
@@ -120,25 +123,25 @@ fn show(server: &Value, json: bool) {
         print::json(server);
         return;
     }
-    lines(server, &["namespace", "owner"]);
-    print::line(&format!("{:14}{}", "reached", reached(&server["transport"])));
-    lines(server, &["enabled", "prefix", "scope", "call_timeout", "concurrency"]);
+    print_fields(server, &["namespace", "owner"]);
+    print::line(&format!("{:14}{}", "address", address(&server["transport"])));
+    print_fields(server, &["enabled", "prefix", "scope", "call_timeout", "concurrency"]);
     let tools = &server["tools"];
     print::line(&format!(
         "{:14}{} approved, {} waiting, {} gone",
         "tools",
-        word(tools, "approved"),
-        word(tools, "quarantined"),
-        word(tools, "gone")
+        field(tools, "approved"),
+        field(tools, "quarantined"),
+        field(tools, "gone")
     ));
-    lines(&server["health"], &["state", "protocol", "last_error", "restarts", "in_flight"]);
-    lines(server, &["created_at", "created_by"]);
+    print_fields(&server["health"], &["state", "protocol", "last_error", "restarts", "in_flight"]);
+    print_fields(server, &["created_at", "created_by"]);
 }
 
-fn offered(refreshed: &Value) -> String {
-    let count = |member| word(refreshed, member);
+fn refresh_summary(refreshed: &Value) -> String {
+    let count = |member| field(refreshed, member);
     format!(
-        "{} new, {} changed, {} as before, {} gone",
+        "{} new, {} changed, {} unchanged, {} gone",
         count("new"),
         count("changed"),
         count("unchanged"),
@@ -148,17 +151,18 @@ fn offered(refreshed: &Value) -> String {
 
 fn approve_hint(refreshed: &Value) {
     if refreshed["new"] != 0 || refreshed["changed"] != 0 {
-        print::note("`cynodectl tools quarantine` lists what waits for approval");
+        print::note("`cynodectl tools quarantine` lists the tools that need approval");
     }
 }
 
-fn reached(transport: &Value) -> String {
+/// Returns the URL, or the command line, of an upstream.
+fn address(transport: &Value) -> String {
     if let Some(http) = transport.get("http") {
-        return word(http, "url");
+        return field(http, "url");
     }
     let argv = transport["stdio"]["argv"].as_array().map(Vec::as_slice).unwrap_or_default();
     let words: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
-    print::safe(&words.join(" "))
+    print::sanitize(&words.join(" "))
 }
 
 fn pairs(texts: &[String]) -> Result<Map<String, Value>, Error> {
@@ -166,6 +170,6 @@ fn pairs(texts: &[String]) -> Result<Map<String, Value>, Error> {
         let (name, value) = text.split_once('=')?;
         Some((name.to_owned(), Value::from(value)))
     };
-    let wrong = |text: &String| Error::Wrong(format!("`{text}` is no NAME=VALUE"));
-    texts.iter().map(|text| pair(text).ok_or_else(|| wrong(text))).collect()
+    let invalid = |text: &String| Error::Other(format!("`{text}` is not NAME=VALUE"));
+    texts.iter().map(|text| pair(text).ok_or_else(|| invalid(text))).collect()
 }

@@ -1,6 +1,7 @@
-//! Whether the audit is whole. The chain is followed here, so that nothing but the rows is taken from the gateway.
+//! `cynodectl audit verify`: follows the hash chain locally, so that only the rows are taken from the
+//! gateway.
 
-mod heads; // signed heads, from wherever they are kept
+mod heads;
 
 use std::{
     fs::File,
@@ -10,12 +11,12 @@ use std::{
 
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use subjects::audit::{Chain, Head, Row, pruning_is_signed};
+use subjects::audit::{ChainVerifier, Head, Row, pruning_is_signed};
 
-use self::heads::Gathered;
+use self::heads::CollectedHeads;
 use super::{
     audit::lines,
-    client::{Ask, Gateway},
+    client::{ApiRequest, Gateway},
 };
 use crate::{
     cli,
@@ -23,7 +24,7 @@ use crate::{
     print,
 };
 
-/// The first line of an export: where the chain begins.
+/// First line of an export: the row after which the chain begins.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Pruned {
@@ -36,9 +37,9 @@ struct Report {
     ok: bool,
     rows: i64,
     last_seq: i64,
-    /// Signed heads that were met on the way.
+    /// Signed heads that matched a row.
     heads: usize,
-    /// How many heads there were to hold the chain against, by where they are kept.
+    /// Number of heads that the chain was checked against, by where they are stored.
     from_nats: usize,
     from_file: usize,
     from_gateway: usize,
@@ -55,18 +56,18 @@ pub(super) async fn run(
     json: bool,
 ) -> Result<Exit, Error> {
     let gateway = if command.file.is_some() { None } else { Some(Gateway::open(link)?) };
-    // The heads first: the chain goes on while we read, and must reach at least as far as they do.
-    let mut gathered = heads::gather(gateway.as_ref(), nats, command).await?;
+    // Heads are read first: the chain grows meanwhile and must reach at least as far as they do.
+    let mut collected = heads::collect(gateway.as_ref(), nats, command).await?;
     let report = match (&gateway, &command.file) {
         (_, Some(path)) => {
             if command.older {
-                gathered.only_until(last_of(path)?);
+                collected.drop_after(last_row(path)?);
             }
-            follow(Box::pin(stream::iter(file_lines(path)?)), gathered).await?
+            follow(Box::pin(stream::iter(file_lines(path)?)), collected).await?
         }
         (Some(gateway), None) => {
-            let response = gateway.stream(Ask::path(&["audit", "export"])).await?;
-            follow(lines(gateway, response), gathered).await?
+            let response = gateway.stream(ApiRequest::path(&["audit", "export"])).await?;
+            follow(lines(gateway, response), collected).await?
         }
         (None, None) => return Ok(Exit::Usage),
     };
@@ -79,12 +80,13 @@ pub(super) async fn run(
     Ok(exit)
 }
 
+/// Follows the chain row by row and stops at the first broken one.
 async fn follow(
     mut lines: impl Stream<Item = Result<String, Error>> + Unpin,
-    gathered: Gathered,
+    collected: CollectedHeads,
 ) -> Result<Report, Error> {
     let unreadable = |number: usize, error: serde_json::Error| {
-        Error::GatewayAnswer(format!("line {number} is no row of an audit: {error}"))
+        Error::GatewayResponse(format!("line {number} is not an audit row: {error}"))
     };
     let first = lines.next().await.transpose()?.unwrap_or_default();
     let begin: Pruned = serde_json::from_str(&first).map_err(|error| unreadable(1, error))?;
@@ -93,30 +95,32 @@ async fn follow(
         rows: 0,
         last_seq: begin.pruned_seq,
         heads: 0,
-        from_nats: gathered.from_nats,
-        from_file: gathered.from_file,
-        from_gateway: gathered.from_gateway,
-        key: gathered.key,
+        from_nats: collected.from_nats,
+        from_file: collected.from_file,
+        from_gateway: collected.from_gateway,
+        key: collected.key,
         bad_row: None,
-        problem: gathered.problem,
-        warnings: gathered.warnings,
+        problem: collected.problem,
+        warnings: collected.warnings,
     };
     if report.problem.is_some() {
         return Ok(report);
     }
-    let heads: Vec<Head> = gathered.heads;
+    let heads: Vec<Head> = collected.heads;
     if !heads.is_empty() && !pruning_is_signed(begin.pruned_seq, &begin.pruned_hash, &heads) {
         report.bad_row = Some(begin.pruned_seq);
-        report.problem =
-            Some(format!("rows up to {} are gone, and no signed head says so", begin.pruned_seq));
+        report.problem = Some(format!(
+            "rows up to {} are missing, and no signed head records their pruning",
+            begin.pruned_seq
+        ));
         return Ok(report);
     }
-    let mut chain = Chain::begin(begin.pruned_seq, &begin.pruned_hash, heads);
+    let mut chain = ChainVerifier::new(begin.pruned_seq, &begin.pruned_hash, heads);
     let mut number = 1;
     while let Some(line) = lines.next().await {
         number += 1;
         let row: Row = serde_json::from_str(&line?).map_err(|error| unreadable(number, error))?;
-        if let Err(broken) = chain.follow(&row) {
+        if let Err(broken) = chain.check(&row) {
             report.bad_row = Some(broken.row());
             report.problem = Some(broken.to_string());
             return Ok(report);
@@ -124,7 +128,7 @@ async fn follow(
         report.rows += 1;
         report.last_seq = row.seq;
     }
-    match chain.end() {
+    match chain.finish() {
         Ok((_, met)) => (report.ok, report.heads) = (true, met),
         Err(broken) => {
             report.bad_row = Some(broken.row());
@@ -136,19 +140,22 @@ async fn follow(
 
 fn show(report: &Report) {
     for warning in &report.warnings {
-        print::note(&format!("warning: {}", print::safe(warning)));
+        print::note(&format!("warning: {}", print::sanitize(warning)));
     }
     match (&report.problem, report.bad_row) {
         (None, _) => print::line(&format!(
-            "the audit is whole: {} rows up to {}, {} signed heads met",
+            "the audit log is intact: {} rows up to {}, {} signed heads matched",
             report.rows, report.last_seq, report.heads
         )),
         (Some(problem), Some(row)) => {
-            print::line(&format!("the audit is NOT whole, from row {row} on: {}", print::safe(problem)));
-            print::note(&format!("{} rows before it are as they were written", report.rows));
+            print::line(&format!(
+                "the audit log is NOT intact, from row {row} on: {}",
+                print::sanitize(problem)
+            ));
+            print::note(&format!("{} rows before it are unchanged", report.rows));
         }
         (Some(problem), None) => {
-            print::line(&format!("the audit is NOT proven whole: {}", print::safe(problem)));
+            print::line(&format!("the audit log is NOT proven intact: {}", print::sanitize(problem)));
         }
     }
     print::note(&format!(
@@ -156,7 +163,7 @@ fn show(report: &Report) {
         report.from_nats,
         report.from_file,
         report.from_gateway,
-        report.key.as_deref().map_or_else(|| "nobody".to_owned(), print::safe)
+        report.key.as_deref().map_or_else(|| "no key".to_owned(), print::sanitize)
     ));
 }
 
@@ -167,8 +174,8 @@ fn file_lines(path: &Path) -> Result<impl Iterator<Item = Result<String, Error>>
     Ok(lines.map(move |line| line.map_err(|error| Error::File(path.clone(), error))))
 }
 
-/// The last row that a file holds.
-fn last_of(path: &Path) -> Result<i64, Error> {
+/// Returns the sequence of the last row in a file.
+fn last_row(path: &Path) -> Result<i64, Error> {
     let mut last = 0;
     for line in file_lines(path)?.skip(1) {
         if let Ok(row) = serde_json::from_str::<Row>(&line?) {

@@ -1,3 +1,5 @@
+//! One process of the stack: started, supervised, restarted and stopped.
+
 #![expect(
     clippy::disallowed_types,
     reason = "an operator's supervisor starts the processes of a local stack"
@@ -24,83 +26,83 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::parts::{Part, is_passed_on};
+use super::config::{ProcessSpec, is_inherited};
 use crate::{error::Error, print};
 
-/// More than a worker's grace.
-const GONE_WITHIN: Duration = Duration::from_secs(25);
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// One that ran for so long does not die of how it was started.
-const IS_STEADY_AFTER: Duration = Duration::from_secs(20);
+/// Longer than a worker's grace period.
+const STOP_TIMEOUT: Duration = Duration::from_secs(25);
+const MIN_RESTART_DELAY: Duration = Duration::from_millis(200);
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(10);
+/// A process that ran for this long did not fail at start-up, so the restart delay is reset.
+const STEADY_AFTER: Duration = Duration::from_secs(20);
 
-/// What others may know of a process.
+/// State of a supervised process, shared with the stack.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ProcessState {
     pid: AtomicU32,
     deaths: AtomicU32,
 }
 
-impl Known {
-    /// `None` while none runs.
+impl ProcessState {
+    /// Returns the process id; `None` while the process is not running.
     pub(super) fn pid(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }
 
-    /// How often it ended by itself.
+    /// Returns how often the process ended by itself.
     pub(super) fn deaths(&self) -> u32 {
         self.deaths.load(Ordering::Relaxed)
     }
 }
 
-/// Starts a process. Its output goes to a log beside the data.
-pub(super) fn spawn(part: &Part, log: &Path, known: &Known) -> Result<Child, Error> {
-    let wrong = |error| Error::Write(log.to_owned(), error);
-    let out = File::options().create(true).append(true).open(log).map_err(wrong)?;
-    let passed_on = std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(is_passed_on));
-    let child = Command::new(&part.program)
-        .args(&part.arguments)
+/// Starts a process and appends its output to a log file.
+pub(super) fn spawn(spec: &ProcessSpec, log: &Path, state: &ProcessState) -> Result<Child, Error> {
+    let write_error = |error| Error::Write(log.to_owned(), error);
+    let out = File::options().create(true).append(true).open(log).map_err(write_error)?;
+    let inherited = std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(is_inherited));
+    let child = Command::new(&spec.program)
+        .args(&spec.arguments)
         .env_clear()
-        .envs(passed_on)
+        .envs(inherited)
         .stdin(Stdio::null())
-        .stdout(out.try_clone().map_err(wrong)?)
+        .stdout(out.try_clone().map_err(write_error)?)
         .stderr(out)
-        // Ctrl-C is for us; we end the others in their order.
+        // Ctrl-C must reach only the supervisor, which stops the others in order.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| Error::NotStarted(part.program.clone(), error))?;
-    known.pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
+        .map_err(|error| Error::NotStarted(spec.program.clone(), error))?;
+    state.pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
     Ok(child)
 }
 
-/// Keeps a process alive until `stop`, then ends it.
-pub(super) async fn keep(
-    part: Part,
+/// Restarts a process whenever it ends, until `stop`; then terminates it.
+pub(super) async fn supervise(
+    spec: ProcessSpec,
     log: PathBuf,
     mut child: Child,
-    known: Arc<Known>,
+    state: Arc<ProcessState>,
     stop: CancellationToken,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut delay = MIN_RESTART_DELAY;
     loop {
         let started = Instant::now();
         let Some(ended) = stop.run_until_cancelled(child.wait()).await else {
-            end(&mut child).await;
+            terminate_and_wait(&mut child).await;
             return;
         };
-        known.pid.store(0, Ordering::Relaxed);
-        known.deaths.fetch_add(1, Ordering::Relaxed);
-        if started.elapsed() > IS_STEADY_AFTER {
-            pause = FIRST_PAUSE;
+        state.pid.store(0, Ordering::Relaxed);
+        state.deaths.fetch_add(1, Ordering::Relaxed);
+        if started.elapsed() > STEADY_AFTER {
+            delay = MIN_RESTART_DELAY;
         }
-        print::note(&format!("{} {}; it is started again", part.name, in_words(ended.ok())));
+        print::note(&format!("{} {}; restarting", spec.name, describe_exit(ended.ok())));
         loop {
-            if stop.run_until_cancelled(sleep(pause)).await.is_none() {
+            if stop.run_until_cancelled(sleep(delay)).await.is_none() {
                 return;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            match spawn(&part, &log, &known) {
+            delay = (delay * 2).min(MAX_RESTART_DELAY);
+            match spawn(&spec, &log, &state) {
                 Ok(again) => {
                     child = again;
                     break;
@@ -111,33 +113,32 @@ pub(super) async fn keep(
     }
 }
 
-fn in_words(ended: Option<ExitStatus>) -> String {
+fn describe_exit(ended: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt;
     match ended.map(|status| (status.code(), status.signal())) {
-        Some((Some(code), _)) => format!("ended with code {code}"),
-        Some((None, Some(signal))) => format!("was ended by signal {signal}"),
+        Some((Some(code), _)) => format!("exited with code {code}"),
+        Some((None, Some(signal))) => format!("was killed by signal {signal}"),
         _ => "ended".to_owned(),
     }
 }
 
-async fn end(child: &mut Child) {
+async fn terminate_and_wait(child: &mut Child) {
     if let Some(pid) = child.id() {
         terminate(pid);
     }
-    if timeout(GONE_WITHIN, child.wait()).await.is_err() {
-        // It had its time.
+    if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
         drop(child.kill().await);
     }
 }
 
-/// Asks a process to end; one that is gone already has done so.
+/// Sends SIGTERM to a process.
 pub(super) fn terminate(pid: u32) {
     signal(pid, Signal::SIGTERM);
 }
 
+/// Sends a signal to a process; does nothing if it has ended.
 pub(super) fn signal(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
-        // One that is gone cannot be signalled, and need not be.
         let _gone = kill(Pid::from_raw(pid), signal).is_err();
     }
 }

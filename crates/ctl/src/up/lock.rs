@@ -1,3 +1,5 @@
+//! Ensures one stack per data folder, and finds the processes of one whose supervisor was killed.
+
 use std::{
     fs::{self, File, TryLockError},
     io::{Read, Seek, Write},
@@ -16,99 +18,106 @@ use crate::{
 
 const LOCK: &str = "up.lock";
 const PIDS: &str = "up.pids";
-const OURS: [&str; 4] = ["nats-server", "cynode-gateway", "cynode-pma", "cynodectl"];
-const GONE_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Programs that a recorded process id may belong to.
+const STACK_PROGRAMS: [&str; 4] = ["nats-server", "cynode-gateway", "cynode-pma", "cynodectl"];
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Held as long as a stack runs in a folder; gone with its process, however that ends.
+/// Locks the data folder for a stack. The operating system releases the lock when the process ends, however
+/// it ends. Fails if a stack is running, or if a killed one left processes behind.
 pub(super) fn take(data: &Path) -> Result<File, Error> {
     let path = data.join(LOCK);
-    let wrong = |error| Error::Write(path.clone(), error);
+    let write_error = |error| Error::Write(path.clone(), error);
     let options = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = options.map_err(wrong)?;
+    let mut file = options.map_err(write_error)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
             drop(file.read_to_string(&mut pid));
-            return Err(Error::RunsAlready { data: data.to_owned(), pid: pid.trim().to_owned() });
+            return Err(Error::AlreadyRunning { data: data.to_owned(), pid: pid.trim().to_owned() });
         }
-        Err(TryLockError::Error(error)) => return Err(wrong(error)),
+        Err(TryLockError::Error(error)) => return Err(write_error(error)),
     }
-    let left: Vec<String> = noted(data).into_iter().map(|(name, pid)| format!("{name} ({pid})")).collect();
+    let leftover = leftover_processes(data).into_iter();
+    let left: Vec<String> = leftover.map(|(name, pid)| format!("{name} ({pid})")).collect();
     if !left.is_empty() {
-        return Err(Error::LeftOver { data: data.to_owned(), left: left.join(", ") });
+        return Err(Error::LeftoverProcesses { data: data.to_owned(), left: left.join(", ") });
     }
-    file.set_len(0).and_then(|()| file.rewind()).map_err(wrong)?;
-    write!(file, "{}", std::process::id()).map_err(wrong)?;
+    file.set_len(0).and_then(|()| file.rewind()).map_err(write_error)?;
+    write!(file, "{}", std::process::id()).map_err(write_error)?;
     Ok(file)
 }
 
-/// Writes down what runs, for whoever comes after us should we be killed.
-pub(super) fn note(data: &Path, pids: &[(String, u32)]) -> Result<(), Error> {
+/// Records the running processes, so that a later command finds them if this supervisor is killed.
+pub(super) fn record_pids(data: &Path, pids: &[(String, u32)]) -> Result<(), Error> {
     let lines: Vec<String> = pids.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
     let path = data.join(PIDS);
     fs::write(&path, lines.join("\n")).map_err(|error| Error::Write(path, error))
 }
 
-pub(super) fn forget(data: &Path) {
+pub(super) fn remove_pids(data: &Path) {
     drop(fs::remove_file(data.join(PIDS)));
 }
 
-/// What was written down and still runs.
-fn noted(data: &Path) -> Vec<(String, u32)> {
+/// Returns the recorded processes that still run.
+fn leftover_processes(data: &Path) -> Vec<(String, u32)> {
     let text = fs::read_to_string(data.join(PIDS)).unwrap_or_default();
     let read = |line: &str| {
         let (name, pid) = line.split_once(' ')?;
         Some((name.to_owned(), pid.parse().ok()?))
     };
-    text.lines().filter_map(read).filter(|(_, pid)| is_ours(*pid)).collect()
+    text.lines().filter_map(read).filter(|(_, pid)| probe_stack_process(*pid)).collect()
 }
 
-/// A number may be another's by now.
-fn is_ours(pid: u32) -> bool {
+/// Reads the program of a process from /proc and returns whether it belongs to a stack. The id may have been
+/// reused.
+fn probe_stack_process(pid: u32) -> bool {
     let program = fs::read_link(PathBuf::from(format!("/proc/{pid}/exe")));
     let name = program.ok().and_then(|program| program.file_name()?.to_str().map(str::to_owned));
-    // A program that was built anew since then is marked.
-    name.is_some_and(|name| OURS.contains(&name.trim_end_matches(" (deleted)")))
+    // Linux marks a program that was rebuilt since.
+    name.is_some_and(|name| STACK_PROGRAMS.contains(&name.trim_end_matches(" (deleted)")))
 }
 
-/// Ends the stack of a folder: through its supervisor, or what a dead one left behind.
-pub(super) async fn end_what_runs(data: &Path) -> Result<Exit, Error> {
+/// Stops the stack of a data folder: through its supervisor, or the processes that a killed supervisor left
+/// behind.
+pub(super) async fn stop_stack(data: &Path) -> Result<Exit, Error> {
     match take(data) {
         Ok(_) => {
-            print::note("nothing runs here");
+            print::note("no stack is running here");
             Ok(Exit::Done)
         }
-        Err(Error::RunsAlready { pid, .. }) => {
-            let Ok(pid) = pid.parse() else { return Err(Error::Wrong(format!("{LOCK} names no process"))) };
+        Err(Error::AlreadyRunning { pid, .. }) => {
+            let Ok(pid) = pid.parse() else {
+                return Err(Error::Other(format!("{LOCK} contains no process id")));
+            };
             terminate(pid);
-            until_gone(&[pid]).await?;
-            print::line("the stack has ended");
+            wait_until_gone(pid).await?;
+            print::line("the stack has stopped");
             Ok(Exit::Done)
         }
-        Err(Error::LeftOver { .. }) => {
-            let left = noted(data);
-            // In the opposite order: workers hand back what they have before NATS goes.
+        Err(Error::LeftoverProcesses { .. }) => {
+            let left = leftover_processes(data);
+            // In reverse order: workers hand back their handoffs before NATS stops.
             for (name, pid) in left.iter().rev() {
                 terminate(*pid);
-                if until_gone(&[*pid]).await.is_err() {
+                if wait_until_gone(*pid).await.is_err() {
                     signal(*pid, Signal::SIGKILL);
                 }
-                print::line(&format!("{name} has ended"));
+                print::line(&format!("{name} has stopped"));
             }
-            forget(data);
+            remove_pids(data);
             Ok(Exit::Done)
         }
         Err(other) => Err(other),
     }
 }
 
-async fn until_gone(pids: &[u32]) -> Result<(), Error> {
+async fn wait_until_gone(pid: u32) -> Result<(), Error> {
     let gone = async {
-        while pids.iter().any(|pid| is_ours(*pid)) {
-            sleep(LOOK_EVERY).await;
+        while probe_stack_process(pid) {
+            sleep(POLL_INTERVAL).await;
         }
     };
-    timeout(GONE_WITHIN, gone).await.map_err(|_| Error::Wrong("it does not end".to_owned()))
+    timeout(STOP_TIMEOUT, gone).await.map_err(|_| Error::Other(format!("process {pid} did not exit in time")))
 }

@@ -1,13 +1,15 @@
+//! Seeds a new stack: a token for the managers and a small project to talk about.
+
 use reqwest::Method;
 use serde_json::json;
 use subjects::ScopeId;
 
-use super::parts::Parts;
+use super::config::StackConfig;
 use crate::{
     chat::Tasks,
     cli::GatewayLink,
     error::Error,
-    gateway::{Ask, Gateway},
+    gateway::{ApiRequest, Gateway},
 };
 
 pub(super) const PROJECT: &str = "website";
@@ -22,38 +24,39 @@ pub(super) fn project() -> Result<ScopeId, Error> {
     PROJECT.parse().map_err(Error::nats)
 }
 
-fn gateway(parts: &Parts) -> Result<Gateway, Error> {
-    Gateway::open(&GatewayLink { gateway: parts.admin_url(), admin_token_file: Some(parts.admin_token()) })
+fn gateway(config: &StackConfig) -> Result<Gateway, Error> {
+    Gateway::open(&GatewayLink { gateway: config.admin_url(), admin_token_file: Some(config.admin_token()) })
 }
 
-pub(super) async fn is_gateway_there(parts: &Parts) -> bool {
-    match gateway(parts) {
+/// Returns whether the gateway answers an authenticated request.
+pub(super) async fn probe_gateway(config: &StackConfig) -> bool {
+    match gateway(config) {
         Ok(gateway) => gateway.list(&["tokens"]).await.is_ok(),
-        // Its token is made when it starts.
+        // The gateway writes the admin token when it starts.
         Err(_) => false,
     }
 }
 
-/// Managers share a token. One of an earlier start that is still good is kept.
-pub(super) async fn give_tokens(parts: &Parts) -> Result<(), Error> {
-    let file = parts.manager_token();
-    if file.is_file() && Tasks::open(&parts.mcp_url(), &file)?.are_within_reach().await {
+/// Issues the token that all managers share, unless the one of an earlier start is still valid.
+pub(super) async fn ensure_manager_token(config: &StackConfig) -> Result<(), Error> {
+    let file = config.manager_token();
+    if file.is_file() && Tasks::open(&config.mcp_url(), &file)?.check_token().await {
         return Ok(());
     }
     let new = json!({ "agent": "project_manager", "label": "local managers", "lives": "30days" });
-    let issued = gateway(parts)?.change(Method::POST, Ask::path(&["tokens"]), Some(&new)).await?;
-    // One that is no good any more makes room.
+    let issued = gateway(config)?.change(Method::POST, ApiRequest::path(&["tokens"]), Some(&new)).await?;
+    // An invalid token of an earlier start.
     drop(std::fs::remove_file(&file));
     let secret = issued["secret"].as_str().unwrap_or_default();
-    crate::gateway::keep_secret(&file, secret)
+    crate::gateway::create_private_file(&file, secret)
 }
 
-/// A project with a few tasks. Done again it changes nothing: the calls have keys.
-pub(super) async fn seed(parts: &Parts) -> Result<Tasks, Error> {
+/// Creates a project with a few tasks. Idempotent: the calls have idempotency keys.
+pub(super) async fn seed(config: &StackConfig) -> Result<Tasks, Error> {
     let about = "The site moves to a static generator; nothing of the old one may be lost.";
     let project = json!({ "name": PROJECT, "title": TITLE, "description": about });
-    gateway(parts)?.change(Method::PUT, Ask::path(&["projects", PROJECT]), Some(&project)).await?;
-    let tools = Tasks::open(&parts.mcp_url(), &parts.manager_token())?;
+    gateway(config)?.change(Method::PUT, ApiRequest::path(&["projects", PROJECT]), Some(&project)).await?;
+    let tools = Tasks::open(&config.mcp_url(), &config.manager_token())?;
     for (name, title) in TASKS {
         let task = json!({ "name": name, "title": title, "project_id": PROJECT });
         tools.call("db.task.create", task, Some(&format!("seed/{name}"))).await?;

@@ -1,19 +1,21 @@
+//! The running processes of a stack.
+
 use std::{fs, path::PathBuf, sync::Arc, time::Instant};
 
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    LOOK_EVERY, UP_WITHIN,
-    child::{self, Known},
+    POLL_INTERVAL, START_TIMEOUT,
+    child::{self, ProcessState},
+    config::ProcessSpec,
     lock,
-    parts::Part,
 };
 use crate::error::Error;
 
-const LINES_OF_LOG: usize = 8;
+const LOG_TAIL_LINES: usize = 8;
 
-/// The processes that run, in the order in which they were started.
+/// The running processes, in the order in which they were started.
 pub(super) struct Stack {
     data: PathBuf,
     running: Vec<Running>,
@@ -21,9 +23,9 @@ pub(super) struct Stack {
 
 struct Running {
     name: String,
-    known: Arc<Known>,
+    state: Arc<ProcessState>,
     stop: CancellationToken,
-    keeper: JoinSet<()>,
+    supervisor: JoinSet<()>,
 }
 
 impl Stack {
@@ -31,20 +33,22 @@ impl Stack {
         Self { data, running: Vec::new() }
     }
 
-    pub(super) fn start(&mut self, part: Part) -> Result<(), Error> {
-        let (log, name) = (self.log(&part.name), part.name.clone());
-        // What the last stack had to say is not about this one.
+    /// Starts a process with its supervisor and records its id.
+    pub(super) fn start(&mut self, spec: ProcessSpec) -> Result<(), Error> {
+        let (log, name) = (self.log(&spec.name), spec.name.clone());
+        // The log of an earlier stack.
         drop(fs::remove_file(&log));
-        let (known, stop) = (Arc::new(Known::default()), CancellationToken::new());
-        let child = child::spawn(&part, &log, &known)?;
-        let mut keeper = JoinSet::new();
-        keeper.spawn(child::keep(part, log, child, Arc::clone(&known), stop.clone()));
-        self.running.push(Running { name, known, stop, keeper });
-        lock::note(&self.data, &self.pids())
+        let (state, stop) = (Arc::new(ProcessState::default()), CancellationToken::new());
+        let child = child::spawn(&spec, &log, &state)?;
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn(child::supervise(spec, log, child, Arc::clone(&state), stop.clone()));
+        self.running.push(Running { name, state, stop, supervisor });
+        lock::record_pids(&self.data, &self.pids())
     }
 
-    /// Waits for something; a process that ends meanwhile is the answer.
-    pub(super) async fn until<T>(
+    /// Polls until `condition` returns a value. Fails with the end of a log if a process ends meanwhile, or
+    /// after the start timeout.
+    pub(super) async fn wait_until<T>(
         &self,
         what: &'static str,
         condition: impl AsyncFn() -> Option<T>,
@@ -54,40 +58,41 @@ impl Stack {
             if let Some(found) = condition().await {
                 return Ok(found);
             }
-            let dead = self.running.iter().find(|running| running.known.deaths() > 0);
-            let late = began.elapsed() > UP_WITHIN;
-            if let Some(guilty) = dead.or_else(|| self.running.last().filter(|_| late)) {
-                let log = self.log(&guilty.name);
+            let dead = self.running.iter().find(|running| running.state.deaths() > 0);
+            let timed_out = began.elapsed() > START_TIMEOUT;
+            if let Some(failed) = dead.or_else(|| self.running.last().filter(|_| timed_out)) {
+                let log = self.log(&failed.name);
                 let text = fs::read_to_string(&log).unwrap_or_default();
                 let lines: Vec<&str> = text.lines().collect();
-                let tail = lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n");
-                return Err(Error::NotUp { what, guilty: guilty.name.clone(), log, tail });
+                let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
+                return Err(Error::NotReady { what, process: failed.name.clone(), log, tail });
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The process of that name, if it runs.
+    /// Returns the id of a process, if it is running.
     pub(super) fn pid(&self, name: &str) -> Option<u32> {
-        self.running.iter().find(|running| running.name == name)?.known.pid()
+        self.running.iter().find(|running| running.name == name)?.state.pid()
     }
 
-    /// Ends all in the opposite order: workers hand back what they have before NATS goes. Those of a kind end together.
+    /// Stops all in reverse order, so that workers hand back their handoffs before NATS stops. Workers stop
+    /// together.
     pub(super) async fn stop(&mut self) {
         for group in [&["manager-", "analyst-"][..], &["gateway"], &["nats"]] {
             let belongs = |running: &&mut Running| group.iter().any(|name| running.name.starts_with(name));
-            let mut ending: Vec<&mut Running> = self.running.iter_mut().filter(belongs).collect();
-            ending.iter().for_each(|running| running.stop.cancel());
-            for running in &mut ending {
-                while running.keeper.join_next().await.is_some() {}
+            let mut stopping: Vec<&mut Running> = self.running.iter_mut().filter(belongs).collect();
+            stopping.iter().for_each(|running| running.stop.cancel());
+            for running in &mut stopping {
+                while running.supervisor.join_next().await.is_some() {}
             }
         }
         self.running.clear();
-        lock::forget(&self.data);
+        lock::remove_pids(&self.data);
     }
 
     fn pids(&self) -> Vec<(String, u32)> {
-        let pid = |running: &Running| Some((running.name.clone(), running.known.pid()?));
+        let pid = |running: &Running| Some((running.name.clone(), running.state.pid()?));
         self.running.iter().filter_map(pid).collect()
     }
 

@@ -1,4 +1,4 @@
-//! The caller: the worker's own client, one connection for each that calls at a time.
+//! Generates load with the worker's MCP client, one connection per concurrent caller.
 
 use std::{
     path::PathBuf,
@@ -10,7 +10,7 @@ use mcp::{Call, Client, Options};
 use serde_json::{Map, json};
 use tokio::{sync::Barrier, task::JoinSet};
 
-/// What is called where, and what is expected of it.
+/// The tool to call, where, and whether the call must be denied.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     pub(crate) url: String,
@@ -19,12 +19,12 @@ pub(crate) struct Calls {
     pub(crate) is_denied: bool,
 }
 
-/// Times in milliseconds, in order.
+/// Sorted latencies in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Times(Vec<f64>);
 
 impl Times {
-    pub(crate) fn at(&self, share: f64) -> f64 {
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
         self.0[((self.0.len() - 1) as f64 * share) as usize]
     }
 }
@@ -53,6 +53,7 @@ impl Calls {
     }
 }
 
+/// Makes `count` calls one after the other, after a warm-up of a tenth as many.
 pub(crate) async fn one_by_one(calls: &Calls, count: usize) -> Times {
     let client = calls.client();
     for _ in 0..count / 10 {
@@ -68,11 +69,11 @@ pub(crate) async fn one_by_one(calls: &Calls, count: usize) -> Times {
     Times(times)
 }
 
-/// Calls per second with this many callers, each waiting for its answer before it calls again.
-pub(crate) async fn at_once(calls: &Calls, callers: usize, lasts: Duration) -> f64 {
+/// Returns the calls per second with this many callers, each waiting for its answer before it calls again.
+pub(crate) async fn calls_per_second(calls: &Calls, callers: usize, duration: Duration) -> f64 {
     let calls = Arc::new(calls.clone());
     let mut tasks = JoinSet::new();
-    // Everybody is connected, and has had an answer, before anybody counts.
+    // All callers are connected and have had an answer before the measurement starts.
     let ready = Arc::new(Barrier::new(callers));
     for _ in 0..callers {
         let (calls, ready) = (calls.clone(), ready.clone());
@@ -82,7 +83,7 @@ pub(crate) async fn at_once(calls: &Calls, callers: usize, lasts: Duration) -> f
                 calls.call(&client).await;
             }
             ready.wait().await;
-            let (mut count, end) = (0_u64, Instant::now() + lasts);
+            let (mut count, end) = (0_u64, Instant::now() + duration);
             while Instant::now() < end {
                 calls.call(&client).await;
                 count += 1;
@@ -91,5 +92,5 @@ pub(crate) async fn at_once(calls: &Calls, callers: usize, lasts: Duration) -> f
         });
     }
     let counts = tasks.join_all().await;
-    counts.iter().sum::<u64>() as f64 / lasts.as_secs_f64()
+    counts.iter().sum::<u64>() as f64 / duration.as_secs_f64()
 }

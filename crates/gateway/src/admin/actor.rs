@@ -1,10 +1,12 @@
-use super::Error;
-use crate::tokens::{self, Presented};
+//! The administrator or user behind a request, and what they may see and manage.
 
-/// Who administers, and as whom.
+use super::Error;
+use crate::tokens::{self, PresentedToken};
+
+/// The authenticated holder of an administration token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// The id of the token, never the token.
+    /// The id of the token, never its secret.
     pub token_id: String,
     pub holder: Holder,
 }
@@ -13,13 +15,13 @@ pub struct Actor {
 pub enum Holder {
     /// May do everything.
     Admin,
-    /// Looks after the servers that they installed themselves.
+    /// Manages only the servers that this user installed.
     User(String),
 }
 
 impl Actor {
-    /// Nobody, when the token is not known, not good any more, or an agent's.
-    pub fn of(presented: &Presented, now: i64) -> Option<Self> {
+    /// Returns `None` if the token is unknown, expired, revoked, or an agent token.
+    pub fn of(presented: &PresentedToken, now: i64) -> Option<Self> {
         let (row, holder) = presented.administrator(now)?;
         let holder = match holder {
             tokens::Holder::Admin => Holder::Admin,
@@ -40,7 +42,7 @@ impl Actor {
         }
     }
 
-    /// As the audit calls them.
+    /// Returns the name of this kind of actor in audit rows.
     pub fn kind(&self) -> &'static str {
         match self.holder {
             Holder::Admin => "admin",
@@ -48,20 +50,21 @@ impl Actor {
         }
     }
 
-    /// Who did it, for `created_by` and its like.
+    /// Returns the author for columns such as `created_by`: user (or `admin`) and token id.
     pub fn author(&self) -> String {
         format!("{}:{}", self.user().unwrap_or("admin"), self.token_id)
     }
 
-    /// For looking at what is nobody's in particular.
-    pub(super) fn sees_everything(&self) -> Result<(), Error> {
+    /// Fails with [`Error::Forbidden`] unless the actor is an administrator. Writes no audit row; changes use
+    /// `Admin::require_admin`, which does.
+    pub(super) fn ensure_admin(&self) -> Result<(), Error> {
         match self.holder {
             Holder::Admin => Ok(()),
             Holder::User(_) => Err(Error::Forbidden("only an administrator may see this".to_owned())),
         }
     }
 
-    /// Users see what is theirs; what belongs to nobody in particular is the administrators'.
+    /// Returns whether the actor may manage what `owner` owns. Only administrators manage what has no owner.
     pub(super) fn may_manage(&self, owner: Option<&str>) -> bool {
         match &self.holder {
             Holder::Admin => true,

@@ -1,3 +1,6 @@
+//! Changes and their audit rows: a change to the store commits together with its intent row, so that no
+//! change is unrecorded.
+
 use std::time::Duration;
 
 use sea_orm::EntityTrait;
@@ -7,25 +10,27 @@ use uuid::Uuid;
 
 use super::{Actor, Admin, Error};
 use crate::{
-    audit::{Decision, NotAnnounced, Record, Status, Unrecorded, WasBegun, intent},
+    audit::{Announcement, BeginError, Decision, Record, Status, Unrecorded, in_flight_row},
     canonical, clock,
-    store::{Write, entity::in_flight},
+    store::{WriteTransaction, entity::in_flight},
 };
 
-/// How long a change may be without its row before another instance takes us for lost.
-const LOST_AFTER: Duration = Duration::from_secs(60);
+/// After this time, another instance treats an intent without an audit row as abandoned.
+const INTENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A change that is being made. Dropped, nothing of it happened.
+/// An open change: a write transaction and the record of it. Dropping it rolls the change back.
 ///
-/// Nothing else may be recorded while one is open: the audit waits for the writer that it holds.
+/// Record nothing else while one is open: it holds the store's writer, which the audit would wait for.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) write: Write,
+    pub(super) write: WriteTransaction,
     record: Record,
 }
 
 impl Admin {
-    /// `about` is what was asked for; the audit keeps its digest.
+    /// Opens a change. `about` holds the request; the audit row keeps only its digest.
+    ///
+    /// Fails with [`Error::Unavailable`] if the audit accepts no rows or the store does not respond.
     pub(super) async fn begin(
         &self,
         actor: &Actor,
@@ -33,15 +38,17 @@ impl Admin {
         about: &Value,
     ) -> Result<Change, Error> {
         let record = record(actor, what, about);
-        self.calls.ledger.accepts()?;
+        self.calls.ledger.ensure_accepting()?;
         Ok(Change { write: self.store.write().await?, record })
     }
 
-    /// The change and the word that it happened are one transaction; the row is there before anybody is answered.
+    /// Commits the change and its intent in one transaction, then writes the audit row before it returns.
+    ///
+    /// Fails with [`Error::Unrecorded`] if the outcome of the commit is unknown.
     pub(super) async fn commit(&self, change: Change) -> Result<(), Error> {
         let Change { write, mut record } = change;
-        let until = clock::micros(time::OffsetDateTime::now_utc() + LOST_AFTER);
-        let row = intent(record.clone(), until)?;
+        let until = clock::micros(time::OffsetDateTime::now_utc() + INTENT_TIMEOUT);
+        let row = in_flight_row(record.clone(), until)?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         if let Err(error) = write.commit().await {
             error!(%error, what = record.tool, "Commit failed; the change may have been made.");
@@ -49,31 +56,32 @@ impl Admin {
         }
         info!(what = record.tool, by = record.subject, user = record.user_id, "Admin operation completed.");
         record.end(Decision::Allow, Status::Success, None, clock::now());
-        Ok(self.calls.ledger.end(record, WasBegun::Yes).await?)
+        Ok(self.calls.ledger.end(record, Announcement::Made).await?)
     }
 
-    /// Writes down that somebody tried what they may not do, and says so.
+    /// Records a denied operation and returns the error for the client.
     pub(super) async fn refuse(&self, actor: &Actor, what: &'static str, why: &str) -> Error {
         let mut record = record(actor, what, &Value::Null);
         warn!(what, by = record.subject, user = record.user_id, why, "Admin operation refused.");
         record.end(Decision::Deny, Status::Denied, Some("forbidden"), clock::now());
-        match self.calls.ledger.end(record, WasBegun::Not).await {
+        match self.calls.ledger.end(record, Announcement::None).await {
             Ok(()) => Error::Forbidden(why.to_owned()),
             Err(Unrecorded) => Error::Unavailable,
         }
     }
 
-    /// For what only administrators may do.
-    pub(super) async fn admin_only(&self, actor: &Actor, what: &'static str) -> Result<(), Error> {
+    /// Refuses the operation, with an audit row, unless the actor is an administrator.
+    pub(super) async fn require_admin(&self, actor: &Actor, what: &'static str) -> Result<(), Error> {
         if actor.is_admin() {
             return Ok(());
         }
         Err(self.refuse(actor, what, "only an administrator may do this").await)
     }
 
-    /// Does something outside the store. It is announced before and told after: should we end in between, it gets its row
-    /// at the next start, and without the store nothing is done.
-    pub(super) async fn outside<T>(
+    /// Runs an operation outside the store, such as in NATS. An intent is written before and the audit row
+    /// after it: if the gateway stops in between, the row is written at the next start. Without the store
+    /// nothing is run.
+    pub(super) async fn run_external<T>(
         &self,
         actor: &Actor,
         what: &'static str,
@@ -81,11 +89,11 @@ impl Admin {
         act: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut record = record(actor, what, about);
-        if let Err(why) = self.calls.ledger.begin(record.clone(), LOST_AFTER, None).await {
-            if why == NotAnnounced::Unconfirmed {
+        if let Err(why) = self.calls.ledger.begin(record.clone(), INTENT_TIMEOUT, None).await {
+            if why == BeginError::Unconfirmed {
                 record.end(Decision::Deny, Status::Failure, Some("audit_unavailable"), clock::now());
-                // Written now or when the store is back.
-                if self.calls.ledger.end(record, WasBegun::Yes).await.is_err() {
+                // The intent may be in the store; its row is written now or when the store is back.
+                if self.calls.ledger.end(record, Announcement::Made).await.is_err() {
                     warn!(what, "Store not available; admin operation not started.");
                 }
             }
@@ -98,12 +106,12 @@ impl Admin {
         };
         info!(what, by = record.subject, user = record.user_id, why, "Admin operation completed.");
         record.end(Decision::Allow, status, why, clock::now());
-        self.calls.ledger.end(record, WasBegun::Yes).await?;
+        self.calls.ledger.end(record, Announcement::Made).await?;
         done
     }
 
-    /// Writes down something that was done elsewhere, and how it went.
-    pub(super) async fn note(
+    /// Records an operation that has already run, and whether it failed.
+    pub(super) async fn record_outcome(
         &self,
         actor: &Actor,
         what: &'static str,
@@ -113,7 +121,7 @@ impl Admin {
         let mut record = record(actor, what, about);
         let status = if failed.is_some() { Status::Failure } else { Status::Success };
         record.end(Decision::Allow, status, failed.map(Error::code), clock::now());
-        Ok(self.calls.ledger.end(record, WasBegun::Not).await?)
+        Ok(self.calls.ledger.end(record, Announcement::None).await?)
     }
 }
 

@@ -1,33 +1,35 @@
+//! Validation of input fields, shared by the operations.
+
 use std::time::Duration;
 
 use super::Error;
 
-const LONGEST_ID: usize = 128;
-const LONGEST_LABEL: usize = 200;
+const MAX_ID_BYTES: usize = 128;
+const MAX_LABEL_CHARS: usize = 200;
 
-/// Ids end up in audit rows and on pages: printable ASCII, and not endless.
+/// Trims and checks an id. Ids appear in audit rows and on pages, so only printable ASCII is accepted.
 pub(super) fn id(field: &'static str, text: &str) -> Result<String, Error> {
     let text = text.trim();
-    if (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(text.to_owned());
     }
-    let right = format!("must be 1 to {LONGEST_ID} printable ASCII characters without spaces");
-    Err(Error::invalid(field, right))
+    let message = format!("must be 1 to {MAX_ID_BYTES} printable ASCII characters without spaces");
+    Err(Error::invalid(field, message))
 }
 
-/// An empty field of a form is one that was not filled in.
+/// Like [`id`], but a missing or empty field is `None`: browsers send empty fields.
 pub(super) fn optional_id(field: &'static str, text: Option<&str>) -> Result<Option<String>, Error> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(|text| id(field, text)).transpose()
 }
 
-/// A line for people: something to read, nothing that moves a cursor.
+/// Trims and checks a text for people: one line, not empty, without control or hidden characters.
 pub(super) fn line(field: &'static str, text: &str) -> Result<String, Error> {
     let text = text.trim();
     if text.is_empty() {
         return Err(Error::invalid(field, "must not be empty"));
     }
-    if text.chars().count() > LONGEST_LABEL {
-        return Err(Error::invalid(field, format!("must have at most {LONGEST_LABEL} characters")));
+    if text.chars().count() > MAX_LABEL_CHARS {
+        return Err(Error::invalid(field, format!("must have at most {MAX_LABEL_CHARS} characters")));
     }
     if text.chars().any(char::is_control) || crate::sanitize::text(text) != text {
         return Err(Error::invalid(field, "must be one line without hidden characters"));
@@ -35,24 +37,25 @@ pub(super) fn line(field: &'static str, text: &str) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
+/// Parses a duration such as `30s` and checks that it lies between `min` and `max`.
 pub(super) fn duration(
     field: &'static str,
     text: &str,
-    shortest: Duration,
-    longest: Duration,
+    min: Duration,
+    max: Duration,
 ) -> Result<Duration, Error> {
     let parsed = humantime::parse_duration(text.trim());
     let parsed =
-        parsed.map_err(|_| Error::invalid(field, "is no duration; write one as 30s, 12h or 30days"))?;
-    if parsed < shortest || parsed > longest {
-        let (shortest, longest) = (humantime::format_duration(shortest), days(longest));
-        return Err(Error::invalid(field, format!("must be between {shortest} and {longest}")));
+        parsed.map_err(|_| Error::invalid(field, "is not a duration; use for example 30s, 12h or 30days"))?;
+    if parsed < min || parsed > max {
+        let (min, max) = (humantime::format_duration(min), format_days(max));
+        return Err(Error::invalid(field, format!("must be between {min} and {max}")));
     }
     Ok(parsed)
 }
 
-/// What humantime would call a month and eleven hours.
-pub(super) fn days(duration: Duration) -> String {
+/// Formats whole days as days, where humantime would use months and hours.
+pub(super) fn format_days(duration: Duration) -> String {
     const DAY: u64 = 24 * 60 * 60;
     match duration.as_secs() {
         DAY => "1day".to_owned(),

@@ -1,30 +1,30 @@
-//! The console: pages for administrators and users, made from the operations alone.
+//! The web console: pages for administrators and users, built on the operations only.
 //!
-//! Pages are whole without a script. It never changes anything for a GET, and nothing for a POST that does not carry its
-//! session's own word.
+//! Every page works without JavaScript. A GET never changes anything; a POST must carry the CSRF token of its
+//! session.
 
-mod assets; // styles and script
-mod audit; // looking back, and watching
-mod dead; // handoffs that were given up
-mod failure; // pages for what goes wrong
-mod flash; // a word after a change
-mod form; // what somebody filled in, and proof that it was they
-mod guard; // before and after every request
-mod handoff; // one, from its first attempt to its answer
-mod live; // pages that follow what happens
-mod login; // coming in, going out
-mod overview; // how things are
-mod page; // the frame around every page
-mod parts; // what pages are made of
-mod quarantine; // tools that wait for a decision
-mod rules; // access rules
-mod servers; // servers behind us
-mod session; // who is in
-mod settings; // of the whole system
-mod tokens; // issue, list, revoke
-mod tools; // on, off, for whom
-mod when; // times and numbers as people read them
-mod work; // queues, instances, handoffs
+mod assets;
+mod audit;
+mod components;
+mod dead;
+mod failure;
+mod flash;
+mod form;
+mod format;
+mod guard;
+mod handoff;
+mod live;
+mod login;
+mod overview;
+mod page;
+mod quarantine;
+mod rules;
+mod servers;
+mod session;
+mod settings;
+mod tokens;
+mod tools;
+mod work;
 
 use std::sync::{Arc, Mutex};
 
@@ -42,17 +42,17 @@ use super::Admin;
 
 const HOME: &str = "/console";
 pub(super) const LOGIN: &str = "/console/login";
-/// No form of ours is longer.
-const LARGEST_FORM: usize = 128 << 10;
+/// More than any form needs.
+const MAX_FORM_BYTES: usize = 128 << 10;
 
 struct Console {
     admin: Arc<Admin>,
-    /// What following the audit's chain brought the last time.
-    checked: Mutex<Option<audit::Checked>>,
+    /// The last verification of the audit's hash chain.
+    last_check: Mutex<Option<audit::ChainCheck>>,
 }
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
-    let console = Arc::new(Console { admin, checked: Mutex::default() });
+    let console = Arc::new(Console { admin, last_check: Mutex::default() });
     Router::new()
         .route("/", get(async || Redirect::to(HOME)))
         .route(HOME, get(overview::show))
@@ -91,9 +91,9 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/audit/row", get(audit::show))
         .route("/console/audit/live", get(audit::live))
         .route("/console/audit/verify", post(audit::verify))
-        .route("/console/{*rest}", any(async || Failure::NoPage))
-        .method_not_allowed_fallback(async || Failure::Method)
-        .layer(DefaultBodyLimit::max(LARGEST_FORM))
+        .route("/console/{*rest}", any(async || Failure::PageNotFound))
+        .method_not_allowed_fallback(async || Failure::MethodNotAllowed)
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(middleware::from_fn_with_state(console.clone(), guard::guard))
         .with_state(console)
 }

@@ -1,3 +1,5 @@
+//! The errors of operations, with their code, field and HTTP status.
+
 use http::StatusCode;
 use sea_orm::{DbErr, SqlErr};
 use tracing::error;
@@ -7,7 +9,7 @@ use crate::{
     tokens, upstreams,
 };
 
-/// Why an operation was not done.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("{what} `{id}` not found")]
@@ -16,15 +18,16 @@ pub enum Error {
     Invalid { field: &'static str, message: String },
     #[error("{0}")]
     Forbidden(String),
-    /// What is there stands against it.
+    /// The current state does not permit the operation.
     #[error("{0}")]
     Conflict(String),
-    /// A server behind us did not answer as it should.
+    /// An upstream, or NATS, did not respond or failed.
     #[error("{0}")]
     Unreachable(String),
     #[error("temporarily unavailable; try again")]
     Unavailable,
-    /// The store failed when it was being done or recorded. If it was done, its row is written when the store is back.
+    /// The store failed during the commit or the recording. If the change was committed, its audit row is
+    /// written when the store is back.
     #[error(
         "the store failed while the change was being committed; check the current state before you try again"
     )]
@@ -40,7 +43,7 @@ impl Error {
         Self::Invalid { field, message: message.into() }
     }
 
-    /// For programs.
+    /// Returns the stable error code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "not_found",
@@ -53,7 +56,7 @@ impl Error {
         }
     }
 
-    /// The field that is wrong, if it is one.
+    /// Returns the invalid field, if one is to blame.
     pub fn field(&self) -> Option<&'static str> {
         match self {
             Self::Invalid { field, .. } => Some(field),
@@ -81,7 +84,7 @@ impl Error {
 impl From<DbErr> for Error {
     fn from(error: DbErr) -> Self {
         if let Some(SqlErr::UniqueConstraintViolation(_)) = error.sql_err() {
-            return Self::Conflict("there is another one of this name already".to_owned());
+            return Self::Conflict("the name is already in use".to_owned());
         }
         error!(%error, "Store not available; admin operations fail.");
         Self::Unavailable

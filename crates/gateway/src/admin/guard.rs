@@ -1,3 +1,6 @@
+//! Middleware in front of REST and console: host name check, rate limit for unauthenticated clients, body
+//! limits.
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
@@ -18,32 +21,34 @@ use super::{
     rest::{self, Refusal},
 };
 use crate::{
-    serve::Trust,
-    strangers::{Strangers, TooFast},
+    serve::ConnectionAuth,
+    unauthenticated::{RetryAfter, UnauthenticatedLimiter},
 };
 
-/// A page of somebody else can have a browser come to us under their name. We know our names.
-pub(super) async fn host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
-    let mut named = request.headers().get_all(HOST).iter();
-    let host = match (request.uri().authority(), named.next(), named.next()) {
+/// Refuses requests for host names that `admin.hosts` does not list. This stops DNS rebinding: a foreign site
+/// whose name resolves to this address.
+pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
         (Some(authority), ..) => Some(authority.as_str()),
         (None, Some(host), None) => host.to_str().ok(),
         _ => None,
     };
-    if host.is_some_and(|host| is_ours(host, &admin.settings.hosts)) {
+    if host.is_some_and(|host| is_known_host(host, &admin.settings.hosts)) {
         return next.run(request).await;
     }
-    let why = "the gateway is not known under this name; admin.hosts has those that it is known under";
+    let why = "host name not allowed; admin.hosts lists the allowed names";
     Refusal::new(StatusCode::FORBIDDEN, "forbidden", why).into_response()
 }
 
-/// How long a body may take to arrive, and how large it may be. No form and no request of ours is larger.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
-const LARGEST_BODY: usize = 256 << 10;
+/// How long a request body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// More than any form or REST request needs.
+const MAX_BODY_BYTES: usize = 256 << 10;
 
-/// Slows down those without a good token or session, by address and before anything is looked up. A body is read whole here, so
-/// that none trickles in for ever.
-pub(super) async fn pace(
+/// Limits the rate of requests without a valid token or session by address, before anything is looked up.
+/// Reads the whole body under a timeout, so that no client can hold a connection with a slow body.
+pub(super) async fn limit_rate(
     State(admin): State<Arc<Admin>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
@@ -51,37 +56,41 @@ pub(super) async fn pace(
 ) -> Response {
     let secrets: Vec<&str> =
         rest::bearer(request.headers()).into_iter().chain(console::session_id(request.headers())).collect();
-    // Signing in has a pace of its own, which sees the token in the form.
+    // The login form has its own limit, which sees the token in the form.
     let is_login = request.method() == Method::POST && request.uri().path() == console::LOGIN;
-    if !is_login && let Err(wait) = admin.strangers.admit(peer.ip(), &secrets).await {
-        return too_fast(wait);
+    if !is_login && let Err(wait) = admin.unauthenticated.admit(peer.ip(), &secrets).await {
+        return rate_limited(wait);
     }
     let (parts, body) = request.into_parts();
-    match timeout(BODY_WITHIN, to_bytes(body, LARGEST_BODY)).await {
+    match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
         Ok(Err(_)) => {
-            let why = format!("a body has at most {LARGEST_BODY} bytes");
+            let why = format!("the body must have at most {MAX_BODY_BYTES} bytes");
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why).into_response()
         }
-        Err(_) => {
-            Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not come").into_response()
-        }
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time")
+            .into_response(),
     }
 }
 
-/// A good token or session was shown: its connection stays, and its holder has no pace by address.
-pub(super) fn proven(strangers: &Strangers, extensions: &Extensions, secret: &str) {
-    if let Some(trust) = extensions.get::<Trust>() {
-        trust.gain();
+/// Notes that a request carried a valid token or session: its connection is kept and its secret is exempt
+/// from the rate limit by address.
+pub(super) fn mark_authenticated(
+    unauthenticated: &UnauthenticatedLimiter,
+    extensions: &Extensions,
+    secret: &str,
+) {
+    if let Some(auth) = extensions.get::<ConnectionAuth>() {
+        auth.mark_authenticated();
     }
     if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<SocketAddr>>() {
-        strangers.proven(peer.ip(), secret);
+        unauthenticated.mark_valid(peer.ip(), secret);
     }
 }
 
-fn too_fast(wait: TooFast) -> Response {
+fn rate_limited(wait: RetryAfter) -> Response {
     let why = format!(
-        "too many requests from this address without a good token; try again in {} s",
+        "too many requests from this address without a valid token; try again in {} s",
         wait.seconds()
     );
     let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", why).into_response();
@@ -89,13 +98,13 @@ fn too_fast(wait: TooFast) -> Response {
     response
 }
 
-fn is_ours(host: &str, ours: &[String]) -> bool {
+fn is_known_host(host: &str, known: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = bare(authority.host());
-    ours.iter().any(|known| bare(known).eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host))
+    let name = without_brackets(authority.host());
+    known.iter().any(|it| without_brackets(it).eq_ignore_ascii_case(name) || it.eq_ignore_ascii_case(host))
 }
 
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
@@ -104,8 +113,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ours_with_any_port() {
-        let ours = ["localhost", "127.0.0.1", "::1", "gateway.internal:8443"].map(str::to_owned);
+    fn known_hosts_are_accepted_with_any_port_unless_one_is_configured() {
+        let known = ["localhost", "127.0.0.1", "::1", "gateway.internal:8443"].map(str::to_owned);
         for (host, expected) in [
             ("localhost", true),
             ("LocalHost:8791", true),
@@ -118,7 +127,7 @@ mod tests {
             ("", false),
             ("localhost:x:y", false),
         ] {
-            assert_eq!(is_ours(host, &ours), expected, "{host}");
+            assert_eq!(is_known_host(host, &known), expected, "{host}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The operations over HTTP: JSON in, JSON out, a bearer token with every request. Cookies mean nothing here, so no page
-//! of somebody else can act for whoever looks at it.
+//! The REST API: JSON requests and responses, a bearer token with every request. Cookies are never read, so
+//! no foreign page can act for a signed-in administrator.
 
 mod audit;
 mod catalogues;
-mod document; // what is said about all of it
-mod extract; // tokens and bodies
+mod document;
+mod extract;
 mod preferences;
-mod refusal; // errors as JSON
+mod refusal;
 mod rules;
 mod settings;
 mod tokens;
@@ -24,17 +24,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Admin;
 
-/// A body with one of our names in each field needs far less.
-const LARGEST_BODY: usize = 256 << 10;
+/// More than any request needs.
+const MAX_BODY_BYTES: usize = 256 << 10;
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
     let (router, document) = routes().split_for_parts();
     let document = Arc::new(document);
     router
         .route("/api/openapi.json", axum::routing::get(async move || Json(document)))
-        .route("/api/{*rest}", any(nothing_here))
-        .method_not_allowed_fallback(not_this_way)
-        .layer(middleware::map_response(keep_nothing))
+        .route("/api/{*rest}", any(not_found))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::map_response(forbid_caching))
         .with_state(admin)
 }
 
@@ -74,24 +74,24 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(audit::export))
         .routes(routes!(audit::heads))
         .routes(routes!(audit::verify))
-        .routes(routes!(work::look))
+        .routes(routes!(work::status))
         .routes(routes!(work::handoff))
         .routes(routes!(work::dead))
         .routes(routes!(work::letter, work::remove))
         .routes(routes!(work::replay))
 }
 
-async fn nothing_here() -> Refusal {
-    let what = "there is nothing under this path; /api/openapi.json tells what there is";
+async fn not_found() -> Refusal {
+    let what = "unknown path; /api/openapi.json lists the paths";
     Refusal::new(StatusCode::NOT_FOUND, "not_found", what)
 }
 
-async fn not_this_way() -> Refusal {
-    let what = "this method is not for this path; /api/openapi.json tells which ones are";
+async fn method_not_allowed() -> Refusal {
+    let what = "method not allowed for this path; /api/openapi.json lists the methods";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", what)
 }
 
-async fn keep_nothing(mut response: Response) -> Response {
+async fn forbid_caching(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,5 +1,7 @@
-//! Adds rows to a store that is a file, by a connection that it keeps and on the thread that asks: to wake another one for
-//! it takes longer than to do it. What has to wait for the disk or for another process waits elsewhere.
+//! Appends audit rows to a SQLite store over a connection of its own.
+//!
+//! Inserts run on the calling thread, because waking another thread takes longer than the insert. Work that
+//! has to wait for the disk or for another process runs on a blocking thread.
 
 use std::{path::Path, time::Duration};
 
@@ -7,45 +9,47 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, TransactionBehavior, par
 use subjects::audit::Row;
 use tokio::task::spawn_blocking;
 
-use super::not_written::NotWritten;
+use super::write_error::WriteError;
 use crate::store::{BUSY_TIMEOUT, Durability};
 
-const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subject, user_id, task_id, project_id, \
-                      run_id, job_id, tool, decision, status, error_type, duration_us, arguments_digest, trace_id, \
-                      hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-/// Rows and commits, after which the log is moved into the file: some ten megabytes.
-const TIDY_AT: usize = 2_000;
+const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subject, user_id, task_id, \
+                      project_id, run_id, job_id, tool, decision, status, error_type, duration_us, \
+                      arguments_digest, trace_id, hash) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+/// Rows plus commits after which the write-ahead log is checkpointed: about ten megabytes.
+const CHECKPOINT_AFTER: usize = 2_000;
 
 #[derive(Debug)]
 pub(super) struct Appender {
     connection: Connection,
     durability: Durability,
-    /// Rows and commits since the log was moved into the file.
-    untidied: usize,
+    /// Rows plus commits since the last checkpoint.
+    since_checkpoint: usize,
 }
 
 impl Appender {
-    pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, NotWritten> {
+    pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, WriteError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::ZERO)?;
         connection.pragma_update(None, "synchronous", durability.pragma())?;
-        // It would wait for the disk in the middle of a call.
+        // An automatic checkpoint would wait for the disk in the middle of a call.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        Ok(Self { connection, durability, untidied: 0 })
+        Ok(Self { connection, durability, since_checkpoint: 0 })
     }
 
-    /// Commits the rows, all or none. Whoever calls has the turn of the one writer. On failure the connection is gone.
-    pub(super) async fn add(mut self, rows: Vec<Row>) -> Result<Self, NotWritten> {
+    /// Commits the rows, all or none. The caller must hold the store's writer guard. The connection is
+    /// dropped on failure.
+    pub(super) async fn append(mut self, rows: Vec<Row>) -> Result<Self, WriteError> {
         if self.durability == Durability::Process {
             match self.commit(&rows) {
                 Ok(()) => return Ok(self),
-                // Another process has the file.
+                // Another process holds the lock: wait for it on a blocking thread.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.elsewhere(move |this| {
+        self.run_blocking(move |this| {
             this.connection.busy_timeout(BUSY_TIMEOUT)?;
             this.commit(&rows)?;
             this.connection.busy_timeout(Duration::ZERO)
@@ -53,37 +57,37 @@ impl Appender {
         .await
     }
 
-    /// Moves the log into the file, if that is due.
-    pub(super) async fn tidy(self) -> Result<Self, NotWritten> {
-        if self.untidied < TIDY_AT {
+    /// Checkpoints the write-ahead log into the database file, if that is due.
+    pub(super) async fn checkpoint(self) -> Result<Self, WriteError> {
+        if self.since_checkpoint < CHECKPOINT_AFTER {
             return Ok(self);
         }
-        self.elsewhere(|this| {
+        self.run_blocking(|this| {
             this.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-            this.untidied = 0;
+            this.since_checkpoint = 0;
             Ok(())
         })
         .await
     }
 
-    async fn elsewhere(
+    async fn run_blocking(
         mut self,
         work: impl FnOnce(&mut Self) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Self, NotWritten> {
+    ) -> Result<Self, WriteError> {
         let done = spawn_blocking(move || work(&mut self).map(|()| self)).await;
-        Ok(done.map_err(NotWritten::Ended)??)
+        Ok(done.map_err(WriteError::TaskFailed)??)
     }
 
     fn commit(&mut self, rows: &[Row]) -> Result<(), Error> {
         if let [row] = rows {
-            // A statement by itself is a transaction.
+            // A single statement is its own transaction.
             insert(&self.connection, row)?;
         } else {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             rows.iter().try_for_each(|row| insert(&transaction, row))?;
             transaction.commit()?;
         }
-        self.untidied += 1 + rows.len();
+        self.since_checkpoint += 1 + rows.len();
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Keys in the store: a call that must have its effect once takes one, and leaves its answer there.
+//! Idempotency keys in the store: a call with a key claims it before its effect and stores its answer under
+//! it.
 
 use sea_orm::{
     ActiveValue::Set, ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, QueryFilter,
@@ -7,12 +8,13 @@ use sea_orm::{
 
 use crate::{clock, store::entity::idempotency};
 
-/// A key that is freed again and again while one looks is not waited for.
-const MOST_TRIES: usize = 10;
+/// Attempts to claim a key that other calls keep claiming and releasing.
+const MAX_ATTEMPTS: usize = 10;
 
-/// The wish that a call have its effect once.
+/// A request to claim an idempotency key for a call.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct KeyClaim {
+    /// The caller that the key belongs to; keys of different holders are independent.
     pub holder: String,
     pub key: String,
     pub tool: String,
@@ -20,56 +22,61 @@ pub struct Claim {
     pub expires_at: i64,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Clone, Debug)]
-pub enum Begun {
-    /// Nobody was here before: the call may have its effect.
+pub enum ClaimOutcome {
+    /// No earlier call holds the key, or the call has none: it may have its effect.
     Fresh,
-    /// Somebody was.
-    Known(Box<idempotency::Model>),
+    /// An earlier call holds the key.
+    Existing(Box<idempotency::Model>),
 }
 
-/// What became of a claim.
+/// The outcome of a call with a key.
 #[derive(Clone, Debug)]
-pub struct Finish {
+pub struct KeyOutcome {
     pub holder: String,
     pub key: String,
-    /// `None`: it had no effect, so the key is free again.
+    /// The answer as JSON. `None`: the call had no effect, so the key is released.
     pub result: Option<String>,
 }
 
-/// Takes a key, unless it is taken.
-pub(crate) async fn claim(db: &impl ConnectionTrait, wish: &Claim, call_id: &str) -> Result<Begun, DbErr> {
-    for _ in 0..MOST_TRIES {
-        if insert(db, wish, call_id).await? {
-            return Ok(Begun::Fresh);
+/// Claims a key for a call, unless another call holds it.
+pub(crate) async fn claim_key(
+    db: &impl ConnectionTrait,
+    claim: &KeyClaim,
+    call_id: &str,
+) -> Result<ClaimOutcome, DbErr> {
+    for _ in 0..MAX_ATTEMPTS {
+        if insert(db, claim, call_id).await? {
+            return Ok(ClaimOutcome::Fresh);
         }
-        let known = idempotency::Entity::find_by_id((wish.holder.clone(), wish.key.clone())).one(db).await?;
+        let known =
+            idempotency::Entity::find_by_id((claim.holder.clone(), claim.key.clone())).one(db).await?;
         match known {
-            // An attempt of ours was committed although it seemed to fail.
+            // An earlier attempt of this call was committed although it reported an error.
             Some(known) if known.call_id == call_id && known.state == idempotency::RUNNING => {
-                return Ok(Begun::Fresh);
+                return Ok(ClaimOutcome::Fresh);
             }
-            Some(known) => return Ok(Begun::Known(Box::new(known))),
-            // It was there a moment ago, and was freed in between.
+            Some(known) => return Ok(ClaimOutcome::Existing(Box::new(known))),
+            // Released since the insert failed.
             None => {}
         }
     }
     Err(DbErr::RecordNotFound("an idempotency record".to_owned()))
 }
 
-/// Whether the key was free.
-async fn insert(db: &impl ConnectionTrait, wish: &Claim, call_id: &str) -> Result<bool, DbErr> {
+/// Inserts the claim; returns whether the key was free.
+async fn insert(db: &impl ConnectionTrait, claim: &KeyClaim, call_id: &str) -> Result<bool, DbErr> {
     let row = idempotency::ActiveModel {
-        holder: Set(wish.holder.clone()),
-        key: Set(wish.key.clone()),
-        tool: Set(wish.tool.clone()),
-        arguments_digest: Set(wish.arguments_digest.clone()),
+        holder: Set(claim.holder.clone()),
+        key: Set(claim.key.clone()),
+        tool: Set(claim.tool.clone()),
+        arguments_digest: Set(claim.arguments_digest.clone()),
         state: Set(idempotency::RUNNING.to_owned()),
         result: Set(None),
         call_id: Set(call_id.to_owned()),
         created_at: Set(clock::now()),
-        expires_at: Set(wish.expires_at),
+        expires_at: Set(claim.expires_at),
     };
     let taken = idempotency::Entity::insert(row)
         .on_conflict_do_nothing_on([idempotency::Column::Holder, idempotency::Column::Key])
@@ -78,14 +85,19 @@ async fn insert(db: &impl ConnectionTrait, wish: &Claim, call_id: &str) -> Resul
     Ok(matches!(taken, TryInsertResult::Inserted(1)))
 }
 
-/// Says what became of a key, if it is still the call's own: one that was taken for lost may have lost its key to another.
-pub(crate) async fn settle(db: &impl ConnectionTrait, finish: &Finish, call_id: &str) -> Result<(), DbErr> {
+/// Stores the outcome under a key, or releases the key, if the call still holds it. A call that was
+/// considered lost may have lost its key to another call.
+pub(crate) async fn settle_key(
+    db: &impl ConnectionTrait,
+    outcome: &KeyOutcome,
+    call_id: &str,
+) -> Result<(), DbErr> {
     let own = Condition::all()
         .add(idempotency::Column::CallId.eq(call_id))
         .add(idempotency::Column::State.eq(idempotency::RUNNING));
-    let holder = idempotency::Column::Holder.eq(&finish.holder);
-    let key = idempotency::Column::Key.eq(&finish.key);
-    match &finish.result {
+    let holder = idempotency::Column::Holder.eq(&outcome.holder);
+    let key = idempotency::Column::Key.eq(&outcome.key);
+    match &outcome.result {
         Some(result) => {
             idempotency::Entity::update_many()
                 .col_expr(idempotency::Column::State, Expr::value(idempotency::DONE))

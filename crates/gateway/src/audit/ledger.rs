@@ -1,4 +1,4 @@
-//! The way into the audit. Whoever has something to say waits until it is committed.
+//! The handle through which calls write to the audit. Each write waits until it is committed.
 
 use std::{
     sync::{
@@ -15,121 +15,131 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    begun_log::BegunLog,
-    keys::{Begun, Claim},
-    notes::{Begin, End, Note, WasBegun},
+    in_flight_log::InFlightLog,
+    keys::{ClaimOutcome, KeyClaim},
+    messages::{Announcement, Begin, End, Message},
     record::Record,
     writer::Writer,
 };
 use crate::{clock, metrics::Metrics, store::Store};
 
-const WAITING: usize = 4096;
+/// Messages that may wait for the writer.
+const QUEUE_LENGTH: usize = 4096;
 
-/// The store did not take the announcement. Nothing may be done that is not written down.
+/// The audit accepts no announcement, so no call may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the audit is not writable")]
 pub struct Unavailable;
 
 /// Why a call may not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAnnounced {
-    /// The store was not asked.
+pub enum BeginError {
+    /// The announcement was not sent to the store.
     Refused,
-    /// The store may have taken the announcement although it did not say so. The call's end takes it out.
+    /// The store did not confirm the announcement in time and may still hold it. [`Ledger::end`] removes it.
     Unconfirmed,
 }
 
-/// The store did not take the outcome in time. What happened has happened; its row is written when the store is back.
+/// The store did not confirm the outcome in time. The call may have had its effect; its row is written when
+/// the store is available again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the outcome is not recorded in the audit yet")]
 pub struct Unrecorded;
 
-/// A handle; clones write into the same chain.
+/// A handle on the audit; clones write to the same chain.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    notes: mpsc::Sender<Note>,
+    messages: mpsc::Sender<Message>,
     head: watch::Receiver<(i64, String)>,
-    begun: Option<Arc<BegunLog>>,
-    /// So many outcomes wait for the store that no more calls may begin.
+    in_flight_log: Option<Arc<InFlightLog>>,
+    /// Set while so many outcomes wait for the store that no call may begin.
     is_full: Arc<AtomicBool>,
     patience: Duration,
 }
 
 impl Ledger {
-    /// Writes until every handle is gone.
+    /// Returns a handle and the writer task, which runs until every handle is dropped.
     pub fn start(store: Store) -> (Self, impl Future<Output = ()> + Send) {
-        Self::start_counting(store, Arc::default())
+        Self::start_with_metrics(store, Arc::default())
     }
 
-    /// As `start`, and what is written is counted.
-    pub fn start_counting(store: Store, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
-        let (notes, received) = mpsc::channel(WAITING);
-        let (moved, head) = watch::channel((0, String::new()));
-        let begun =
-            store.begun_log().filter(|_| store.takes_lines()).and_then(|path| match BegunLog::open(path) {
-                Ok(log) => Some(Arc::new(log)),
-                Err(error) => {
-                    warn!(path = %path.display(), %error, "Started-call log not available; started calls are recorded in the store.");
-                    None
-                }
-            });
+    /// Like [`Ledger::start`], and counts commits and calls in `metrics`.
+    pub fn start_with_metrics(
+        store: Store,
+        metrics: Arc<Metrics>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (messages, received) = mpsc::channel(QUEUE_LENGTH);
+        let (head_sender, head) = watch::channel((0, String::new()));
+        let log_path = store.in_flight_log().filter(|_| store.uses_in_flight_log());
+        let in_flight_log = log_path.and_then(|path| match InFlightLog::open(path) {
+            Ok(log) => Some(Arc::new(log)),
+            Err(error) => {
+                warn!(
+                    path = %path.display(), %error,
+                    "Started-call log not available; started calls are recorded in the store."
+                );
+                None
+            }
+        });
         let (is_full, patience) = (Arc::new(AtomicBool::new(false)), store.patience());
-        let writer = Writer::new(store, moved, metrics, begun.clone(), is_full.clone());
-        (Self { notes, head, begun, is_full, patience }, writer.run(received))
+        let writer = Writer::new(store, head_sender, metrics, in_flight_log.clone(), is_full.clone());
+        (Self { messages, head, in_flight_log, is_full, patience }, writer.run(received))
     }
 
-    /// Where the chain ends, as of the last commit of this instance.
+    /// Returns the sequence number and hash of the last row that this instance committed.
     pub fn head(&self) -> watch::Receiver<(i64, String)> {
         self.head.clone()
     }
 
-    /// Refuses when too many outcomes already wait for the store.
-    pub fn accepts(&self) -> Result<(), Unavailable> {
+    /// Fails while too many outcomes wait for the store.
+    pub fn ensure_accepting(&self) -> Result<(), Unavailable> {
         if self.is_full.load(Ordering::Relaxed) { Err(Unavailable) } else { Ok(()) }
     }
 
-    /// Says, before it has any effect, that a call begins. If we end before it does, it gets its row all the same.
+    /// Announces a call before it has any effect, and claims its key if it has one. If this process ends
+    /// before the call does, recovery writes the call's row. Other gateways consider the call lost after
+    /// `within`.
     pub async fn begin(
         &self,
         record: Record,
         within: Duration,
-        claim: Option<Claim>,
-    ) -> Result<Begun, NotAnnounced> {
-        self.accepts().map_err(|Unavailable| NotAnnounced::Refused)?;
+        claim: Option<KeyClaim>,
+    ) -> Result<ClaimOutcome, BeginError> {
+        self.ensure_accepting().map_err(|Unavailable| BeginError::Refused)?;
         let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
-        let record = match &self.begun {
-            // What takes a key is one transaction with that.
+        let record = match &self.in_flight_log {
+            // A claim and its announcement are one transaction, so calls with a key go to the store.
             Some(log) if claim.is_none() => match log.begin(record, until) {
-                Ok(()) => return Ok(Begun::Fresh),
+                Ok(()) => return Ok(ClaimOutcome::Fresh),
                 Err(record) => *record,
             },
             _ => record,
         };
         let ((done, answered), deadline) = (oneshot::channel(), self.deadline());
-        let note = Note::Begin(Begin { record, until, claim, done, deadline });
-        self.notes.send(note).await.map_err(|_| NotAnnounced::Refused)?;
+        let message = Message::Begin(Begin { record, until, claim, done, deadline });
+        self.messages.send(message).await.map_err(|_| BeginError::Refused)?;
         match timeout_at(deadline, answered).await {
-            Ok(Ok(begun)) => Ok(begun),
-            Ok(Err(_)) | Err(_) => Err(NotAnnounced::Unconfirmed),
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(_)) | Err(_) => Err(BeginError::Unconfirmed),
         }
     }
 
-    /// Gives a call its row.
-    pub async fn end(&self, record: Record, begun: WasBegun) -> Result<(), Unrecorded> {
+    /// Writes the row of a call that has ended, and removes its announcement.
+    pub async fn end(&self, record: Record, announcement: Announcement) -> Result<(), Unrecorded> {
         let (done, answered) = oneshot::channel();
         let (done, deadline) = (Some(done), self.deadline());
-        let note = Note::End(End { record, begun, done, deadline, was_tried: false });
-        self.notes.send(note).await.map_err(|_| Unrecorded)?;
+        let message = Message::End(End { record, announcement, done, deadline, was_tried: false });
+        self.messages.send(message).await.map_err(|_| Unrecorded)?;
         match timeout_at(deadline, answered).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Unrecorded),
         }
     }
 
-    /// Gives calls that began here and should have ended by now their rows: what became of them was lost.
+    /// Writes rows with an unknown outcome for calls of this process that are overdue; returns their number.
     pub async fn end_overdue(&self) -> Result<usize, Unrecorded> {
         let (done, answered) = oneshot::channel();
-        self.notes.send(Note::Overdue(done)).await.map_err(|_| Unrecorded)?;
+        self.messages.send(Message::Overdue(done)).await.map_err(|_| Unrecorded)?;
         answered.await.map_err(|_| Unrecorded)
     }
 

@@ -1,17 +1,20 @@
+//! Retention: deletes old rows from the beginning of the chain.
+
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
 
-use super::chain::lock;
+use super::chain::lock_chain;
 use crate::store::{
     Store,
     entity::{audit, audit_pruned},
 };
 
-/// Takes out rows that are older than `before`, and keeps the hash that the chain now begins with.
+/// Deletes rows older than `before` (microseconds) and stores the hash that the chain now begins with.
+/// Returns the number of deleted rows.
 pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
     let write = store.write().await?;
-    // Two gateways that prune at the same time would move the beginning of the chain back.
-    lock(&write).await?;
-    // From the beginning, without gaps: a row that is younger than one behind it ends it.
+    // Without the lock, two gateways that prune at the same time could move the beginning of the chain back.
+    lock_chain(&write).await?;
+    // Only rows before the first one that is kept are deleted, so that the chain has no gap.
     let first_kept = audit::Entity::find()
         .filter(audit::Column::CreatedAt.gte(before))
         .order_by_asc(audit::Column::Seq)
@@ -19,7 +22,7 @@ pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
         .await?;
     let last_gone = match &first_kept {
         Some(kept) => audit::Entity::find_by_id(kept.seq - 1).one(&*write).await?,
-        // Everything is old. The last row stays, so that there is something to hold a head against.
+        // Every row is old. The last one stays, so that signed heads can still be verified.
         None => {
             let last = audit::Entity::find().order_by_desc(audit::Column::Seq).one(&*write).await?;
             match last {

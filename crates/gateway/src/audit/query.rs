@@ -1,3 +1,5 @@
+//! Queries over audit rows. Never writes.
+
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
 use subjects::audit::Row;
@@ -5,9 +7,9 @@ use subjects::audit::Row;
 use super::record::from_model;
 use crate::store::{Store, entity::audit};
 
-const LARGEST: u64 = 1000;
+const MAX_LIMIT: u64 = 1000;
 
-/// Which rows. All conditions have to hold.
+/// Selects rows for which all given conditions hold.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -38,7 +40,7 @@ pub struct Filter {
     pub limit: Option<u64>,
 }
 
-/// The newest first, unless `after` is given.
+/// Returns the rows that match, newest first unless `after` is given.
 pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
     let mut query = audit::Entity::find();
     let equal = [
@@ -76,11 +78,11 @@ pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
         Some(_) => query.order_by_asc(audit::Column::Seq),
         None => query.order_by_desc(audit::Column::Seq),
     };
-    let found = query.limit(filter.limit.unwrap_or(100).clamp(1, LARGEST)).all(store.read()).await?;
+    let found = query.limit(filter.limit.unwrap_or(100).clamp(1, MAX_LIMIT)).all(store.read()).await?;
     Ok(found.into_iter().map(from_model).collect())
 }
 
-/// The chain in order, piece by piece.
+/// Returns up to `limit` rows after `seq`, in the order of the chain.
 pub async fn rows_after(store: &Store, seq: i64, limit: u64) -> Result<Vec<Row>, DbErr> {
     let query = audit::Entity::find().filter(audit::Column::Seq.gt(seq)).order_by_asc(audit::Column::Seq);
     Ok(query.limit(limit).all(store.read()).await?.into_iter().map(from_model).collect())

@@ -1,8 +1,10 @@
+//! The record of one call before it has its place in the chain, and its conversion to and from rows.
+
 use serde::{Deserialize, Serialize};
 use subjects::audit::Row;
 
 use crate::{
-    policy::{Named, Standing},
+    policy::{CallIds, Standing},
     store::entity::audit,
 };
 
@@ -19,7 +21,7 @@ pub enum Status {
     Success,
     Failure,
     Denied,
-    /// An earlier call with the same key had the effect; this one got its answer.
+    /// An earlier call with the same key had the effect; this call got its answer.
     Replayed,
     /// The gateway ended while the call ran.
     Unknown,
@@ -46,7 +48,7 @@ impl Status {
     }
 }
 
-/// One call, before it has its place in the chain. Neither arguments nor results are in it (M110).
+/// One call, before it has its place in the chain. Contains neither arguments nor results (M110).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub created_at: i64,
@@ -67,14 +69,15 @@ pub struct Record {
     pub trace_id: Option<String>,
 }
 
-/// What somebody else wrote goes into the audit short and printable: a name cannot forge a line or move a cursor.
-const LONGEST: usize = 128;
+/// Longest tool name in a record. Callers choose the name, so only printable ASCII is kept: a name cannot
+/// forge a line or send control sequences to a terminal.
+const MAX_NAME_CHARS: usize = 128;
 
 impl Record {
-    /// A call that was seen and about which nothing is decided: until told otherwise, it is denied.
+    /// Creates the record of a call before the decision; it is denied until [`Record::end`] says otherwise.
     pub fn begin(call_id: String, now: i64, standing: &Standing, tool: &str) -> Self {
         let caller = standing.caller();
-        let bound = caller.and_then(|caller| caller.agent.bound());
+        let bound = caller.and_then(|caller| caller.agent.binding());
         Self {
             created_at: now,
             call_id,
@@ -95,7 +98,7 @@ impl Record {
         }
     }
 
-    /// Something that an administrator did.
+    /// Creates the record of an operation of an administrator or user.
     pub fn of_administrator(
         call_id: String,
         now: i64,
@@ -114,14 +117,15 @@ impl Record {
         }
     }
 
-    /// The ids that the call named. For a bound caller they are those of its token, or the call is denied.
-    pub fn name(&mut self, named: &Named) {
+    /// Sets the ids that the call names, where none is set yet. A bound caller's are already those of its
+    /// token; a call that names others is denied.
+    pub fn fill_ids(&mut self, ids: &CallIds) {
         for (place, id) in [
-            (&mut self.task_id, &named.task),
-            (&mut self.user_id, &named.user),
-            (&mut self.project_id, &named.project),
-            (&mut self.run_id, &named.run),
-            (&mut self.job_id, &named.job),
+            (&mut self.task_id, &ids.task),
+            (&mut self.user_id, &ids.user),
+            (&mut self.project_id, &ids.project),
+            (&mut self.run_id, &ids.run),
+            (&mut self.job_id, &ids.job),
         ] {
             if place.is_none() {
                 place.clone_from(id);
@@ -129,6 +133,7 @@ impl Record {
         }
     }
 
+    /// Sets the outcome, and the duration up to `now`.
     pub fn end(&mut self, decision: Decision, status: Status, error_type: Option<&str>, now: i64) {
         self.decision = decision;
         self.status = status;
@@ -136,15 +141,15 @@ impl Record {
         self.duration_us = now.saturating_sub(self.created_at).max(0);
     }
 
-    /// As it is written down before the call is made: what is to be said of it if nobody says more.
-    pub(super) fn cut_off(mut self) -> Self {
+    /// Sets the outcome that recovery records if the gateway ends during the call.
+    pub(super) fn into_interrupted(mut self) -> Self {
         self.status = Status::Unknown;
         self.error_type = Some("gateway_ended".to_owned());
         self
     }
 
-    /// The row with its place in the chain.
-    pub(super) fn chained(self, seq: i64, previous: &str) -> Row {
+    /// Converts the record into the row that follows the row with hash `previous`.
+    pub(super) fn into_row(self, seq: i64, previous: &str) -> Row {
         let mut row = Row {
             seq,
             created_at: self.created_at,
@@ -171,7 +176,7 @@ impl Record {
 }
 
 fn printable(text: &str) -> String {
-    text.chars().filter(|letter| letter.is_ascii_graphic()).take(LONGEST).collect()
+    text.chars().filter(|letter| letter.is_ascii_graphic()).take(MAX_NAME_CHARS).collect()
 }
 
 pub(super) fn to_model(row: Row) -> audit::Model {

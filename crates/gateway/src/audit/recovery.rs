@@ -1,4 +1,4 @@
-//! A call that may have an effect is written down before it has. If its gateway ends before it gets its row, it gets it here.
+//! Writes rows for announced calls whose gateway ended before it recorded their outcome.
 
 use std::{collections::BTreeSet, io, path::Path};
 
@@ -9,65 +9,68 @@ use sea_orm::{
 use tracing::warn;
 
 use super::{
-    begun_log,
-    chain::{append, last, lock, was_too_late},
+    chain::{append, is_sequence_taken, last_row, lock_chain},
+    in_flight_log,
     record::Record,
 };
 use crate::{
     clock,
     store::{
-        Store, Write,
+        Store, WriteTransaction,
         entity::{audit, in_flight},
     },
 };
 
-/// As many as one query may name.
-const AT_ONCE: usize = 1000;
+/// Calls per transaction; their ids have to fit into one query.
+const BATCH_SIZE: usize = 1000;
 
-pub(crate) fn intent(record: Record, until: i64) -> Result<in_flight::ActiveModel, DbErr> {
-    let record = record.cut_off();
+/// Builds the announcement of a call, which expires at `until` (microseconds).
+pub(crate) fn in_flight_row(record: Record, until: i64) -> Result<in_flight::ActiveModel, DbErr> {
+    let record = record.into_interrupted();
     let text = serde_json::to_string(&record).map_err(|error| DbErr::Custom(error.to_string()))?;
     Ok(in_flight::ActiveModel { call_id: Set(record.call_id), expires_at: Set(until), record: Set(text) })
 }
 
-/// Gives calls that nobody will end any more their rows. With `all`, whoever calls knows that no other instance is there.
+/// Writes rows for calls whose announcement has expired; returns their number. `all` includes every announced
+/// call and the in-flight log: pass it only if no other instance uses the store.
 pub async fn recover(store: &Store, all: bool) -> Result<usize, DbErr> {
     let mut count = 0;
-    if let Some(path) = store.begun_log().filter(|_| all) {
-        count += logged(store, path).await?;
+    if let Some(path) = store.in_flight_log().filter(|_| all) {
+        count += recover_logged(store, path).await?;
     }
     loop {
-        match some(store, all).await {
+        match recover_batch(store, all).await {
             Ok((0, _)) => return Ok(count),
             Ok((_, recovered)) => count += recovered,
-            Err(error) if was_too_late(&error) => {}
+            Err(error) if is_sequence_taken(&error) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Those in the file, which is cleared when all of them have their rows and not before.
-async fn logged(store: &Store, path: &Path) -> Result<usize, DbErr> {
+/// Recovers the calls in the in-flight log, and clears it once all of them have rows.
+async fn recover_logged(store: &Store, path: &Path) -> Result<usize, DbErr> {
     let unreadable = |error: io::Error| DbErr::Custom(format!("{}: {error}", path.display()));
-    let left = begun_log::left(path).map_err(unreadable)?;
-    if left.is_empty() {
+    let logged = in_flight_log::read(path).map_err(unreadable)?;
+    if logged.is_empty() {
         return Ok(0);
     }
     let mut count = 0;
-    for records in left.chunks(AT_ONCE) {
+    for records in logged.chunks(BATCH_SIZE) {
         let write = store.write().await?;
-        count += give_rows(&write, records.to_vec()).await?;
+        count += append_missing(&write, records.to_vec()).await?;
         write.commit().await?;
     }
-    begun_log::clear(path).map_err(unreadable)?;
+    in_flight_log::clear(path).map_err(unreadable)?;
     Ok(count)
 }
 
-/// How many were looked at, and how many of them had no row yet.
-async fn some(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
+/// Recovers one batch of announced calls. Returns how many announcements it removed, and how many of those
+/// calls had no row yet.
+async fn recover_batch(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
     let write = store.write().await?;
-    lock(&write).await?;
-    let mut query = in_flight::Entity::find().limit(AT_ONCE as u64);
+    lock_chain(&write).await?;
+    let mut query = in_flight::Entity::find().limit(BATCH_SIZE as u64);
     if !all {
         query = query.filter(in_flight::Column::ExpiresAt.lt(clock::now()));
     }
@@ -83,25 +86,26 @@ async fn some(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
             Err(error) => warn!(%error, call_id = call.call_id, "Started-call record is unreadable."),
         }
     }
-    let recovered = give_rows(&write, records).await?;
+    let recovered = append_missing(&write, records).await?;
     in_flight::Entity::delete_many().filter(in_flight::Column::CallId.is_in(ids)).exec(&*write).await?;
     write.commit().await?;
     Ok((lost.len(), recovered))
 }
 
-/// Rows for those who have none; how many that were. That a call ended is forgotten a little later than its row is written.
-async fn give_rows(write: &Write, mut records: Vec<Record>) -> Result<usize, DbErr> {
-    let ended = with_rows(&**write, &records).await?;
-    records.retain(|record| !ended.contains(&record.call_id));
+/// Appends rows for the calls that have none and returns their number. A call may have one already: its
+/// announcement is removed a little later than its row is written.
+async fn append_missing(write: &WriteTransaction, mut records: Vec<Record>) -> Result<usize, DbErr> {
+    let recorded = recorded_ids(&**write, &records).await?;
+    records.retain(|record| !recorded.contains(&record.call_id));
     let count = records.len();
     if count > 0 {
-        append(&**write, &last(&**write).await?, records).await?;
+        append(&**write, &last_row(&**write).await?, records).await?;
     }
     Ok(count)
 }
 
-/// The ids of those calls that have their rows.
-pub(super) async fn with_rows<'r>(
+/// Returns the ids of those calls that already have a row.
+pub(super) async fn recorded_ids<'r>(
     db: &impl ConnectionTrait,
     records: impl IntoIterator<Item = &'r Record>,
 ) -> Result<BTreeSet<String>, DbErr> {

@@ -1,4 +1,5 @@
-//! The head of the chain, signed and kept where the store's owner cannot change it.
+//! Signs heads of the chain and keeps them outside the store, where the owner of the store cannot change
+//! them.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,7 +17,7 @@ use sea_orm::DbErr;
 use subjects::audit::{HEAD_SUBJECT, Head};
 use tracing::{debug, warn};
 
-use super::chain::ends;
+use super::chain::bounds;
 use crate::{clock, nats::Nats, store::Store};
 
 #[derive(Debug, thiserror::Error)]
@@ -32,19 +33,19 @@ pub enum Error {
     #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
     #[error("creating the stream of audit heads")]
-    Stream(#[source] Unsent),
+    Stream(#[source] PublishError),
 }
 
-/// Whatever kept a head from being published.
-type Unsent = Box<dyn std::error::Error + Send + Sync>;
+/// Any error that prevented a head from being published.
+type PublishError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Signs heads, and keeps them in a file and, where there is NATS, in a stream.
+/// Signs heads and keeps them in a file and, if NATS is configured, in a stream.
 #[derive(Debug)]
 pub struct Seal {
     key: KeyPair,
     file: PathBuf,
     nats: Option<Arc<Nats>>,
-    /// Whether the stream is there, as far as we know.
+    /// Set once the stream is known to exist.
     has_stream: AtomicBool,
 }
 
@@ -56,17 +57,17 @@ pub struct Sealed {
 }
 
 impl Seal {
-    /// Makes a key where there is none yet.
+    /// Reads the signing key; creates it if the file does not exist.
     pub fn open(key_file: &Path, file: PathBuf, nats: Option<Arc<Nats>>) -> Result<Self, Error> {
-        let wrong = |error| Error::KeyFile(key_file.to_owned(), error);
+        let key_error = |error| Error::KeyFile(key_file.to_owned(), error);
         let seed = match fs::read_to_string(key_file) {
             Ok(seed) => seed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let seed = KeyPair::new_user().seed().map_err(Error::Sign)?;
-                crate::secret_file::create(key_file, &seed).map_err(wrong)?;
+                crate::secret_file::create(key_file, &seed).map_err(key_error)?;
                 seed
             }
-            Err(error) => return Err(wrong(error)),
+            Err(error) => return Err(key_error(error)),
         };
         let key = KeyPair::from_seed(seed.trim()).map_err(|_| Error::NoKey(key_file.to_owned()))?;
         Ok(Self { key, file, nats, has_stream: AtomicBool::new(false) })
@@ -76,9 +77,10 @@ impl Seal {
         self.key.public_key()
     }
 
-    /// Seals where the chain ends now, unless that is what was sealed `last`.
-    pub async fn put(&self, store: &Store, last: Sealed) -> Result<Sealed, Error> {
-        let head = ends(store.read()).await?;
+    /// Signs and stores the current head, unless it is the one that was sealed `last`. Returns the sealed
+    /// head. A failure to publish to NATS is only logged.
+    pub async fn seal_head(&self, store: &Store, last: Sealed) -> Result<Sealed, Error> {
+        let head = bounds(store.read()).await?;
         let now = Sealed { seq: head.seq, pruned_seq: head.pruned_seq };
         if now == last || head.seq == 0 {
             return Ok(last);
@@ -99,14 +101,14 @@ impl Seal {
     }
 
     fn write_file(&self, head: &Head) -> Result<(), Error> {
-        let wrong = |error| Error::File(self.file.clone(), error);
-        let mut line = serde_json::to_vec(head).map_err(|error| wrong(error.into()))?;
+        let file_error = |error| Error::File(self.file.clone(), error);
+        let mut line = serde_json::to_vec(head).map_err(|error| file_error(error.into()))?;
         line.push(b'\n');
-        let mut file = OpenOptions::new().create(true).append(true).open(&self.file).map_err(wrong)?;
-        file.write_all(&line).map_err(wrong)
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.file).map_err(file_error)?;
+        file.write_all(&line).map_err(file_error)
     }
 
-    /// The file has it already. NATS may be away; the next head says all that this one says.
+    /// Publishes a head that is already in the file. A failure is logged: the next head covers the same rows.
     async fn publish(&self, head: &Head) {
         let Some(nats) = &self.nats else { return };
         match self.send(nats, head).await {
@@ -115,23 +117,24 @@ impl Seal {
         }
     }
 
-    async fn send(&self, nats: &Nats, head: &Head) -> Result<u64, Unsent> {
+    async fn send(&self, nats: &Nats, head: &Head) -> Result<u64, PublishError> {
         let jetstream = nats.broker().await?.jetstream;
-        self.make_stream(&jetstream).await?;
+        self.ensure_stream(&jetstream).await?;
         let body = serde_json::to_vec(head)?;
         Ok(jetstream.publish(HEAD_SUBJECT, body.into()).await?.await?.sequence)
     }
 
-    /// Makes the stream for heads if NATS is there. A server that keeps no streams is told now, not with the first head.
+    /// Creates the stream for heads if NATS is reachable, so that a server without JetStream is reported at
+    /// startup and not with the first head.
     pub async fn prepare(&self) -> Result<(), Error> {
         let Some(nats) = &self.nats else { return Ok(()) };
         match nats.broker().await {
-            Ok(broker) => self.make_stream(&broker.jetstream).await.map_err(Error::Stream),
+            Ok(broker) => self.ensure_stream(&broker.jetstream).await.map_err(Error::Stream),
             Err(_) => Ok(()),
         }
     }
 
-    async fn make_stream(&self, jetstream: &jetstream::Context) -> Result<(), Unsent> {
+    async fn ensure_stream(&self, jetstream: &jetstream::Context) -> Result<(), PublishError> {
         if !self.has_stream.load(Ordering::Relaxed) {
             jetstream.get_or_create_stream(subjects::streams::audit(1)).await?;
             self.has_stream.store(true, Ordering::Relaxed);
@@ -139,20 +142,20 @@ impl Seal {
         Ok(())
     }
 
-    /// The heads that the file holds.
+    /// Reads the heads from the file.
     pub fn heads(&self) -> Result<Vec<Head>, Error> {
-        let wrong = |error| Error::File(self.file.clone(), error);
+        let file_error = |error| Error::File(self.file.clone(), error);
         let file = match fs::File::open(&self.file) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(wrong(error)),
+            Err(error) => return Err(file_error(error)),
         };
         let lines = io::BufReader::new(file).lines();
-        // A line that was cut off by a crash is not a head.
+        // Skips a line that a crash left incomplete.
         lines
             .map(|line| Ok(serde_json::from_str(&line?).ok()))
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()
-            .map_err(wrong)
+            .map_err(file_error)
     }
 }

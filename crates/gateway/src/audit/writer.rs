@@ -1,11 +1,12 @@
-//! Group commit: whatever calls have to say at the same time is written together, and each waits for that.
+//! Group commit: messages that arrive at the same time are committed together, and each sender waits for the
+//! commit.
 //!
-//! Calls that begin and calls that end are committed apart, and what is committed is never written again. Everything is
-//! told apart by its call id, so what may or may not have been committed can be written once more. The outcome of a call
-//! that may have had an effect is kept until the store takes it, also when its caller has been told that it is in doubt.
+//! Announcements and rows are committed separately. Both are identified by their call id, so a write that may
+//! or may not have been committed can be repeated. The outcome of a call that may have had an effect is kept
+//! until the store accepts it, even after its caller was told that the call is in doubt.
 
-mod begins; // announcements
-mod ends; // rows
+mod begins;
+mod ends;
 
 use std::{
     sync::{
@@ -25,39 +26,40 @@ use tracing::{error, warn};
 use self::begins::commit_begins;
 use super::{
     appender::Appender,
-    begun_log::BegunLog,
-    chain::Last,
-    not_written::NotWritten,
-    notes::{Begin, End, Note, WasBegun},
+    chain::LastRow,
+    in_flight_log::InFlightLog,
+    messages::{Announcement, Begin, End, Message},
+    write_error::WriteError,
 };
 use crate::{
     clock,
-    metrics::{Counted, Metrics},
+    metrics::{CallSample, Metrics},
     store::{Store, entity::in_flight},
 };
 
-/// More than this in one transaction would make the first wait for the last.
-const LARGEST_GROUP: usize = 256;
-/// Calls that ended are forgotten to be in flight when there are so many, or when it is quiet.
-const FORGET_AT: usize = 256;
-const QUIET: Duration = Duration::from_millis(200);
-/// Rows that this process adds elsewhere can take a number at the same time, but not for ever.
-const MOST_COLLISIONS: usize = 100;
-/// With so many outcomes waiting for the store, no more calls may begin.
-const MOST_WAITING: usize = 1000;
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(1);
+/// Messages per transaction. In a larger group the first message would wait too long for the last.
+const MAX_GROUP: usize = 256;
+/// Announcements of recorded calls are removed when there are this many, or when no message arrives for a
+/// while.
+const CLEAN_UP_AT: usize = 256;
+const CLEAN_UP_IDLE: Duration = Duration::from_millis(200);
+/// Retries when another part of this process has taken the sequence number.
+const MAX_COLLISIONS: usize = 100;
+/// While this many outcomes wait for the store, no call may begin.
+const MAX_WAITING_ENDS: usize = 1000;
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) struct Writer {
     store: Store,
-    moved: watch::Sender<(i64, String)>,
+    head_sender: watch::Sender<(i64, String)>,
     metrics: Arc<Metrics>,
-    /// As far as we know. Only where the store is a file: a server may have other writers.
-    last: Option<Last>,
-    /// Have their rows, and are still in flight as far as the store knows.
-    ended: Vec<String>,
-    begun: Option<Arc<BegunLog>>,
-    /// Where the store is a file.
+    /// The last row, if known. Only with SQLite: PostgreSQL may have other writers.
+    last: Option<LastRow>,
+    /// Ids of calls that have their rows and whose announcements are still in the store.
+    recorded: Vec<String>,
+    in_flight_log: Option<Arc<InFlightLog>>,
+    /// Only with a SQLite file.
     appender: Option<Appender>,
     begins: Vec<Begin>,
     ends: Vec<End>,
@@ -68,40 +70,41 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(
         store: Store,
-        moved: watch::Sender<(i64, String)>,
+        head_sender: watch::Sender<(i64, String)>,
         metrics: Arc<Metrics>,
-        begun: Option<Arc<BegunLog>>,
+        in_flight_log: Option<Arc<InFlightLog>>,
         is_full: Arc<AtomicBool>,
     ) -> Self {
         Self {
             store,
-            moved,
+            head_sender,
             metrics,
             last: None,
-            ended: Vec::new(),
-            begun,
+            recorded: Vec::new(),
+            in_flight_log,
             appender: None,
             begins: Vec::new(),
             ends: Vec::new(),
             is_full,
-            retry: FIRST_RETRY,
+            retry: MIN_RETRY_DELAY,
         }
     }
 
-    pub(super) async fn run(mut self, mut received: mpsc::Receiver<Note>) {
-        let mut notes = Vec::with_capacity(LARGEST_GROUP);
+    /// Writes messages until every sender is dropped, then waits up to the store's patience for what is left.
+    pub(super) async fn run(mut self, mut received: mpsc::Receiver<Message>) {
+        let mut messages = Vec::with_capacity(MAX_GROUP);
         loop {
             let waits = !self.begins.is_empty() || !self.ends.is_empty();
-            let pause = match (waits, self.ended.is_empty()) {
+            let pause = match (waits, self.recorded.is_empty()) {
                 (true, _) => self.retry,
-                (false, false) => QUIET,
+                (false, false) => CLEAN_UP_IDLE,
                 (false, true) => Duration::MAX,
             };
-            match timeout(pause, received.recv_many(&mut notes, LARGEST_GROUP)).await {
+            match timeout(pause, received.recv_many(&mut messages, MAX_GROUP)).await {
                 Ok(0) => break,
-                Ok(_) => notes.drain(..).for_each(|note| self.take(note)),
+                Ok(_) => messages.drain(..).for_each(|message| self.enqueue(message)),
                 Err(_) if waits => {}
-                Err(_) => self.forget().await,
+                Err(_) => self.clean_up().await,
             }
             self.write().await;
         }
@@ -117,75 +120,82 @@ impl Writer {
                 "Audit not writable; these calls are recorded with an unknown outcome after a restart."
             );
         }
-        self.forget().await;
+        self.clean_up().await;
     }
 
-    fn take(&mut self, note: Note) {
-        match note {
-            Note::Begin(begin) => self.begins.push(begin),
-            Note::End(end) => self.ends.push(end),
-            Note::Overdue(done) => {
-                let overdue = self.begun.as_ref().map(|log| log.overdue(clock::now())).unwrap_or_default();
+    fn enqueue(&mut self, message: Message) {
+        match message {
+            Message::Begin(begin) => self.begins.push(begin),
+            Message::End(end) => self.ends.push(end),
+            Message::Overdue(done) => {
+                let log = self.in_flight_log.as_ref();
+                let overdue = log.map(|log| log.overdue(clock::now())).unwrap_or_default();
                 let waiting = |id: &str| self.ends.iter().any(|end| end.record.call_id == id);
                 let overdue: Vec<_> = overdue.into_iter().filter(|it| !waiting(&it.call_id)).collect();
                 let count = overdue.len();
                 let deadline = Instant::now();
                 self.ends.extend(overdue.into_iter().map(|record| End {
                     record,
-                    begun: WasBegun::Yes,
+                    announcement: Announcement::Made,
                     done: None,
                     deadline,
                     was_tried: true,
                 }));
-                tell(done, count);
+                reply(done, count);
             }
         }
     }
 
-    /// Writes what waits, as far as the store takes it.
+    /// Writes the waiting messages, as far as the store accepts them.
     async fn write(&mut self) {
-        let begun = self.write_begins().await;
-        let ended = self.write_ends().await;
-        self.retry = if begun && ended { FIRST_RETRY } else { (self.retry * 2).min(LAST_RETRY) };
-        self.is_full.store(self.ends.len() >= MOST_WAITING, Ordering::Relaxed);
+        let begins_written = self.write_begins().await;
+        let ends_written = self.write_ends().await;
+        self.retry = if begins_written && ends_written {
+            MIN_RETRY_DELAY
+        } else {
+            (self.retry * 2).min(MAX_RETRY_DELAY)
+        };
+        self.is_full.store(self.ends.len() >= MAX_WAITING_ENDS, Ordering::Relaxed);
     }
 
-    /// Whether the store took all announcements; those that it did not take wait until their deadline.
+    /// Writes all announcements; returns whether the store accepted them. The others wait until their
+    /// deadline.
     async fn write_begins(&mut self) -> bool {
-        let mut most = LARGEST_GROUP;
+        let mut limit = MAX_GROUP;
         let now = Instant::now();
-        // The end of a call that is not made any more may be next in line.
+        // The end of an abandoned call may be among the messages already, so its announcement must not be
+        // written.
         self.begins.retain(|begin| begin.is_awaited(now));
         while !self.begins.is_empty() {
             self.begins.sort_by(|one, other| one.order().cmp(&other.order()));
-            let count = self.begins.len().min(most);
+            let count = self.begins.len().min(limit);
             let group: Vec<Begin> = self.begins.drain(..count).collect();
             let began = Instant::now();
             match within_patience(&self.store, commit_begins(&self.store, &group)).await {
-                Ok(found) => {
-                    self.metrics.committed(count, began.elapsed(), &[]);
-                    for (begin, found) in group.into_iter().zip(found) {
-                        // A caller that is gone needs no answer.
-                        tell(begin.done, found);
+                Ok(outcomes) => {
+                    self.metrics.record_commit(count, began.elapsed(), &[]);
+                    for (begin, outcome) in group.into_iter().zip(outcomes) {
+                        reply(begin.done, outcome);
                     }
                 }
-                Err(NotWritten::Refused(_)) if count > 1 => {
+                // Retried one by one, to find the message that the store rejects.
+                Err(WriteError::Rejected(_)) if count > 1 => {
                     self.begins.splice(0..0, group);
-                    most = 1;
+                    limit = 1;
                 }
-                Err(NotWritten::Refused(error)) => {
+                Err(WriteError::Rejected(error)) => {
                     error!(%error, "Audit refused the start of a call; the call is not made.");
-                    self.metrics.not_committed(count);
+                    self.metrics.record_failures(count);
                 }
                 Err(error) => {
                     let now = Instant::now();
                     let calls = group.len();
                     self.begins.splice(0..0, group);
-                    // Their callers find the sender gone, and make no call.
+                    // Dropping the sender tells the caller not to make the call.
                     self.begins.retain(|begin| begin.is_awaited(now));
                     let waiting = self.begins.len();
                     warn!(%error, calls, waiting, "Audit not writable; calls wait to start.");
-                    self.metrics.not_committed(calls.saturating_sub(waiting));
+                    self.metrics.record_failures(calls.saturating_sub(waiting));
                     return false;
                 }
             }
@@ -193,32 +203,37 @@ impl Writer {
         true
     }
 
-    /// Whether the store took all rows. Of those that it did not take, the ones that have to be written stay.
+    /// Writes all rows; returns whether the store accepted them. Rows that must be written stay for the next
+    /// attempt.
     async fn write_ends(&mut self) -> bool {
-        let (mut most, mut collisions) = (LARGEST_GROUP, 0);
+        let (mut limit, mut collisions) = (MAX_GROUP, 0);
         while !self.ends.is_empty() {
-            let count = self.ends.len().min(most);
+            let count = self.ends.len().min(limit);
             let group: Vec<End> = self.ends.drain(..count).collect();
             let began = Instant::now();
             match self.commit_ends(&group).await {
-                Ok(last) => self.is_written(group, last, began.elapsed()).await,
-                Err(NotWritten::TooLate) if collisions < MOST_COLLISIONS => {
+                Ok(last) => self.confirm_written(group, last, began.elapsed()).await,
+                Err(WriteError::SequenceTaken) if collisions < MAX_COLLISIONS => {
                     collisions += 1;
                     self.last = None;
                     self.ends.splice(0..0, group);
                 }
-                Err(NotWritten::Refused(_)) if count > 1 => {
+                // Retried one by one, to find the row that the store rejects.
+                Err(WriteError::Rejected(_)) if count > 1 => {
                     self.ends.splice(0..0, group);
-                    most = 1;
+                    limit = 1;
                 }
-                Err(NotWritten::Refused(error)) => {
+                Err(WriteError::Rejected(error)) => {
                     let call_id = group.first().map(|end| end.record.call_id.as_str());
-                    error!(%error, call_id, "Audit refused a row; a started call is recorded with an unknown outcome.");
-                    self.metrics.not_committed(count);
+                    error!(
+                        %error, call_id,
+                        "Audit refused a row; a started call is recorded with an unknown outcome."
+                    );
+                    self.metrics.record_failures(count);
                 }
                 Err(error) => {
                     self.ends.splice(0..0, group);
-                    self.keep_what_must_be_written(&error);
+                    self.retain_required(&error);
                     return false;
                 }
             }
@@ -226,7 +241,8 @@ impl Writer {
         true
     }
 
-    fn keep_what_must_be_written(&mut self, error: &NotWritten) {
+    /// Drops rows that are past their deadline and need not be written; the others are retried.
+    fn retain_required(&mut self, error: &WriteError) {
         self.last = None;
         let (now, before) = (Instant::now(), self.ends.len());
         self.ends.retain_mut(|end| {
@@ -234,77 +250,80 @@ impl Writer {
             if end.deadline > now {
                 return true;
             }
-            // Its caller finds the sender gone.
+            // Dropping the sender tells the caller that the outcome is not recorded.
             end.done = None;
             end.must_be_written()
         });
         let waiting = self.ends.len();
-        self.metrics.not_committed(before - waiting);
+        self.metrics.record_failures(before - waiting);
         error!(%error, waiting, dropped = before - waiting, "Audit not writable; retrying.");
     }
 
-    async fn is_written(&mut self, group: Vec<End>, last: Option<Last>, took: Duration) {
-        let counted: Vec<Counted> = group.iter().map(|end| Counted::of(&end.record)).collect();
-        self.metrics.committed(group.len(), took, &counted);
+    /// Publishes the new head, confirms the rows to their callers, and runs clean-up and checkpoint if they
+    /// are due.
+    async fn confirm_written(&mut self, group: Vec<End>, last: Option<LastRow>, took: Duration) {
+        let counted: Vec<CallSample> = group.iter().map(|end| CallSample::of(&end.record)).collect();
+        self.metrics.record_commit(group.len(), took, &counted);
         if let Some(last) = last {
-            self.moved.send_replace((last.seq, last.hash.clone()));
+            self.head_sender.send_replace((last.seq, last.hash.clone()));
             self.last = Some(last).filter(|_| !self.store.is_postgres());
         }
         for end in group {
-            // What has its row is done with, and the file of what began may be begun anew.
-            if let (Some(log), Some(call_id)) = (&self.begun, end.announced()) {
+            if let (Some(log), Some(call_id)) = (&self.in_flight_log, end.announced()) {
                 log.end(call_id);
             }
             if let Some(done) = end.done {
-                // A caller that is gone needs no answer.
-                tell(done, ());
+                reply(done, ());
             }
         }
-        if self.ended.len() >= FORGET_AT {
-            self.forget().await;
+        if self.recorded.len() >= CLEAN_UP_AT {
+            self.clean_up().await;
         }
-        self.tidy().await;
+        self.checkpoint().await;
     }
 
     fn is_logged(&self, call_id: &str) -> bool {
-        self.begun.as_ref().is_some_and(|log| log.has(call_id))
+        self.in_flight_log.as_ref().is_some_and(|log| log.contains(call_id))
     }
 
-    async fn tidy(&mut self) {
+    async fn checkpoint(&mut self) {
         if let Some(appender) = self.appender.take() {
-            match appender.tidy().await {
+            match appender.checkpoint().await {
                 Ok(appender) => self.appender = Some(appender),
                 Err(error) => warn!(%error, "WAL checkpoint failed; retrying."),
             }
         }
     }
 
-    async fn forget(&mut self) {
-        let ended = std::mem::take(&mut self.ended);
-        if ended.is_empty() {
+    /// Removes the announcements of recorded calls from the store.
+    async fn clean_up(&mut self) {
+        let recorded = std::mem::take(&mut self.recorded);
+        if recorded.is_empty() {
             return;
         }
-        let turn = self.store.turn().await;
-        let gone = in_flight::Entity::delete_many().filter(in_flight::Column::CallId.is_in(ended.clone()));
-        if let Err(error) = gone.exec(&*turn).await {
+        let writer = self.store.acquire_writer().await;
+        let ids = in_flight::Column::CallId.is_in(recorded.clone());
+        if let Err(error) = in_flight::Entity::delete_many().filter(ids).exec(&*writer).await {
             warn!(%error, "In-flight rows of completed calls not removed; retrying.");
-            self.ended = ended;
+            self.recorded = recorded;
         }
     }
 }
 
-fn tell<T>(done: oneshot::Sender<T>, what: T) {
-    drop(done.send(what));
+/// Sends a reply; a caller that no longer waits needs none.
+fn reply<T>(done: oneshot::Sender<T>, value: T) {
+    drop(done.send(value));
 }
 
-/// A file answers or fails by itself; a server may do neither.
+/// Runs `work` with the store's patience as timeout if the store is PostgreSQL. SQLite answers or fails by
+/// itself.
 async fn within_patience<T>(
     store: &Store,
-    work: impl Future<Output = Result<T, NotWritten>>,
-) -> Result<T, NotWritten> {
+    work: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
     if !store.is_postgres() {
         return work.await;
     }
     let patience = store.patience();
-    timeout(patience, work).await.unwrap_or(Err(NotWritten::TimedOut(patience)))
+    timeout(patience, work).await.unwrap_or(Err(WriteError::TimedOut(patience)))
 }

@@ -1,48 +1,50 @@
+//! Reads from the store what a decision needs to know about the ids that a call names.
+
 use std::collections::BTreeSet;
 
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 
 use crate::{
-    policy::{Caller, Facts, Named, Origin, ScopedId, TaskFacts},
+    policy::{CallIds, Caller, Facts, Origin, ScopedId, TaskFacts},
     store::{
         Store,
         entity::{job, project, task},
     },
 };
 
-/// Looks up what the decision may need, and no more: a manager's call of an own tool that names one id needs nothing, since
-/// that tool looks it up itself.
-pub(super) async fn about(
+/// Reads only what the decision may need. A manager's call of a built-in tool that names a single id needs
+/// nothing, because the tool itself looks that id up.
+pub(super) async fn look_up(
     store: &Store,
     caller: &Caller,
     origin: &Origin,
-    named: &Named,
+    ids: &CallIds,
 ) -> Result<Facts, DbErr> {
     let mut facts = Facts::default();
-    let bound = caller.agent.bound();
-    let count = ScopedId::ALL.iter().filter(|id| named.get(**id).is_some()).count();
-    if bound.is_none() && (count == 0 || (count == 1 && *origin == Origin::Own)) {
+    let bound = caller.agent.binding();
+    let count = ScopedId::ALL.iter().filter(|id| ids.get(**id).is_some()).count();
+    if bound.is_none() && (count == 0 || (count == 1 && *origin == Origin::BuiltIn)) {
         return Ok(facts);
     }
     let db = store.read();
-    if let Some(id) = &named.job
+    if let Some(id) = &ids.job
         && let Some(found) = job::Entity::find_by_id(id).one(db).await?
     {
         facts.jobs.insert(found.id, found.task_id);
     }
-    if let Some(id) = &named.run {
+    if let Some(id) = &ids.run {
         let tasks = tasks_of_run(store, id).await?;
         if !tasks.is_empty() {
             facts.runs.insert(id.clone(), tasks);
         }
     }
-    if let Some(id) = &named.project
+    if let Some(id) = &ids.project
         && project::Entity::find_by_id(id).one(db).await?.is_some()
     {
         facts.projects.insert(id.clone());
     }
-    // The tasks that the call may be about, and the caller's own.
-    let mut tasks: BTreeSet<&str> = named.task.iter().map(String::as_str).collect();
+    // The tasks that the ids belong to, and the task of the caller's token.
+    let mut tasks: BTreeSet<&str> = ids.task.iter().map(String::as_str).collect();
     tasks.extend(bound.map(|bound| bound.task.as_str()));
     tasks.extend(facts.jobs.values().map(String::as_str));
     tasks.extend(facts.runs.values().flatten().map(String::as_str));
@@ -54,7 +56,7 @@ pub(super) async fn about(
     Ok(facts)
 }
 
-/// The tasks with this run, and those with a job in it.
+/// Returns the tasks of the run, and the tasks that have a job in it.
 async fn tasks_of_run(store: &Store, run: &str) -> Result<BTreeSet<String>, DbErr> {
     let db = store.read();
     let jobs =

@@ -1,14 +1,9 @@
-use std::path::PathBuf;
+//! Flags and commands of `cynode-gateway`.
+
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use figment::{
-    Metadata, Profile, Provider,
-    value::{Dict, Map, Value},
-};
-
-use super::{DEFAULT_FILE, Error};
-
-pub(super) const NAME: &str = "flag";
+use settings::{Error, Flags};
 
 /// The MCP gateway: decides about, runs and records every tool call of the agents.
 ///
@@ -21,7 +16,7 @@ pub struct Cli {
     command: Option<Command>,
 
     /// Configuration file; without it gateway.toml is read if it is there.
-    #[arg(long, short, global = true, value_name = "FILE", env = "GATEWAY_CONFIG")]
+    #[arg(long, short, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
     /// Folder for the store, keys and the first administrator's token.
@@ -51,8 +46,18 @@ pub enum Command {
     #[default]
     Run,
     /// Print every setting with its value and where it came from.
-    Config,
-    /// Open the store, bring it to its present shape, check the audit's chain, then leave.
+    Config {
+        /// Print the reference of all settings as a Markdown table instead.
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Ask the gateway that runs on this machine whether it is alive; for the health check of a container.
+    Health {
+        /// Ask whether it is ready to serve instead.
+        #[arg(long)]
+        ready: bool,
+    },
+    /// Open the store, apply migrations, verify the audit's hash chain, then exit.
     Check,
 }
 
@@ -61,61 +66,16 @@ impl Cli {
         self.command.unwrap_or_default()
     }
 
-    /// One that was named must be there, the default one may be absent.
-    pub(super) fn file(&self) -> Result<Option<PathBuf>, Error> {
-        let path = self.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
-        match std::fs::metadata(&path) {
-            Ok(_) => Ok(Some(path)),
-            Err(error) if self.config.is_some() => Err(Error::File(path, error)),
-            Err(_) => Ok(None),
-        }
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 
-    pub(super) fn overrides(&self) -> Result<Overrides, Error> {
-        let mut dict = Dict::new();
-        for pair in &self.set {
-            let (key, value) = pair.split_once('=').ok_or_else(|| Error::Override(pair.clone()))?;
-            // Infallible: what is nothing else is text.
-            let Ok(value) = value.parse::<Value>();
-            insert(&mut dict, key.trim(), value);
-        }
-        for (key, value) in [
-            ("data", &self.data),
-            ("mcp.listen", &self.listen),
-            ("admin.listen", &self.admin_listen),
-            ("store.url", &self.store_url),
-        ] {
-            if let Some(value) = value {
-                insert(&mut dict, key, Value::from(value.as_str()));
-            }
-        }
-        Ok(Overrides(dict))
-    }
-}
-
-fn insert(dict: &mut Dict, key: &str, value: Value) {
-    match key.split_once('.') {
-        None => {
-            dict.insert(key.to_owned(), value);
-        }
-        Some((first, rest)) => {
-            let inner = dict.entry(first.to_owned()).or_insert_with(|| Value::from(Dict::new()));
-            if let Value::Dict(_, inner) = inner {
-                insert(inner, rest, value);
-            }
-        }
-    }
-}
-
-/// The flags that were given, and no others.
-pub(super) struct Overrides(Dict);
-
-impl Provider for Overrides {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(NAME)
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Ok(Profile::Default.collect(self.0.clone()))
+    pub(super) fn flags(&self) -> Result<Flags, Error> {
+        let flags = Flags::from_pairs(&self.set)?;
+        Ok(flags
+            .with("data", self.data.as_deref())
+            .with("mcp.listen", self.listen.as_deref())
+            .with("admin.listen", self.admin_listen.as_deref())
+            .with("store.url", self.store_url.as_deref()))
     }
 }

@@ -1,137 +1,155 @@
-//! Settings as they are written. Every default stands here, and nowhere else.
+//! Settings as they are written: every key, its default and its meaning, and nowhere else.
 
-use figment::value::{Dict, Value};
-use serde::{Deserialize, Serialize};
+use settings::{NatsTls, Text, section};
 
-macro_rules! section {
-    ($name:ident { $($field:ident: $kind:ty = $default:expr),* $(,)? }) => {
-        #[derive(Clone, Debug, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub(super) struct $name { $(pub(super) $field: $kind),* }
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default.into()),* }
-            }
-        }
-    };
+section! {
+    pub(crate) struct Raw {
+        /// Folder for the store, keys and the first administrator's token.
+        data: Text = ".cynode/gateway",
+        mcp: Mcp,
+        admin: Admin,
+        store: Store,
+        audit: Audit,
+        calls: Calls,
+        connections: Connections,
+        unauthenticated: Unauthenticated,
+        upstreams: Upstreams,
+        nats: Nats,
+        /// Time that running calls get after SIGTERM.
+        grace: Text = "20s",
+        telemetry: Telemetry,
+    }
 }
 
-section!(Raw {
-    data: String = ".cynode/gateway",
-    mcp: Mcp = Mcp::default(),
-    admin: Admin = Admin::default(),
-    store: Store = Store::default(),
-    audit: Audit = Audit::default(),
-    calls: Calls = Calls::default(),
-    connections: Connections = Connections::default(),
-    strangers: Strangers = Strangers::default(),
-    upstreams: Upstreams = Upstreams::default(),
-    nats: Nats = Nats::default(),
-    grace: String = "20s",
-    log: Log = Log::default(),
-    telemetry: Telemetry = Telemetry::default(),
-});
+section! {
+    pub(crate) struct Mcp {
+        /// Address for agents.
+        listen: Text = "127.0.0.1:8790",
+        /// Host names under which agents reach the gateway; a request for another name is refused.
+        hosts: Vec<String> = local(),
+        /// Origins of browsers that may call.
+        origins: Vec<String>,
+        /// Largest request in bytes. An artifact of 1 MiB in base64 fits.
+        max_body_bytes: Text = "2097152",
+        /// Longest time that a request may take to arrive.
+        read_timeout: Text = "10s",
+    }
+}
 
-section!(Mcp {
-    listen: String = "127.0.0.1:8790",
-    hosts: Vec<String> = local(),
-    origins: Vec<String> = Vec::<String>::new(),
-    // An artifact of 1 MiB in base64 fits.
-    max_body_bytes: usize = 2_usize << 20,
-    read_timeout: String = "10s",
-});
+section! {
+    pub(crate) struct Admin {
+        /// Address for administrators: REST, console, `/livez`, `/readyz`, `/metrics`.
+        listen: Text = "127.0.0.1:8791",
+        /// Host names under which administrators reach it.
+        hosts: Vec<String> = local(),
+        /// File with the first administrator's token, created if it is missing; default: `<data>/admin.token`.
+        token_file: Option<Text>,
+        /// Lifetime of a token created for that file; at most 365 days.
+        token_lives: Text = "90days",
+        /// Lifetime of a console session.
+        session: Text = "12h",
+        /// Whether cookies are marked for TLS only.
+        https: Text = "false",
+    }
+}
 
-section!(Admin {
-    listen: String = "127.0.0.1:8791",
-    hosts: Vec<String> = local(),
-    token_file: String = "",
-    token_lives: String = "90days",
-    session: String = "12h",
-    https: bool = false,
-});
+section! {
+    pub(crate) struct Store {
+        /// `sqlite://<path>` or `postgres://<user>@<host>/<database>`; default: `sqlite://<data>/gateway.db`.
+        url: Option<Text>,
+        /// Connections to PostgreSQL.
+        max_connections: Text = "16",
+        /// Longest wait for the store before a call is refused, or, after the tool ran, answered as in doubt.
+        patience: Text = "5s",
+        /// What a commit of SQLite survives: the end of the `process`, or the loss of `power`, at the price of the disk.
+        durability: Text = "process",
+    }
+}
 
-section!(Store {
-    url: String = "",
-    max_connections: usize = 16_usize,
-    patience: String = "5s",
-    durability: String = "process",
-});
+section! {
+    pub(crate) struct Audit {
+        /// nkey seed that signs the heads of the hash chain; default: `<data>/audit.nk`.
+        signing_key_file: Option<Text>,
+        /// File that signed heads are appended to; default: `<data>/audit-heads.jsonl`.
+        head_file: Option<Text>,
+        /// How often the head is signed.
+        seal_every: Text = "5s",
+        /// How long rows are kept: a duration, or `forever`.
+        keep: Text = "forever",
+    }
+}
 
-section!(Audit {
-    signing_key_file: String = "",
-    head_file: String = "",
-    seal_every: String = "5s",
-    keep: String = "forever",
-});
+section! {
+    pub(crate) struct Calls {
+        /// A tool result of more bytes is an error.
+        max_result_bytes: Text = "1048576",
+        /// Calls a second for each token.
+        per_second: Text = "1000",
+        /// How long the answer to an idempotency key is kept.
+        keep_keys: Text = "7days",
+    }
+}
 
-section!(Calls {
-    max_result_bytes: usize = 1_usize << 20,
-    per_second: usize = 1000_usize,
-    keep_keys: String = "7days",
-});
+section! {
+    pub(crate) struct Connections {
+        /// Open connections for each listener.
+        max: Text = "1024",
+        /// Longest time that the head of a request may take.
+        header_timeout: Text = "10s",
+        /// Longest silence between requests. Clients should close first: keep it above their idle time.
+        idle_timeout: Text = "75s",
+    }
+}
 
-section!(Connections {
-    max: usize = 1024_usize,
-    header_timeout: String = "10s",
-    // Longer than clients keep connections that they do not use (30 s ours), so that they close first.
-    idle_timeout: String = "75s",
-});
+section! {
+    pub(crate) struct Unauthenticated {
+        /// Requests a second without a valid token from one address (IPv6: one /64); bursts of five times as many.
+        per_second: Text = "20",
+        /// How often the refused requests of an address are summed up in one audit row.
+        report_every: Text = "60s",
+    }
+}
 
-section!(Strangers { per_second: usize = 20_usize, report_every: String = "60s" });
+section! {
+    pub(crate) struct Upstreams {
+        /// Longest time to connect to an upstream server.
+        connect_timeout: Text = "5s",
+        /// How often the tools of upstream servers are listed again.
+        refresh_every: Text = "60s",
+        /// Whether upstream servers may be programs that the gateway starts.
+        stdio: Text = "true",
+    }
+}
 
-section!(Upstreams { connect_timeout: String = "5s", refresh_every: String = "60s", stdio: bool = true });
+section! {
+    pub(crate) struct Nats {
+        /// NATS servers, separated by commas. Without it no audit heads are published and the console shows no handoffs.
+        url: Option<Text>,
+        /// Credentials: a `.creds` file with user JWT and seed.
+        creds_file: Option<Text>,
+        /// Credentials: a file with an nkey seed.
+        nkey_file: Option<Text>,
+        /// Inbox prefix for request replies.
+        inbox_prefix: Text = "_INBOX",
+        /// `shared` or `by_role`, as the workers have it.
+        layout: Text = "shared",
+        tls: NatsTls,
+        /// File with the nkey seed that signs replayed handoffs.
+        signing_key_file: Option<Text>,
+    }
+}
 
-section!(Nats {
-    url: String = "",
-    creds_file: String = "",
-    nkey_file: String = "",
-    inbox_prefix: String = "_INBOX",
-    layout: String = "shared",
-    tls: bool = false,
-    ca_file: String = "",
-    cert_file: String = "",
-    key_file: String = "",
-    signing_key_file: String = "",
-});
-
-section!(Log { level: String = "info", format: String = "json" });
-
-section!(Telemetry { otlp_endpoint: String = "" });
+section! {
+    pub(crate) struct Telemetry {
+        /// `json`, or `text` for people.
+        log_format: Text = "json",
+        /// Level, or levels by module as in `info,sqlx=warn`.
+        log_level: Text = "info",
+        /// OpenTelemetry collector for traces, as in `http://127.0.0.1:4318`; see [operations](operations.md#logs-and-traces).
+        otlp_endpoint: Option<Text>,
+    }
+}
 
 fn local() -> Vec<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()
-}
-
-/// Every setting by its dotted name, in the order in which they stand above.
-pub(super) fn keys() -> Vec<String> {
-    let mut keys = Vec::new();
-    if let Ok(Value::Dict(_, dict)) = Value::serialize(Raw::default()) {
-        collect("", &dict, &mut keys);
-    }
-    keys
-}
-
-fn collect(prefix: &str, dict: &Dict, keys: &mut Vec<String>) {
-    for (name, value) in dict {
-        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        match value {
-            Value::Dict(_, inner) => collect(&key, inner, keys),
-            _ => keys.push(key),
-        }
-    }
-}
-
-pub(super) fn shown(value: &Value) -> String {
-    match value {
-        Value::String(_, text) => format!("{text:?}"),
-        Value::Array(_, items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
-        Value::Bool(_, value) => value.to_string(),
-        Value::Num(_, number) => {
-            let unsigned = number.to_u128().map(|number| number.to_string());
-            let signed = || number.to_i128().map(|number| number.to_string());
-            unsigned.or_else(signed).unwrap_or_else(|| "?".to_owned())
-        }
-        Value::Char(_, letter) => format!("{letter:?}"),
-        Value::Dict(..) | Value::Empty(..) => "\"\"".to_owned(),
-    }
 }

@@ -1,4 +1,4 @@
-//! A call of a tool, by whichever way it came in.
+//! A tool call, whether rmcp or the fast path has parsed it.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::{
     sanitize,
 };
 
-/// Ours, in the range that JSON-RPC leaves to servers.
+/// An own code, in the range that JSON-RPC reserves for servers.
 const DENIED: ErrorCode = ErrorCode(-32003);
-const MAX_KEY: usize = 256;
-/// How much progress waits for whoever asked for it.
-pub(super) const PROGRESS_WAITING: usize = 16;
+const MAX_KEY_BYTES: usize = 256;
+/// Progress notifications that may wait for the caller.
+pub(super) const PROGRESS_BUFFER: usize = 16;
 
-/// What is asked for.
+/// The parameters of a tool call.
 #[derive(Debug)]
 pub(super) struct Call {
     name: String,
@@ -36,6 +36,7 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Takes the idempotency key and the trace from `_meta`. Fails if the key is invalid.
     pub(super) fn read(
         name: String,
         arguments: Option<JsonObject>,
@@ -43,23 +44,25 @@ impl Call {
     ) -> Result<Self, ErrorData> {
         let meta = |name: &str| Some(meta.0.0.get(name)?.as_str()?.to_owned());
         let key = meta(IDEMPOTENCY_KEY);
-        let is_wrong = |key: &String| key.is_empty() || key.len() > MAX_KEY || key.contains(char::is_control);
+        let is_wrong =
+            |key: &String| key.is_empty() || key.len() > MAX_KEY_BYTES || key.contains(char::is_control);
         if key.as_ref().is_some_and(is_wrong) {
             return Err(ErrorData::invalid_params(
-                format!("an idempotency key has 1 to {MAX_KEY} bytes and no control characters"),
+                format!("an idempotency key has 1 to {MAX_KEY_BYTES} bytes and no control characters"),
                 None,
             ));
         }
         Ok(Self { name, arguments: arguments.unwrap_or_default(), key, traceparent: meta("traceparent") })
     }
 
+    /// Runs the call and converts its outcome.
     pub(super) async fn run(
         self,
         calls: &Arc<Calls>,
         identity: Identity,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<CallToolResult, ErrorData> {
-        identity.take_over();
+        identity.mark_handled();
         let outcome = calls.call(Request {
             call_id: identity.call_id,
             standing: identity.standing,
@@ -79,15 +82,15 @@ impl Call {
     }
 }
 
-/// How far a call is, as its caller is told.
-pub(super) fn told(token: &ProgressToken, progress: Progress) -> ProgressNotificationParam {
+/// Converts the progress of an upstream into a notification for the caller.
+pub(super) fn progress_param(token: &ProgressToken, progress: Progress) -> ProgressNotificationParam {
     let mut param = ProgressNotificationParam::new(token.clone(), progress.progress);
     param.total = progress.total;
     param.message = progress.message.map(|message| sanitize::text(&message).into_owned());
     param
 }
 
-/// A tool that a caller may not see reads like one that is not there.
+/// Converts a denial. A tool that the caller may not see is reported like one that does not exist.
 fn denied(denial: &Denial, name: &str) -> ErrorData {
     if denial.hides_the_tool() {
         return ErrorData::invalid_params(format!("Unknown tool: {name}"), None);
@@ -95,10 +98,11 @@ fn denied(denial: &Denial, name: &str) -> ErrorData {
     ErrorData::new(DENIED, denial.to_string(), Some(json!({ "reason": denial.error_type() })))
 }
 
-/// Never a denial: the tool may have had its effect.
+/// Returns the error for a call whose outcome is not recorded. It is not a denial, because the tool may have
+/// had its effect.
 fn in_doubt() -> ErrorData {
-    let message = "The tool was called, but the gateway could not record what became of it. It may have had its effect: \
-                   look before you repeat the call, or repeat it with the same idempotency key.";
+    let message = "The tool was called, but the gateway could not record the outcome. It may have had its \
+                   effect: check before you repeat the call, or repeat it with the same idempotency key.";
     ErrorData::internal_error(message, Some(json!({ "reason": "in_doubt" })))
 }
 

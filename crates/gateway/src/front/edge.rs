@@ -1,3 +1,5 @@
+//! Checks requests before MCP handles them: rate limits, size, headers, JSON shape and token.
+
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
@@ -24,111 +26,114 @@ use tokio::time::timeout;
 use tracing::error;
 use uuid::Uuid;
 
-use super::{Front, Present, glimpse::glimpse, plain};
+use super::{Front, LiveSettings, fast_path, peek::peek};
 use crate::{
     audit::{Record, Unavailable},
     clock,
     policy::{Denial, Standing},
-    serve::Trust,
-    strangers::Admitted,
-    tokens::Presented,
+    serve::ConnectionAuth,
+    tokens::PresentedToken,
+    unauthenticated::Admission,
 };
 
 const PARSE_ERROR: i32 = -32700;
 const INTERNAL_ERROR: i32 = -32603;
-/// Ours, in the range that JSON-RPC leaves to servers.
+/// Own codes, in the range that JSON-RPC reserves for servers.
 const UNAUTHENTICATED: i32 = -32001;
 const TOO_FAST: i32 = -32002;
-pub(super) const MCP_HEADERS: &str = "mcp-";
-/// What MCP itself needs. Everything else a caller sends is left outside: cookies, forwarded identities, sessions.
-const PASSED_ON: [HeaderName; 4] = [HOST, ORIGIN, ACCEPT, CONTENT_TYPE];
-pub(super) const NOT_PASSED_ON: [&str; 1] = ["mcp-session-id"];
+pub(super) const MCP_HEADER_PREFIX: &str = "mcp-";
+/// Headers that MCP needs, besides those with the prefix. All others are dropped, such as cookies and
+/// forwarded identities.
+const FORWARDED_HEADERS: [HeaderName; 4] = [HOST, ORIGIN, ACCEPT, CONTENT_TYPE];
+pub(super) const DROPPED_MCP_HEADERS: [&str; 1] = ["mcp-session-id"];
 
-/// Who calls, for the handler of the call.
+/// The caller of a request, for the handler of the call.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub(super) standing: Standing,
     pub(super) revision: i64,
     pub(super) call_id: String,
-    /// Set when the handler has the call and will record it.
-    reached: Arc<AtomicBool>,
+    /// Set once the handler is responsible for recording the call.
+    handled: Arc<AtomicBool>,
 }
 
 impl Identity {
-    pub(super) fn take_over(&self) {
-        self.reached.store(true, Ordering::Release);
+    /// Declares that the handler records the call from now on.
+    pub(super) fn mark_handled(&self) {
+        self.handled.store(true, Ordering::Release);
     }
 }
 
-/// Where a request came from.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 struct Sender {
     address: IpAddr,
-    trust: Trust,
-    admitted: Admitted,
+    auth: ConnectionAuth,
+    admission: Admission,
 }
 
-pub(super) async fn enter(
+/// Handles a request to `/mcp`.
+pub(super) async fn handle(
     State(front): State<Arc<Front>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Extension(trust): Extension<Trust>,
+    Extension(auth): Extension<ConnectionAuth>,
     request: Request<Body>,
 ) -> Response {
-    let present = front.present.load_full();
+    let live = front.live.load_full();
     let (parts, body) = request.into_parts();
-    // Before anything is read or looked up: whoever has no good token has a pace by address.
+    // Before the body is read or the store is queried: clients without a valid token are limited by address.
     let secret = bearer(&parts.headers);
-    let admitted = match front.strangers.admit(peer.ip(), secret.as_slice()).await {
-        Ok(admitted) => admitted,
-        Err(wait) => {
-            let sender = Sender { address: peer.ip(), trust, admitted: Admitted::Unproven };
-            let denial = Denial::TooFast(wait.seconds());
+    let admission = match front.unauthenticated.admit(peer.ip(), secret.as_slice()).await {
+        Ok(admission) => admission,
+        Err(retry_after) => {
+            let sender = Sender { address: peer.ip(), auth, admission: Admission::Unproven };
+            let denial = Denial::RateLimited(retry_after.seconds());
             let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &Standing::Unknown, "");
             return front.refuse(&sender, &Standing::Unknown, Some(record), &denial, &Value::Null).await;
         }
     };
-    let sender = Sender { address: peer.ip(), trust, admitted };
+    let sender = Sender { address: peer.ip(), auth, admission };
     if parts.method != Method::POST {
-        // Without sessions there is nothing to get and nothing to delete; this says so.
-        return present
+        // GET and DELETE are for sessions, which do not exist; rmcp answers accordingly.
+        return live
             .mcp
-            .handle(Request::from_parts(passed_on(parts), Body::empty()))
+            .handle(Request::from_parts(with_forwarded_headers(parts), Body::empty()))
             .await
             .into_response();
     }
-    let within = present.settings.read_timeout;
-    let body = match timeout(within, to_bytes(body, present.settings.max_body_bytes)).await {
+    let within = live.settings.read_timeout;
+    let body = match timeout(within, to_bytes(body, live.settings.max_body_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
             let status = StatusCode::PAYLOAD_TOO_LARGE;
-            return front.unreadable(&present, &sender, &parts, status, "too large").await;
+            return front.refuse_unreadable(&live, &sender, &parts, status, "too large").await;
         }
         Err(_) => {
             let status = StatusCode::REQUEST_TIMEOUT;
-            return front.unreadable(&present, &sender, &parts, status, "too slow").await;
+            return front.refuse_unreadable(&live, &sender, &parts, status, "too slow").await;
         }
     };
-    front.post(&present, sender, parts, body).await
+    front.post(&live, sender, parts, body).await
 }
 
 impl Front {
-    async fn post(&self, present: &Present, sender: Sender, parts: Parts, body: Bytes) -> Response {
+    async fn post(&self, live: &LiveSettings, sender: Sender, parts: Parts, body: Bytes) -> Response {
         let bad = StatusCode::BAD_REQUEST;
-        if let Some(name) = repeated(&parts.headers) {
-            let why = format!("the header {name} stands twice");
-            return self.unreadable(present, &sender, &parts, bad, &why).await;
+        if let Some(name) = repeated_header(&parts.headers) {
+            let why = format!("the header {name} is repeated");
+            return self.refuse_unreadable(live, &sender, &parts, bad, &why).await;
         }
-        let seen = match glimpse(&body) {
-            Ok(seen) => seen,
-            Err(error) => return self.unreadable(present, &sender, &parts, bad, &error.0).await,
+        let envelope = match peek(&body) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.refuse_unreadable(live, &sender, &parts, bad, &error.0).await,
         };
-        let presented = match self.presented(&parts.headers).await {
+        let presented = match self.look_up_token(&parts.headers).await {
             Ok(presented) => presented,
             Err(error) => {
                 error!(%error, "Store not available; calls are denied.");
-                return refused(
+                return error_response(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    &seen.id,
+                    &envelope.id,
                     INTERNAL_ERROR,
                     "not available at the moment",
                 );
@@ -137,69 +142,72 @@ impl Front {
         let standing = presented.standing(clock::now());
         let call_id = Uuid::now_v7().to_string();
         let record = || {
-            let tool = seen.call.as_deref()?;
+            let tool = envelope.tool.as_deref()?;
             Some(Record::begin(call_id.clone(), clock::now(), &standing, tool))
         };
-        if let Some(denial) = bad_token(&standing).or_else(|| too_fast(present, &standing)) {
-            return self.refuse(&sender, &standing, record(), &denial, &seen.id).await;
+        if let Some(denial) = token_denial(&standing).or_else(|| check_rate(live, &standing)) {
+            return self.refuse(&sender, &standing, record(), &denial, &envelope.id).await;
         }
-        sender.trust.gain();
-        if let (Admitted::Unproven, Some(secret)) = (sender.admitted, bearer(&parts.headers)) {
-            self.strangers.proven(sender.address, secret);
+        sender.auth.mark_authenticated();
+        if let (Admission::Unproven, Some(secret)) = (sender.admission, bearer(&parts.headers)) {
+            self.unauthenticated.mark_valid(sender.address, secret);
         }
-        let reached = Arc::new(AtomicBool::new(false));
+        let handled = Arc::new(AtomicBool::new(false));
         let record = record();
-        let identity = Identity { standing, revision: presented.revision, call_id, reached: reached.clone() };
-        let plain = plain::read(&parts.headers, &body, &present.settings.hosts, &self.calls.shelf.last());
-        let answer = match plain {
-            Some(plain) => plain.answer(self.calls.clone(), identity).await,
+        let identity = Identity { standing, revision: presented.revision, call_id, handled: handled.clone() };
+        let fast_call =
+            fast_path::parse(&parts.headers, &body, &live.settings.hosts, &self.calls.catalogue.cached());
+        let answer = match fast_call {
+            Some(call) => call.answer(self.calls.clone(), identity).await,
             None => {
-                let mut parts = passed_on(parts);
+                let mut parts = with_forwarded_headers(parts);
                 parts.extensions.insert(identity);
-                present.mcp.handle(Request::from_parts(parts, Body::from(body))).await.into_response()
+                live.mcp.handle(Request::from_parts(parts, Body::from(body))).await.into_response()
             }
         };
-        // Refused by the protocol itself: a header that says another thing than the body, a version nobody knows.
-        if !reached.load(Ordering::Acquire) && self.recorded(record, "protocol").await.is_err() {
-            return unavailable(&seen.id);
+        // Refused by rmcp: for example a header that contradicts the body, or an unknown protocol version.
+        if !handled.load(Ordering::Acquire) && self.record_refusal(record, "protocol").await.is_err() {
+            return unavailable_response(&envelope.id);
         }
         answer
     }
 
-    async fn presented(&self, headers: &HeaderMap) -> Result<Presented, sea_orm::DbErr> {
+    async fn look_up_token(&self, headers: &HeaderMap) -> Result<PresentedToken, sea_orm::DbErr> {
         match bearer(headers) {
-            Some(secret) => self.remembered.present(&self.store, secret).await,
-            None => Ok(Presented::unknown()),
+            Some(secret) => self.tokens.look_up(&self.store, secret).await,
+            None => Ok(PresentedToken::unknown()),
         }
     }
 
-    /// A request that cannot be read may have been a call, so it is recorded as one that was denied.
-    async fn unreadable(
+    /// Refuses a request that cannot be read. It may have been a call, so it is recorded as a denied one.
+    async fn refuse_unreadable(
         &self,
-        present: &Present,
+        live: &LiveSettings,
         sender: &Sender,
         parts: &Parts,
         status: StatusCode,
         why: &str,
     ) -> Response {
         const MALFORMED: &str = "malformed";
-        let presented = self.presented(&parts.headers).await.unwrap_or_else(|_| Presented::unknown());
+        let presented =
+            self.look_up_token(&parts.headers).await.unwrap_or_else(|_| PresentedToken::unknown());
         let standing = presented.standing(clock::now());
         let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &standing, "");
-        let recorded = if bad_token(&standing).is_some() {
-            self.strangers.refused(sender.address, record, MALFORMED).await
-        } else if let Some(denial) = too_fast(present, &standing) {
+        let recorded = if token_denial(&standing).is_some() {
+            self.unauthenticated.record_refusal(sender.address, record, MALFORMED).await
+        } else if let Some(denial) = check_rate(live, &standing) {
             return self.refuse(sender, &standing, Some(record), &denial, &Value::Null).await;
         } else {
-            self.recorded(Some(record), MALFORMED).await
+            self.record_refusal(Some(record), MALFORMED).await
         };
         match recorded {
-            Ok(()) => refused(status, &Value::Null, PARSE_ERROR, why),
-            Err(Unavailable) => unavailable(&Value::Null),
+            Ok(()) => error_response(status, &Value::Null, PARSE_ERROR, why),
+            Err(Unavailable) => unavailable_response(&Value::Null),
         }
     }
 
-    /// Denies a request before it comes to a decision. What strangers do is counted, not written one by one.
+    /// Denies a request before the decision. Refusals of unauthenticated clients are counted, not recorded
+    /// one by one.
     async fn refuse(
         &self,
         sender: &Sender,
@@ -210,18 +218,21 @@ impl Front {
     ) -> Response {
         let recorded = match record {
             Some(record) if matches!(standing, Standing::Valid(_)) => {
-                self.recorded(Some(record), denial.error_type()).await
+                self.record_refusal(Some(record), denial.error_type()).await
             }
-            Some(record) => self.strangers.refused(sender.address, record, denial.error_type()).await,
+            Some(record) => {
+                self.unauthenticated.record_refusal(sender.address, record, denial.error_type()).await
+            }
             None => Ok(()),
         };
         match recorded {
-            Ok(()) => denied(denial, id),
-            Err(Unavailable) => unavailable(id),
+            Ok(()) => denial_response(denial, id),
+            Err(Unavailable) => unavailable_response(id),
         }
     }
 
-    async fn recorded(&self, record: Option<Record>, error_type: &str) -> Result<(), Unavailable> {
+    /// Records a refused call of a caller with a valid token.
+    async fn record_refusal(&self, record: Option<Record>, error_type: &str) -> Result<(), Unavailable> {
         match record {
             Some(record) => self.calls.refuse(record, error_type).await,
             None => Ok(()),
@@ -234,7 +245,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-fn bad_token(standing: &Standing) -> Option<Denial> {
+fn token_denial(standing: &Standing) -> Option<Denial> {
     match standing {
         Standing::Valid(_) => None,
         Standing::Expired(_) => Some(Denial::ExpiredToken),
@@ -243,28 +254,32 @@ fn bad_token(standing: &Standing) -> Option<Denial> {
     }
 }
 
-/// One caller cannot use up what is there for all.
-fn too_fast(present: &Present, standing: &Standing) -> Option<Denial> {
-    let until = present.pace.check_key(&standing.caller()?.token).err()?;
+/// Counts a request against the caller's rate limit; returns a denial if it is exceeded.
+fn check_rate(live: &LiveSettings, standing: &Standing) -> Option<Denial> {
+    let until = live.rate_limiter.check_key(&standing.caller()?.token).err()?;
     let wait = until.wait_time_from(DefaultClock::default().now());
-    Some(Denial::TooFast(wait.as_secs().saturating_add(1)))
+    Some(Denial::RateLimited(wait.as_secs().saturating_add(1)))
 }
 
-/// A header that stands twice may be read one way here and another way elsewhere.
-fn repeated(headers: &HeaderMap) -> Option<&HeaderName> {
+/// Returns a header that is repeated although it must not be. The gateway and rmcp could each use another
+/// value of it.
+fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
-        let matters =
-            *name == AUTHORIZATION || PASSED_ON.contains(name) || name.as_str().starts_with(MCP_HEADERS);
-        // Several `Accept` lines are one list.
+        let matters = *name == AUTHORIZATION
+            || FORWARDED_HEADERS.contains(name)
+            || name.as_str().starts_with(MCP_HEADER_PREFIX);
+        // Several `Accept` headers form one list.
         matters && **name != ACCEPT && headers.get_all(*name).iter().count() > 1
     })
 }
 
-fn passed_on(mut parts: Parts) -> Parts {
+/// Removes the headers that are not forwarded to rmcp.
+fn with_forwarded_headers(mut parts: Parts) -> Parts {
     let mut headers = HeaderMap::new();
     for (name, value) in &parts.headers {
-        let is_ours = name.as_str().starts_with(MCP_HEADERS) && !NOT_PASSED_ON.contains(&name.as_str());
-        if is_ours || PASSED_ON.contains(name) {
+        let text = name.as_str();
+        let is_mcp = text.starts_with(MCP_HEADER_PREFIX) && !DROPPED_MCP_HEADERS.contains(&text);
+        if is_mcp || FORWARDED_HEADERS.contains(name) {
             headers.append(name, value.clone());
         }
     }
@@ -272,16 +287,16 @@ fn passed_on(mut parts: Parts) -> Parts {
     parts
 }
 
-fn denied(denial: &Denial, id: &Value) -> Response {
+fn denial_response(denial: &Denial, id: &Value) -> Response {
     let message = denial.to_string();
     match denial {
-        Denial::TooFast(seconds) => {
-            let mut response = refused(StatusCode::TOO_MANY_REQUESTS, id, TOO_FAST, &message);
+        Denial::RateLimited(seconds) => {
+            let mut response = error_response(StatusCode::TOO_MANY_REQUESTS, id, TOO_FAST, &message);
             response.headers_mut().insert(RETRY_AFTER, (*seconds).into());
             response
         }
         _ => {
-            let mut response = refused(StatusCode::UNAUTHORIZED, id, UNAUTHENTICATED, &message);
+            let mut response = error_response(StatusCode::UNAUTHORIZED, id, UNAUTHENTICATED, &message);
             let how = http::HeaderValue::from_static("Bearer realm=\"cynode\", error=\"invalid_token\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, how);
             response
@@ -289,11 +304,11 @@ fn denied(denial: &Denial, id: &Value) -> Response {
     }
 }
 
-fn unavailable(id: &Value) -> Response {
-    refused(StatusCode::SERVICE_UNAVAILABLE, id, INTERNAL_ERROR, "not available at the moment")
+fn unavailable_response(id: &Value) -> Response {
+    error_response(StatusCode::SERVICE_UNAVAILABLE, id, INTERNAL_ERROR, "not available at the moment")
 }
 
-fn refused(status: StatusCode, id: &Value, code: i32, message: &str) -> Response {
+fn error_response(status: StatusCode, id: &Value, code: i32, message: &str) -> Response {
     let body = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
     (status, axum::Json(body)).into_response()
 }

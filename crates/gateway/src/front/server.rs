@@ -1,3 +1,5 @@
+//! The MCP server: lists tools and calls them. It has no resources, prompts or completions.
+
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -16,14 +18,15 @@ use tracing::error;
 use upstream::Progress;
 
 use super::{
-    call::{Call, PROGRESS_WAITING, told, unavailable},
+    call::{Call, PROGRESS_BUFFER, progress_param, unavailable},
     edge::Identity,
 };
 use crate::calls::Calls;
 
-const PAGE: usize = 200;
+/// Tools per page of `tools/list`.
+const PAGE_SIZE: usize = 200;
 
-/// What speaks MCP. It knows tools and nothing else: no resources, no prompts, nothing that could be asked of a caller.
+/// Handles MCP requests that the fast path does not answer. Never sends a request to the caller.
 #[derive(Clone, Debug)]
 pub(super) struct Server(Arc<Calls>);
 
@@ -33,7 +36,8 @@ impl Server {
     }
 }
 
-/// The edge lets nobody in without; a request that comes without has found another way and goes nowhere.
+/// Returns the identity that the edge attached to the request. A request without one has bypassed the edge
+/// and fails.
 fn identity(context: &RequestContext<RoleServer>) -> Result<Identity, ErrorData> {
     let found = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Identity>());
     found.cloned().ok_or_else(|| ErrorData::internal_error("no identity", None))
@@ -53,23 +57,26 @@ impl ServerHandler for Server {
     ) -> Result<ListToolsResult, ErrorData> {
         let identity = identity(&context)?;
         let first = page.and_then(|page| page.cursor).map_or(Ok(0), |cursor| cursor.parse::<usize>());
-        let first = first.map_err(|_| ErrorData::invalid_params("the cursor is not one of ours", None))?;
-        let catalogue = self.0.shelf.at(&self.0.store, identity.revision).await.map_err(|error| {
-            error!(%error, "Store not available; tool list fails.");
-            unavailable()
-        })?;
-        let mut seen = catalogue.seen_by(&identity.standing).skip(first).map(|tool| tool.shown.clone());
-        let tools: Vec<Tool> = seen.by_ref().take(PAGE).collect();
-        let more = seen.next().is_some();
-        // Changes count at once, so nobody may keep the list; and it is this caller's alone.
+        let first = first.map_err(|_| ErrorData::invalid_params("invalid cursor", None))?;
+        let catalogue =
+            self.0.catalogue.at_least(&self.0.store, identity.revision).await.map_err(|error| {
+                error!(%error, "Store not available; tool list fails.");
+                unavailable()
+            })?;
+        let mut visible =
+            catalogue.visible_to(&identity.standing).skip(first).map(|tool| tool.definition.clone());
+        let tools: Vec<Tool> = visible.by_ref().take(PAGE_SIZE).collect();
+        let more = visible.next().is_some();
+        // Not cacheable, because changes take effect at once; and private, because the list depends on the
+        // caller.
         let mut result = ListToolsResult::with_all_items(tools).with_ttl_ms(0);
         result.cache_scope = Some(CacheScope::Private);
-        result.next_cursor = more.then(|| (first + PAGE).to_string());
+        result.next_cursor = more.then(|| (first + PAGE_SIZE).to_string());
         Ok(result)
     }
 
-    // Whatever is not about tools does not exist here. rmcp would answer with empty lists, which says that there could be
-    // something; each of these would be a second way past the decision.
+    // Requests about anything other than tools fail. rmcp's default answer is an empty list, which suggests
+    // that there could be entries, and each of these requests would be a way around the access decision.
     async fn list_prompts(
         &self,
         _page: Option<PaginatedRequestParams>,
@@ -102,9 +109,9 @@ impl ServerHandler for Server {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
-    /// Asked for before a call, to hold headers against arguments.
+    /// rmcp calls this before a call, to compare headers with arguments.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.0.shelf.last().get(name).map(|tool| tool.shown.clone())
+        self.0.catalogue.cached().get(name).map(|tool| tool.definition.clone())
     }
 
     async fn call_tool(
@@ -114,28 +121,29 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let identity = identity(&context)?;
         let call = Call::read(request.name.into_owned(), request.arguments, &context.meta)?;
-        let (progress, told) = tell_progress(&context);
-        let (result, ()) = tokio::join!(call.run(&self.0, identity, progress), told);
+        let (progress, forwarding) = forward_progress(&context);
+        let (result, ()) = tokio::join!(call.run(&self.0, identity, progress), forwarding);
         Ok(result?.into())
     }
 }
 
-/// How far a call is goes to whoever asked to know, until the call ends and drops its end of the channel.
-fn tell_progress(
+/// Returns a channel for the progress of a call and a future that forwards it to the caller until the call
+/// drops the sender. Without a progress token there is no sender.
+fn forward_progress(
     context: &RequestContext<RoleServer>,
 ) -> (Option<mpsc::Sender<Progress>>, impl Future<Output = ()> + use<>) {
-    let asked = context.meta.get_progress_token();
-    let (sender, mut received) = mpsc::channel::<Progress>(PROGRESS_WAITING);
-    let sender = asked.is_some().then_some(sender);
+    let token = context.meta.get_progress_token();
+    let (sender, mut received) = mpsc::channel::<Progress>(PROGRESS_BUFFER);
+    let sender = token.is_some().then_some(sender);
     let peer = context.peer.clone();
-    let told = async move {
-        let Some(token) = asked else { return };
+    let forwarding = async move {
+        let Some(token) = token else { return };
         while let Some(progress) = received.recv().await {
-            if peer.notify_progress(told(&token, progress)).await.is_err() {
-                // Nobody listens any more.
+            if peer.notify_progress(progress_param(&token, progress)).await.is_err() {
+                // The caller has disconnected.
                 return;
             }
         }
     };
-    (sender, told)
+    (sender, forwarding)
 }

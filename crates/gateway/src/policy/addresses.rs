@@ -1,8 +1,9 @@
-//! Addresses that are reachable from anywhere, as opposed to those inside a machine, a site or a document.
+//! Tells globally reachable IP addresses from loopback, private and reserved ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns whether an address is public. Embedded IPv4 addresses are judged as what they are.
+/// Returns whether an address is globally reachable. An IPv6 address that embeds an IPv4 address is judged by
+/// the latter.
 pub fn is_public_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -30,11 +31,13 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Global unicast is 2000::/3; within it, 2001::/23 is for protocols, 2001:db8::/32 and 3fff::/20 for documents.
+    // Global unicast is 2000::/3; within it, 2001::/23 is for protocols, 2001:db8::/32 and 3fff::/20 for
+    // documentation.
     let [first, second, ..] = address.segments();
-    let is_protocol = first == 0x2001 && second < 0x0200;
-    let is_document = (first == 0x2001 && second == 0x0db8) || (first == 0x3fff && second < 0x1000);
-    first & 0xe000 == 0x2000 && !is_protocol && !is_document
+    let is_protocol_range = first == 0x2001 && second < 0x0200;
+    let is_documentation_range =
+        (first == 0x2001 && second == 0x0db8) || (first == 0x3fff && second < 0x1000);
+    first & 0xe000 == 0x2000 && !is_protocol_range && !is_documentation_range
 }
 
 /// Returns the IPv4 address inside a mapped, translated (64:ff9b::/96), 6to4 or Teredo address.

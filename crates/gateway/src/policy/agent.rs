@@ -1,8 +1,10 @@
+//! Agents, their tokens and what a presented token is worth.
+
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of agent a token was issued for.
+/// The type of agent that a token was issued for.
 #[derive(
     Clone,
     Copy,
@@ -54,19 +56,19 @@ impl FromStr for AgentKind {
     }
 }
 
-/// The one user and the one task that a token is good for.
+/// The only user and task that a token may act for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct TokenBinding {
     pub user: String,
     pub task: String,
 }
 
-/// M116: a manager acts for the system; an analyst and a sandbox always for one user and one task.
+/// M116: a manager acts for the whole system; an analyst and a sandbox act for one user and one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     Manager,
-    Analyst(Bound),
-    Sandbox(Bound),
+    Analyst(TokenBinding),
+    Sandbox(TokenBinding),
 }
 
 impl Agent {
@@ -78,34 +80,35 @@ impl Agent {
         }
     }
 
-    pub fn bound(&self) -> Option<&Bound> {
+    /// Returns the user and task that the agent is confined to; `None` for a manager.
+    pub fn binding(&self) -> Option<&TokenBinding> {
         match self {
             Self::Manager => None,
-            Self::Analyst(bound) | Self::Sandbox(bound) => Some(bound),
+            Self::Analyst(binding) | Self::Sandbox(binding) => Some(binding),
         }
     }
 }
 
-/// An agent whose token is good.
+/// An agent that presented a token the gateway issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The id of the token, never the token.
+    /// The id of the token, never its secret.
     pub token: String,
     pub agent: Agent,
 }
 
-/// What a presented token is worth at this moment.
+/// The status of a presented token at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Valid(Caller),
     Expired(Caller),
     Revoked(Caller),
-    /// No token, one that we never issued, or one that we cannot make sense of.
+    /// No token, a token the gateway never issued, or one whose stored row is invalid.
     Unknown,
 }
 
 impl Standing {
-    /// Whose it is or was, for the audit.
+    /// Returns the agent the token was issued for, valid or not, for the audit.
     pub fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Valid(caller) | Self::Expired(caller) | Self::Revoked(caller) => Some(caller),

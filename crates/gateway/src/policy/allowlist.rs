@@ -1,7 +1,9 @@
+//! The allowlist of each agent type: which tools it may call at all.
+
 use super::{AgentKind, pattern::matches, tool::Origin};
 
-/// Families of tool names that mean something to us. No server that somebody installs may take one of them, so what is
-/// under them is ours or was put there by an administrator.
+/// Reserved families of tool names. No installed upstream may use one as its namespace, so a tool in a family
+/// is either built in or was put there by an administrator.
 pub const FAMILIES: [&str; 15] = [
     "admin",
     "api",
@@ -20,7 +22,7 @@ pub const FAMILIES: [&str; 15] = [
     "workflow",
 ];
 
-/// P16.
+/// P16: what a manager may call.
 const MANAGER: [&str; 14] = [
     "db.*",
     "node.*",
@@ -38,7 +40,7 @@ const MANAGER: [&str; 14] = [
     "workflow.*",
 ];
 
-/// P16: reads, and the one thing that an analyst writes.
+/// P16: what an analyst may call besides database reads. Only `db.finding.create` writes.
 const ANALYST: [&str; 9] = [
     "db.finding.create",
     "artifact.get",
@@ -50,21 +52,24 @@ const ANALYST: [&str; 9] = [
     "skills.list",
     "skills.get",
 ];
+/// Last parts of the names of `db.*` tools that only read.
 const DATABASE_READS: [&str; 4] = ["get", "list", "effective", "search"];
 
 const SANDBOX: [&str; 7] =
     ["artifact.*", "memory.*", "skills.list", "skills.get", "web.*", "api.call", "help.*"];
 
-/// Whether the list of a role has this tool. Installed tools are outside the families: whoever installed them says by
-/// their scope whether managers or sandboxes may call them, and analysts, who only look, may not (M115).
+/// Returns whether the allowlist of an agent type includes a tool.
+///
+/// Installed tools belong to no family. Their scope, set at installation, decides between managers and
+/// sandboxes; analysts, which only read, may not call them (M115).
 pub fn allows(kind: AgentKind, tool: &str, origin: &Origin) -> bool {
-    let named = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
+    let lists = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
     match (kind, origin) {
         (AgentKind::ProjectManager | AgentKind::Sandbox, Origin::Installed { .. }) => true,
         (AgentKind::ProjectAnalyst, Origin::Installed { .. }) => false,
-        (AgentKind::ProjectManager, _) => named(&MANAGER),
-        (AgentKind::ProjectAnalyst, _) => named(&ANALYST) || is_database_read(tool),
-        (AgentKind::Sandbox, _) => named(&SANDBOX),
+        (AgentKind::ProjectManager, _) => lists(&MANAGER),
+        (AgentKind::ProjectAnalyst, _) => lists(&ANALYST) || is_database_read(tool),
+        (AgentKind::Sandbox, _) => lists(&SANDBOX),
     }
 }
 

@@ -1,18 +1,20 @@
+//! The decision whether a call is permitted, and the proof of it.
+
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Bound, Caller, Denial, Effect, Facts, Named, Rule, ScopedId, Standing, TaskFacts, Tool, allowlist,
-    tool::Origin, urls,
+    CallIds, Caller, Denial, Effect, Facts, Rule, ScopedId, Standing, TaskFacts, TokenBinding, Tool,
+    allowlist, tool::Origin, urls,
 };
 
-/// The proof that a call was decided upon. It can be made nowhere else, and running a tool takes one.
+/// Proof that a call was permitted. Only [`decide`] creates it, and running a tool requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permitted {
     caller: Caller,
     tool: String,
-    named: Named,
+    ids: CallIds,
 }
 
 impl Permitted {
@@ -24,12 +26,12 @@ impl Permitted {
         &self.tool
     }
 
-    pub fn named(&self) -> &Named {
-        &self.named
+    pub fn ids(&self) -> &CallIds {
+        &self.ids
     }
 }
 
-/// Decides about one call. What cannot be resolved is a denial (M117).
+/// Decides about one call. Denies whatever cannot be resolved (M117).
 pub fn decide(
     standing: &Standing,
     tool: Option<&Tool>,
@@ -37,31 +39,35 @@ pub fn decide(
     arguments: &Map<String, Value>,
     facts: &Facts,
 ) -> Result<Permitted, Denial> {
-    let (caller, tool) = may_see(standing, tool)?;
-    if let Some(rule) = super::rules::first(rules, caller, &tool.name, arguments)
+    let (caller, tool) = check_visible(standing, tool)?;
+    if let Some(rule) = super::rules::first_applicable(rules, caller, &tool.name, arguments)
         && rule.effect == Effect::Deny
     {
         return Err(Denial::Rule(rule.id.clone()));
     }
-    let named = Named::read(arguments)?;
-    if let Some(missing) = tool.needs.iter().find(|id| named.get(**id).is_none()) {
+    let ids = CallIds::read(arguments)?;
+    if let Some(missing) = tool.needs.iter().find(|id| ids.get(**id).is_none()) {
         return Err(Denial::MissingId(*missing));
     }
-    if tool.origin != Origin::Own {
-        ids_resolve(&named, facts)?;
+    if tool.origin != Origin::BuiltIn {
+        check_ids_known(&ids, facts)?;
     }
-    ids_agree(&named, facts)?;
-    if let Some(bound) = caller.agent.bound() {
-        ids_are_within(bound, &named, facts)?;
+    check_ids_consistent(&ids, facts)?;
+    if let Some(binding) = caller.agent.binding() {
+        check_ids_within_binding(binding, &ids, facts)?;
     }
-    if let Some(argument) = urls::forbidden(&tool.name, arguments) {
+    if let Some(argument) = urls::find_forbidden(&tool.name, arguments) {
         return Err(Denial::ForbiddenAddress(argument));
     }
-    Ok(Permitted { caller: caller.clone(), tool: tool.name.clone(), named })
+    Ok(Permitted { caller: caller.clone(), tool: tool.name.clone(), ids })
 }
 
-/// The part of the decision that does not depend on arguments: what an agent can see is what it may call at all.
-pub fn may_see<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<(&'a Caller, &'a Tool), Denial> {
+/// Makes the part of the decision that does not depend on the arguments. An agent sees exactly the tools that
+/// pass.
+pub fn check_visible<'a>(
+    standing: &'a Standing,
+    tool: Option<&'a Tool>,
+) -> Result<(&'a Caller, &'a Tool), Denial> {
     let caller = match standing {
         Standing::Valid(caller) => caller,
         Standing::Expired(_) => return Err(Denial::ExpiredToken),
@@ -82,8 +88,8 @@ pub fn may_see<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<(&'
     if !allowlist::allows(kind, &tool.name, &tool.origin) {
         return Err(Denial::NotAllowed);
     }
-    if let (Origin::Installed { owner: Some(owner) }, Some(bound)) = (&tool.origin, caller.agent.bound())
-        && *owner != bound.user
+    if let (Origin::Installed { owner: Some(owner) }, Some(binding)) = (&tool.origin, caller.agent.binding())
+        && *owner != binding.user
     {
         return Err(Denial::NotYours);
     }
@@ -93,22 +99,22 @@ pub fn may_see<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<(&'
     }
 }
 
-/// An id that the store does not know ties an upstream call to nothing, whoever makes it (M106, M117). The gateway's own
-/// tools look ids up themselves, and some of them bring new ones in.
-fn ids_resolve(named: &Named, facts: &Facts) -> Result<(), Denial> {
+/// Denies an upstream call that names an id unknown to the store, for every agent type (M106, M117). Built-in
+/// tools look ids up themselves, and some of them create new ones.
+fn check_ids_known(ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
     let is_known = |id: ScopedId, text: &String| match id {
         ScopedId::Task => facts.tasks.contains_key(text),
         ScopedId::Run => facts.runs.contains_key(text),
         ScopedId::Job => facts.jobs.contains_key(text),
         ScopedId::Project => facts.projects.contains(text),
-        // There is no list of users. A user is held against the task that is named with it.
+        // The store has no list of users. A user is compared with the task that the call names.
         ScopedId::User => true,
     };
     let given = [
-        (ScopedId::Task, &named.task),
-        (ScopedId::Run, &named.run),
-        (ScopedId::Job, &named.job),
-        (ScopedId::Project, &named.project),
+        (ScopedId::Task, &ids.task),
+        (ScopedId::Run, &ids.run),
+        (ScopedId::Job, &ids.job),
+        (ScopedId::Project, &ids.project),
     ];
     for (id, text) in given {
         if text.as_ref().is_some_and(|text| !is_known(id, text)) {
@@ -118,12 +124,12 @@ fn ids_resolve(named: &Named, facts: &Facts) -> Result<(), Denial> {
     Ok(())
 }
 
-/// A call that names two ids which do not belong together is wrong whoever makes it (M106). What is not known is left to
-/// [`ids_resolve`].
-fn ids_agree(named: &Named, facts: &Facts) -> Result<(), Denial> {
-    let mut tasks: Option<BTreeSet<&String>> = named.task.as_ref().map(|task| BTreeSet::from([task]));
-    let job = named.job.as_ref().and_then(|job| facts.jobs.get(job)).map(|task| BTreeSet::from([task]));
-    let run = named.run.as_ref().and_then(|run| facts.runs.get(run)).map(|tasks| tasks.iter().collect());
+/// Denies a call whose ids do not belong together, for every agent type (M106). Ids that are not in `facts`
+/// are left to [`check_ids_known`].
+fn check_ids_consistent(ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
+    let mut tasks: Option<BTreeSet<&String>> = ids.task.as_ref().map(|task| BTreeSet::from([task]));
+    let job = ids.job.as_ref().and_then(|job| facts.jobs.get(job)).map(|task| BTreeSet::from([task]));
+    let run = ids.run.as_ref().and_then(|run| facts.runs.get(run)).map(|tasks| tasks.iter().collect());
     for (id, owners) in [(ScopedId::Job, job), (ScopedId::Run, run)] {
         tasks = match (tasks, owners) {
             (Some(tasks), Some(owners)) => Some(&tasks & &owners),
@@ -133,15 +139,15 @@ fn ids_agree(named: &Named, facts: &Facts) -> Result<(), Denial> {
             return Err(Denial::MismatchedId(id));
         }
     }
-    // User and project are those of a task that the call is about.
-    let about: Vec<&TaskFacts> =
+    // User and project must be those of one of the tasks that the call is about.
+    let candidates: Vec<&TaskFacts> =
         tasks.into_iter().flatten().filter_map(|task| facts.tasks.get(task)).collect();
-    if about.is_empty() {
+    if candidates.is_empty() {
         return Ok(());
     }
-    let project_fits = |task: &&TaskFacts| named.project.is_none() || task.project == named.project;
-    let user_fits = |task: &&TaskFacts| named.user.is_none() || task.user == named.user;
-    let of_project: Vec<&TaskFacts> = about.into_iter().filter(project_fits).collect();
+    let project_fits = |task: &&TaskFacts| ids.project.is_none() || task.project == ids.project;
+    let user_fits = |task: &&TaskFacts| ids.user.is_none() || task.user == ids.user;
+    let of_project: Vec<&TaskFacts> = candidates.into_iter().filter(project_fits).collect();
     match of_project.iter().find(|task| user_fits(task)) {
         Some(_) => Ok(()),
         None if of_project.is_empty() => Err(Denial::MismatchedId(ScopedId::Project)),
@@ -149,25 +155,26 @@ fn ids_agree(named: &Named, facts: &Facts) -> Result<(), Denial> {
     }
 }
 
-/// A bound token names nothing but its own user, its own task and what belongs to that (M106).
-fn ids_are_within(bound: &Bound, named: &Named, facts: &Facts) -> Result<(), Denial> {
-    let own = facts.tasks.get(&bound.task);
-    // A token for a task of another user is worth nothing, whatever it names.
+/// Denies a call with a bound token that names anything but its user, its task and what belongs to that task
+/// (M106).
+fn check_ids_within_binding(binding: &TokenBinding, ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
+    let own = facts.tasks.get(&binding.task);
+    // A token bound to another user's task is denied regardless of the ids.
     if let Some(owner) = own.and_then(|task| task.user.as_ref())
-        && *owner != bound.user
+        && *owner != binding.user
     {
         return Err(Denial::MismatchedId(ScopedId::User));
     }
-    let within = |id: ScopedId, is_own: bool| match named.get(id) {
+    let require = |id: ScopedId, is_own: bool| match ids.get(id) {
         Some(_) if !is_own => Err(Denial::MismatchedId(id)),
         _ => Ok(()),
     };
     let project = own.and_then(|task| task.project.as_ref());
-    let job = named.job.as_ref().and_then(|job| facts.jobs.get(job));
-    let run = named.run.as_ref().and_then(|run| facts.runs.get(run));
-    within(ScopedId::Task, named.task.as_ref() == Some(&bound.task))?;
-    within(ScopedId::User, named.user.as_ref() == Some(&bound.user))?;
-    within(ScopedId::Project, project.is_some() && named.project.as_ref() == project)?;
-    within(ScopedId::Job, job == Some(&bound.task))?;
-    within(ScopedId::Run, run.is_some_and(|tasks| tasks.contains(&bound.task)))
+    let job = ids.job.as_ref().and_then(|job| facts.jobs.get(job));
+    let run = ids.run.as_ref().and_then(|run| facts.runs.get(run));
+    require(ScopedId::Task, ids.task.as_ref() == Some(&binding.task))?;
+    require(ScopedId::User, ids.user.as_ref() == Some(&binding.user))?;
+    require(ScopedId::Project, project.is_some() && ids.project.as_ref() == project)?;
+    require(ScopedId::Job, job == Some(&binding.task))?;
+    require(ScopedId::Run, run.is_some_and(|tasks| tasks.contains(&binding.task)))
 }

@@ -1,3 +1,5 @@
+//! The reasons for which a call is denied.
+
 use super::ScopedId;
 
 /// Why a call is not permitted.
@@ -32,11 +34,11 @@ pub enum Denial {
     #[error("the address in `{0}` may not be fetched")]
     ForbiddenAddress(String),
     #[error("rate limit exceeded; try again in {0} s")]
-    TooFast(u64),
+    RateLimited(u64),
 }
 
 impl Denial {
-    /// For the audit.
+    /// Returns the `error_type` of the audit row.
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::UnknownToken => "unknown_token",
@@ -53,15 +55,16 @@ impl Denial {
             Self::MissingId(_) => "missing_id",
             Self::MismatchedId(_) => "mismatched_id",
             Self::ForbiddenAddress(_) => "forbidden_address",
-            Self::TooFast(_) => "too_fast",
+            Self::RateLimited(_) => "too_fast",
         }
     }
 
+    /// Returns whether the token itself was refused.
     pub fn is_about_the_token(&self) -> bool {
         matches!(self, Self::UnknownToken | Self::ExpiredToken | Self::RevokedToken)
     }
 
-    /// Whether the caller must not even learn that the tool exists.
+    /// Returns whether the caller must not learn that the tool exists.
     pub fn hides_the_tool(&self) -> bool {
         matches!(
             self,

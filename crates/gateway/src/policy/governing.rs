@@ -1,9 +1,10 @@
-//! The settings that decide about agents. The list is closed: administrators change these, agents never do.
+//! Governing settings: keys that control what agents may do. Only administrators may change them, never
+//! agents.
 
-/// A system setting that opens tools. It is off unless an administrator set it to `true`.
+/// A system setting that enables tools. It is off unless an administrator has set it to `true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// Opens `sandbox.allowed_images.*` (P16, P24).
+    /// Enables `sandbox.allowed_images.*` (P16, P24).
     AgentsMayAddImages,
 }
 
@@ -30,12 +31,12 @@ impl Switch {
     }
 }
 
-/// Keys under this name configure agents: what they are told, and which models receive their prompts.
-const AGENTS: &str = "agents";
+/// Keys under this prefix configure agents: their instructions, and the models that receive their prompts.
+const AGENTS_PREFIX: &str = "agents";
 
-/// Returns whether a setting or preference with this key decides about agents, in whatever scope it is.
+/// Returns whether a setting or preference with this key controls what agents may do, in any scope.
 pub fn is_governing(key: &str) -> bool {
-    // Keys are lowercase and without spaces; a key that is not is judged by what it would be.
+    // Valid keys are lowercase and have no spaces; any other key is normalised before it is judged.
     let key = key.trim().to_ascii_lowercase();
-    Switch::of(&key).is_some() || key.split('.').next() == Some(AGENTS)
+    Switch::of(&key).is_some() || key.split('.').next() == Some(AGENTS_PREFIX)
 }

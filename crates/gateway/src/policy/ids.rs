@@ -1,3 +1,5 @@
+//! The ids that a call names in its arguments, and what the store knows about them.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -7,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Denial;
 
-/// An id that ties a call to something.
+/// An id argument that ties a call to a task, run, job, user or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScopedId {
     Task,
@@ -20,6 +22,7 @@ pub enum ScopedId {
 impl ScopedId {
     pub const ALL: [Self; 5] = [Self::Task, Self::Run, Self::Job, Self::User, Self::Project];
 
+    /// Returns the name of the argument.
     pub fn argument(self) -> &'static str {
         match self {
             Self::Task => "task_id",
@@ -37,9 +40,9 @@ impl fmt::Display for ScopedId {
     }
 }
 
-/// The ids that a call names. An id that is there but not text counts as wrong, not as missing.
+/// The ids that a call names in its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct CallIds {
     pub task: Option<String>,
     pub run: Option<String>,
     pub job: Option<String>,
@@ -47,10 +50,12 @@ pub struct Named {
     pub project: Option<String>,
 }
 
-/// No id of ours is longer.
-const LONGEST: usize = 128;
+/// No id in the store is longer.
+const MAX_ID_BYTES: usize = 128;
 
-impl Named {
+impl CallIds {
+    /// Reads the ids from the arguments. An id that is present but not valid text is a mismatch, not a
+    /// missing id.
     pub fn read(arguments: &Map<String, Value>) -> Result<Self, Denial> {
         let id = |id: ScopedId| match arguments.get(id.argument()) {
             None | Some(Value::Null) => Ok(None),
@@ -77,25 +82,25 @@ impl Named {
     }
 }
 
-/// Ids end up in audit rows and on pages: printable ASCII, and not endless.
+/// Ids appear in audit rows and on console pages, so they must be short, printable ASCII.
 fn is_id(text: &str) -> bool {
-    (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whose a task is, as the store has it.
+/// The user and project of a task, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFacts {
     pub user: Option<String>,
     pub project: Option<String>,
 }
 
-/// What the store knows about the ids of a call and of its caller. What is not here is not known.
+/// What the store knows about the ids of a call and of its caller. An absent id is unknown to the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub tasks: BTreeMap<String, TaskFacts>,
-    /// Job to task.
+    /// The task of each job.
     pub jobs: BTreeMap<String, String>,
-    /// Run to the tasks that have a part in it.
+    /// The tasks of each run.
     pub runs: BTreeMap<String, BTreeSet<String>>,
     pub projects: BTreeSet<String>,
 }

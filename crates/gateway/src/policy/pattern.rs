@@ -1,6 +1,8 @@
+//! Patterns for tool names, and globs for argument values.
+
 use std::fmt;
 
-/// A name, or the beginning of names followed by `*`.
+/// A tool name, or a prefix of tool names followed by `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -20,16 +22,16 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// `db.*` is everything below `db.`, and not `db.` itself.
+/// Returns whether a name matches a pattern: `db.*` matches every name below `db.`, but not `db.` itself.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some("") => true,
-        Some(beginning) => name.len() > beginning.len() && name.starts_with(beginning),
+        Some(prefix) => name.len() > prefix.len() && name.starts_with(prefix),
         None => pattern == name,
     }
 }
 
-/// `*` stands for any run of letters, wherever it is.
+/// Returns whether a text matches a glob, in which each `*` stands for any characters, also none.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn a_trailing_star_matches_every_longer_name() {
         for (pattern, name, expected) in [
             ("db.*", "db.task.get", true),
             ("db.*", "db.", false),
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn globs() {
+    fn a_star_in_a_glob_matches_any_characters() {
         for (pattern, text, expected) in [
             ("https://docs.example.com/*", "https://docs.example.com/a/b", true),
             ("https://docs.example.com/*", "https://docs.example.com.evil/", false),

@@ -1,3 +1,5 @@
+//! Access rules: administrators' rules about caller, tool and arguments.
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,22 +14,22 @@ pub enum Effect {
     Deny,
 }
 
-/// What an argument has to look like for a rule to apply.
+/// A condition on an argument that must hold for a rule to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// A JSON pointer into the arguments, as `/url`.
+    /// A JSON pointer into the arguments, such as `/url`.
     pub argument: String,
-    /// `*` stands for any run of letters.
+    /// Each `*` stands for any characters.
     pub glob: String,
 }
 
-/// An access rule. The first that applies decides; where none applies, the call goes on. A rule can never permit what the
-/// tool's settings, its scope or the role's list deny.
+/// An access rule. The first rule that applies decides; if none applies, the call is not affected. A rule
+/// never permits what the tool's settings, its scope or the agent type's allowlist deny.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub id: String,
     pub effect: Effect,
-    /// All of them when nothing is said.
+    /// `None` applies to all agent types.
     pub agent: Option<AgentKind>,
     pub user: Option<String>,
     pub tool: Pattern,
@@ -36,7 +38,7 @@ pub struct Rule {
 
 impl Rule {
     fn applies(&self, caller: &Caller, tool: &str, arguments: &Map<String, Value>) -> bool {
-        let user = caller.agent.bound().map(|bound| &bound.user);
+        let user = caller.agent.binding().map(|binding| &binding.user);
         self.tool.matches(tool)
             && self.agent.is_none_or(|agent| agent == caller.agent.kind())
             && self.user.as_ref().is_none_or(|wanted| user == Some(wanted))
@@ -45,25 +47,26 @@ impl Rule {
 }
 
 impl Condition {
-    /// One value of a list that looks as described is enough to deny; to allow, all must.
+    /// Returns whether the condition holds. For a list, one matching value is enough to deny; to allow, all
+    /// must match.
     fn holds(&self, effect: Effect, tool: &str, arguments: &Map<String, Value>) -> bool {
         let found = self.find(arguments);
-        // A fetcher may take an address under any name, so a rule about addresses looks at all of them.
-        let everywhere = urls::is_fetcher(tool) && self.is_about_urls();
+        // A fetcher may take a URL under any argument name, so a condition on URLs is checked against all of
+        // them.
+        let all_urls = urls::is_fetcher(tool) && self.is_about_urls();
         match effect {
             Effect::Deny => {
-                let named = found.is_some_and(|value| self.denies(value, everywhere));
+                let named = found.is_some_and(|value| self.denies(value, all_urls));
                 named
-                    || (everywhere
-                        && urls::addresses(arguments, url_glob::names_a_host(&self.glob))
+                    || (all_urls
+                        && urls::all_urls(arguments, url_glob::has_specific_host(&self.glob))
                             .iter()
                             .any(|text| self.denies_text(text, true)))
             }
             Effect::Allow => {
-                let others = || {
-                    urls::addresses(arguments, false).iter().all(|text| url_glob::allows(&self.glob, text))
-                };
-                found.is_some_and(|value| self.allows(value)) && (!everywhere || others())
+                let others =
+                    || urls::all_urls(arguments, false).iter().all(|text| url_glob::allows(&self.glob, text));
+                found.is_some_and(|value| self.allows(value)) && (!all_urls || others())
             }
         }
     }
@@ -81,7 +84,7 @@ impl Condition {
 
     fn is_about_urls(&self) -> bool {
         let name = self.argument.rsplit('/').next().unwrap_or_default();
-        self.glob.contains("://") || urls::names_an_address(name)
+        self.glob.contains("://") || urls::is_url_name(name)
     }
 
     fn denies(&self, value: &Value, bare: bool) -> bool {
@@ -108,8 +111,8 @@ impl Condition {
     }
 }
 
-/// The rule that decides, if there is one.
-pub(super) fn first<'r>(
+/// Returns the first rule that applies to a call.
+pub(super) fn first_applicable<'r>(
     rules: &'r [Rule],
     caller: &Caller,
     tool: &str,

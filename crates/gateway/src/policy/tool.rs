@@ -1,10 +1,12 @@
+//! What the decision needs to know about a tool.
+
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use super::{AgentKind, ScopedId};
 
-/// M114: whose tool it is.
+/// M114: the agent types that a tool is available to.
 #[derive(
     Clone,
     Copy,
@@ -72,22 +74,23 @@ impl FromStr for Scope {
 /// Where a tool comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It runs in here.
-    Own,
-    /// An administrator put its server under one of the families.
+    /// It runs inside the gateway.
+    BuiltIn,
+    /// An upstream tool that an administrator placed in one of the reserved families.
     Family,
-    /// Under a namespace of its own; `owner` is the user who installed it, if it was not an administrator.
+    /// An upstream tool under the upstream's own namespace. `owner` is the user who installed it; `None` if
+    /// an administrator did.
     Installed { owner: Option<String> },
 }
 
-/// A system setting that has to be on.
+/// A system setting that must be on for a tool to be available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gate {
     pub setting: &'static str,
     pub open: bool,
 }
 
-/// What decides about a tool.
+/// The properties of a tool that decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     pub name: String,
@@ -95,7 +98,7 @@ pub struct Tool {
     pub enabled: bool,
     pub scope: Scope,
     pub quarantined: bool,
-    /// M103–M105: the ids that every call must name.
+    /// M103–M105: ids that every call must name.
     pub needs: Vec<ScopedId>,
     pub gate: Option<Gate>,
 }

@@ -1,8 +1,8 @@
-//! Globs in access rules, held against URLs as fetchers read them.
+//! Matches the globs of access rules against URLs as fetchers parse them.
 //!
-//! A fetcher reads `HTTPS:\\Intranet\x`, `https:/intranet/x` and `https://intranet/x` as the same address, so a rule must too.
-//! To deny, one form that matches is enough and case does not count. To allow, every form must match, and a `*` in the
-//! host does not reach into the path.
+//! A fetcher treats `HTTPS:\\Intranet\x`, `https:/intranet/x` and `https://intranet/x` as the same URL, so a
+//! rule must too. To deny, one matching form is enough and case is ignored. To allow, every form must match,
+//! and a `*` in the host does not extend into the path.
 
 use std::borrow::Cow;
 
@@ -11,32 +11,33 @@ use url::{Position, Url};
 
 use super::pattern::glob;
 
-/// Percent-encoding is taken off this often: servers behind servers may each take off one layer.
-const DECODED_LAYERS: usize = 3;
+/// Layers of percent-encoding to decode: a chain of servers may decode one layer each.
+const MAX_DECODED_LAYERS: usize = 3;
 
-/// Returns the URL that a text is to a fetcher: with a scheme and a host.
-pub(super) fn read(text: &str) -> Option<Url> {
+/// Parses a text as a URL with a scheme and a host, as a fetcher would.
+pub(super) fn parse_url(text: &str) -> Option<Url> {
     Url::parse(text).ok().filter(Url::has_host)
 }
 
-/// Returns whether a text is, in any of its forms, what a rule denies. `bare` texts, without a scheme, count as addresses.
+/// Returns whether any form of a text matches a glob that denies. With `bare`, a text without a scheme is
+/// treated as a URL too.
 pub(super) fn denies(pattern: &str, text: &str, bare: bool) -> bool {
     if glob(pattern, text) {
         return true;
     }
-    let mut urls: Vec<Url> = read(text).into_iter().collect();
+    let mut urls: Vec<Url> = parse_url(text).into_iter().collect();
     if bare && urls.is_empty() {
         let rest = text.trim().trim_start_matches(['/', '\\']);
-        urls.extend(["http", "https"].iter().filter_map(|scheme| read(&format!("{scheme}://{rest}"))));
+        urls.extend(["http", "https"].iter().filter_map(|scheme| parse_url(&format!("{scheme}://{rest}"))));
     }
     let patterns = patterns(pattern);
     let forms = urls.iter().flat_map(forms);
     forms.into_iter().any(|form| patterns.iter().any(|pattern| glob(pattern, &form)))
 }
 
-/// Returns whether a text is what a rule allows, in all of its forms.
+/// Returns whether all forms of a text match a glob that allows.
 pub(super) fn allows(pattern: &str, text: &str) -> bool {
-    let Some(url) = read(text) else { return glob(pattern, text) };
+    let Some(url) = parse_url(text) else { return glob(pattern, text) };
     if !url.username().is_empty() || url.password().is_some() {
         return false;
     }
@@ -45,25 +46,26 @@ pub(super) fn allows(pattern: &str, text: &str) -> bool {
     let (wanted_authority, wanted_path) = split(pattern);
     let Some(wanted_authority) = wanted_authority else {
         return glob(pattern, &format!("{authority}{path}"))
-            && glob(pattern, &format!("{authority}{}", decoded(path)));
+            && glob(pattern, &format!("{authority}{}", decode(path)));
     };
     let path_fits = |path: &str| match wanted_path {
         Some(wanted) => glob(wanted, path),
         None => path == "/" || wanted_authority.ends_with('*'),
     };
-    let decoded = decoded(path);
-    // What is left of `..` once it is decoded is resolved by a server behind the first.
+    let decoded = decode(path);
+    // A `..` that appears only after decoding would be resolved by a server that decodes once more.
     let climbs = decoded.split(['/', '\\']).any(|part| part == "..");
     glob(&wanted_authority, authority) && path_fits(path) && path_fits(&decoded) && !climbs
 }
 
-/// Returns whether a pattern is about certain hosts, not just about a scheme.
-pub(super) fn names_a_host(pattern: &str) -> bool {
+/// Returns whether a pattern is about specific hosts, not only about a scheme.
+pub(super) fn has_specific_host(pattern: &str) -> bool {
     let host = pattern.split_once("://").map_or(pattern, |(_, rest)| rest);
     host.split('/').next().is_some_and(|host| host.chars().any(char::is_alphanumeric))
 }
 
-/// Splits a pattern like `https://*.example.com/docs/*` where its path begins. Scheme and host are lowercase in a URL.
+/// Splits a pattern like `https://*.example.com/docs/*` into authority and path. The authority is lowercased,
+/// as in a parsed URL.
 fn split(pattern: &str) -> (Option<String>, Option<&str>) {
     let Some(at) = pattern.find("://") else { return (None, None) };
     let host = at + "://".len();
@@ -76,10 +78,10 @@ fn split(pattern: &str) -> (Option<String>, Option<&str>) {
     }
 }
 
-/// The pattern in lowercase: as it is written, and as a URL is written.
+/// Returns the pattern in lowercase, as written and, if it is a URL, in normalised form.
 fn patterns(pattern: &str) -> Vec<String> {
     let mut all = vec![pattern.to_lowercase()];
-    if let Some(url) = read(pattern) {
+    if let Some(url) = parse_url(pattern) {
         let mut text = url.to_string();
         if !pattern.ends_with('/') && text.ends_with('/') {
             text.pop();
@@ -89,8 +91,8 @@ fn patterns(pattern: &str) -> Vec<String> {
     all
 }
 
-/// Every way in which a URL may be written in a rule, in lowercase: without credentials and the dot at the end of its host,
-/// with and without its port, encoded and decoded.
+/// Returns the spellings of a URL that a rule may use, in lowercase: without credentials and trailing dot of
+/// the host, with and without the port, encoded and decoded. The normalised URL itself is included.
 fn forms(url: &Url) -> Vec<String> {
     let host = url.host_str().unwrap_or_default().trim_end_matches('.');
     let scheme = url.scheme();
@@ -102,7 +104,7 @@ fn forms(url: &Url) -> Vec<String> {
         authorities.push(format!("{scheme}://{host}:{port}"));
     }
     let path = &url[Position::BeforePath..];
-    let mut paths = vec![Cow::Borrowed(path), decoded(path)];
+    let mut paths = vec![Cow::Borrowed(path), decode(path)];
     if path == "/" {
         paths.push(Cow::Borrowed(""));
     }
@@ -111,9 +113,10 @@ fn forms(url: &Url) -> Vec<String> {
     std::iter::once(url.to_string()).chain(forms).map(|form| form.to_lowercase()).collect()
 }
 
-fn decoded(path: &str) -> Cow<'_, str> {
+/// Removes up to [`MAX_DECODED_LAYERS`] layers of percent-encoding.
+fn decode(path: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(path);
-    for _ in 0..DECODED_LAYERS {
+    for _ in 0..MAX_DECODED_LAYERS {
         let next = percent_decode_str(&text).decode_utf8_lossy().into_owned();
         if next == text {
             break;
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_denied_url_is_denied_however_it_is_written() {
+    fn every_spelling_of_a_denied_url_is_denied() {
         let pattern = "https://intranet.*";
         for text in [
             "https://intranet.example/x",
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_url_is_the_one_that_was_meant() {
+    fn lookalikes_of_an_allowed_url_are_not_allowed() {
         let pattern = "https://*.example.com/docs/*";
         for (text, expected) in [
             ("https://www.example.com/docs/a", true),

@@ -1,23 +1,24 @@
-//! The tables, one file each. Times are microseconds since 1970, UTC; ids are text; JSON is text, byte for byte.
+//! The tables, one module each. Times are microseconds since 1970, UTC; ids are text; JSON is stored as text,
+//! unchanged.
 
-// Who may call, and what is decided about calls.
+// Tokens, and what access decisions depend on.
 pub mod access_rule;
 pub mod login;
 pub mod revision;
 pub mod token;
 pub mod tool_setting;
 
-// Servers behind us.
+// Upstreams and their tools.
 pub mod upstream;
 pub mod upstream_tool;
 
-// What happened.
+// The audit, and calls in flight.
 pub mod audit;
 pub mod audit_pruned;
 pub mod idempotency;
 pub mod in_flight;
 
-// What the tools work on.
+// What the built-in tools read and write.
 pub mod allowed_image;
 pub mod artifact;
 pub mod finding;

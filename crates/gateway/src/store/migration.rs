@@ -1,9 +1,9 @@
-//! How the store came to its shape. A migration that was released is never edited: the next change is a new one.
+//! Schema migrations. A released migration is never edited; every change to the schema is a new migration.
 
-mod calls; // servers behind us, audit, idempotency
-mod decisions; // tokens, settings, rules
-mod tool_does; // what an administrator says about a tool's effects; indexes for runs
-mod work; // what the tools work on
+mod calls;
+mod decisions;
+mod tool_does;
+mod work;
 
 use sea_orm_migration::{prelude::*, sea_orm::DbBackend};
 
@@ -12,26 +12,27 @@ pub(super) struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(Begin), Box::new(tool_does::ToolDoes)]
+        vec![Box::new(InitialSchema), Box::new(tool_does::ToolDoes)]
     }
 }
 
-/// The first shape.
-struct Begin;
+/// Creates the initial schema.
+struct InitialSchema;
 
-impl MigrationName for Begin {
+impl MigrationName for InitialSchema {
     fn name(&self) -> &str {
         "m0001_begin"
     }
 }
 
 #[async_trait::async_trait]
-impl MigrationTrait for Begin {
+impl MigrationTrait for InitialSchema {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
         let is_sqlite = manager.get_database_backend() == DbBackend::Sqlite;
         for mut table in [decisions::tables(), calls::tables(), work::tables()].concat() {
             if is_sqlite && table.get_table_name() == Some(&"in_flight".into()) {
-                // Rows come and go with every call; by itself each would be in two trees.
+                // A row is inserted and deleted with every call; WITHOUT ROWID avoids a second B-tree for its
+                // text key.
                 table.extra("WITHOUT ROWID");
             }
             manager.create_table(table).await?;
@@ -58,7 +59,7 @@ impl MigrationTrait for Begin {
     }
 
     async fn down(&self, _manager: &SchemaManager) -> Result<(), DbErr> {
-        Err(DbErr::Migration("there is nothing before the first shape; restore a backup instead".to_owned()))
+        Err(DbErr::Migration("the initial schema cannot be reverted; restore a backup instead".to_owned()))
     }
 }
 

@@ -33,9 +33,9 @@ struct Artifact {
     updated_at: String,
 }
 
-/// All but the content, which may be large.
+/// The columns of an artifact without its content, which may be large.
 #[derive(Debug, FromQueryResult)]
-struct Head {
+struct Metadata {
     id: String,
     task_id: String,
     run_id: Option<String>,
@@ -48,8 +48,9 @@ struct Head {
     updated_at: i64,
 }
 
-impl Head {
-    fn of(query: Select<artifact::Entity>) -> Select<artifact::Entity> {
+impl Metadata {
+    /// Restricts a query to these columns.
+    fn select(query: Select<artifact::Entity>) -> Select<artifact::Entity> {
         query.select_only().columns([
             Column::Id,
             Column::TaskId,
@@ -65,24 +66,24 @@ impl Head {
     }
 }
 
-impl From<Head> for Artifact {
-    fn from(head: Head) -> Self {
+impl From<Metadata> for Artifact {
+    fn from(metadata: Metadata) -> Self {
         Self {
-            artifact_id: head.id,
-            task_id: head.task_id,
-            run_id: head.run_id,
-            path: head.path,
-            media_type: head.media_type,
-            size: head.size,
-            sha256: head.sha256,
-            version: head.version,
-            created_at: clock::text(head.created_at),
-            updated_at: clock::text(head.updated_at),
+            artifact_id: metadata.id,
+            task_id: metadata.task_id,
+            run_id: metadata.run_id,
+            path: metadata.path,
+            media_type: metadata.media_type,
+            size: metadata.size,
+            sha256: metadata.sha256,
+            version: metadata.version,
+            created_at: clock::text(metadata.created_at),
+            updated_at: clock::text(metadata.updated_at),
         }
     }
 }
 
-impl From<artifact::Model> for Head {
+impl From<artifact::Model> for Metadata {
     fn from(row: artifact::Model) -> Self {
         Self {
             id: row.id,
@@ -99,6 +100,6 @@ impl From<artifact::Model> for Head {
     }
 }
 
-fn missing(what: &str) -> ToolError {
+fn not_found(what: &str) -> ToolError {
     ToolError::not_found("artifact", what)
 }

@@ -1,4 +1,4 @@
-//! What every argument goes through before it is kept.
+//! Validates arguments before they are stored, and reads stored values back.
 
 use sea_orm::{DbErr, TryInsertResult, sea_query::LikeExpr};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::ToolError;
 
-/// A text of at most `limit` bytes. PostgreSQL keeps no NUL in a text, so none is taken for SQLite either.
+/// Checks that a text has at most `limit` bytes and no NUL. PostgreSQL cannot store a NUL in a text, so it is
+/// refused with SQLite as well.
 pub(super) fn text(what: &'static str, text: &str, limit: usize) -> Result<(), ToolError> {
     if text.len() > limit {
         return Err(ToolError::TooLarge { what, size: text.len(), limit });
@@ -17,8 +18,8 @@ pub(super) fn text(what: &'static str, text: &str, limit: usize) -> Result<(), T
     Ok(())
 }
 
-/// A text that says something.
-pub(super) fn words(what: &'static str, given: &str, limit: usize) -> Result<(), ToolError> {
+/// Checks a text like [`text`], and that it is not blank.
+pub(super) fn non_blank(what: &'static str, given: &str, limit: usize) -> Result<(), ToolError> {
     text(what, given, limit)?;
     if given.trim().is_empty() {
         return Err(ToolError::Invalid(format!("{what} is empty")));
@@ -26,6 +27,7 @@ pub(super) fn words(what: &'static str, given: &str, limit: usize) -> Result<(),
     Ok(())
 }
 
+/// Checks that at most `limit` items are given.
 pub(super) fn count(what: &'static str, count: usize, limit: usize) -> Result<(), ToolError> {
     if count > limit {
         return Err(ToolError::Invalid(format!("{count} {what} are given; at most {limit} are taken")));
@@ -33,8 +35,8 @@ pub(super) fn count(what: &'static str, count: usize, limit: usize) -> Result<()
     Ok(())
 }
 
-/// A value as it is kept.
-pub(super) fn json(what: &'static str, value: &Value, limit: usize) -> Result<String, ToolError> {
+/// Returns a value as the JSON text that is stored, of at most `limit` bytes.
+pub(super) fn to_json(what: &'static str, value: &Value, limit: usize) -> Result<String, ToolError> {
     let text = value.to_string();
     if text.len() > limit {
         return Err(ToolError::TooLarge { what, size: text.len(), limit });
@@ -42,22 +44,23 @@ pub(super) fn json(what: &'static str, value: &Value, limit: usize) -> Result<St
     Ok(text)
 }
 
-/// A key like `agents.project_manager.additional_context`.
+/// Checks a key such as `agents.project_manager.additional_context`.
 pub(super) fn key(key: &str) -> Result<(), ToolError> {
-    const LONGEST: usize = 128;
+    const MAX_KEY_BYTES: usize = 128;
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
     };
-    if key.len() <= LONGEST && key.split('.').all(is_part) {
+    if key.len() <= MAX_KEY_BYTES && key.split('.').all(is_part) {
         return Ok(());
     }
     Err(ToolError::Invalid(format!(
-        "a key is made of a-z, 0-9, `_` and `-` in parts separated by dots, {LONGEST} bytes at most"
+        "a key is made of a-z, 0-9, `_` and `-` in parts separated by dots, {MAX_KEY_BYTES} bytes at most"
     )))
 }
 
-/// The beginning of a key, as a pattern. Nothing in a key but `_` means anything to LIKE, and that is made to mean itself.
-pub(super) fn prefix(prefix: Option<&str>) -> Result<Option<LikeExpr>, ToolError> {
+/// Returns a LIKE pattern for keys with this prefix; `None` for an empty prefix. Of the characters in a key
+/// only `_` is special in LIKE, and it is escaped.
+pub(super) fn key_prefix(prefix: Option<&str>) -> Result<Option<LikeExpr>, ToolError> {
     const ESCAPE: char = '!';
     let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return Ok(None) };
     key(prefix.strip_suffix('.').unwrap_or(prefix))?;
@@ -65,14 +68,15 @@ pub(super) fn prefix(prefix: Option<&str>) -> Result<Option<LikeExpr>, ToolError
     Ok(Some(LikeExpr::new(pattern).escape(ESCAPE)))
 }
 
-/// A name like `deploy-docs`.
-pub(super) fn is_name(name: &str, longest: usize) -> bool {
-    let ends_well = !name.starts_with('-') && !name.ends_with('-');
-    let is_fine = |c: char| c == '-' || (c.is_alphanumeric() && c.to_lowercase().eq([c]));
-    !name.is_empty() && name.len() <= longest && ends_well && name.chars().all(is_fine)
+/// Returns whether a text is a name such as `deploy-docs`, of at most `max_bytes` bytes.
+pub(super) fn is_name(name: &str, max_bytes: usize) -> bool {
+    let has_valid_ends = !name.starts_with('-') && !name.ends_with('-');
+    let is_valid = |c: char| c == '-' || (c.is_alphanumeric() && c.to_lowercase().eq([c]));
+    !name.is_empty() && name.len() <= max_bytes && has_valid_ends && name.chars().all(is_valid)
 }
 
-/// Optimistic concurrency: who decided on an older state decides again.
+/// Optimistic concurrency: fails with a conflict unless the current version is the expected one. `None`
+/// accepts any version.
 pub(super) fn version(what: &str, expected: Option<i64>, current: i64) -> Result<(), ToolError> {
     match expected {
         Some(expected) if expected != current => Err(ToolError::Conflict(format!(
@@ -82,13 +86,13 @@ pub(super) fn version(what: &str, expected: Option<i64>, current: i64) -> Result
     }
 }
 
-/// What the store has of a closed set of words.
-pub(super) fn stored<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, ToolError> {
+/// Parses a stored text as a variant of an enum. Any other text is a store error.
+pub(super) fn parse_stored<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, ToolError> {
     serde_json::from_value(Value::from(text))
-        .map_err(|_| ToolError::Store(DbErr::Type(format!("`{text}` is no {what}"))))
+        .map_err(|_| ToolError::Store(DbErr::Type(format!("`{text}` is not a {what}"))))
 }
 
-/// Whether the row is in, or something of the same name was there before.
-pub(super) fn is_in(inserted: &TryInsertResult<u64>) -> bool {
+/// Returns whether an insert added its row, as opposed to finding the key taken.
+pub(super) fn was_inserted(inserted: &TryInsertResult<u64>) -> bool {
     matches!(inserted, TryInsertResult::Inserted(rows) if *rows > 0)
 }

@@ -1,7 +1,9 @@
+//! The errors that a built-in tool returns to the agent.
+
 use sea_orm::DbErr;
 use serde_json::{Value, json};
 
-/// What a tool says when it cannot do what it was asked. The agent reads this and may try something else.
+/// Why a tool failed. The agent reads the message and may try something else.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error("{0}")]
@@ -14,7 +16,7 @@ pub enum ToolError {
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
     ReadOnly(String),
-    /// A key that decides about agents.
+    /// A key that controls what agents may do, see [`is_governing`](crate::policy::is_governing).
     #[error("{0} governs agents; only an administrator can change it, with cynodectl or REST")]
     Governing(String),
     #[error("content rejected: {0}")]
@@ -28,7 +30,7 @@ impl ToolError {
         Self::NotFound { what, id: id.into() }
     }
 
-    /// For the audit, and for agents.
+    /// Returns the error code, for the audit and for agents.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "invalid_arguments",

@@ -1,4 +1,4 @@
-//! `db.finding.*`
+//! `db.finding.*`: the verdicts of analysts on the acceptance criteria of tasks.
 
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -7,8 +7,8 @@ use subjects::{ScopeId, Severity, Verdict};
 use uuid::Uuid;
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
     tasks,
 };
 use crate::{
@@ -17,9 +17,9 @@ use crate::{
     store::entity::finding,
 };
 
-const CRITERION: usize = 4 * 1024;
-const EVIDENCE: usize = 16 * 1024;
-const LOCATION: usize = 1024;
+const MAX_CRITERION_BYTES: usize = 4 * 1024;
+const MAX_EVIDENCE_BYTES: usize = 16 * 1024;
+const MAX_LOCATION_BYTES: usize = 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<Create>(), Entry::of::<List>()]
@@ -44,8 +44,8 @@ impl TryFrom<finding::Model> for Finding {
 
     fn try_from(row: finding::Model) -> Result<Self, ToolError> {
         Ok(Self {
-            verdict: check::stored("verdict", &row.verdict)?,
-            severity: check::stored("severity", &row.severity)?,
+            verdict: check::parse_stored("verdict", &row.verdict)?,
+            severity: check::parse_stored("severity", &row.severity)?,
             finding_id: row.id,
             task_id: row.task_id,
             run_id: row.run_id,
@@ -66,19 +66,19 @@ struct CreateInput {
     task_id: ScopeId,
     run_id: Option<ScopeId>,
     /// The acceptance criterion, in its own words.
-    #[schemars(length(max = CRITERION))]
+    #[schemars(length(max = MAX_CRITERION_BYTES))]
     criterion: String,
     verdict: Verdict,
     severity: Severity,
     /// What the verdict rests on.
-    #[schemars(length(max = EVIDENCE))]
+    #[schemars(length(max = MAX_EVIDENCE_BYTES))]
     evidence: Option<String>,
     /// Where it was found: a path, a line, an address.
-    #[schemars(length(max = LOCATION))]
+    #[schemars(length(max = MAX_LOCATION_BYTES))]
     location: Option<String>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "db.finding.create";
     const TITLE: &'static str = "Record a finding";
     const DESCRIPTION: &'static str =
@@ -90,18 +90,18 @@ impl OwnTool for Create {
     type Output = Finding;
 
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Finding, ToolError> {
-        check::words("criterion", &input.criterion, CRITERION)?;
+        check::non_blank("criterion", &input.criterion, MAX_CRITERION_BYTES)?;
         let evidence = input.evidence.unwrap_or_default();
-        check::text("evidence", &evidence, EVIDENCE)?;
-        check::text("location", input.location.as_deref().unwrap_or_default(), LOCATION)?;
+        check::text("evidence", &evidence, MAX_EVIDENCE_BYTES)?;
+        check::text("location", input.location.as_deref().unwrap_or_default(), MAX_LOCATION_BYTES)?;
         let task = tasks::find(context, &input.task_id).await?;
         let row = finding::Model {
             id: Uuid::now_v7().to_string(),
             task_id: task.id,
             run_id: input.run_id.map(String::from),
             criterion: input.criterion,
-            verdict: verdict(input.verdict).to_owned(),
-            severity: severity(input.severity).to_owned(),
+            verdict: verdict_text(input.verdict).to_owned(),
+            severity: severity_text(input.severity).to_owned(),
             evidence,
             location: input.location,
             created_at: context.now,
@@ -127,7 +127,7 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "db.finding.list";
     const TITLE: &'static str = "List findings";
     const DESCRIPTION: &'static str = "Lists the findings on a task, the newest first.";
@@ -135,26 +135,26 @@ impl OwnTool for List {
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Finding>;
+    type Output = Page<Finding>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Finding>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Finding>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = tasks::find(context, &input.task_id).await?;
         let mut query = finding::Entity::find().filter(finding::Column::TaskId.eq(task.id));
         if let Some(run) = &input.run_id {
             query = query.filter(finding::Column::RunId.eq(run.as_str()));
         }
         if let Some(wanted) = input.verdict {
-            query = query.filter(finding::Column::Verdict.eq(verdict(wanted)));
+            query = query.filter(finding::Column::Verdict.eq(verdict_text(wanted)));
         }
         let ordered = query.order_by_desc(finding::Column::CreatedAt).order_by_desc(finding::Column::Id);
-        let found = ordered.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Finding::try_from).collect::<Result<_, _>>()?))
+        let found = ordered.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Finding::try_from).collect::<Result<_, _>>()?))
     }
 }
 
-/// As the contract spells them.
-fn verdict(verdict: Verdict) -> &'static str {
+/// Returns a verdict as it is stored, in the contract's spelling.
+fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Met => "met",
         Verdict::NotMet => "not_met",
@@ -162,7 +162,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-fn severity(severity: Severity) -> &'static str {
+fn severity_text(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Minor => "minor",

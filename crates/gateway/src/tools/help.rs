@@ -1,22 +1,22 @@
-//! `help.*`: what there is to call, and how things work here.
+//! `help.*`: lists the tools that the caller may call, and explains tools and topics.
 
-mod shelf;
 mod topics;
+mod visible_tools;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use shelf::{Shelf, Shown};
 use topics::TOPICS;
+pub use visible_tools::{VisibleTool, VisibleTools};
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
 };
 
-/// No name of a tool is longer.
-const LONGEST_NAME: usize = 256;
+/// No name of a tool or topic is longer.
+const MAX_NAME_BYTES: usize = 256;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Line {
+struct ListItem {
     /// Give this to `help.get`.
     name: String,
     kind: Kind,
@@ -44,53 +44,53 @@ struct List;
 #[serde(deny_unknown_fields, default)]
 struct ListInput {
     /// Only tools whose name begins so: `db`, `db.task`, `artifact`. Without it, topics are listed too.
-    #[schemars(length(max = LONGEST_NAME))]
+    #[schemars(length(max = MAX_NAME_BYTES))]
     family: Option<String>,
     limit: Option<u64>,
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "help.list";
     const TITLE: &'static str = "List what can be called";
-    const DESCRIPTION: &'static str = "Lists the tools that you may call, by name with one line each, and topics that \
-        help.get explains.";
+    const DESCRIPTION: &'static str = "Lists the tools that you may call, by name with one line each, and \
+        topics that help.get explains.";
     const DOES: Does = Does::Read;
     type Input = ListInput;
-    type Output = Piece<Line>;
+    type Output = Page<ListItem>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Line>, ToolError> {
-        let page = Page::large(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<ListItem>, ToolError> {
+        let request = PageRequest::large(input.limit, input.cursor.as_deref())?;
         let family = input.family.as_deref().map(|family| family.trim_end_matches(['.', '*']));
         let family = family.filter(|family| !family.is_empty());
-        check::text("family", family.unwrap_or_default(), LONGEST_NAME)?;
+        check::text("family", family.unwrap_or_default(), MAX_NAME_BYTES)?;
         let is_wanted = |name: &str| {
             family.is_none_or(|family| {
                 name.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             })
         };
-        let mut tools = context.shelf.tools();
+        let mut tools = context.visible_tools.list();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
-        let tools = tools.into_iter().filter(|tool| is_wanted(&tool.name)).map(|tool| Line {
+        let tools = tools.into_iter().filter(|tool| is_wanted(&tool.name)).map(|tool| ListItem {
             about: first_sentence(&tool.description),
             name: tool.name,
             kind: Kind::Tool,
         });
-        let topics = TOPICS.iter().filter(|_| family.is_none()).map(|topic| Line {
+        let topics = TOPICS.iter().filter(|_| family.is_none()).map(|topic| ListItem {
             name: topic.name.to_owned(),
             kind: Kind::Topic,
             about: topic.title.to_owned(),
         });
-        Ok(page.of_all(tools.chain(topics).collect()))
+        Ok(request.paginate(tools.chain(topics).collect()))
     }
 }
 
-/// A line to choose by; the rest is in `help.get`.
+/// Returns the first sentence of a description, shortened; `help.get` returns all of it.
 fn first_sentence(description: &str) -> String {
-    const MOST_CHARS: usize = 160;
+    const MAX_CHARS: usize = 160;
     let line = description.lines().next().unwrap_or_default();
     let sentence = line.split_inclusive(". ").next().unwrap_or_default().trim_end();
-    sentence.chars().take(MOST_CHARS).collect()
+    sentence.chars().take(MAX_CHARS).collect()
 }
 
 struct Get;
@@ -99,12 +99,12 @@ struct Get;
 #[serde(deny_unknown_fields)]
 struct GetInput {
     /// The name of a tool (`db.task.create`) or of a topic (`preferences`).
-    #[schemars(length(max = LONGEST_NAME))]
+    #[schemars(length(max = MAX_NAME_BYTES))]
     name: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Explained {
+struct GetOutput {
     name: String,
     kind: Kind,
     title: String,
@@ -114,19 +114,19 @@ struct Explained {
     input_schema: Option<Map<String, Value>>,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "help.get";
     const TITLE: &'static str = "Explain a tool or a topic";
     const DESCRIPTION: &'static str =
         "Explains one tool in full, with the schema of its arguments, or one topic. help.list has the names.";
     const DOES: Does = Does::Read;
     type Input = GetInput;
-    type Output = Explained;
+    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Explained, ToolError> {
-        check::words("name", &input.name, LONGEST_NAME)?;
-        if let Some(tool) = context.shelf.tools().into_iter().find(|tool| tool.name == input.name) {
-            return Ok(Explained {
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
+        check::non_blank("name", &input.name, MAX_NAME_BYTES)?;
+        if let Some(tool) = context.visible_tools.list().into_iter().find(|tool| tool.name == input.name) {
+            return Ok(GetOutput {
                 name: tool.name,
                 kind: Kind::Tool,
                 title: tool.title,
@@ -136,7 +136,7 @@ impl OwnTool for Get {
         }
         let topic = TOPICS.iter().find(|topic| topic.name == input.name);
         let topic = topic.ok_or_else(|| ToolError::not_found("tool or topic", input.name))?;
-        Ok(Explained {
+        Ok(GetOutput {
             name: topic.name.to_owned(),
             kind: Kind::Topic,
             title: topic.title.to_owned(),

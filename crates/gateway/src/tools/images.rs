@@ -2,14 +2,14 @@
 
 mod reference;
 
-use reference::LONGEST;
+use reference::MAX_REFERENCE_BYTES;
 use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
     search,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     store::entity::allowed_image,
 };
 
-const NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Add>()]
@@ -55,26 +55,26 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "sandbox.allowed_images.list";
     const TITLE: &'static str = "List allowed images";
-    const DESCRIPTION: &'static str = "Lists the container images that sandboxes may run. Offered only where the system \
-        settings permit agents to add images.";
+    const DESCRIPTION: &'static str = "Lists the container images that sandboxes may run. Offered only where \
+        the system settings permit agents to add images.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
     type Input = ListInput;
-    type Output = Piece<Image>;
+    type Output = Page<Image>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Image>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Image>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = allowed_image::Entity::find().order_by_asc(allowed_image::Column::Image);
         let columns = [allowed_image::Column::Image, allowed_image::Column::Note];
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Image::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Image::from).collect()))
     }
 }
 
@@ -84,35 +84,35 @@ struct Add;
 #[serde(deny_unknown_fields)]
 struct AddInput {
     /// `registry/name:tag@digest`; registry, tag and digest may be left out. It is kept as it is written.
-    #[schemars(length(max = LONGEST))]
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
     image: String,
     /// Why it is needed.
-    #[schemars(length(max = NOTE))]
+    #[schemars(length(max = MAX_NOTE_BYTES))]
     note: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Added {
+struct AddOutput {
     image: String,
     /// False when it was allowed before.
     added: bool,
 }
 
-impl OwnTool for Add {
+impl BuiltInTool for Add {
     const NAME: &'static str = "sandbox.allowed_images.add";
     const TITLE: &'static str = "Allow an image";
-    const DESCRIPTION: &'static str = "Allows sandboxes to run a container image. Offered only where the system settings \
-        permit agents to add images.";
+    const DESCRIPTION: &'static str = "Allows sandboxes to run a container image. Offered only where the \
+        system settings permit agents to add images.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
     type Input = AddInput;
-    type Output = Added;
+    type Output = AddOutput;
 
-    async fn run(context: &Context<'_>, input: AddInput) -> Result<Added, ToolError> {
+    async fn run(context: &Context<'_>, input: AddInput) -> Result<AddOutput, ToolError> {
         reference::check(&input.image).map_err(|why| ToolError::Invalid(why.to_owned()))?;
         let note = input.note.unwrap_or_default();
-        check::text("note", &note, NOTE)?;
+        check::text("note", &note, MAX_NOTE_BYTES)?;
         let row = allowed_image::Model {
             image: input.image.clone(),
             note,
@@ -121,7 +121,7 @@ impl OwnTool for Add {
         };
         let insert = allowed_image::Entity::insert(allowed_image::ActiveModel::from(row))
             .on_conflict_do_nothing_on([allowed_image::Column::Image]);
-        let added = check::is_in(&insert.exec_without_returning(&context.db).await?);
-        Ok(Added { image: input.image, added })
+        let added = check::was_inserted(&insert.exec_without_returning(&context.db).await?);
+        Ok(AddOutput { image: input.image, added })
     }
 }

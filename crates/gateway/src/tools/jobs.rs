@@ -1,4 +1,4 @@
-//! `db.job.*`
+//! `db.job.*`: the jobs that nodes run for tasks.
 
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{Context, Does, Entry, OwnTool, ToolError, check, tasks};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, tasks};
 use crate::{
     clock,
     policy::{Scope, ScopedId},
     store::entity::job,
 };
 
-const KIND: usize = 64;
-const PAYLOAD: usize = 8 * 1024;
-const RESULT: usize = 16 * 1024;
+const MAX_KIND_BYTES: usize = 64;
+const MAX_PAYLOAD_BYTES: usize = 8 * 1024;
+const MAX_RESULT_BYTES: usize = 16 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<Create>(), Entry::of::<Get>(), Entry::of::<UpdateStatus>()]
@@ -43,10 +43,11 @@ impl Status {
         }
     }
 
+    /// Returns the statuses that may follow.
     fn next(self) -> &'static [Self] {
         match self {
             Self::Queued => &[Self::Running, Self::Failed, Self::Canceled],
-            // Back to the queue: the node that ran it is gone.
+            // Back to queued: the node that ran the job is gone.
             Self::Running => &[Self::Queued, Self::Completed, Self::Failed, Self::Canceled],
             Self::Completed | Self::Failed | Self::Canceled => &[],
         }
@@ -73,7 +74,7 @@ impl TryFrom<job::Model> for Job {
 
     fn try_from(row: job::Model) -> Result<Self, ToolError> {
         Ok(Self {
-            status: check::stored("status of a job", &row.status)?,
+            status: check::parse_stored("status of a job", &row.status)?,
             job_id: row.id,
             task_id: row.task_id,
             kind: row.kind,
@@ -95,9 +96,9 @@ struct Create;
 struct CreateInput {
     task_id: ScopeId,
     /// What has to be done, in a word: `build`, `test`, `shell`.
-    #[schemars(length(max = KIND))]
+    #[schemars(length(max = MAX_KIND_BYTES))]
     kind: String,
-    /// What whoever runs it has to know.
+    /// What the node that runs it has to know.
     #[serde(default)]
     payload: Map<String, Value>,
     /// The node that shall run it, if that is decided.
@@ -105,7 +106,7 @@ struct CreateInput {
     run_id: Option<ScopeId>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "db.job.create";
     const TITLE: &'static str = "Create a job";
     const DESCRIPTION: &'static str =
@@ -117,8 +118,8 @@ impl OwnTool for Create {
     type Output = Job;
 
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Job, ToolError> {
-        check::words("kind", &input.kind, KIND)?;
-        let payload = check::json("payload", &Value::Object(input.payload), PAYLOAD)?;
+        check::non_blank("kind", &input.kind, MAX_KIND_BYTES)?;
+        let payload = check::to_json("payload", &Value::Object(input.payload), MAX_PAYLOAD_BYTES)?;
         let task = tasks::find_open(context, &input.task_id).await?;
         let row = job::Model {
             id: Uuid::now_v7().to_string(),
@@ -148,7 +149,7 @@ struct GetInput {
     task_id: Option<ScopeId>,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "db.job.get";
     const TITLE: &'static str = "Get a job";
     const DESCRIPTION: &'static str =
@@ -161,7 +162,7 @@ impl OwnTool for Get {
 
     async fn run(context: &Context<'_>, input: GetInput) -> Result<Job, ToolError> {
         let found = job::Entity::find_by_id(input.job_id.as_str()).one(&context.db).await?;
-        of_task(found, &input.job_id, input.task_id.as_ref())?.try_into()
+        require_of_task(found, &input.job_id, input.task_id.as_ref())?.try_into()
     }
 }
 
@@ -174,7 +175,7 @@ struct UpdateStatusInput {
     /// The task that the job belongs to, when known.
     task_id: Option<ScopeId>,
     status: Status,
-    /// What came of it. Stays what it was when not given.
+    /// What came of it. Unchanged when not given.
     result: Option<Value>,
     /// The node that runs it.
     node_id: Option<ScopeId>,
@@ -182,11 +183,11 @@ struct UpdateStatusInput {
     expected_version: Option<i64>,
 }
 
-impl OwnTool for UpdateStatus {
+impl BuiltInTool for UpdateStatus {
     const NAME: &'static str = "db.job.update_status";
     const TITLE: &'static str = "Change a job's status";
-    const DESCRIPTION: &'static str = "Changes the status of a job and records what came of it. completed, failed and \
-        canceled are final.";
+    const DESCRIPTION: &'static str = "Changes the status of a job and records what came of it. completed, \
+        failed and canceled are final.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Job];
     const SCOPE: Scope = Scope::Pm;
@@ -195,9 +196,9 @@ impl OwnTool for UpdateStatus {
 
     async fn run(context: &Context<'_>, input: UpdateStatusInput) -> Result<Job, ToolError> {
         let found = job::Entity::find_by_id(input.job_id.as_str()).lock_exclusive().one(&context.db).await?;
-        let row = of_task(found, &input.job_id, input.task_id.as_ref())?;
+        let row = require_of_task(found, &input.job_id, input.task_id.as_ref())?;
         check::version("the job", input.expected_version, row.version)?;
-        let status: Status = check::stored("status of a job", &row.status)?;
+        let status: Status = check::parse_stored("status of a job", &row.status)?;
         if !status.next().contains(&input.status) && (status != input.status || status.next().is_empty()) {
             let why = format!("the job is {} and cannot become {}", status.as_str(), input.status.as_str());
             return Err(ToolError::Conflict(why));
@@ -206,7 +207,7 @@ impl OwnTool for UpdateStatus {
         let mut change = job::ActiveModel::from(row);
         change.status = Set(input.status.as_str().to_owned());
         if let Some(result) = &input.result {
-            change.result = Set(Some(check::json("result", result, RESULT)?));
+            change.result = Set(Some(check::to_json("result", result, MAX_RESULT_BYTES)?));
         }
         if let Some(node) = input.node_id {
             change.node_id = Set(Some(node.into()));
@@ -217,8 +218,12 @@ impl OwnTool for UpdateStatus {
     }
 }
 
-/// M106: a job of another task is none.
-fn of_task(found: Option<job::Model>, id: &ScopeId, task: Option<&ScopeId>) -> Result<job::Model, ToolError> {
-    let is_its = |row: &job::Model| task.is_none_or(|task| row.task_id == task.as_str());
-    found.filter(is_its).ok_or_else(|| ToolError::not_found("job", id.as_str()))
+/// M106: reports a job of another task as not found.
+fn require_of_task(
+    found: Option<job::Model>,
+    id: &ScopeId,
+    task: Option<&ScopeId>,
+) -> Result<job::Model, ToolError> {
+    let is_of_task = |row: &job::Model| task.is_none_or(|task| row.task_id == task.as_str());
+    found.filter(is_of_task).ok_or_else(|| ToolError::not_found("job", id.as_str()))
 }

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
 };
 use crate::{clock, policy::Scope, store::entity::model};
 
-const PROVIDER: usize = 128;
-const REFERENCE: usize = 128;
+const MAX_PROVIDER_BYTES: usize = 128;
+const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -48,13 +48,13 @@ struct List;
 #[serde(deny_unknown_fields, default)]
 struct ListInput {
     /// Only models of this provider.
-    #[schemars(length(max = PROVIDER))]
+    #[schemars(length(max = MAX_PROVIDER_BYTES))]
     provider: Option<String>,
     limit: Option<u64>,
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "model.list";
     const TITLE: &'static str = "List models";
     const DESCRIPTION: &'static str =
@@ -62,17 +62,17 @@ impl OwnTool for List {
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Model>;
+    type Output = Page<Model>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Model>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Model>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = model::Entity::find().order_by_asc(model::Column::Name);
         if let Some(provider) = &input.provider {
-            check::text("provider", provider, PROVIDER)?;
+            check::text("provider", provider, MAX_PROVIDER_BYTES)?;
             query = query.filter(model::Column::Provider.eq(provider));
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Model::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Model::from).collect()))
     }
 }
 
@@ -82,11 +82,11 @@ struct Get;
 #[serde(deny_unknown_fields)]
 struct GetInput {
     /// The id or the name of the model.
-    #[schemars(length(max = REFERENCE))]
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
     model_id: String,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "model.get";
     const TITLE: &'static str = "Get a model";
     const DESCRIPTION: &'static str =
@@ -97,7 +97,7 @@ impl OwnTool for Get {
     type Output = Model;
 
     async fn run(context: &Context<'_>, input: GetInput) -> Result<Model, ToolError> {
-        check::words("model_id", &input.model_id, REFERENCE)?;
+        check::non_blank("model_id", &input.model_id, MAX_REFERENCE_BYTES)?;
         let by_id = model::Entity::find_by_id(&input.model_id).one(&context.db).await?;
         let found = match by_id {
             Some(found) => Some(found),

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
 };
 use crate::{clock, policy::Scope, store::entity::node};
 
-const STATUS: usize = 64;
-const REFERENCE: usize = 128;
+const MAX_STATUS_BYTES: usize = 64;
+const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -46,30 +46,30 @@ struct List;
 #[serde(deny_unknown_fields, default)]
 struct ListInput {
     /// Only nodes in this status.
-    #[schemars(length(max = STATUS))]
+    #[schemars(length(max = MAX_STATUS_BYTES))]
     status: Option<String>,
     limit: Option<u64>,
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "node.list";
     const TITLE: &'static str = "List nodes";
     const DESCRIPTION: &'static str = "Lists the nodes that run jobs, by name, with status and capabilities.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Node>;
+    type Output = Page<Node>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Node>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Node>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = node::Entity::find().order_by_asc(node::Column::Name);
         if let Some(status) = &input.status {
-            check::text("status", status, STATUS)?;
+            check::text("status", status, MAX_STATUS_BYTES)?;
             query = query.filter(node::Column::Status.eq(status));
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Node::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Node::from).collect()))
     }
 }
 
@@ -79,11 +79,11 @@ struct Get;
 #[serde(deny_unknown_fields)]
 struct GetInput {
     /// The id or the name of the node.
-    #[schemars(length(max = REFERENCE))]
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
     node_id: String,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "node.get";
     const TITLE: &'static str = "Get a node";
     const DESCRIPTION: &'static str =
@@ -94,7 +94,7 @@ impl OwnTool for Get {
     type Output = Node;
 
     async fn run(context: &Context<'_>, input: GetInput) -> Result<Node, ToolError> {
-        check::words("node_id", &input.node_id, REFERENCE)?;
+        check::non_blank("node_id", &input.node_id, MAX_REFERENCE_BYTES)?;
         let by_id = node::Entity::find_by_id(&input.node_id).one(&context.db).await?;
         let found = match by_id {
             Some(found) => Some(found),

@@ -1,24 +1,24 @@
-//! `persona.*`: the ways for an agent to be.
+//! `persona.*`: texts that describe how an agent should behave.
 
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
     search,
 };
 use crate::{clock, policy::Scope, store::entity::persona};
 
-const REFERENCE: usize = 128;
+const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Listed {
+struct PersonaSummary {
     persona_id: String,
     name: String,
     description: String,
@@ -28,11 +28,11 @@ struct Listed {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Persona {
     #[serde(flatten)]
-    listed: Listed,
+    summary: PersonaSummary,
     content: String,
 }
 
-impl From<persona::Model> for Listed {
+impl From<persona::Model> for PersonaSummary {
     fn from(row: persona::Model) -> Self {
         Self {
             persona_id: row.id,
@@ -46,7 +46,7 @@ impl From<persona::Model> for Listed {
 impl From<persona::Model> for Persona {
     fn from(mut row: persona::Model) -> Self {
         let content = std::mem::take(&mut row.content);
-        Self { listed: row.into(), content }
+        Self { summary: row.into(), content }
     }
 }
 
@@ -62,7 +62,7 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "persona.list";
     const TITLE: &'static str = "List personas";
     const DESCRIPTION: &'static str =
@@ -70,17 +70,17 @@ impl OwnTool for List {
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Listed>;
+    type Output = Page<PersonaSummary>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Listed>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<PersonaSummary>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = persona::Entity::find().order_by_asc(persona::Column::Name);
         let columns = [persona::Column::Name, persona::Column::Description];
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Listed::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(PersonaSummary::from).collect()))
     }
 }
 
@@ -90,11 +90,11 @@ struct Get;
 #[serde(deny_unknown_fields)]
 struct GetInput {
     /// The id or the name of the persona.
-    #[schemars(length(max = REFERENCE))]
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
     persona_id: String,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "persona.get";
     const TITLE: &'static str = "Get a persona";
     const DESCRIPTION: &'static str = "Gives one persona with its content.";
@@ -104,7 +104,7 @@ impl OwnTool for Get {
     type Output = Persona;
 
     async fn run(context: &Context<'_>, input: GetInput) -> Result<Persona, ToolError> {
-        check::words("persona_id", &input.persona_id, REFERENCE)?;
+        check::non_blank("persona_id", &input.persona_id, MAX_REFERENCE_BYTES)?;
         let by_id = persona::Entity::find_by_id(&input.persona_id).one(&context.db).await?;
         let found = match by_id {
             Some(found) => Some(found),

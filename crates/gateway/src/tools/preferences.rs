@@ -1,10 +1,10 @@
-//! `db.preference.*`
+//! `db.preference.*`: preferences in scopes, their versions and their resolution.
 
 mod administer;
 mod effective;
 mod read;
-mod resolve; // what holds, of all that applies; pure
-mod scope; // where preferences hold
+mod resolve;
+mod scope;
 mod write;
 
 use schemars::JsonSchema;
@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::Value;
 use subjects::PreferenceScope;
 
-pub(crate) use self::administer::{Address, ByAdministrator};
-use self::scope::Place;
+pub(crate) use self::administer::{AdminPreferenceWriter, PreferenceTarget};
+use self::scope::ScopeRef;
 use super::{Entry, ToolError, check};
 use crate::{clock, store::entity::preference};
 
-const KEY: usize = 128;
+const MAX_KEY_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![
@@ -51,8 +51,8 @@ impl TryFrom<preference::Model> for Preference {
 
     fn try_from(row: preference::Model) -> Result<Self, ToolError> {
         Ok(Self {
-            scope: check::stored("scope of a preference", &row.scope_type)?,
-            // What is no JSON is shown as it is: as a text, which is not of its type unless that is text.
+            scope: check::parse_stored("scope of a preference", &row.scope_type)?,
+            // A stored value that is not JSON is shown as a string.
             value: serde_json::from_str(&row.value).unwrap_or_else(|_| Value::from(row.value.as_str())),
             key: row.key,
             value_type: row.value_type,
@@ -64,10 +64,10 @@ impl TryFrom<preference::Model> for Preference {
     }
 }
 
-/// The row of a place and a key, also a deleted one.
-fn at(place: &Place, key: &str) -> Select<preference::Entity> {
+/// Selects the row of a key in a scope, deleted or not.
+fn select(scope: &ScopeRef, key: &str) -> Select<preference::Entity> {
     preference::Entity::find()
-        .filter(preference::Column::ScopeType.eq(place.scope_type()))
-        .filter(preference::Column::ScopeId.eq(place.id()))
+        .filter(preference::Column::ScopeType.eq(scope.scope_type()))
+        .filter(preference::Column::ScopeId.eq(scope.id()))
         .filter(preference::Column::Key.eq(key))
 }

@@ -1,12 +1,12 @@
-//! `db.project.*`
+//! `db.project.*`: projects.
 
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError,
-    page::{Page, Piece},
+    BuiltInTool, Context, Does, Entry, ToolError,
+    page::{Page, PageRequest},
 };
 use crate::{
     clock,
@@ -49,7 +49,7 @@ struct GetInput {
     project_id: String,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "db.project.get";
     const TITLE: &'static str = "Get a project";
     const DESCRIPTION: &'static str = "Gives one project: its name, title and description.";
@@ -76,7 +76,7 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "db.project.list";
     const TITLE: &'static str = "List projects";
     const DESCRIPTION: &'static str =
@@ -84,20 +84,20 @@ impl OwnTool for List {
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Project>;
+    type Output = Page<Project>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Project>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Project>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = project::Entity::find().order_by_asc(project::Column::Name);
         if let Some(user) = &input.user_id {
             query = query.filter(project::Column::UserId.eq(user));
         }
-        if let Some(bound) = context.bound() {
-            let own = task::Entity::find_by_id(&bound.task).one(&context.db).await?;
-            let own = own.and_then(|task| task.project_id).unwrap_or_default();
-            query = query.filter(project::Column::Id.eq(own));
+        if let Some(binding) = context.binding() {
+            let task = task::Entity::find_by_id(&binding.task).one(&context.db).await?;
+            let project = task.and_then(|task| task.project_id).unwrap_or_default();
+            query = query.filter(project::Column::Id.eq(project));
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Project::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Project::from).collect()))
     }
 }

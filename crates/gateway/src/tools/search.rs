@@ -1,3 +1,5 @@
+//! Filters rows by a text that one of their columns contains.
+
 use sea_orm::{
     ColumnTrait, Condition, ExprTrait,
     sea_query::{Expr, Func, LikeExpr},
@@ -5,17 +7,18 @@ use sea_orm::{
 
 use super::{ToolError, check};
 
-const LONGEST: usize = 200;
+const MAX_TEXT_BYTES: usize = 200;
 
-/// Rows that have the text in one of their columns, in upper or lower case. A blank text is no wish.
+/// Returns a condition for rows that contain the text in one of the columns, ignoring case; `None` for a
+/// blank text.
 ///
-/// Databases differ in what they take for the lower case of a letter beyond ASCII, so the text as given is looked for too.
+/// The databases lowercase letters beyond ASCII differently, so the text is also searched as given.
 pub(super) fn containing<C: ColumnTrait>(
     text: Option<&str>,
     columns: &[C],
 ) -> Result<Option<Condition>, ToolError> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
-    check::text("text", text, LONGEST)?;
+    check::text("text", text, MAX_TEXT_BYTES)?;
     let (given, lower) = (pattern(text), pattern(&text.to_lowercase()));
     let condition = columns.iter().fold(Condition::any(), |condition, column| {
         let as_given = column.like(given.clone());
@@ -25,6 +28,7 @@ pub(super) fn containing<C: ColumnTrait>(
     Ok(Some(condition))
 }
 
+/// Returns a LIKE pattern for texts that contain `text`.
 fn pattern(text: &str) -> LikeExpr {
     const ESCAPE: char = '!';
     let mut out = String::from("%");

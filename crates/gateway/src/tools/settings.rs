@@ -1,4 +1,5 @@
-//! `db.system_setting.*`: what holds for the whole system. Managers see it, and change what does not decide about agents.
+//! `db.system_setting.*`: settings of the whole system. Only managers see them; no agent changes a governing
+//! key.
 
 use schemars::JsonSchema;
 use sea_orm::{
@@ -9,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Context, Does, Entry, OwnTool, ToolError, check,
-    own::{managers_only, not_governing},
-    page::{Page, Piece},
-    value::{Kept, ValueType},
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    confinement::{reject_governing, require_manager},
+    page::{Page, PageRequest},
+    value::{StoredValue, ValueType},
 };
 use crate::{
     clock,
@@ -20,7 +21,7 @@ use crate::{
     store::entity::{revision, system_setting},
 };
 
-const KEY: usize = 128;
+const MAX_KEY_BYTES: usize = 128;
 const WHAT: &str = "a system setting";
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -61,11 +62,11 @@ struct Get;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GetInput {
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "db.system_setting.get";
     const TITLE: &'static str = "Get a system setting";
     const DESCRIPTION: &'static str = "Gives one setting of the system by its key.";
@@ -77,7 +78,7 @@ impl OwnTool for Get {
     async fn run(context: &Context<'_>, input: GetInput) -> Result<Setting, ToolError> {
         check::key(&input.key)?;
         let missing = || ToolError::not_found("system setting", &input.key);
-        if context.bound().is_some() {
+        if context.binding().is_some() {
             return Err(missing());
         }
         let found = system_setting::Entity::find_by_id(&input.key).one(&context.db).await?;
@@ -91,32 +92,32 @@ struct List;
 #[serde(deny_unknown_fields, default)]
 struct ListInput {
     /// Only keys that begin so.
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key_prefix: Option<String>,
     limit: Option<u64>,
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "db.system_setting.list";
     const TITLE: &'static str = "List system settings";
     const DESCRIPTION: &'static str = "Lists the settings of the system by key.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Setting>;
+    type Output = Page<Setting>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Setting>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
-        if context.bound().is_some() {
-            return Ok(page.cut(Vec::new()));
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Setting>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
+        if context.binding().is_some() {
+            return Ok(request.build_page(Vec::new()));
         }
         let mut query = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
-        if let Some(prefix) = check::prefix(input.key_prefix.as_deref())? {
+        if let Some(prefix) = check::key_prefix(input.key_prefix.as_deref())? {
             query = query.filter(system_setting::Column::Key.like(prefix));
         }
-        let found = query.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Setting::from).collect()))
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Setting::from).collect()))
     }
 }
 
@@ -125,15 +126,15 @@ struct Create;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CreateInput {
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named.
     value: Value,
-    /// That of the value when not given.
+    /// The type of the value when not given.
     value_type: Option<ValueType>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "db.system_setting.create";
     const TITLE: &'static str = "Create a system setting";
     const DESCRIPTION: &'static str =
@@ -144,24 +145,24 @@ impl OwnTool for Create {
     type Output = Setting;
 
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Setting, ToolError> {
-        managers_only(context, WHAT)?;
+        require_manager(context, WHAT)?;
         check::key(&input.key)?;
-        not_governing(&input.key)?;
-        let kept = Kept::new(&input.value, input.value_type)?;
+        reject_governing(&input.key)?;
+        let stored = StoredValue::new(&input.value, input.value_type)?;
         let row = system_setting::Model {
             key: input.key,
-            value: kept.value,
-            value_type: kept.value_type.to_owned(),
+            value: stored.value,
+            value_type: stored.value_type.to_owned(),
             version: 1,
             updated_at: context.now,
             updated_by: context.author(),
         };
         let insert = system_setting::Entity::insert(system_setting::ActiveModel::from(row.clone()))
             .on_conflict_do_nothing_on([system_setting::Column::Key]);
-        if !check::is_in(&insert.exec_without_returning(&context.db).await?) {
+        if !check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
             return Err(ToolError::Conflict(format!("there is a system setting {} already", row.key)));
         }
-        decides_anew(context).await?;
+        bump_revision(context).await?;
         Ok(row.into())
     }
 }
@@ -171,17 +172,17 @@ struct Update;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UpdateInput {
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named.
     value: Value,
-    /// That of the value when not given.
+    /// The type of the value when not given.
     value_type: Option<ValueType>,
     /// The version that was read. When the setting has another one by now, nothing is changed.
     expected_version: Option<i64>,
 }
 
-impl OwnTool for Update {
+impl BuiltInTool for Update {
     const NAME: &'static str = "db.system_setting.update";
     const TITLE: &'static str = "Change a system setting";
     const DESCRIPTION: &'static str = "Gives a setting of the system another value.";
@@ -191,18 +192,18 @@ impl OwnTool for Update {
     type Output = Setting;
 
     async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Setting, ToolError> {
-        managers_only(context, WHAT)?;
-        let kept = Kept::new(&input.value, input.value_type)?;
-        let row = hold(context, &input.key, input.expected_version).await?;
+        require_manager(context, WHAT)?;
+        let stored = StoredValue::new(&input.value, input.value_type)?;
+        let row = lock(context, &input.key, input.expected_version).await?;
         let version = row.version + 1;
         let mut change = system_setting::ActiveModel::from(row);
-        change.value = Set(kept.value);
-        change.value_type = Set(kept.value_type.to_owned());
+        change.value = Set(stored.value);
+        change.value_type = Set(stored.value_type.to_owned());
         change.version = Set(version);
         change.updated_at = Set(context.now);
         change.updated_by = Set(context.author());
         let row = change.update(&context.db).await?;
-        decides_anew(context).await?;
+        bump_revision(context).await?;
         Ok(row.into())
     }
 }
@@ -212,7 +213,7 @@ struct Delete;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DeleteInput {
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// The version that was read. When the setting has another one by now, nothing is changed.
     expected_version: Option<i64>,
@@ -224,7 +225,7 @@ struct Deleted {
     deleted: bool,
 }
 
-impl OwnTool for Delete {
+impl BuiltInTool for Delete {
     const NAME: &'static str = "db.system_setting.delete";
     const TITLE: &'static str = "Delete a system setting";
     const DESCRIPTION: &'static str =
@@ -235,29 +236,31 @@ impl OwnTool for Delete {
     type Output = Deleted;
 
     async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
-        managers_only(context, WHAT)?;
-        let row = hold(context, &input.key, input.expected_version).await?;
+        require_manager(context, WHAT)?;
+        let row = lock(context, &input.key, input.expected_version).await?;
         system_setting::Entity::delete_by_id(&row.key).exec(&context.db).await?;
-        decides_anew(context).await?;
+        bump_revision(context).await?;
         Ok(Deleted { key: row.key, deleted: true })
     }
 }
 
-async fn hold(
+/// Locks a setting that agents may change until the transaction ends, and checks its version.
+async fn lock(
     context: &Context<'_>,
     key: &str,
     expected: Option<i64>,
 ) -> Result<system_setting::Model, ToolError> {
     check::key(key)?;
-    not_governing(key)?;
+    reject_governing(key)?;
     let row = system_setting::Entity::find_by_id(key).lock_exclusive().one(&context.db).await?;
     let row = row.ok_or_else(|| ToolError::not_found("system setting", key))?;
     check::version("the system setting", expected, row.version)?;
     Ok(row)
 }
 
-/// A setting may be what a tool's gate hangs on, and whoever decides about calls keeps what it read.
-async fn decides_anew(context: &Context<'_>) -> Result<(), ToolError> {
+/// Increments the revision, so that every instance reloads its catalogue: a setting may be the gate of a
+/// tool.
+async fn bump_revision(context: &Context<'_>) -> Result<(), ToolError> {
     revision::Entity::update_many()
         .col_expr(revision::Column::Value, Expr::col(revision::Column::Value).add(1))
         .exec(&context.db)

@@ -1,24 +1,24 @@
 //! `skills.*`: instructions that agents may load.
 
 mod read;
-mod scan; // texts that no skill may hold
-mod seed; // the skill that every agent begins with
+mod scan;
+mod seed;
 mod write;
 
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, ExprTrait};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use scan::holds_a_secret;
+pub(crate) use scan::contains_secret;
 pub(super) use scan::is_hidden;
 pub use seed::seed;
 
-use super::{Entry, ToolError, check, own::Own};
+use super::{Entry, ToolError, check, confinement::Confinement};
 use crate::{clock, store::entity::skill};
 
-const NAME: usize = 64;
-const DESCRIPTION: usize = 1024;
-const CONTENT: usize = 64 * 1024;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_DESCRIPTION_BYTES: usize = 1024;
+const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![
@@ -57,7 +57,7 @@ struct Skill {
     /// The user or the project; absent for a skill of the system.
     scope_id: Option<String>,
     description: String,
-    /// Nobody changes it by a tool.
+    /// It cannot be changed with tools.
     read_only: bool,
     /// Of the content, in bytes.
     size: usize,
@@ -71,7 +71,7 @@ impl TryFrom<skill::Model> for Skill {
 
     fn try_from(row: skill::Model) -> Result<Self, ToolError> {
         Ok(Self {
-            scope: check::stored("scope of a skill", &row.scope_type)?,
+            scope: check::parse_stored("scope of a skill", &row.scope_type)?,
             skill_id: row.id,
             name: row.name,
             scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
@@ -85,8 +85,8 @@ impl TryFrom<skill::Model> for Skill {
     }
 }
 
-/// Skills of the system, of this user and of this project.
-fn of(user: Option<&str>, project: Option<&str>) -> Condition {
+/// Returns a condition for the skills of the system, of this user and of this project.
+fn in_scopes(user: Option<&str>, project: Option<&str>) -> Condition {
     let scope = |scope: SkillScope| skill::Column::ScopeType.eq(scope.as_str());
     let mut any = Condition::any().add(scope(SkillScope::System));
     for (kind, id) in [(SkillScope::User, user), (SkillScope::Project, project)] {
@@ -97,7 +97,7 @@ fn of(user: Option<&str>, project: Option<&str>) -> Condition {
     any
 }
 
-/// What a confined caller may see.
-fn own(own: &Own) -> Condition {
-    of(Some(&own.user), own.project.as_deref())
+/// Returns a condition for the skills that a confined caller may read.
+fn within(confinement: &Confinement) -> Condition {
+    in_scopes(Some(&confinement.user), confinement.project.as_deref())
 }

@@ -1,13 +1,15 @@
+//! Reads contents in slices that are small enough for a result.
+
 use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ToolError;
 
-const DEFAULT: usize = 16 * 1024;
-const LARGEST: usize = 64 * 1024;
-/// No character has more bytes, so that every piece moves on.
-const SMALLEST: usize = 4;
+const DEFAULT_BYTES: usize = 16 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
+/// The longest UTF-8 character, so that every slice of a text makes progress.
+const MIN_BYTES: usize = 4;
 
 /// How a content is written in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,17 +20,20 @@ pub(super) enum Encoding {
     Base64,
 }
 
-/// A piece of a content that is small enough for a result.
+/// Part of a content.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) encoding: Encoding,
     pub(super) content: String,
     pub(super) offset: usize,
-    /// Where the next piece begins, if there is one.
+    /// Offset of the next slice; `None` at the end.
     pub(super) next: Option<usize>,
 }
 
-/// From `offset` on, `limit` bytes at most. Text is cut between characters; what is no text comes as base64.
+/// Returns at most `limit` bytes from `offset` on. Text is split between characters; other content is
+/// returned as base64.
+///
+/// Fails if the offset is beyond the end, or if text is wanted and the content is not UTF-8.
 pub(super) fn slice(
     content: &[u8],
     offset: Option<u64>,
@@ -39,11 +44,11 @@ pub(super) fn slice(
     let offset = offset.map_or(0, number);
     if offset > content.len() {
         return Err(ToolError::Invalid(format!(
-            "`offset` lies behind the end, which is at {}",
+            "`offset` is beyond the end of the content, which has {} bytes",
             content.len()
         )));
     }
-    let limit = limit.map_or(DEFAULT, number).clamp(SMALLEST, LARGEST);
+    let limit = limit.map_or(DEFAULT_BYTES, number).clamp(MIN_BYTES, MAX_BYTES);
     let text = str::from_utf8(content).ok();
     let piece = match (text, wanted) {
         (Some(text), None | Some(Encoding::Text)) => {
@@ -52,7 +57,7 @@ pub(super) fn slice(
             (Encoding::Text, text[from..to].to_owned(), from, to)
         }
         (None, Some(Encoding::Text)) => {
-            return Err(ToolError::Invalid("the content is no text; ask for `base64`".to_owned()));
+            return Err(ToolError::Invalid("the content is not text; ask for `base64`".to_owned()));
         }
         (_, None | Some(Encoding::Base64)) => {
             let to = offset.saturating_add(limit).min(content.len());

@@ -1,3 +1,5 @@
+//! What a built-in tool is: its contract, its context, and its type-erased entry.
+
 use std::{fmt, sync::Arc};
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -6,27 +8,27 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Shelf, ToolError};
-use crate::policy::{Bound, Caller, Scope, ScopedId, Switch};
+use super::{ToolError, VisibleTools};
+use crate::policy::{Caller, Scope, ScopedId, Switch, TokenBinding};
 
-/// Whether a tool changes anything.
+/// Whether a tool only reads, or may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     Read,
     Write,
 }
 
-/// A tool that runs in here.
-pub trait OwnTool: 'static {
+/// A tool that runs inside the gateway.
+pub trait BuiltInTool: 'static {
     const NAME: &'static str;
     const TITLE: &'static str;
-    /// For the model that decides whether to call it: what it does, and what comes back.
+    /// Tells the model that chooses tools what the tool does and returns.
     const DESCRIPTION: &'static str;
     const DOES: Does;
-    /// M103–M105: the ids that every call must name. They are checked before the tool sees the call.
+    /// M103–M105: ids that every call must name. They are checked before the tool runs.
     const NEEDS: &'static [ScopedId] = &[];
     const SCOPE: Scope = Scope::Both;
-    /// The system setting that has to be `true`.
+    /// The system setting that must be `true` for the tool to be available.
     const GATE: Option<Switch> = None;
     type Input: DeserializeOwned + JsonSchema + Send;
     type Output: Serialize + JsonSchema + Send;
@@ -37,25 +39,25 @@ pub trait OwnTool: 'static {
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
-/// What a tool works with.
+/// What a tool runs with: the store, the caller and the time.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// For a tool that writes, the transaction; what it wrote is undone when it fails.
+    /// For a tool that writes, a transaction, which is rolled back if the tool fails.
     pub db: DatabaseExecutor<'a>,
     pub caller: &'a Caller,
-    /// What the caller may call.
-    pub shelf: &'a dyn Shelf,
+    /// The tools that the caller may call, for help.
+    pub visible_tools: &'a dyn VisibleTools,
     /// Microseconds since 1970.
     pub now: i64,
 }
 
 impl Context<'_> {
-    /// The user and the task that the caller is confined to, if it is.
-    pub fn bound(&self) -> Option<&Bound> {
-        self.caller.agent.bound()
+    /// Returns the user and task that the caller is confined to; `None` for a manager.
+    pub fn binding(&self) -> Option<&TokenBinding> {
+        self.caller.agent.binding()
     }
 
-    /// Who did it, for `updated_by` and its like.
+    /// Returns the author of a change, for columns such as `updated_by`.
     pub fn author(&self) -> String {
         format!("{}:{}", self.caller.agent.kind(), self.caller.token)
     }
@@ -64,7 +66,7 @@ impl Context<'_> {
 type Run =
     Box<dyn for<'a> Fn(&'a Context<'a>, Value) -> BoxFuture<'a, Result<Value, ToolError>> + Send + Sync>;
 
-/// A tool with its types taken off.
+/// A built-in tool with its input and output types erased.
 pub struct Entry {
     pub name: &'static str,
     pub title: &'static str,
@@ -79,7 +81,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn of<T: OwnTool>() -> Self {
+    pub fn of<T: BuiltInTool>() -> Self {
         let run: Run = Box::new(|context, arguments| {
             async move {
                 let input = serde_json::from_value(arguments)
@@ -103,6 +105,7 @@ impl Entry {
         }
     }
 
+    /// Runs the tool. Fails with [`ToolError::Invalid`] if the arguments do not match the input type.
     pub async fn run(
         &self,
         context: &Context<'_>,
@@ -118,32 +121,33 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Without references: some models and clients do not follow them.
+/// Generates the JSON schema of a type, without `$ref`: some models and clients do not follow references.
 fn schema<T: JsonSchema>() -> Arc<Map<String, Value>> {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     let mut map = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
-    // The name of a Rust type tells a model nothing.
+    // The name of a Rust type means nothing to a model.
     map.remove("title");
-    map.values_mut().for_each(spell_out);
+    map.values_mut().for_each(replace_true_schemas);
     map.entry("type").or_insert_with(|| "object".into());
     Arc::new(map)
 }
 
-/// `true` for "anything" is a schema in the newer era alone; `{}` is one in both.
-fn spell_out(schema: &mut Value) {
+/// Replaces the schema `true` by `{}`, which means the same: clients of the older MCP versions do not accept
+/// `true`.
+fn replace_true_schemas(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
                 match member {
-                    // As in `additionalProperties: true`, where a truth value is what is meant.
+                    // Booleans are fine here: `additionalProperties: true`, and default values.
                     Value::Bool(_) if name == "additionalProperties" || name == "default" => {}
                     Value::Bool(true) => *member = Value::Object(Map::new()),
-                    other => spell_out(other),
+                    other => replace_true_schemas(other),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        Value::Array(items) => items.iter_mut().for_each(replace_true_schemas),
         _ => {}
     }
 }

@@ -1,9 +1,9 @@
-//! `db.task.*`
+//! `db.task.*`: tasks, their statuses and their dependencies.
 
 mod create;
 mod dependency;
-mod graph; // what depends on what
-mod name; // names as people say them
+mod graph;
+mod name;
 mod read;
 mod status;
 mod update;
@@ -17,12 +17,12 @@ use self::status::Status;
 use super::{Context, Entry, ToolError, check};
 use crate::{clock, store::entity::task};
 
-const TITLE: usize = 300;
-const DESCRIPTION: usize = 16 * 1024;
-const CRITERIA: usize = 50;
-const CRITERION: usize = 2 * 1024;
-/// Together: a task has to fit into one result.
-const ALL_CRITERIA: usize = 12 * 1024;
+const MAX_TITLE_BYTES: usize = 300;
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+const MAX_CRITERIA: usize = 50;
+const MAX_CRITERION_BYTES: usize = 2 * 1024;
+/// All criteria of a task together, so that the task fits into one result.
+const MAX_CRITERIA_BYTES: usize = 12 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![
@@ -67,7 +67,7 @@ impl TryFrom<task::Model> for Task {
             name: row.name,
             title: row.title,
             description: row.description,
-            // Written by us; one that somebody spoiled is no reason to withhold the task.
+            // The gateway writes this JSON; if it was damaged, the task is still returned.
             acceptance_criteria: serde_json::from_str(&row.acceptance_criteria).unwrap_or_default(),
             project_id: row.project_id,
             user_id: row.user_id,
@@ -82,16 +82,16 @@ impl TryFrom<task::Model> for Task {
     }
 }
 
-/// A task in a word.
+/// A task without its details.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Brief {
+struct TaskSummary {
     task_id: String,
     name: String,
     title: String,
     status: Status,
 }
 
-impl TryFrom<task::Model> for Brief {
+impl TryFrom<task::Model> for TaskSummary {
     type Error = ToolError;
 
     fn try_from(row: task::Model) -> Result<Self, ToolError> {
@@ -99,14 +99,15 @@ impl TryFrom<task::Model> for Brief {
     }
 }
 
-/// The task of this id. A manager may also say its name, as long as no other task is called so.
+/// Finds a task by id. A manager may also give its name, if no other task has the same name.
 pub(super) async fn find(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
     if let Some(found) = task::Entity::find_by_id(id.as_str()).one(&context.db).await? {
         return Ok(found);
     }
-    // What a confined caller says was compared with the id of its task; a name could mean another one.
+    // The decision compared a confined caller's argument with the id of its task; as a name it could mean
+    // another task.
     let missing = || ToolError::not_found("task", id.as_str());
-    if context.bound().is_some() {
+    if context.binding().is_some() {
         return Err(missing());
     }
     let named = task::Entity::find().filter(task::Column::Name.eq(id.as_str())).limit(2);
@@ -115,19 +116,19 @@ pub(super) async fn find(context: &Context<'_>, id: &ScopeId) -> Result<task::Mo
         (None, _) => Err(missing()),
         (Some(found), true) => Ok(found),
         (Some(_), false) => {
-            Err(ToolError::Conflict(format!("several tasks are called {id}; say which by its id")))
+            Err(ToolError::Conflict(format!("several tasks are called {id}; give the id instead")))
         }
     }
 }
 
-/// The same, held until the end of the call, so that nobody changes it in between.
-pub(super) async fn hold(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
+/// Finds a task like [`find`] and locks it until the transaction ends.
+pub(super) async fn lock(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
     let found = find(context, id).await?;
-    let held = task::Entity::find_by_id(&found.id).lock_exclusive().one(&context.db).await?;
-    held.ok_or_else(|| ToolError::not_found("task", id.as_str()))
+    let locked = task::Entity::find_by_id(&found.id).lock_exclusive().one(&context.db).await?;
+    locked.ok_or_else(|| ToolError::not_found("task", id.as_str()))
 }
 
-/// A task that work can still be added to.
+/// Finds a task like [`find`] and fails with a conflict if its status is final.
 pub(super) async fn find_open(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
     let task = find(context, id).await?;
     let status = Status::of(&task)?;
@@ -138,18 +139,18 @@ pub(super) async fn find_open(context: &Context<'_>, id: &ScopeId) -> Result<tas
 }
 
 fn check_title(title: &str) -> Result<(), ToolError> {
-    check::words("title", title, TITLE)
+    check::non_blank("title", title, MAX_TITLE_BYTES)
 }
 
 fn check_description(description: &str) -> Result<(), ToolError> {
-    check::text("description", description, DESCRIPTION)
+    check::text("description", description, MAX_DESCRIPTION_BYTES)
 }
 
-/// The criteria as they are kept.
-fn criteria(criteria: &[String]) -> Result<String, ToolError> {
-    check::count("acceptance criteria", criteria.len(), CRITERIA)?;
+/// Checks the acceptance criteria and returns the JSON that is stored.
+fn encode_criteria(criteria: &[String]) -> Result<String, ToolError> {
+    check::count("acceptance criteria", criteria.len(), MAX_CRITERIA)?;
     for criterion in criteria {
-        check::words("acceptance criterion", criterion, CRITERION)?;
+        check::non_blank("acceptance criterion", criterion, MAX_CRITERION_BYTES)?;
     }
-    check::json("acceptance criteria", &criteria.into(), ALL_CRITERIA)
+    check::to_json("acceptance criteria", &criteria.into(), MAX_CRITERIA_BYTES)
 }

@@ -1,12 +1,14 @@
+//! Typed values of preferences and settings.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ToolError, check};
 
-const LARGEST: usize = 16 * 1024;
+const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// What a preference or a setting holds.
+/// The type of the value of a preference or setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ValueType {
@@ -43,7 +45,7 @@ impl ValueType {
         }
     }
 
-    /// A `null` is of every type.
+    /// Returns whether a value is of this type. A `null` is of every type.
     pub(super) fn fits(self, value: &Value) -> bool {
         match (self, value) {
             (_, Value::Null) | (Self::Json, _) => true,
@@ -54,22 +56,23 @@ impl ValueType {
     }
 }
 
-/// A value and its type as they are kept. The type is that of the value when none is named.
+/// A value and its type as they are stored.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredValue {
     pub(super) value: String,
     pub(super) value_type: &'static str,
 }
 
-impl Kept {
-    pub(super) fn new(value: &Value, named: Option<ValueType>) -> Result<Self, ToolError> {
-        let value_type = named.unwrap_or_else(|| ValueType::of(value));
+impl StoredValue {
+    /// Checks the value against its type, which is inferred if none is given, and against the size limit.
+    pub(super) fn new(value: &Value, value_type: Option<ValueType>) -> Result<Self, ToolError> {
+        let value_type = value_type.unwrap_or_else(|| ValueType::of(value));
         if !value_type.fits(value) {
             return Err(ToolError::Invalid(format!(
                 "the value is not of the type `{}`",
                 value_type.as_str()
             )));
         }
-        Ok(Self { value: check::json("value", value, LARGEST)?, value_type: value_type.as_str() })
+        Ok(Self { value: check::to_json("value", value, MAX_VALUE_BYTES)?, value_type: value_type.as_str() })
     }
 }

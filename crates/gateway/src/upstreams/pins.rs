@@ -1,5 +1,8 @@
-//! A tool is served as it was approved. The whole object as the server sent it is compared, not only what people look at:
-//! a changed schema or annotation misleads as well as a changed description.
+//! Compares the tools that an upstream offers with the approved (pinned) definitions, and quarantines
+//! differences.
+//!
+//! The whole definition is compared as the upstream sent it, because a changed schema or annotation can
+//! mislead as much as a changed description.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +14,7 @@ use tracing::warn;
 
 use super::{
     Refreshed,
-    names::{folded, problem, served_name},
+    names::{fold_name, name_problem, served_name},
 };
 use crate::{
     canonical, catalogue, clock,
@@ -25,24 +28,27 @@ use crate::{
     tools,
 };
 
-/// Nobody can approve what nobody can read.
-const LARGEST: usize = 64 << 10;
-/// Why a tool waits that is in nobody's way and has nothing wrong with it.
-pub const NEW: &str = "new";
+/// An administrator has to be able to read a definition before approving it.
+const MAX_DEFINITION_BYTES: usize = 64 << 10;
+/// Reason of a quarantined tool that is new and has no other problem.
+pub const REASON_NEW: &str = "new";
 
-/// Why a tool cannot be served whoever approves it, if it cannot.
-pub fn unservable(name: &str, text: &str) -> Option<String> {
-    let too_large = || (text.len() > LARGEST).then(|| format!("it is larger than {LARGEST} bytes"));
-    problem(name).map(str::to_owned).or_else(too_large)
+/// Returns why a tool cannot be served even if it is approved, if there is a reason.
+pub fn unservable_reason(name: &str, text: &str) -> Option<String> {
+    let too_large = || {
+        (text.len() > MAX_DEFINITION_BYTES).then(|| format!("it is larger than {MAX_DEFINITION_BYTES} bytes"))
+    };
+    name_problem(name).map(str::to_owned).or_else(too_large)
 }
 
+/// Updates the rows of an upstream's tools to what it offers now, and counts the differences.
 pub(super) async fn compare(
     store: &Store,
     server: &server::Model,
     offered: Vec<Map<String, Value>>,
 ) -> Result<Refreshed, DbErr> {
     let write = store.write().await?;
-    // It may have been removed while it was asked; its tools must not come back.
+    // The upstream may have been removed since it was asked; its tools must not be added again.
     if server::Entity::find_by_id(&server.namespace).one(&*write).await?.is_none() {
         return Ok(Refreshed::default());
     }
@@ -54,7 +60,7 @@ pub(super) async fn compare(
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
     let own = tools::all().into_iter().map(|tool| tool.name.to_owned());
     for name in own.chain(others.into_iter().map(|row| row.name)) {
-        taken.insert(folded(&name), name);
+        taken.insert(fold_name(&name), name);
     }
     let mut refreshed = Refreshed::default();
     let mut changes = Vec::new();
@@ -73,11 +79,12 @@ pub(super) async fn compare(
         }
         let name = served_name(&server.namespace, server.prefix, &remote);
         let text = canonical::text(&Value::Object(tool));
-        let reason = unservable(&name, &text)
-            .or_else(|| Some(format!("its name is, or looks like, that of {}", taken.get(&folded(&name))?)));
-        taken.entry(folded(&name)).or_insert_with(|| name.clone());
+        let reason = unservable_reason(&name, &text).or_else(|| {
+            Some(format!("its name is, or looks like, that of {}", taken.get(&fold_name(&name))?))
+        });
+        taken.entry(fold_name(&name)).or_insert_with(|| name.clone());
         let offered = Offered { remote: &remote, name: &name, text: &text };
-        let row = judge(server, known.get(&remote), &offered, reason, &mut refreshed);
+        let row = updated_row(server, known.get(&remote), &offered, reason, &mut refreshed);
         changes.extend(row);
     }
     let gone: Vec<&upstream_tool::Model> =
@@ -97,7 +104,7 @@ pub(super) async fn compare(
     for row in changes {
         upsert(&write, row).await?;
     }
-    catalogue::touch(&write).await?;
+    catalogue::bump_revision(&write).await?;
     write.commit().await?;
     Ok(refreshed)
 }
@@ -108,8 +115,8 @@ struct Offered<'o> {
     text: &'o str,
 }
 
-/// The row as it has to be now, if that is not how it is.
-fn judge(
+/// Returns the new row of an offered tool, or `None` if its row does not change.
+fn updated_row(
     server: &server::Model,
     known: Option<&upstream_tool::Model>,
     offered: &Offered<'_>,
@@ -132,23 +139,23 @@ fn judge(
     };
     let Some(known) = known else {
         refreshed.new += 1;
-        return Some(row(QUARANTINED, reason.unwrap_or_else(|| NEW.to_owned())));
+        return Some(row(QUARANTINED, reason.unwrap_or_else(|| REASON_NEW.to_owned())));
     };
     if known.offered_hash.as_ref() == Some(&hash) && known.state != GONE {
         refreshed.unchanged += 1;
         return None;
     }
     if known.pinned_hash.as_ref() == Some(&hash) && reason.is_none() {
-        // It is what was approved: it was away, or its server thought better of the change.
+        // The definition is the approved one again: the tool was gone, or its upstream has reverted a change.
         refreshed.unchanged += 1;
         return Some(row(APPROVED, String::new()));
     }
     refreshed.changed += 1;
-    let changed = if known.pinned.is_some() { "changed since it was approved" } else { NEW };
+    let changed = if known.pinned.is_some() { "changed since it was approved" } else { REASON_NEW };
     Some(row(QUARANTINED, reason.unwrap_or_else(|| changed.to_owned())))
 }
 
-async fn upsert(write: &crate::store::Write, row: upstream_tool::Model) -> Result<(), DbErr> {
+async fn upsert(write: &crate::store::WriteTransaction, row: upstream_tool::Model) -> Result<(), DbErr> {
     use upstream_tool::Column;
     let columns = [
         Column::Name,

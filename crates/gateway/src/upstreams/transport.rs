@@ -1,3 +1,5 @@
+//! How an upstream is reached, as the store keeps it.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -21,18 +23,19 @@ pub struct Http {
     /// A file of the gateway's machine with the server's bearer token. For administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
-    /// Where the server may be. `public` when a user installs it, `anywhere` when an administrator does and says nothing.
+    /// Which addresses are allowed. Default: `public` if a user installs it, `anywhere` if an administrator
+    /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<Reach>,
 }
 
-/// Where a server may be. This is decided by address whenever a connection is made, not by the text of the URL.
+/// Which addresses are allowed. Checked for every connection by address, not by the text of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// At public addresses alone.
+    /// Public addresses only.
     Public,
-    /// Also inside. For administrators.
+    /// Internal addresses too. For administrators.
     Anywhere,
 }
 
@@ -53,7 +56,8 @@ pub struct Stdio {
 }
 
 impl Transport {
-    /// `has_owner`: a user's server whose row does not say where it may be is held to public addresses.
+    /// Converts into the options of a connection. `has_owner`: an upstream of a user without a configured
+    /// reach is restricted to public addresses. Fails for a program if `stdio` is off.
     pub(super) fn into_upstream(
         self,
         stdio: bool,

@@ -1,4 +1,4 @@
-//! The first administrator's token: rotated, revoked by deleting its file, and never good for ever.
+//! The first administrator's token: rotation, revocation by deleting its file, and expiry.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -26,7 +26,7 @@ async fn rows(gateway: &GatewayProcess, tool: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_rotated_admin_token_is_refused_at_once() {
-    let mut gateway = GatewayProcess::start_with(&[("log.level", "debug")]).await;
+    let mut gateway = GatewayProcess::start_with(&[("telemetry.log_level", "debug")]).await;
     let (old, file) = (gateway.admin_token(), gateway.admin_token_file());
     let rotated = ctl(&gateway, &["tokens", "rotate-admin"]).await;
     assert_eq!(rotated.code, 0, "{rotated:?}");
@@ -36,11 +36,11 @@ async fn a_rotated_admin_token_is_refused_at_once() {
     assert_eq!((status_with(&gateway, &old).await, status_with(&gateway, &new).await), (401, 200));
     assert_eq!(mode(&file), 0o600);
     for text in [&rotated.stdout, &rotated.stderr, &gateway.log()] {
-        assert!(!text.contains(&new) && !text.contains(&old), "a secret is shown");
+        assert!(!text.contains(&new) && !text.contains(&old), "the output contains a secret");
     }
     let recorded = rows(&gateway, "admin.token.rotate").await;
     assert_eq!((recorded.len(), &recorded[0]["status"]), (1, &json!("success")), "{recorded:?}");
-    // The file is what counts at the next start, too.
+    // The token in the file is also the valid one after a restart.
     gateway.start_again().await;
     assert_eq!(gateway.admin_token(), new);
     assert_eq!((status_with(&gateway, &old).await, status_with(&gateway, &new).await), (401, 200));
@@ -49,7 +49,7 @@ async fn a_rotated_admin_token_is_refused_at_once() {
     assert!(!left.iter().any(|name| extra(&name.to_string_lossy())), "{left:?}");
 }
 
-/// An administrator elsewhere has a copy of the token; another one has a token of their own.
+/// One administrator has a copy of the token elsewhere; another has a different token.
 #[tokio::test]
 async fn a_copy_of_the_token_is_replaced_and_another_token_is_not() {
     let gateway = GatewayProcess::start().await;
@@ -73,11 +73,11 @@ async fn a_copy_of_the_token_is_replaced_and_another_token_is_not() {
     assert!(link.is_symlink());
     let rotated = rotate(&own).await;
     assert_eq!(rotated.code, 0, "{rotated:?}");
-    assert_eq!(fs::read_to_string(&own).unwrap().trim(), other, "it is another token");
+    assert_eq!(fs::read_to_string(&own).unwrap().trim(), other, "a different token is not replaced");
     assert_eq!(status_with(&gateway, &other).await, 200);
     assert_ne!(fs::read_to_string(&copy).unwrap().trim(), gateway.admin_token());
     assert_eq!(status_with(&gateway, fs::read_to_string(&copy).unwrap().trim()).await, 401);
-    // Only administrators.
+    // Only administrators may rotate.
     let (_, user) = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await;
     assert_eq!(gateway.ask_as(&user, "POST", ROTATE, None).await.status, 403);
 }
@@ -92,12 +92,16 @@ async fn deleting_the_file_and_restarting_revokes_the_old_token() {
         let new = gateway.admin_token();
         assert_ne!(old, new);
         assert_eq!((status_with(&gateway, &old).await, status_with(&gateway, &new).await), (401, 200));
-        assert_eq!(rows(&gateway, "admin.token.revoke").await.len(), round, "each revocation has its row");
+        assert_eq!(
+            rows(&gateway, "admin.token.revoke").await.len(),
+            round,
+            "each revocation has its audit row"
+        );
         if round == 2 {
             gateway.must("POST", ROTATE, None).await;
         }
     }
-    // A file that was replaced by hand counts as well; one that holds no token is refused.
+    // A token that was put into the file by hand is accepted; a file without a token is refused.
     let old = gateway.admin_token();
     fs::write(gateway.admin_token_file(), "cyn_one-of-my-own-that-is-long-enough\n").unwrap();
     gateway.start_again().await;
@@ -109,9 +113,9 @@ async fn deleting_the_file_and_restarting_revokes_the_old_token() {
     assert_eq!(status_with(&gateway, &gateway.admin_token()).await, 200);
 }
 
-/// Whenever it is killed during rotations, the file holds a good token after the next start.
+/// Whenever the gateway is killed during rotations, the file contains a valid token after the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_while_it_rotates_a_gateway_locks_nobody_out() {
+async fn kill_during_a_rotation_leaves_a_valid_token() {
     let mut gateway = GatewayProcess::start().await;
     for round in 0..10_u64 {
         let request = gateway.http().post(format!("{}{ROTATE}", gateway.admin_url()));
@@ -123,13 +127,13 @@ async fn killed_while_it_rotates_a_gateway_locks_nobody_out() {
         drop(sent.join_next().await);
         assert_eq!(status_with(&gateway, &gateway.admin_token()).await, 200, "round {round}");
         let good = gateway.must("GET", &format!("{TOKENS}?state=active&agent=admin"), None).await;
-        assert_eq!(good.as_array().unwrap().len(), 1, "one administrator's token is good: {good}");
+        assert_eq!(good.as_array().unwrap().len(), 1, "exactly one administrator token is valid: {good}");
     }
 }
 
-/// Of several operators who rotate at once with copies of one token, one does; the others are told.
+/// Several operators rotate at once with copies of one token: one succeeds, and the others get an error.
 #[tokio::test]
-async fn of_several_rotations_at_once_one_happens() {
+async fn one_of_several_concurrent_rotations_succeeds() {
     let gateway = GatewayProcess::start().await;
     for round in 0..5 {
         let old = gateway.admin_token();
@@ -145,18 +149,19 @@ async fn of_several_rotations_at_once_one_happens() {
 }
 
 #[tokio::test]
-async fn the_admin_token_expires_and_a_restart_makes_another() {
+async fn expired_admin_token_is_replaced_at_the_next_start() {
     let mut gateway = GatewayProcess::start_with(&[("admin.token_lives", "3s")]).await;
     let old = gateway.admin_token();
-    eventually("it expires", async || (status_with(&gateway, &old).await == 401).then_some(())).await;
+    eventually("the token to expire", async || (status_with(&gateway, &old).await == 401).then_some(()))
+        .await;
     gateway.start_again().await;
     assert_ne!(gateway.admin_token(), old);
     assert_eq!(status_with(&gateway, &gateway.admin_token()).await, 200);
 }
 
-/// Earlier builds made tokens that are good for a hundred years.
+/// Earlier builds created tokens that were valid for a hundred years.
 #[tokio::test]
-async fn a_token_of_an_earlier_build_is_no_longer_good_for_ever() {
+async fn token_of_an_earlier_build_gets_an_expiry() {
     let mut gateway = GatewayProcess::start().await;
     let expires = async |gateway: &GatewayProcess| {
         let all = token::Entity::find().filter(token::Column::Agent.eq("admin"));

@@ -1,3 +1,5 @@
+//! The audit: rows, manipulation of rows, export and following.
+
 use cynode_gateway::store::entity::audit;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use sea_orm::{
@@ -12,12 +14,12 @@ use crate::support::{ctl, manager, parsed, store};
 const SEAL: (&str, &str) = ("audit.seal_every", "50ms");
 const FAILED: i32 = 1;
 
-/// A gateway with some rows, all of them sealed.
-async fn lived_in(settings: &[(&str, &str)]) -> GatewayProcess {
+/// A gateway with some audit rows, all of them sealed.
+async fn gateway_with_rows(settings: &[(&str, &str)]) -> GatewayProcess {
     let gateway = GatewayProcess::start_with(settings).await;
     let agent = manager(&gateway).await;
     for _ in 0..6 {
-        gateway.call(&agent, "db.project.list", json!({})).await.expect("it is permitted");
+        gateway.call(&agent, "db.project.list", json!({})).await.expect("a permitted call");
     }
     sealed(&gateway, 7).await;
     gateway
@@ -49,8 +51,8 @@ fn names_row(finished: &Finished, row: i64) {
 }
 
 #[tokio::test]
-async fn a_row_that_is_changed_taken_out_or_moved_is_found() {
-    let gateway = lived_in(&[SEAL]).await;
+async fn changed_removed_or_moved_row_is_detected() {
+    let gateway = gateway_with_rows(&[SEAL]).await;
     let db = store(&gateway).await;
     let verify = async || ctl(&gateway, &["--json", "audit", "verify"]).await;
     let whole = verify().await;
@@ -71,14 +73,14 @@ async fn a_row_that_is_changed_taken_out_or_moved_is_found() {
     names_row(&verify().await, 3);
     assert_eq!(gateway.must("GET", "/api/v1/audit/verify", None).await["bad_row"], 3);
     let said = ctl(&gateway, &["audit", "verify"]).await;
-    assert!(said.stdout.contains("NOT whole, from row 3 on"), "{said:?}");
+    assert!(said.stdout.contains("NOT intact, from row 3 on"), "{said:?}");
 
     put(&db, audit::Model { seq: 3, ..fifth.clone() }).await;
     put(&db, audit::Model { seq: 5, ..third.clone() }).await;
     names_row(&verify().await, 3);
     put(&db, third.clone()).await;
     put(&db, fifth).await;
-    assert_eq!(verify().await.code, 0, "all is as it was");
+    assert_eq!(verify().await.code, 0, "the original rows verify");
 
     audit::Entity::delete_by_id(3).exec(&db).await.expect("deleted");
     names_row(&verify().await, 3);
@@ -88,12 +90,13 @@ async fn a_row_that_is_changed_taken_out_or_moved_is_found() {
     assert_eq!(gateway.must("GET", "/api/v1/audit/verify", None).await["bad_row"], 7);
 }
 
-/// Whoever has the store and the gateway's files can make a chain that holds together. What was published tells.
+/// With access to the store and the gateway's files, a consistent new chain can be written. The published
+/// heads reveal it.
 #[tokio::test]
-async fn a_chain_that_was_made_anew_is_found_by_what_nats_keeps() {
+async fn rewritten_chain_is_detected_by_the_heads_in_nats() {
     let nats = Nats::start();
     let url = nats.url();
-    let gateway = lived_in(&[SEAL, ("nats.url", &url)]).await;
+    let gateway = gateway_with_rows(&[SEAL, ("nats.url", &url)]).await;
     let db = store(&gateway).await;
     let key =
         gateway.must("GET", "/api/v1/audit/heads", None).await["key"].as_str().expect("a key").to_owned();
@@ -141,12 +144,16 @@ fn as_json(row: &audit::Model) -> Value {
 
 #[tokio::test]
 async fn an_export_is_verified_without_the_gateway() {
-    let mut gateway = lived_in(&[SEAL]).await;
+    let mut gateway = gateway_with_rows(&[SEAL]).await;
     let file = gateway.folder().join("export.ndjson").display().to_string();
     let heads = gateway.folder().join("audit-heads.jsonl").display().to_string();
     let exported = ctl(&gateway, &["audit", "export", "--out", &file]).await;
     assert_eq!(exported.code, 0, "{exported:?}");
-    assert_eq!(ctl(&gateway, &["audit", "export", "--out", &file]).await.code, 64, "nothing is written over");
+    assert_eq!(
+        ctl(&gateway, &["audit", "export", "--out", &file]).await.code,
+        64,
+        "an existing file is not overwritten"
+    );
     gateway.must("PUT", "/api/v1/settings/a", Some(json!({ "value": 1 }))).await;
     sealed(&gateway, 8).await;
     gateway.kill();
@@ -159,7 +166,7 @@ async fn an_export_is_verified_without_the_gateway() {
     let alone = verify(&[]).await;
     assert_eq!(alone.code, 0, "{alone:?}");
     assert!(parsed(&alone)["warnings"].to_string().contains("no signed heads"), "{alone:?}");
-    // The heads know of a row that the export does not have.
+    // The heads cover a row that the export does not contain.
     names_row(&verify(&["--heads", &heads]).await, 8);
     let older = parsed(&verify(&["--heads", &heads, "--older"]).await);
     assert_eq!((&older["ok"], &older["rows"]), (&json!(true), &json!(7)), "{older}");
@@ -181,8 +188,8 @@ async fn an_export_is_verified_without_the_gateway() {
 }
 
 #[tokio::test]
-async fn rows_are_looked_up_and_watched_as_they_come() {
-    let gateway = lived_in(&[SEAL]).await;
+async fn rows_are_queried_and_followed() {
+    let gateway = gateway_with_rows(&[SEAL]).await;
     let query = async |line: &str| gateway.must("GET", &format!("/api/v1/audit{line}"), None).await;
     let seqs = |rows: &Value| -> Vec<i64> {
         rows.as_array().expect("rows").iter().filter_map(|row| row["seq"].as_i64()).collect()
@@ -209,9 +216,9 @@ async fn rows_are_looked_up_and_watched_as_they_come() {
     assert!(rows[2].arguments_digest.is_some());
 }
 
-/// Watching has no end of its own; it must not keep the gateway from ending.
+/// A client that follows the audit never ends by itself; it must not keep the gateway from stopping.
 #[tokio::test]
-async fn the_gateway_ends_while_somebody_watches() {
+async fn gateway_stops_while_a_client_follows_the_audit() {
     let mut gateway = GatewayProcess::start().await;
     let watching = ctl(&gateway, &["audit", "tail"]);
     let ending = async {
@@ -224,9 +231,10 @@ async fn the_gateway_ends_while_somebody_watches() {
     assert!(status.await.expect("it ends").success());
 }
 
-/// A change and its row are one: whenever the gateway is killed, there are as many rows as there are changes.
+/// A change and its row are one transaction: whenever the gateway is killed, there are as many rows as
+/// changes.
 #[tokio::test]
-async fn no_change_is_without_its_row_when_the_gateway_is_killed() {
+async fn every_change_has_its_row_after_a_kill() {
     let mut gateway = GatewayProcess::start().await;
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     for round in 1..=3 {
@@ -252,6 +260,6 @@ async fn no_change_is_without_its_row_when_the_gateway_is_killed() {
         .await
         .expect("rows");
     assert_eq!(rows.len(), changes);
-    assert!(changes >= 7 + 14 + 21, "what was answered is there: {changes}");
+    assert!(changes >= 7 + 14 + 21, "every answered change is stored: {changes}");
     assert_eq!(gateway.must("GET", "/api/v1/audit/verify", None).await["ok"], true);
 }

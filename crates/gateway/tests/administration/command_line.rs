@@ -1,3 +1,5 @@
+//! cynodectl against a running gateway.
+
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
@@ -10,7 +12,7 @@ const USAGE: i32 = 64;
 const UNAVAILABLE: i32 = 69;
 
 #[tokio::test]
-async fn tools_and_tokens() {
+async fn tools_and_tokens_are_managed() {
     let gateway = GatewayProcess::start().await;
     let file = gateway.folder().join("pm.token");
     let path = file.display().to_string();
@@ -21,7 +23,7 @@ async fn tools_and_tokens() {
     assert!(secret.starts_with("cyn_") && !issued.stdout.contains(&secret), "{issued:?}");
     assert_eq!(std::fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
     let again = ctl(&gateway, &["tokens", "issue", "project_manager", "--label", "pm", "--out", &path]).await;
-    assert_eq!(again.code, USAGE, "nothing is written over: {again:?}");
+    assert_eq!(again.code, USAGE, "an existing file is not overwritten: {again:?}");
     let agent = gateway.agent(&secret);
     assert!(seen(&agent).await.contains(&"db.project.list".to_owned()));
 
@@ -31,7 +33,7 @@ async fn tools_and_tokens() {
     )
     .await;
     assert!(
-        parsed(&shown)["secret"].as_str().expect("the secret, this once").starts_with("cyn_"),
+        parsed(&shown)["secret"].as_str().expect("a secret that is shown once").starts_with("cyn_"),
         "{shown:?}"
     );
     let unused = gateway.folder().join("unused").display().to_string();
@@ -58,15 +60,15 @@ async fn tools_and_tokens() {
 }
 
 #[tokio::test]
-async fn servers_and_what_they_offer() {
+async fn upstreams_and_their_tools_are_managed() {
     let gateway = GatewayProcess::start().await;
-    assert!(ctl(&gateway, &["upstreams", "list"]).await.stdout.contains("no servers are installed"));
+    assert!(ctl(&gateway, &["upstreams", "list"]).await.stdout.contains("no upstreams"));
     assert!(ctl(&gateway, &["tools", "quarantine"]).await.stdout.contains("no tool waits"));
     let added =
         ctl(&gateway, &["upstreams", "add", "notes", "--url", "http://127.0.0.1:1/mcp", "--scope", "pm"])
             .await;
     assert_eq!(added.code, 0, "{added:?}");
-    assert!(added.stderr.contains("could not be asked yet"), "{added:?}");
+    assert!(added.stderr.contains("could not be listed yet"), "{added:?}");
     let hash =
         offer(&store(&gateway).await, "notes", "find", None, &offered("find", "Finds.\u{1b}[2J")).await;
     let waiting = ctl(&gateway, &["tools", "quarantine"]).await;
@@ -74,13 +76,17 @@ async fn servers_and_what_they_offer() {
     let diff = ctl(&gateway, &["tools", "diff", "notes.find"]).await;
     assert!(diff.stdout.contains("+  \"description\"") && !diff.stdout.contains('\u{1b}'), "{diff:?}");
     let unasked = ctl(&gateway, &["tools", "approve", "notes.find"]).await;
-    assert_eq!(unasked.code, FAILED, "nobody is there to be asked: {unasked:?}");
+    assert_eq!(unasked.code, FAILED, "there is no terminal to confirm on: {unasked:?}");
     let stale = ctl(&gateway, &["tools", "approve", "notes.find", "--hash", "other"]).await;
     assert_eq!(stale.code, FAILED, "{stale:?}");
     assert_eq!(ctl(&gateway, &["tools", "approve", "notes.find", "--hash", &hash]).await.code, 0);
     assert_eq!(ctl(&gateway, &["tools", "reject", "notes/find"]).await.code, 0);
     assert_eq!(ctl(&gateway, &["tools", "approve", "notes.find", "--yes"]).await.code, 0);
-    assert_eq!(ctl(&gateway, &["tools", "diff", "notes.find"]).await.code, FAILED, "it waits no more");
+    assert_eq!(
+        ctl(&gateway, &["tools", "diff", "notes.find"]).await.code,
+        FAILED,
+        "the tool is no longer quarantined"
+    );
 
     let listed = ctl(&gateway, &["upstreams", "list"]).await;
     assert!(
@@ -97,14 +103,14 @@ async fn servers_and_what_they_offer() {
     assert_eq!(
         ctl(&gateway, &["upstreams", "remove", "notes"]).await.code,
         FAILED,
-        "nobody is there to be asked"
+        "there is no terminal to confirm on"
     );
     assert_eq!(ctl(&gateway, &["upstreams", "remove", "notes", "--yes"]).await.code, 0);
     assert_eq!(ctl(&gateway, &["tools", "show", "notes.find"]).await.code, FAILED);
 }
 
 #[tokio::test]
-async fn rules_and_settings() {
+async fn rules_and_settings_are_managed() {
     let gateway = GatewayProcess::start().await;
     assert!(ctl(&gateway, &["rules", "list"]).await.stdout.contains("no rules"));
     let line = [
@@ -159,7 +165,7 @@ async fn preferences_are_set_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_says_what_to_do() {
+async fn errors_say_what_to_do() {
     let gateway = GatewayProcess::start().await;
     let with = |url: &str, file: &str, command: &[&str]| {
         let mut line =

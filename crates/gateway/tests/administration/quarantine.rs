@@ -1,3 +1,5 @@
+//! Tools that wait for approval.
+
 use cynode_gateway::store::entity::upstream_tool;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, IntoActiveModel};
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use crate::support::{UPSTREAMS, manager, offer, offered, seen, server, store, us
 const QUARANTINE: &str = "/api/v1/quarantine";
 
 #[tokio::test]
-async fn a_tool_is_served_when_what_was_looked_at_is_approved() {
+async fn tool_is_served_once_the_reviewed_version_is_approved() {
     let gateway = GatewayProcess::start().await;
     gateway.must("POST", UPSTREAMS, Some(server("notes"))).await;
     let db = store(&gateway).await;
@@ -53,7 +55,7 @@ async fn a_tool_is_served_when_what_was_looked_at_is_approved() {
 }
 
 #[tokio::test]
-async fn users_approve_their_own_tools_but_only_administrators_give_a_name_that_is_taken() {
+async fn users_approve_their_own_tools_but_only_administrators_reassign_a_name() {
     let gateway = GatewayProcess::start().await;
     let alice = user(&gateway, "alice").await;
     let mut alices = server("alices");
@@ -66,7 +68,7 @@ async fn users_approve_their_own_tools_but_only_administrators_give_a_name_that_
     let answered = gateway.ask_as(&alice, "POST", &approve, Some(json!({ "hash": hash }))).await;
     assert_eq!(answered.status, 204, "{answered:?}");
 
-    // Two tools by the name `shared.find`, one of them approved; and one by a name of ours.
+    // Two tools named `shared.find`, one of them approved, and one with the name of a built-in tool.
     let theirs = offer(&db, "shared", "find", None, &offered("find", "Finds for all.")).await;
     gateway.must("POST", &format!("{QUARANTINE}/shared/find/approve"), Some(json!({ "hash": theirs }))).await;
     for (remote, name) in [("other", "shared.find"), ("ours", "db.project.list")] {
@@ -93,8 +95,8 @@ async fn users_approve_their_own_tools_but_only_administrators_give_a_name_that_
     gateway.must("POST", &approve, Some(json!({ "hash": hash }))).await;
     let key = ("shared".to_owned(), "find".to_owned());
     let before = upstream_tool::Entity::find_by_id(key).one(&db).await.expect("read").expect("a row");
-    assert_eq!(before.state, upstream_tool::QUARANTINED, "one name, one tool");
+    assert_eq!(before.state, upstream_tool::QUARANTINED, "a name belongs to one tool");
     let ours = format!("{QUARANTINE}/alices/ours/approve");
     let refused = gateway.ask("POST", &ours, Some(json!({ "hash": hash }))).await;
-    assert_eq!(refused.status, 409, "nobody takes a name of ours: {refused:?}");
+    assert_eq!(refused.status, 409, "the name of a built-in tool cannot be taken: {refused:?}");
 }

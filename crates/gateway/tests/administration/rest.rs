@@ -1,3 +1,5 @@
+//! The REST interface itself: document, authentication, request validation, metrics.
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use crate::support::TOKENS;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
-/// Every operation of the document: method, path, and what is said about it.
+/// Every operation of the OpenAPI document: method, path and description.
 fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
     let paths = document["paths"].as_object().expect("paths");
     paths
@@ -32,7 +34,7 @@ fn references<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
 }
 
 #[tokio::test]
-async fn the_document_tells_every_operation_and_each_wants_a_token() {
+async fn openapi_document_lists_every_operation_and_each_needs_a_token() {
     let gateway = GatewayProcess::start().await;
     let document = gateway.ask_as("none", "GET", "/api/openapi.json", None).await.body;
     assert_eq!(document["openapi"], "3.1.0");
@@ -41,7 +43,7 @@ async fn the_document_tells_every_operation_and_each_wants_a_token() {
     references(&document, &mut found);
     for reference in found {
         let pointer = reference.strip_prefix('#').expect("a reference into the document");
-        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        assert!(document.pointer(pointer).is_some(), "{reference} cannot be resolved");
     }
     let operations = operations(&document);
     let mut ids = BTreeSet::new();
@@ -49,7 +51,7 @@ async fn the_document_tells_every_operation_and_each_wants_a_token() {
         let what = format!("{method} {path}");
         assert!(
             ids.insert(operation["operationId"].as_str().expect("an id")),
-            "{what}: the id is not its own"
+            "{what}: the operation id is not unique"
         );
         assert!(operation["summary"].is_string() && operation["tags"][0].is_string(), "{what}");
         let responses = operation["responses"].as_object().expect("responses");
@@ -78,11 +80,11 @@ async fn the_document_tells_every_operation_and_each_wants_a_token() {
             "{expected}"
         );
     }
-    assert_eq!(operations.len(), 54, "an operation came or went: is it in the document on purpose?");
+    assert_eq!(operations.len(), 54, "the number of operations changed: is that intended?");
 }
 
 #[tokio::test]
-async fn agents_administer_nothing_and_cookies_mean_nothing() {
+async fn agent_tokens_and_cookies_give_no_access() {
     let gateway = GatewayProcess::start().await;
     let bound = json!({ "label": "x", "agent": "sandbox", "user_id": "u", "task_id": "t" });
     for new in [json!({ "label": "x", "agent": "project_manager" }), bound] {
@@ -107,11 +109,11 @@ async fn agents_administer_nothing_and_cookies_mean_nothing() {
     }
     let bearer = format!("Bearer {token}");
     let twice = http.get(&url).header("authorization", &bearer).header("authorization", &bearer);
-    assert_eq!(twice.send().await.expect("an answer").status(), 401, "which of the two?");
+    assert_eq!(twice.send().await.expect("an answer").status(), 401, "two tokens in one request are refused");
 }
 
 #[tokio::test]
-async fn requests_for_somebody_else_or_of_another_shape_are_refused() {
+async fn requests_with_a_wrong_host_or_format_are_refused() {
     let gateway =
         GatewayProcess::start_with(&[("admin.hosts", "[\"127.0.0.1\", \"gateway.example\"]")]).await;
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -164,7 +166,7 @@ async fn requests_for_somebody_else_or_of_another_shape_are_refused() {
 }
 
 #[tokio::test]
-async fn what_happens_is_counted() {
+async fn calls_are_counted_in_metrics() {
     let gateway = GatewayProcess::start().await;
     gateway.issue(json!({ "label": "x", "agent": "project_manager" })).await;
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -175,6 +177,7 @@ async fn what_happens_is_counted() {
         "gateway_audit_group_size_count 1",
         "gateway_audit_commit_seconds_count 1",
         "gateway_upstreams{state=\"up\"} 0",
+        "gateway_upstreams{state=\"open\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

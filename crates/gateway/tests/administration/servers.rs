@@ -1,3 +1,5 @@
+//! Upstreams and their owners.
+
 use cynode_gateway::store::entity::{tool_setting, upstream_tool};
 use sea_orm::EntityTrait;
 use serde_json::{Value, json};
@@ -12,10 +14,10 @@ fn with(mut base: Value, more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_server_is_installed_changed_switched_off_and_removed_with_its_tools() {
+async fn upstream_is_installed_changed_disabled_and_removed_with_its_tools() {
     let gateway = GatewayProcess::start().await;
     let added = gateway.must("POST", UPSTREAMS, Some(server("calendar"))).await;
-    assert!(added["problem"].is_string() && added["refreshed"].is_null(), "nobody listens there: {added}");
+    assert!(added["problem"].is_string() && added["refreshed"].is_null(), "no server listens there: {added}");
     assert_eq!(added["upstream"]["namespace"], "calendar");
 
     let db = store(&gateway).await;
@@ -48,7 +50,7 @@ async fn a_server_is_installed_changed_switched_off_and_removed_with_its_tools()
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_not_installed() {
+async fn invalid_upstreams_are_not_installed() {
     let gateway = GatewayProcess::start_with(&[("upstreams.stdio", "false")]).await;
     gateway.must("POST", UPSTREAMS, Some(server("billing"))).await;
     let at = |url: &str| with(server("notes"), json!({ "transport": { "http": { "url": url } } }));
@@ -78,13 +80,17 @@ async fn what_makes_no_sense_is_not_installed() {
         let answered = gateway.ask("POST", UPSTREAMS, Some(new.clone())).await;
         assert_eq!(answered.status, status, "{new}: {answered:?}");
     }
-    assert_eq!(gateway.ask("POST", UPSTREAMS, Some(server("git"))).await.status, 201, "administrators may");
+    assert_eq!(
+        gateway.ask("POST", UPSTREAMS, Some(server("git"))).await.status,
+        201,
+        "administrators may use this namespace"
+    );
 }
 
 #[tokio::test]
-async fn users_look_after_their_own_servers_and_nothing_else() {
+async fn users_manage_only_their_own_upstreams() {
     let gateway = GatewayProcess::start().await;
-    // Nobody answers to that name, anywhere.
+    // A host name that cannot be resolved.
     let outside = |namespace: &str| {
         with(server(namespace), json!({ "transport": { "http": { "url": "https://tools.invalid/mcp" } } }))
     };
@@ -108,7 +114,7 @@ async fn users_look_after_their_own_servers_and_nothing_else() {
         assert_eq!(answered.status, status, "{new}: {answered:?}");
     }
     let refused = gateway.must("GET", "/api/v1/audit?agent=user&decision=deny", None).await;
-    assert_eq!(refused.as_array().expect("rows").len(), 6, "attempts are on record: {refused}");
+    assert_eq!(refused.as_array().expect("rows").len(), 6, "attempts are recorded: {refused}");
 
     let db = store(&gateway).await;
     offer(&db, "alices-notes", "find", None, &offered("find", "Finds notes.")).await;
@@ -126,7 +132,7 @@ async fn users_look_after_their_own_servers_and_nothing_else() {
     for path in ["/api/v1/tools/db.project.list", &format!("{UPSTREAMS}/shared")] {
         assert_eq!(gateway.ask_as(&alice, "GET", path, None).await.status, 404, "{path}");
     }
-    // What is another's reads like what is not there.
+    // An upstream of another user reads like one that does not exist.
     for (method, path) in [
         ("GET", "/api/v1/upstreams/alices-notes"),
         ("DELETE", "/api/v1/upstreams/alices-notes"),

@@ -8,7 +8,7 @@ use testkit::{Finished, GatewayProcess, cynodectl, run};
 pub(crate) const TOKENS: &str = "/api/v1/tokens";
 pub(crate) const UPSTREAMS: &str = "/api/v1/upstreams";
 
-/// The names that an agent sees.
+/// Names of the tools that an agent sees.
 pub(crate) async fn seen(agent: &mcp::Client) -> Vec<String> {
     agent.tools().await.expect("a list").into_iter().map(|tool| tool.name).collect()
 }
@@ -22,7 +22,7 @@ pub(crate) async fn user(gateway: &GatewayProcess, name: &str) -> String {
     gateway.issue(json!({ "label": name, "agent": "user", "user_id": name })).await.1
 }
 
-/// The store, past the gateway: as somebody who has the file.
+/// Direct access to the store, bypassing the gateway.
 pub(crate) async fn store(gateway: &GatewayProcess) -> DatabaseConnection {
     Database::connect(gateway.store_url()).await.expect("the store opens")
 }
@@ -31,7 +31,7 @@ pub(crate) fn offered(name: &str, description: &str) -> String {
     json!({ "name": name, "description": description, "inputSchema": { "type": "object" } }).to_string()
 }
 
-/// A tool as a look at its server leaves it.
+/// Stores a tool as a refresh of its upstream would.
 pub(crate) async fn offer(
     db: &DatabaseConnection,
     namespace: &str,
@@ -57,7 +57,7 @@ pub(crate) async fn offer(
     hash(offered)
 }
 
-/// Nobody listens there.
+/// An upstream on a port without a listener.
 pub(crate) fn server(namespace: &str) -> Value {
     json!({ "namespace": namespace, "transport": { "http": { "url": "http://127.0.0.1:1/mcp" } } })
 }
@@ -76,7 +76,7 @@ pub(crate) async fn ctl(gateway: &GatewayProcess, line: &[&str]) -> Finished {
 
 pub(crate) async fn bare_ctl(arguments: Vec<String>) -> Finished {
     let ran = move || run(&cynodectl(), Path::new("."), &arguments, &[("NATS_URL", "nats://127.0.0.1:1")]);
-    tokio::task::spawn_blocking(ran).await.expect("it ends")
+    tokio::task::spawn_blocking(ran).await.expect("cynodectl ends")
 }
 
 #[track_caller]

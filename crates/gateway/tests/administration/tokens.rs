@@ -1,3 +1,5 @@
+//! Issuing, expiry and revocation of tokens.
+
 use std::time::Duration;
 
 use cynode_gateway::store::entity::task;
@@ -8,19 +10,19 @@ use testkit::{GatewayProcess, eventually_within};
 use crate::support::{TOKENS, seen, store};
 
 #[tokio::test]
-async fn a_token_is_good_until_it_is_revoked_and_its_secret_is_nowhere() {
-    let gateway = GatewayProcess::start_with(&[("log.level", "debug")]).await;
+async fn token_is_valid_until_revoked_and_its_secret_is_stored_nowhere() {
+    let gateway = GatewayProcess::start_with(&[("telemetry.log_level", "debug")]).await;
     let (id, secret) = gateway.issue(json!({ "label": "manager", "agent": "project_manager" })).await;
     let agent = gateway.agent(&secret);
     assert!(seen(&agent).await.contains(&"db.project.list".to_owned()));
-    gateway.call(&agent, "db.project.list", json!({})).await.expect("it is permitted");
+    gateway.call(&agent, "db.project.list", json!({})).await.expect("a permitted call");
 
     let listed = gateway.must("GET", TOKENS, None).await;
     let text = listed.to_string();
     assert!(!text.contains(&secret) && !text.contains("hash"), "{text}");
     let state = |listed: &Value| {
         let tokens = listed.as_array().expect("a list").clone();
-        tokens.into_iter().find(|token| token["id"] == *id).expect("it is listed")["state"].clone()
+        tokens.into_iter().find(|token| token["id"] == *id).expect("a listed token")["state"].clone()
     };
     assert_eq!(state(&listed), "active");
 
@@ -31,7 +33,7 @@ async fn a_token_is_good_until_it_is_revoked_and_its_secret_is_nowhere() {
     assert_eq!(state(&gateway.must("GET", TOKENS, None).await), "revoked");
     let active = gateway.must("GET", &format!("{TOKENS}?state=active"), None).await;
     assert!(active.as_array().expect("a list").iter().all(|token| token["id"] != *id));
-    // Twice is once, and what is not there is not there.
+    // Revoking is idempotent; an unknown token is not found.
     assert_eq!(gateway.ask("DELETE", &format!("{TOKENS}/{id}"), None).await.status, 200);
     assert_eq!(gateway.ask("DELETE", &format!("{TOKENS}/nonsense"), None).await.status, 404);
 
@@ -44,12 +46,12 @@ async fn a_token_is_good_until_it_is_revoked_and_its_secret_is_nowhere() {
 
     let log = gateway.log();
     for secret in [&secret, &gateway.admin_token()] {
-        assert!(!log.contains(secret.as_str()), "a secret is in the log");
+        assert!(!log.contains(secret.as_str()), "the log contains a secret");
     }
 }
 
 #[tokio::test]
-async fn a_token_is_good_until_its_time_is_up() {
+async fn token_is_valid_until_it_expires() {
     let gateway = GatewayProcess::start().await;
     let new = json!({ "label": "short", "agent": "project_manager", "lives": "2s" });
     let (id, secret) = gateway.issue(new).await;
@@ -64,7 +66,7 @@ async fn a_token_is_good_until_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_not_issued() {
+async fn invalid_tokens_are_not_issued() {
     let gateway = GatewayProcess::start().await;
     let row = task::Model {
         id: "task-of-bob".into(),
@@ -118,7 +120,7 @@ async fn what_makes_no_sense_is_not_issued() {
     gateway
         .issue(json!({ "label": "x", "agent": "sandbox", "user_id": "bob", "task_id": "task-of-bob" }))
         .await;
-    // Nobody locks themselves out by mistake.
+    // Administrators cannot revoke their own token by mistake.
     let me = gateway.must("GET", "/api/v1/me", None).await;
     let own = format!("{TOKENS}/{}", me["token_id"].as_str().expect("an id"));
     assert_eq!(gateway.ask("DELETE", &own, None).await.status, 409);

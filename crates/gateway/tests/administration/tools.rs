@@ -1,3 +1,5 @@
+//! Enabling, scopes, access rules, settings and catalogues.
+
 use serde_json::{Value, json};
 use testkit::GatewayProcess;
 
@@ -11,22 +13,25 @@ fn path(tool: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_switched_off_is_neither_listed_nor_callable_at_once() {
+async fn disabled_tool_is_neither_listed_nor_callable_at_once() {
     let gateway = GatewayProcess::start().await;
     let agent = manager(&gateway).await;
     assert!(seen(&agent).await.contains(&LIST.to_owned()));
     let tool = gateway.must("PATCH", &path(LIST), Some(json!({ "enabled": false }))).await;
     assert_eq!((&tool["enabled"], &tool["scope"]), (&json!(false), &json!("pm")));
     let error = gateway.call(&agent, LIST, json!({})).await.expect_err("it is off");
-    assert!(error.to_string().contains("Unknown tool"), "it reads like one that is not there: {error}");
+    assert!(
+        error.to_string().contains("Unknown tool"),
+        "a disabled tool reads like one that does not exist: {error}"
+    );
     assert!(!seen(&agent).await.contains(&LIST.to_owned()));
     gateway.must("PATCH", &path(LIST), Some(json!({ "enabled": true }))).await;
-    gateway.call(&agent, LIST, json!({})).await.expect("it is on again");
+    gateway.call(&agent, LIST, json!({})).await.expect("an enabled tool");
     assert_eq!(gateway.ask("PATCH", &path("no.such.tool"), Some(json!({}))).await.status, 404);
 }
 
 #[tokio::test]
-async fn a_tool_is_for_the_agents_of_its_scope() {
+async fn tool_is_only_for_agents_of_its_scope() {
     let gateway = GatewayProcess::start().await;
     let agent = manager(&gateway).await;
     gateway.must("PATCH", &path(LIST), Some(json!({ "scope": "sandbox" }))).await;
@@ -34,10 +39,10 @@ async fn a_tool_is_for_the_agents_of_its_scope() {
     gateway.call(&agent, LIST, json!({})).await.expect_err("it is for sandboxes");
     let tool = gateway.must("PATCH", &path(LIST), Some(json!({ "scope": "pm" }))).await;
     assert_eq!((&tool["enabled"], &tool["scope"]), (&json!(true), &json!("pm")));
-    gateway.call(&agent, LIST, json!({})).await.expect("it is for managers");
+    gateway.call(&agent, LIST, json!({})).await.expect("a tool for managers");
     let wrong = gateway.ask("PATCH", &path(LIST), Some(json!({ "scope": "everyone" }))).await;
     assert_eq!(wrong.status, 400, "{wrong:?}");
-    // What was not named stays.
+    // Fields that are not in the request stay unchanged.
     gateway.must("PATCH", &path(LIST), Some(json!({ "enabled": false }))).await;
     let tool = gateway.must("GET", &path(LIST), None).await;
     assert_eq!((&tool["enabled"], &tool["scope"]), (&json!(false), &json!("pm")));
@@ -45,7 +50,7 @@ async fn a_tool_is_for_the_agents_of_its_scope() {
 }
 
 #[tokio::test]
-async fn rules_see_arguments_and_the_first_that_applies_decides() {
+async fn rules_match_arguments_and_the_first_match_decides() {
     let gateway = GatewayProcess::start().await;
     let agent = manager(&gateway).await;
     for id in ["secret-1", "secret-2", "open-1"] {
@@ -58,7 +63,7 @@ async fn rules_see_arguments_and_the_first_that_applies_decides() {
     let ask = async |id: &str| gateway.call(&agent, GET, json!({ "project_id": id })).await;
     let error = ask("secret-1").await.expect_err("the rule denies it");
     assert!(error.to_string().contains("access rule"), "{error}");
-    ask("open-1").await.expect("no rule is about it");
+    ask("open-1").await.expect("no rule applies");
 
     let allow = json!({
         "effect": "allow", "tool": GET, "argument": "/project_id", "matches": "secret-2", "position": 1, "note": "but this one",
@@ -95,7 +100,7 @@ async fn rules_see_arguments_and_the_first_that_applies_decides() {
 }
 
 #[tokio::test]
-async fn settings_have_versions_and_open_the_tools_that_wait_for_them() {
+async fn settings_have_versions_and_enable_gated_tools() {
     let gateway = GatewayProcess::start().await;
     let path = "/api/v1/settings/limits.tasks";
     assert_eq!(gateway.ask("GET", path, None).await.status, 404);
@@ -135,7 +140,7 @@ async fn settings_have_versions_and_open_the_tools_that_wait_for_them() {
 }
 
 #[tokio::test]
-async fn what_agents_read_about_is_put_there() {
+async fn catalogue_entries_are_put_read_and_deleted() {
     let gateway = GatewayProcess::start().await;
     for (path, new) in [
         ("/api/v1/projects/p1", json!({ "name": "apollo", "title": "Apollo", "description": "To the moon" })),
@@ -156,6 +161,6 @@ async fn what_agents_read_about_is_put_there() {
     let twin = json!({ "name": "apollo", "title": "Another" });
     assert_eq!(gateway.ask("PUT", "/api/v1/projects/p2", Some(twin)).await.status, 409);
     let agent = manager(&gateway).await;
-    let reply = gateway.call(&agent, GET, json!({ "project_id": "p1" })).await.expect("it is there");
+    let reply = gateway.call(&agent, GET, json!({ "project_id": "p1" })).await.expect("a stored project");
     assert!(format!("{reply:?}").contains("To the moon"));
 }

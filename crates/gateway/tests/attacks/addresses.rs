@@ -1,9 +1,11 @@
+//! Addresses of fetch tools and of upstreams.
+
 use cynode_gateway::store::entity::upstream;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, Database, EntityTrait};
 use serde_json::{Value, json};
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
 
-use super::behind::{Behind, tool};
+use super::scripted_upstream::{ScriptedUpstream, tool};
 
 async fn fetcher() -> Gateway {
     let anything = json!({ "type": "object" });
@@ -14,9 +16,10 @@ fn reason(answer: &Value) -> &str {
     answer["error"]["data"]["reason"].as_str().unwrap_or_default()
 }
 
-/// A rule about an address holds for every way in which a fetcher reads that address, and wherever it stands.
+/// A rule about an address applies to every notation that a fetcher accepts for it, anywhere in the
+/// arguments.
 #[tokio::test]
-async fn a_rule_is_not_evaded_by_spelling() {
+async fn rule_is_not_evaded_by_another_notation() {
     let server = fetcher().await;
     let gateway = GatewayProcess::start().await;
     gateway.install("web", &server.url()).await;
@@ -54,15 +57,15 @@ async fn a_rule_is_not_evaded_by_spelling() {
             assert_eq!(reason(&answer), "rule", "{arguments}: {answer}");
         }
     }
-    assert!(server.calls().is_empty(), "nothing got through");
+    assert!(server.calls().is_empty(), "no call reached the upstream");
     let (_, answer) =
         gateway.post_call(&manager, "web.fetch", json!({ "url": "https://example.com/" })).await;
     assert_eq!(answer["result"]["content"][0]["text"], "page", "{answer}");
 }
 
-/// A rule that allows some addresses allows no others beside them.
+/// A rule that allows some addresses allows no others in the same call.
 #[tokio::test]
-async fn an_allowed_address_does_not_carry_another_along() {
+async fn allowed_address_does_not_allow_another_in_the_same_call() {
     let server = fetcher().await;
     let gateway = GatewayProcess::start().await;
     gateway.install("web", &server.url()).await;
@@ -86,9 +89,9 @@ async fn an_allowed_address_does_not_carry_another_along() {
     }
 }
 
-/// No address inside gets to a fetcher, whatever the argument is called and however deep it is.
+/// No internal address reaches a fetcher, under any argument name and at any depth.
 #[tokio::test]
-async fn the_address_guard_sees_every_string() {
+async fn address_guard_checks_every_string() {
     let server = fetcher().await;
     let gateway = GatewayProcess::start().await;
     gateway.install("web", &server.url()).await;
@@ -109,16 +112,18 @@ async fn the_address_guard_sees_every_string() {
     assert!(server.calls().is_empty());
 }
 
-/// A user's server is looked up when it is connected to. A name that leads inside by then leads nowhere.
+/// The address of a user's upstream is resolved and checked on each connection. A name that resolves to an
+/// internal address by then is refused.
 #[tokio::test]
-async fn a_users_server_is_checked_when_it_is_connected_to() {
-    let inside = Behind::start(json!([tool("steal")])).await;
+async fn address_of_a_users_upstream_is_checked_on_each_connection() {
+    let inside = ScriptedUpstream::start(json!([tool("steal")])).await;
     let gateway = GatewayProcess::start().await;
     let ada = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await.1;
     let new = json!({ "namespace": "mine", "transport": { "http": { "url": "https://tools.invalid/mcp" } } });
     let added = gateway.ask_as(&ada, "POST", "/api/v1/upstreams", Some(new.clone())).await;
     assert_eq!(added.status, 201, "{added:?}");
-    // The name now means this machine: as text nothing about a name says so, so the row is given one that does.
+    // The name now resolves to this machine. Nothing in the text of a name shows that, so the test puts such
+    // a name into the row.
     let port = inside.server.url().rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
     for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
         let db = Database::connect(gateway.store_url()).await.unwrap();
@@ -131,14 +136,18 @@ async fn a_users_server_is_checked_when_it_is_connected_to() {
         db.close().await.unwrap();
         let asked = gateway.ask("POST", "/api/v1/upstreams/mine/refresh", None).await;
         assert_eq!(asked.status, 502, "{host}: {asked:?}");
-        assert!(inside.server.seen().is_empty(), "{host}: it was reached: {:?}", inside.server.seen());
+        assert!(
+            inside.server.seen().is_empty(),
+            "{host}: the internal server was reached: {:?}",
+            inside.server.seen()
+        );
     }
-    // A user cannot ask for more.
+    // A user cannot ask for a wider reach.
     let anywhere = json!({ "http": { "url": "https://tools.invalid/mcp", "reach": "anywhere" } });
     let asked =
         gateway.ask_as(&ada, "PATCH", "/api/v1/upstreams/mine", Some(json!({ "transport": anywhere }))).await;
     assert_eq!(asked.status, 403, "{asked:?}");
-    // An administrator may install a server inside, also for a user.
+    // An administrator may install an internal upstream, also for a user.
     let theirs = json!({
         "namespace": "theirs", "owner": "ada", "transport": { "http": { "url": format!("http://localhost:{port}/mcp") } },
     });

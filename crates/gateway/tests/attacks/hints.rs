@@ -1,7 +1,9 @@
+//! What an upstream claims about its own tools.
+
 use serde_json::{Value, json};
 use testkit::{GatewayProcess, cynodectl, run};
 
-use super::behind::{Behind, tool};
+use super::scripted_upstream::{ScriptedUpstream, tool};
 
 fn reading(name: &str) -> Value {
     let mut tool = tool(name);
@@ -9,7 +11,7 @@ fn reading(name: &str) -> Value {
     tool
 }
 
-/// What `tools/list` says about a tool; this is what a worker goes by.
+/// Annotations of a tool in `tools/list`, which a worker relies on.
 async fn annotations(gateway: &GatewayProcess, token: &str, name: &str) -> Value {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
     let (_, answer) = gateway.post(Some(token), body.to_string()).await;
@@ -28,14 +30,15 @@ async fn ctl(gateway: &GatewayProcess, line: &[&str]) -> testkit::Finished {
         .unwrap()
 }
 
-/// "Only reads" is the server's word for it. An administrator overrides it, and of a user's server it is not believed.
+/// `readOnlyHint` is a claim of the upstream. An administrator can override it, and on a user's upstream it
+/// is ignored.
 #[tokio::test]
-async fn whether_a_tool_only_reads_is_for_an_administrator_to_say() {
-    let behind = Behind::start(json!([reading("look"), tool("plain")])).await;
+async fn administrator_decides_whether_a_tool_only_reads() {
+    let upstream = ScriptedUpstream::start(json!([reading("look"), tool("plain")])).await;
     let gateway = GatewayProcess::start().await;
-    gateway.install("ours", &behind.server.url()).await;
+    gateway.install("ours", &upstream.server.url()).await;
     let mut theirs = json!({ "namespace": "theirs", "owner": "ada", "trust_first": true });
-    theirs["transport"] = json!({ "http": { "url": behind.server.url() } });
+    theirs["transport"] = json!({ "http": { "url": upstream.server.url() } });
     gateway.must("POST", "/api/v1/upstreams", Some(theirs)).await;
     let manager = gateway.manager().await;
     let hint = async |name: &str| annotations(&gateway, &manager, name).await["readOnlyHint"].clone();
@@ -43,7 +46,8 @@ async fn whether_a_tool_only_reads_is_for_an_administrator_to_say() {
         let tool = gateway.must("GET", &format!("/api/v1/tools/{name}"), None).await;
         (tool["does"].clone(), tool["does_by"].clone())
     };
-    // The hint of an administrator's server is as it was approved; that of a user's server is "may have an effect".
+    // The hint of an administrator's upstream counts as approved; on a user's upstream the tool may have an
+    // effect.
     assert_eq!(
         (hint("ours.look").await, shown("ours.look").await),
         (json!(true), (json!("read"), json!("server")))
@@ -54,22 +58,22 @@ async fn whether_a_tool_only_reads_is_for_an_administrator_to_say() {
     assert_ne!(untrusted["idempotentHint"], true, "{untrusted}");
     assert_ne!(untrusted["destructiveHint"], false, "{untrusted}");
     assert_eq!(shown("theirs.look").await, (json!("write"), json!("default")));
-    // Overridden, both ways, at once.
+    // Overridden in both directions, effective at once.
     for (name, does) in [("ours.look", "write"), ("theirs.look", "read"), ("ours.plain", "read")] {
         let path = format!("/api/v1/tools/{name}");
         gateway.must("PATCH", &path, Some(json!({ "does": does }))).await;
         assert_eq!(hint(name).await, json!(does == "read"), "{name}");
         assert_eq!(shown(name).await, (json!(does), json!("administrator")));
-        // What was not named stays.
+        // Fields that are not in the request stay unchanged.
         gateway.must("PATCH", &path, Some(json!({ "enabled": true }))).await;
         assert_eq!(shown(name).await, (json!(does), json!("administrator")));
     }
-    // It holds when the server is looked at again, and is taken back.
+    // The override survives a refresh, and can be removed.
     gateway.must("POST", "/api/v1/upstreams/ours/refresh", None).await;
     assert_eq!(hint("ours.look").await, false);
     gateway.must("PATCH", "/api/v1/tools/ours.look", Some(json!({ "does": "as_offered" }))).await;
     assert_eq!(shown("ours.look").await, (json!("read"), json!("server")));
-    // Not for the gateway's own tools, not for users, and nothing but these words.
+    // Not for built-in tools, not by users, and with no other values.
     let own = gateway.ask("PATCH", "/api/v1/tools/db.task.create", Some(json!({ "does": "read" }))).await;
     assert_eq!(own.status, 422, "{own:?}");
     let ada = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await.1;
@@ -82,10 +86,10 @@ async fn whether_a_tool_only_reads_is_for_an_administrator_to_say() {
 }
 
 #[tokio::test]
-async fn the_command_line_says_whether_a_tool_only_reads() {
-    let behind = Behind::start(json!([reading("look")])).await;
+async fn command_line_sets_whether_a_tool_only_reads() {
+    let upstream = ScriptedUpstream::start(json!([reading("look")])).await;
     let gateway = GatewayProcess::start().await;
-    gateway.install("ours", &behind.server.url()).await;
+    gateway.install("ours", &upstream.server.url()).await;
     let manager = gateway.manager().await;
     assert_eq!(ctl(&gateway, &["tools", "does", "ours.look", "write"]).await.code, 0);
     assert_eq!(annotations(&gateway, &manager, "ours.look").await["readOnlyHint"], false);

@@ -1,12 +1,14 @@
+//! Identity of the caller.
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#;
 
-/// 1: tokens of another audience, without a signature, of an algorithm of the caller's choice.
+/// 1: tokens for another audience, unsigned, or with an algorithm of the caller's choice.
 #[tokio::test]
-async fn attack_01_tokens_of_others_are_nobodys() {
+async fn attack_01_foreign_tokens_are_refused() {
     let gateway = GatewayProcess::start().await;
     let good = gateway.manager().await;
     // {"alg":"none"}.{"iss":…,"aud":…,"agent":"project_manager"}.
@@ -33,7 +35,7 @@ async fn attack_01_tokens_of_others_are_nobodys() {
     assert_eq!(gateway.post(Some(&good), LIST).await.0, StatusCode::OK);
 }
 
-/// 2: a token that outlived its run.
+/// 2: a token that is used after its revocation or expiry.
 #[tokio::test]
 async fn attack_02_a_revoked_token_is_refused_at_once() {
     let mut gateway = GatewayProcess::start().await;
@@ -50,11 +52,11 @@ async fn attack_02_a_revoked_token_is_refused_at_once() {
     assert_eq!(gateway.post(Some(secret), LIST).await.0, StatusCode::UNAUTHORIZED);
     let brief = gateway.issue(json!({ "label": "brief", "agent": "project_manager", "lives": "1s" })).await.1;
     assert_eq!(gateway.post(Some(&brief), LIST).await.0, StatusCode::OK);
-    testkit::eventually("it expires", async || {
+    testkit::eventually("the token to expire", async || {
         (gateway.post(Some(&brief), LIST).await.0 == StatusCode::UNAUTHORIZED).then_some(())
     })
     .await;
-    // Not even a new process forgets.
+    // A restart does not make it valid again.
     gateway.start_again().await;
     assert_eq!(gateway.post(Some(secret), LIST).await.0, StatusCode::UNAUTHORIZED);
     let (_, _) = gateway.post_call(secret, "artifact.list", json!({ "task_id": "t" })).await;
@@ -65,9 +67,9 @@ async fn attack_02_a_revoked_token_is_refused_at_once() {
     );
 }
 
-/// 3: the caller's token must not reach a server behind us; that has a credential of its own.
+/// 3: the caller's token must not reach an upstream, which has its own credential.
 #[tokio::test]
-async fn attack_03_no_token_is_passed_through() {
+async fn attack_03_no_token_is_forwarded() {
     let server = Gateway::start(vec![Tool::new("say", "Says it.", json!({"type": "object"}), |_| {
         Answer::text("said")
     })])
@@ -87,13 +89,13 @@ async fn attack_03_no_token_is_passed_through() {
     let seen = format!("{:?}", server.calls());
     assert!(!seen.contains(&manager), "{seen}");
     assert_eq!(server.calls()[0].authorization.as_deref(), Some("Bearer the-servers-own"));
-    // Nor is it told to anybody who looks.
+    // Nor does the log contain it.
     assert!(!gateway.log().contains("the-servers-own") && !gateway.log().contains(&manager));
 }
 
-/// 4: who somebody is cannot be said in a header.
+/// 4: a header cannot set the identity.
 #[tokio::test]
-async fn attack_04_headers_do_not_make_an_identity() {
+async fn attack_04_headers_do_not_set_the_identity() {
     let gateway = GatewayProcess::start().await;
     let sandbox = gateway.bound("sandbox", "ada", "task-1").await;
     let forged = |token: Option<&str>| {
@@ -122,7 +124,7 @@ async fn attack_04_headers_do_not_make_an_identity() {
     assert!(!listed.contains(&"db.task.create") && listed.contains(&"artifact.get"), "{listed:?}");
 }
 
-/// 7 and 8: there are no sessions to take over, to end for somebody else, or to fill the memory with.
+/// 7 and 8: there are no sessions to hijack, to end for another caller, or to exhaust memory with.
 #[tokio::test]
 async fn attack_07_08_there_are_no_sessions() {
     let gateway = GatewayProcess::start().await;
@@ -141,7 +143,7 @@ async fn attack_07_08_there_are_no_sessions() {
             .body(initialize.to_string());
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        assert!(response.headers().get("mcp-session-id").is_none(), "no session is made");
+        assert!(response.headers().get("mcp-session-id").is_none(), "no session is created");
     }
     for method in [Method::GET, Method::DELETE] {
         let request = gateway.http().request(method.clone(), gateway.url()).bearer_auth(&manager);
@@ -155,7 +157,7 @@ async fn attack_07_08_there_are_no_sessions() {
     }
 }
 
-/// 22: what one sees is not what another sees, and nobody between may keep it.
+/// 22: lists differ by caller and must not be cached by intermediaries.
 #[tokio::test]
 async fn attack_22_lists_are_private() {
     let gateway = GatewayProcess::start().await;

@@ -1,3 +1,5 @@
+//! Ids that do not belong together.
+
 use serde_json::{Value, json};
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
 
@@ -35,7 +37,7 @@ impl World {
         self.own("db.task.create", arguments).await["task_id"].as_str().unwrap().to_owned()
     }
 
-    /// Why a call of the upstream tool is denied; empty when it is not.
+    /// Reason why a call of the upstream tool is denied; empty if it is not.
     async fn denied(&self, token: &str, arguments: &Value) -> String {
         let (_, answer) = self.gateway.post_call(token, "pad.note", arguments.clone()).await;
         assert!(answer["error"].is_object() || answer["result"]["content"][0]["text"] == "noted", "{answer}");
@@ -43,10 +45,10 @@ impl World {
     }
 }
 
-/// M106, M117: on upstream tools an id that the store does not know, or that does not belong to the others, is a denial for
-/// every agent.
+/// M106, M117: on upstream tools, an id that the store does not know, or that does not belong to the others,
+/// is denied for every agent.
 #[tokio::test]
-async fn an_id_that_cannot_be_resolved_is_denied_to_every_agent() {
+async fn unknown_id_is_denied_for_every_agent() {
     let world = World::start().await;
     let first =
         world.task("one", json!({ "project_id": "apollo", "user_id": "ada", "run_id": "run-1" })).await;
@@ -88,7 +90,7 @@ async fn an_id_that_cannot_be_resolved_is_denied_to_every_agent() {
         (of(&[("job_id", &job), (user, "eve")]), false, false),
         (of(&[(run, "run-1"), (user, "eve")]), false, false),
         (of(&[(run, "run-1"), (project, "gemini")]), false, false),
-        // A task of nobody and no project belongs to none that is named.
+        // A task without user and project belongs to none that is named.
         (of(&[(task, &loose)]), true, false),
         (of(&[(task, &loose), (user, "ada")]), false, false),
         (of(&[(task, &loose), (project, "apollo")]), false, false),
@@ -101,12 +103,12 @@ async fn an_id_that_cannot_be_resolved_is_denied_to_every_agent() {
         }
     }
     let calls = world.server.calls().len();
-    assert_eq!(calls, 16, "only what was permitted was called");
+    assert_eq!(calls, 16, "only permitted calls were made");
 }
 
-/// The gateway's own tools say that an unknown id is not found, and refuse ids that do not belong together.
+/// Built-in tools answer `not_found` for an unknown id, and refuse ids that do not belong together.
 #[tokio::test]
-async fn own_tools_refuse_ids_that_do_not_belong_together() {
+async fn built_in_tools_refuse_ids_that_do_not_belong_together() {
     let world = World::start().await;
     let first = world.task("one", json!({ "project_id": "apollo", "user_id": "ada" })).await;
     let call = async |tool: &str, arguments: Value| {

@@ -1,3 +1,5 @@
+//! Requests and results that are too large, too deep, too slow or too frequent.
+
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
@@ -8,11 +10,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::behind::{Behind, quarantine, refresh, text, tool};
+use super::scripted_upstream::{ScriptedUpstream, quarantine, refresh, text, tool};
 
-/// 15: too large, too deep, too slow: on the way in.
+/// 15: requests that are too large, too deep or too slow.
 #[tokio::test]
-async fn attack_15_too_much_to_read() {
+async fn attack_15_oversized_requests() {
     let gateway = GatewayProcess::start_with(&[("mcp.read_timeout", "500ms")]).await;
     let manager = gateway.manager().await;
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "help.list", "arguments": { "x": "y".repeat(3_000_000) } } });
@@ -23,7 +25,7 @@ async fn attack_15_too_much_to_read() {
         "}".repeat(5_000)
     );
     assert_eq!(gateway.post(Some(&manager), deep).await.0, StatusCode::BAD_REQUEST);
-    // A body that trickles in.
+    // A body that arrives byte by byte.
     let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
     let head = format!(
         "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {manager}\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{",
@@ -39,13 +41,13 @@ async fn attack_15_too_much_to_read() {
     assert!(fine["result"].is_object(), "{fine}");
 }
 
-/// 15: and from those behind us: results without end, schemas that keep a checker busy.
+/// 15: upstreams with oversized results, and schemas that keep a validator busy.
 #[tokio::test]
-async fn attack_15_too_much_from_behind() {
+async fn attack_15_oversized_results_and_schemas() {
     let huge_schema = json!({ "type": "object", "description": "x".repeat(100_000) });
-    // Exponential for a checker that goes back and forth.
+    // Exponential for a backtracking validator.
     let busy = json!({ "type": "object", "properties": { "a": { "type": "string", "pattern": "^(a+)+$" } } });
-    let behind = Behind::start(json!([
+    let upstream = ScriptedUpstream::start(json!([
         tool("large"),
         { "name": "huge", "inputSchema": huge_schema },
         { "name": "busy", "inputSchema": busy },
@@ -54,14 +56,14 @@ async fn attack_15_too_much_from_behind() {
     let server =
         Gateway::start(vec![Tool::new("hang", "", json!({ "type": "object" }), |_| Answer::hang())]).await;
     let gateway = GatewayProcess::start().await;
-    gateway.install("behind", &behind.server.url()).await;
+    gateway.install("behind", &upstream.server.url()).await;
     gateway.install("slow", &server.url()).await;
     let manager = gateway.manager().await;
-    behind.answer(text(&"x".repeat(2_000_000)));
+    upstream.answer(text(&"x".repeat(2_000_000)));
     let (_, answer) = gateway.post_call(&manager, "behind.large", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "too_large");
     let began = Instant::now();
-    behind.answer(text("done"));
+    upstream.answer(text("done"));
     let (_, answer) =
         gateway.post_call(&manager, "behind.busy", json!({ "a": format!("{}!", "a".repeat(60)) })).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "invalid_arguments", "{answer}");
@@ -72,9 +74,9 @@ async fn attack_15_too_much_from_behind() {
     assert!(quarantine(&gateway).await.iter().any(|line| line.starts_with("behind.huge: it is larger")));
 }
 
-/// 16: arguments that are meant to break out.
+/// 16: arguments that try to escape their context.
 #[tokio::test]
-async fn attack_16_arguments_that_break_out() {
+async fn attack_16_injection_through_arguments() {
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["path"],
         "properties": { "path": { "type": "string", "pattern": "^[a-z/]+$" } },
@@ -97,14 +99,14 @@ async fn attack_16_arguments_that_break_out() {
         );
     }
     assert!(server.calls().is_empty());
-    // What looks like SQL is text.
+    // SQL in an argument is text.
     let id = "x' OR '1'='1";
     let (_, answer) = gateway.post_call(&manager, "db.project.get", json!({ "project_id": id })).await;
     assert!(
         answer["error"].is_object() || answer["result"]["structuredContent"]["code"] == "not_found",
         "{answer}"
     );
-    // A rule that sees arguments.
+    // An access rule that matches arguments.
     let rule = json!({ "effect": "deny", "tool": "files.*", "argument": "/path", "matches": "secret*", "note": "not these" });
     gateway.must("POST", "/api/v1/rules", Some(rule)).await;
     let (_, denied) = gateway.post_call(&manager, "files.read", json!({ "path": "secret/plans" })).await;
@@ -120,9 +122,9 @@ async fn attack_16_arguments_that_break_out() {
     }
 }
 
-/// 17: fetch this for me, from inside. (All the ways to write an address are in `policy/urls.rs`.)
+/// 17: fetching internal addresses. (All notations of an address are tested in `policy/urls.rs`.)
 #[tokio::test]
-async fn attack_17_addresses_inside() {
+async fn attack_17_internal_addresses() {
     let server =
         Gateway::start(vec![Tool::new("fetch", "", json!({ "type": "object" }), |_| Answer::text("page"))])
             .await;
@@ -145,9 +147,9 @@ async fn attack_17_addresses_inside() {
     assert_eq!(answer["result"]["content"][0]["text"], "page");
 }
 
-/// 23: what is written into the audit by those who call. (Changing it is in `audit_storm.rs`.)
+/// 23: callers cannot inject text into the audit. (Changing rows is tested in `audit_storm.rs`.)
 #[tokio::test]
-async fn attack_23_the_audit_cannot_be_written_into() {
+async fn attack_23_callers_cannot_inject_into_the_audit() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let name = format!("x\n{{\"decision\":\"allow\"}}\u{1b}[2J{}", "y".repeat(500));
@@ -162,9 +164,9 @@ async fn attack_23_the_audit_cannot_be_written_into() {
     assert!(!gateway.log().contains("hunter2") && !gateway.log().contains('\u{1b}'));
 }
 
-/// 25: one caller takes everything.
+/// 25: one caller uses all capacity.
 #[tokio::test]
-async fn attack_25_one_caller_takes_everything() {
+async fn attack_25_one_caller_uses_all_capacity() {
     let gateway = GatewayProcess::start_with(&[("calls.per_second", "20")]).await;
     let (greedy, modest) = (gateway.manager().await, gateway.manager().await);
     let mut refused = 0;
@@ -176,15 +178,19 @@ async fn attack_25_one_caller_takes_everything() {
             "{answer}"
         );
     }
-    assert!(refused > 0, "20 a second, and 60 at once");
+    assert!(refused > 0, "60 calls at once exceed 20 a second");
     let (status, _) = gateway.post_call(&modest, "db.project.list", json!({})).await;
-    assert_eq!(status, StatusCode::OK, "others are not in its way");
-    assert_eq!(gateway.audit("error_type=too_fast&limit=1000").await.len(), refused, "and each is recorded");
-    // A list costs no look at the servers behind.
-    let behind = Behind::start(json!([tool("one")])).await;
-    gateway.install("behind", &behind.server.url()).await;
+    assert_eq!(status, StatusCode::OK, "other callers are not limited");
+    assert_eq!(
+        gateway.audit("error_type=too_fast&limit=1000").await.len(),
+        refused,
+        "each refused call is recorded"
+    );
+    // `tools/list` makes no request to upstreams.
+    let upstream = ScriptedUpstream::start(json!([tool("one")])).await;
+    gateway.install("behind", &upstream.server.url()).await;
     refresh(&gateway, "behind").await;
-    let lists = || behind.server.seen().iter().filter(|message| message["method"] == "tools/list").count();
+    let lists = || upstream.server.seen().iter().filter(|message| message["method"] == "tools/list").count();
     let before = lists();
     for _ in 0..10 {
         gateway.tools(&modest).await;

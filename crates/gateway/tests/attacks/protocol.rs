@@ -1,3 +1,5 @@
+//! Malformed and contradictory MCP requests.
+
 use reqwest::{Method, StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
@@ -31,9 +33,9 @@ async fn send(
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)), headers)
 }
 
-/// 5: headers say one thing, the body another.
+/// 5: headers contradict the body.
 #[tokio::test]
-async fn attack_05_headers_that_lie() {
+async fn attack_05_headers_contradict_the_body() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let body = || modern("tools/call", json!({ "name": "db.project.list", "arguments": {} }));
@@ -61,19 +63,19 @@ async fn attack_05_headers_that_lie() {
     assert_eq!(send(&gateway, &manager, &twice, body()).await.0, StatusCode::BAD_REQUEST);
     let tokens = [honest[0], honest[1], honest[2], ("authorization", "Bearer cyn_other")];
     assert_eq!(send(&gateway, &manager, &tokens, body()).await.0, StatusCode::BAD_REQUEST);
-    // In the older era nobody checks these headers, so nobody may believe them.
+    // In the older era these headers are not validated, so they must be ignored.
     let older = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "no.such", "arguments": {} } });
     let headers =
         [("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list"), ("mcp-name", "help.list")];
     let (_, answer, _) = send(&gateway, &manager, &headers, older.to_string()).await;
     assert_eq!(answer["error"]["message"], "Unknown tool: no.such");
-    // Every call that was refused has its row.
+    // Every refused call has its audit row.
     assert_eq!(gateway.audit("tool=db.project.list&decision=deny&error_type=protocol").await.len(), 3);
 }
 
-/// 6: bodies that two parsers could read in two ways.
+/// 6: bodies that two parsers could read differently.
 #[tokio::test]
-async fn attack_06_bodies_that_mean_two_things() {
+async fn attack_06_ambiguous_bodies() {
     let server =
         Gateway::start(vec![Tool::new("say", "", json!({ "type": "object" }), |_| Answer::text("said"))])
             .await;
@@ -98,19 +100,21 @@ async fn attack_06_bodies_that_mean_two_things() {
         let refused = status.is_client_error() || answer["error"].is_object();
         assert!(refused, "{body}: {status} {answer}");
     }
-    assert!(server.calls().is_empty(), "none of them is a call: {:?}", server.calls());
+    assert!(server.calls().is_empty(), "no call was made: {:?}", server.calls());
 }
 
-/// 9: what a server wants to be asked again with is not ours to carry, and nothing that a caller brings is believed.
+/// 9: the gateway does not carry request state of an upstream, and trusts none that a caller sends.
 #[tokio::test]
-async fn attack_09_no_state_of_others_is_carried() {
-    let behind = super::behind::Behind::start(json!([super::behind::tool("ask")])).await;
-    behind.answer(json!({
+async fn attack_09_no_foreign_request_state() {
+    let upstream =
+        super::scripted_upstream::ScriptedUpstream::start(json!([super::scripted_upstream::tool("ask")]))
+            .await;
+    upstream.answer(json!({
         "resultType": "input_required", "requestState": "c2VjcmV0",
         "inputRequests": { "a": { "method": "elicitation/create", "params": { "message": "password?", "requestedSchema": { "type": "object", "properties": { "p": { "type": "string" } } } } } },
     }));
     let gateway = GatewayProcess::start().await;
-    gateway.install("asks", &behind.server.url()).await;
+    gateway.install("asks", &upstream.server.url()).await;
     let manager = gateway.manager().await;
     let (_, answer) = gateway.post_call(&manager, "asks.ask", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "asks_for_input", "{answer}");
@@ -118,12 +122,12 @@ async fn attack_09_no_state_of_others_is_carried() {
     let params = json!({ "name": "asks.ask", "arguments": {}, "requestState": "forged", "inputResponses": { "a": {} } });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     gateway.post(Some(&manager), body.to_string()).await;
-    assert!(!serde_json::to_string(&behind.calls()).unwrap().contains("forged"));
+    assert!(!serde_json::to_string(&upstream.calls()).unwrap().contains("forged"));
 }
 
-/// 19: a browser that was led here.
+/// 19: requests from a browser of another site (CSRF, DNS rebinding).
 #[tokio::test]
-async fn attack_19_browsers_and_names_of_others() {
+async fn attack_19_cross_site_requests() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let list = || json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }).to_string();
@@ -138,7 +142,7 @@ async fn attack_19_browsers_and_names_of_others() {
         assert_eq!(status, StatusCode::FORBIDDEN, "{name}: {value}");
         assert!(!headers.contains_key("access-control-allow-origin"));
     }
-    // What a page can send without being asked for permission is not JSON.
+    // A page can send such content types without a CORS preflight, but they are not JSON.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
         let request = gateway.http().post(gateway.url()).bearer_auth(&manager).header("content-type", kind);
         let request = request.header("accept", "application/json, text/event-stream").body(list());
@@ -154,9 +158,9 @@ async fn attack_19_browsers_and_names_of_others() {
     assert!(asked.status().is_client_error() && !asked.headers().contains_key("access-control-allow-origin"));
 }
 
-/// 21: there is one way in, and what is denied reads like what is not there.
+/// 21: every call is decided, and a denied tool reads like one that does not exist.
 #[tokio::test]
-async fn attack_21_no_way_around_the_decision() {
+async fn attack_21_decision_cannot_be_bypassed() {
     let server =
         Gateway::start(vec![Tool::new("say", "", json!({ "type": "object" }), |_| Answer::text("said"))])
             .await;
@@ -188,11 +192,11 @@ async fn attack_21_no_way_around_the_decision() {
         let (_, answer, _) = send(&gateway, &manager, &[], body.to_string()).await;
         assert!(answer["error"].is_object(), "{method}: {answer}");
     }
-    // As a notification it has no answer, and no effect either.
+    // As a notification the call has neither answer nor effect.
     let silent = json!({ "jsonrpc": "2.0", "method": "tools/call", "params": { "name": "echo.say", "arguments": {} } });
     send(&gateway, &manager, &[], silent.to_string()).await;
     assert!(server.calls().is_empty());
-    // There, but not for an analyst; and not there at all.
+    // A tool that exists but not for an analyst, and one that does not exist.
     let (_, denied) = gateway.post_call(&analyst, "echo.say", json!({})).await;
     let (_, unknown) = gateway.post_call(&analyst, "echo.sax", json!({})).await;
     let told =
@@ -202,9 +206,9 @@ async fn attack_21_no_way_around_the_decision() {
     assert!(server.calls().is_empty());
 }
 
-/// 24: a call whose answer was lost is made again. (In full in `store.rs` and `keys.rs`.)
+/// 24: a call whose answer was lost is repeated. (In full in `store.rs` and `keys.rs`.)
 #[tokio::test]
-async fn attack_24_asked_twice_done_once() {
+async fn attack_24_repeated_call_has_one_effect() {
     let server =
         Gateway::start(vec![Tool::new("pay", "", json!({ "type": "object" }), |_| Answer::text("paid"))])
             .await;
@@ -220,7 +224,7 @@ async fn attack_24_asked_twice_done_once() {
     let (_, second) = gateway.post(Some(&manager), body()).await;
     assert_eq!(first, second);
     assert_eq!(server.calls().len(), 1);
-    // Somebody else's key is another key.
+    // The same key of another caller is another key.
     let sandbox = gateway.bound("sandbox", "ada", "task-1").await;
     gateway.post(Some(&sandbox), body()).await;
     assert_eq!(server.calls().len(), 2);

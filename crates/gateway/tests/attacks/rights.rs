@@ -1,3 +1,5 @@
+//! Agents that try to extend their own rights.
+
 use cynode_gateway::{
     policy::{Switch, is_governing},
     tools,
@@ -18,10 +20,10 @@ async fn image_tools(gateway: &GatewayProcess, token: &str) -> Vec<String> {
     seen
 }
 
-/// A manager may write system settings, but not those that decide about agents: neither set, change nor remove them,
-/// however the key is written.
+/// A manager may write system settings, but not those that control agents: it can neither set, change nor
+/// remove them, in any spelling of the key.
 #[tokio::test]
-async fn an_agent_cannot_open_its_own_gate() {
+async fn agent_cannot_enable_its_own_gated_tools() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let path = format!("/api/v1/settings/{SWITCH}");
@@ -47,12 +49,12 @@ async fn an_agent_cannot_open_its_own_gate() {
             assert!(refused, "{tool} {key:?}: {answer}");
         }
     }
-    assert!(image_tools(&gateway, &manager).await.is_empty(), "the gate is closed");
+    assert!(image_tools(&gateway, &manager).await.is_empty(), "the gated tools are disabled");
     for tool in IMAGE_TOOLS {
         let (_, answer) = gateway.post_call(&manager, tool, json!({ "image": "alpine:3.20" })).await;
         assert_eq!(answer["error"]["message"], format!("Unknown tool: {tool}"), "{answer}");
     }
-    // An administrator opens it, and the agent cannot change that either.
+    // An administrator enables it, and the agent cannot change that either.
     gateway.must("PUT", &path, Some(json!({ "value": true }))).await;
     assert_eq!(image_tools(&gateway, &manager).await, IMAGE_TOOLS, "P24: list and add depend on the setting");
     for (tool, arguments) in [
@@ -63,7 +65,7 @@ async fn an_agent_cannot_open_its_own_gate() {
         assert_eq!(code(&answer), "read_only", "{tool}: {answer}");
     }
     assert_eq!(gateway.must("GET", &path, None).await["value"], true);
-    // Other settings are a manager's to write, as before.
+    // A manager may still write other settings.
     let (_, answer) =
         gateway.post_call(&manager, "db.system_setting.create", json!({ "key": "motto", "value": 1 })).await;
     assert_eq!(answer["result"]["structuredContent"]["version"], 1, "{answer}");
@@ -71,9 +73,9 @@ async fn an_agent_cannot_open_its_own_gate() {
     assert!(!gateway.audit("tool=db.system_setting.update&error_type=read_only").await.is_empty());
 }
 
-/// A row that an agent wrote before this rule existed opens nothing.
+/// A value that an agent wrote before this rule existed has no effect.
 #[tokio::test]
-async fn a_switch_that_an_agent_set_stays_closed() {
+async fn setting_that_an_agent_wrote_has_no_effect() {
     use cynode_gateway::store::entity::system_setting;
     use sea_orm::{ActiveModelTrait, Database, IntoActiveModel};
     let mut gateway = GatewayProcess::start().await;
@@ -96,9 +98,9 @@ async fn a_switch_that_an_agent_set_stays_closed() {
     assert_eq!(told["gate"]["open"], false, "{told}");
 }
 
-/// What agents are told and which models receive their prompts is not for agents to write, at any scope.
+/// Agents cannot write the preferences that set their context and their models, in any scope.
 #[tokio::test]
-async fn an_agent_cannot_write_the_preferences_that_configure_agents() {
+async fn agent_cannot_write_preferences_that_control_agents() {
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let keys = [
@@ -142,7 +144,7 @@ async fn an_agent_cannot_write_the_preferences_that_configure_agents() {
 
 /// Administrators write them, and every change is audited.
 #[tokio::test]
-async fn an_administrator_writes_the_preferences_that_configure_agents() {
+async fn administrator_writes_preferences_that_control_agents() {
     const PATH: &str = "/api/v1/preferences";
     let gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
@@ -171,7 +173,7 @@ async fn an_administrator_writes_the_preferences_that_configure_agents() {
     gateway.must("DELETE", &gone, None).await;
     assert_eq!(read().await, json!([]));
     assert_eq!(gateway.ask("DELETE", &gone, None).await.status, 404);
-    // Set again, it goes on from the version that it had.
+    // Set again, it continues from its last version.
     assert_eq!(gateway.must("PUT", PATH, with(json!("Again."), None)).await["version"], 4);
     for (body, status) in [
         (json!({ "scope": "system", "scope_id": "x", "key": key, "value": 1 }), 422),
@@ -181,7 +183,7 @@ async fn an_administrator_writes_the_preferences_that_configure_agents() {
         let answered = gateway.ask("PUT", PATH, Some(body.clone())).await;
         assert_eq!(answered.status, status, "{body}: {answered:?}");
     }
-    // Neither a user nor an agent gets in this way, and the attempt is recorded.
+    // Neither users nor agents can do this, and the attempt is recorded.
     let user = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "u-1" })).await.1;
     assert_eq!(gateway.ask_as(&user, "PUT", PATH, with(json!("mine"), None)).await.status, 403);
     assert_eq!(gateway.ask_as(&manager, "PUT", PATH, with(json!("mine"), None)).await.status, 401);
@@ -190,9 +192,10 @@ async fn an_administrator_writes_the_preferences_that_configure_agents() {
     assert_eq!(gateway.audit("tool=admin.preference.delete&decision=allow").await.len(), 1);
 }
 
-/// The list is closed: every gate of a tool is a [`Switch`] by its type, every switch is on the list, and these are they.
+/// The list is closed: every gate of a tool is a [`Switch`] by its type, every switch is on the list, and
+/// these are all.
 #[test]
-fn the_list_of_settings_that_decide_about_agents_is_closed() {
+fn list_of_settings_that_control_agents_is_closed() {
     assert_eq!(Switch::ALL.map(Switch::key), [SWITCH]);
     for switch in Switch::ALL {
         assert!(is_governing(switch.key()), "{}", switch.key());

@@ -1,10 +1,12 @@
+//! Tasks of an administrator in Chromium.
+
 use std::fmt::Write;
 
 use testkit::{Browser, eventually};
 
 use super::support::{Gateway, PAGES, Wiki};
 
-/// Signs in by hand.
+/// Signs in with the form.
 pub(crate) async fn enter(browser: &Browser, gateway: &Gateway) {
     browser.open(&gateway.url("/")).await;
     browser.fill("#token", &gateway.secret).await;
@@ -12,13 +14,13 @@ pub(crate) async fn enter(browser: &Browser, gateway: &Gateway) {
     browser.wait_for_text("h1", "Overview").await;
 }
 
-pub(crate) async fn no_fault(browser: &Browser) {
+pub(crate) async fn assert_no_faults(browser: &Browser) {
     let errors = browser.errors().await;
     assert!(errors.is_empty(), "{errors:?}");
     assert!(browser.violations().await.is_empty());
 }
 
-/// Fills in the form for a token and gives the secret that is shown.
+/// Fills in the token form and returns the secret that is shown.
 async fn issue(browser: &Browser, gateway: &Gateway, label: &str) -> String {
     browser.open(&gateway.url("/console/tokens/new?agent=project_manager")).await;
     browser.fill("#label", label).await;
@@ -28,7 +30,7 @@ async fn issue(browser: &Browser, gateway: &Gateway, label: &str) -> String {
 }
 
 #[tokio::test]
-async fn browser_switches_a_tool_off_and_sees_the_denied_call_come_in() {
+async fn browser_disables_a_tool_and_sees_the_denied_call_live() {
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
@@ -50,10 +52,14 @@ async fn browser_switches_a_tool_off_and_sees_the_denied_call_come_in() {
     let row = browser.text("#rows tr:first-child").await;
     assert!(row.contains("Denied") && row.contains("disabled"), "{row}");
     assert_eq!(browser.count("#rows tr").await, rows + 1);
-    assert_eq!(browser.script("return window.here", vec![]).await, true, "the page was not loaded again");
+    assert_eq!(
+        browser.script("return window.here", vec![]).await,
+        true,
+        "the page was updated without a reload"
+    );
     browser.wait_for_text("#live-said", "1 new row").await;
 
-    // Paused, nothing moves; then it goes on where it stopped, without a gap.
+    // Paused, the page does not change; resumed, it continues without a gap.
     browser.click("[data-live] button").await;
     browser.wait_for_text("#live-said", "Paused").await;
     for _ in 0..3 {
@@ -64,7 +70,7 @@ async fn browser_switches_a_tool_off_and_sees_the_denied_call_come_in() {
     browser.wait_for_text("#live-said", "4 new rows").await;
     assert_eq!(browser.count("#rows tr").await, rows + 4);
 
-    // Only what was asked for comes in.
+    // Only rows that match the filter arrive.
     browser.open(&gateway.url("/console/audit?decision=allow&tool=db.*")).await;
     browser.wait_for_text("#live-said", "Live").await;
     agent.call("db.project.list").await.unwrap_err();
@@ -78,11 +84,11 @@ async fn browser_switches_a_tool_off_and_sees_the_denied_call_come_in() {
 
     browser.open(&tool).await;
     browser.wait_for_text("main", "Recent calls").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
-async fn browser_decides_about_tools_of_a_server() {
+async fn browser_reviews_tools_of_an_upstream() {
     let gateway = Gateway::start().await;
     let wiki = Wiki::start("Searches the wiki.").await;
     let browser = Browser::start().await;
@@ -103,7 +109,7 @@ async fn browser_decides_about_tools_of_a_server() {
     browser.wait_for_text(".flash", "is approved").await;
     assert_eq!(agent.call("wiki.search").await.unwrap(), "three pages");
 
-    // Another description is another tool, until somebody looked at it.
+    // A changed description quarantines the tool until it is reviewed.
     wiki.describe("Searches the wiki and sends your notes away.");
     browser.open(&gateway.url("/console/servers")).await;
     browser.click("form[action$=refresh] button").await;
@@ -115,16 +121,16 @@ async fn browser_decides_about_tools_of_a_server() {
     assert!(browser.text(".diff ins").await.contains("sends your notes away"));
     assert!(browser.text(".diff del").await.contains('−') && browser.text(".diff ins").await.contains('+'));
 
-    // It changes once more while somebody looks: what they saw is not what they would approve.
+    // It changes again during the review: the reviewed version can no longer be approved.
     wiki.describe("Searches the wiki and sends everything away.");
     let admin = gateway.administrator().await;
     admin.post("/console/servers/refresh", &[("namespace", "wiki")]).await;
     browser.click("form[action$=approve] button").await;
-    browser.wait_for_text(".flash", "look at the difference again").await;
+    browser.wait_for_text(".flash", "review the difference again").await;
     agent.call("wiki.search").await.unwrap_err();
     browser.click("form[action$=reject] button").await;
     browser.wait_for_text(".waiting", "Rejected").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
@@ -136,7 +142,7 @@ async fn browser_issues_a_token_and_revokes_it() {
     let agent = gateway.agent(&secret);
     agent.call("db.project.list").await.unwrap();
     browser.click("button[data-copy]").await;
-    eventually("it says so", async || (!browser.text("#copied").await.is_empty()).then_some(())).await;
+    eventually("the copy notice", async || (!browser.text("#copied").await.is_empty()).then_some(())).await;
 
     browser.open(&gateway.url("/console/tokens?agent=project_manager")).await;
     assert!(!browser.text("main").await.contains(&secret));
@@ -147,11 +153,11 @@ async fn browser_issues_a_token_and_revokes_it() {
     assert!(matches!(refused, mcp::Error::Unauthorized(_)), "{refused:?}");
     browser.open(&gateway.url("/console/tokens?state=revoked")).await;
     browser.wait_for_text("tbody", "for a while").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
-async fn browser_adds_and_removes_a_server() {
+async fn browser_adds_and_removes_an_upstream() {
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
@@ -170,24 +176,24 @@ async fn browser_adds_and_removes_a_server() {
     browser.click("details.confirm button").await;
     browser.wait_for_text(".flash", "program removed").await;
     browser.wait_for_text(".empty", "No servers registered").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
-async fn browser_is_used_with_the_keyboard_alone() {
+async fn browser_works_with_the_keyboard_alone() {
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     browser.open(&gateway.url("/console/tools?text=project.list")).await;
-    eventually("the field has the focus", async || browser.has_focus("#token").await.then_some(())).await;
+    eventually("the field to have the focus", async || browser.has_focus("#token").await.then_some(())).await;
     browser.type_text(&gateway.secret).await;
     browser.press_enter().await;
     browser.wait_for_text("h1", "Tools").await;
 
-    // The first stop leads past the menu.
+    // The first tab stop skips the menu.
     browser.press_tab().await;
     assert!(browser.has_focus(".skip").await);
     browser.press_enter().await;
-    eventually("the content has the focus", async || browser.has_focus("main").await.then_some(())).await;
+    eventually("the content to have the focus", async || browser.has_focus("main").await.then_some(())).await;
     let mut stops = String::new();
     while !browser.has_focus("button.switch").await {
         browser.press_tab().await;
@@ -196,14 +202,14 @@ async fn browser_is_used_with_the_keyboard_alone() {
         assert!(stops.lines().count() < 12, "{stops}");
     }
     let outline = "return getComputedStyle(document.activeElement).outlineStyle";
-    assert_eq!(browser.script(outline, vec![]).await, "solid", "the focus is seen");
+    assert_eq!(browser.script(outline, vec![]).await, "solid", "the focus is visible");
     browser.press_enter().await;
     browser.wait_for_text(".flash", "disabled").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
-async fn browser_finds_no_fault_with_any_page_on_any_screen() {
+async fn browser_finds_no_faults_on_any_page_at_any_width() {
     let gateway = Gateway::start().await;
     let wiki = Wiki::start("<script>document.title = 'taken'</script>").await;
     let admin = gateway.administrator().await;
@@ -243,5 +249,5 @@ async fn browser_finds_no_fault_with_any_page_on_any_screen() {
     browser.click("form.who button").await;
     browser.wait_for("#token").await;
     assert!(!browser.overflows().await);
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }

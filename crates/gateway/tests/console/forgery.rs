@@ -1,3 +1,5 @@
+//! Cross-site request forgery.
+
 use super::support::{Gateway, Visitor, form};
 
 /// Every form of the console, with fields that would change something.
@@ -21,7 +23,7 @@ const FORMS: [(&str, &[(&str, &str)]); 14] = [
 async fn nothing_changed(admin: &Visitor<'_>) {
     let tools = admin.get("/console/tools").await;
     assert!(tools.body.contains("aria-checked=\"true\""));
-    assert!(!tools.body.contains("aria-checked=\"false\""), "every tool is on");
+    assert!(!tools.body.contains("aria-checked=\"false\""), "every tool is enabled");
     for page in ["/console/tokens", "/console/servers", "/console/rules", "/console/settings"] {
         let answer = admin.get(page).await;
         assert_eq!(answer.status, 200, "{page}");
@@ -30,7 +32,7 @@ async fn nothing_changed(admin: &Visitor<'_>) {
 }
 
 #[tokio::test]
-async fn a_form_without_its_sessions_word_changes_nothing() {
+async fn form_without_the_csrf_token_changes_nothing() {
     let gateway = Gateway::start().await;
     let (admin, other) = (gateway.administrator().await, gateway.administrator().await);
     for (path, fields) in FORMS {
@@ -42,13 +44,13 @@ async fn a_form_without_its_sessions_word_changes_nothing() {
             assert!(answer.shows("cannot be trusted"), "{path}");
         }
         let answer = gateway.send("POST", path, &[("Cookie", &admin.cookie)], &form(fields)).await;
-        assert_eq!(answer.status, 403, "{path} without a word");
+        assert_eq!(answer.status, 403, "{path} without a token");
     }
     nothing_changed(&admin).await;
 }
 
 #[tokio::test]
-async fn a_form_from_another_site_changes_nothing() {
+async fn form_from_another_site_changes_nothing() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let here = gateway.url("");
@@ -75,7 +77,7 @@ async fn a_form_from_another_site_changes_nothing() {
 }
 
 #[tokio::test]
-async fn getting_never_changes_anything() {
+async fn get_requests_change_nothing() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for (path, fields) in FORMS {
@@ -89,7 +91,7 @@ async fn getting_never_changes_anything() {
 }
 
 #[tokio::test]
-async fn under_another_name_nothing_is_served() {
+async fn other_host_names_are_refused() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for host in ["evil.example", "127.0.0.1.evil.example:80", ""] {

@@ -1,10 +1,10 @@
-//! The console of a real gateway, as a browser and as a stranger's program meet it.
+//! The console of a real gateway, used by a browser and by an unauthenticated client.
 
-mod browser; // what administrators do, in Chromium
-mod forgery; // requests that nobody meant
-mod pages; // what is shown, to whom
-mod secrets; // what is not shown
-mod sessions; // coming in, going out
+mod browser;
+mod forgery;
+mod pages;
+mod secrets;
+mod sessions;
 mod support;
-mod work; // handoffs and dead letters, with and without NATS
-mod work_browser; // the same in Chromium
+mod work;
+mod work_browser;

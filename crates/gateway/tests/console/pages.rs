@@ -1,3 +1,5 @@
+//! What pages show, and to whom.
+
 use testkit::{Postgres, eventually};
 
 use super::support::{Gateway, PAGES, Wiki};
@@ -7,7 +9,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
 
 #[tokio::test]
-async fn every_answer_has_its_headers() {
+async fn every_answer_has_the_security_headers() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let login = gateway.get("/console/login").await;
@@ -28,7 +30,7 @@ async fn every_answer_has_its_headers() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_in_the_same_frame() {
+async fn error_pages_have_the_layout_of_the_console() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for (path, status, said) in [
@@ -45,7 +47,7 @@ async fn what_goes_wrong_is_told_in_the_same_frame() {
 }
 
 #[tokio::test]
-async fn users_see_what_is_theirs_and_nothing_else() {
+async fn users_see_only_their_own_upstreams() {
     let gateway = Gateway::start().await;
     let wiki = Wiki::start("Searches.").await;
     let admin = gateway.administrator().await;
@@ -53,7 +55,7 @@ async fn users_see_what_is_theirs_and_nothing_else() {
     let added = admin.post("/console/servers", &[("namespace", "ours"), ("url", &wiki.server.url())]).await;
     assert_eq!(added.status, 303, "{}", added.body);
     let user = gateway.sign_in(&secret).await;
-    // An address inside is for administrators to install; it may be a user's all the same.
+    // Only administrators may install an upstream at an internal address, also on behalf of a user.
     let refused = user.post("/console/servers", &[("namespace", "adas"), ("url", &wiki.server.url())]).await;
     assert_eq!(refused.status, 403, "{}", refused.body);
     let fields = [("namespace", "adas"), ("url", &*wiki.server.url()), ("owner", "ada")];
@@ -96,7 +98,7 @@ async fn users_see_what_is_theirs_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn text_by_strangers_is_shown_as_text() {
+async fn untrusted_text_is_escaped() {
     let gateway = Gateway::start().await;
     let wiki = Wiki::start(EVIL).await;
     let admin = gateway.administrator().await;
@@ -123,14 +125,14 @@ async fn text_by_strangers_is_shown_as_text() {
     assert!(admin.get("/console/tokens").await.shows("&lt;script&gt;alert(1)"));
     assert!(admin.get("/console/audit").await.shows("&lt;b&gt;ada&lt;/b&gt;"));
     assert!(admin.get("/console/quarantine").await.shows("&lt;script&gt;alert(1)"));
-    // What is refused is told as text, too, with what was typed.
+    // Error messages are escaped too, including the submitted values.
     let answer = admin.post("/console/servers", &[("namespace", EVIL), ("url", EVIL)]).await;
     assert_eq!(answer.status, 422);
     assert!(!answer.shows("<script>alert") && answer.shows("&lt;script&gt;alert(1)"));
 }
 
 #[tokio::test]
-async fn a_wrong_field_is_named_and_what_was_typed_stays() {
+async fn invalid_field_is_named_and_input_is_kept() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for (path, fields, wrong, kept) in [
@@ -164,7 +166,7 @@ async fn a_wrong_field_is_named_and_what_was_typed_stays() {
 }
 
 #[tokio::test]
-async fn a_secret_is_shown_once() {
+async fn secret_is_shown_once() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let secret = admin.issue_manager().await;
@@ -175,7 +177,7 @@ async fn a_secret_is_shown_once() {
 }
 
 #[tokio::test]
-async fn rules_are_put_in_order() {
+async fn rules_are_reordered() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for tool in ["first.tool", "second.tool"] {
@@ -191,19 +193,19 @@ async fn rules_are_put_in_order() {
     admin.post("/console/rules/move", &[("id", &id), ("way", "down")]).await;
     assert!(!order().await);
     admin.post("/console/rules/move", &[("id", &id), ("way", "down")]).await;
-    assert!(!order().await, "the last one stays where it is");
+    assert!(!order().await, "the last rule cannot move down");
     admin.post("/console/rules/remove", &[("id", &id)]).await;
     assert!(!admin.get("/console/rules").await.shows("first.tool"));
 }
 
 #[tokio::test]
-async fn settings_are_switched_set_and_deleted() {
+async fn settings_are_toggled_set_and_deleted() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let switch = "sandbox.allowed_images.agents_may_add";
     admin.post("/console/settings", &[("key", switch), ("value", "true"), ("version", "0")]).await;
     assert!(admin.get("/console/settings").await.shows("aria-checked=\"true\""));
-    // Somebody was faster: nothing is overwritten.
+    // A concurrent change is not overwritten.
     admin.post("/console/settings", &[("key", switch), ("value", "false"), ("version", "0")]).await;
     assert!(admin.get("/console/settings").await.shows("aria-checked=\"true\""));
     admin.post("/console/settings", &[("key", "team.language"), ("value", "\"en\"")]).await;
@@ -227,12 +229,12 @@ async fn the_audit_is_verified_and_filtered() {
     assert!(row.shows("db.project.nothing") && row.shows("Hash of the row"));
     let verified = admin.post("/console/audit/verify", &[]).await;
     assert_eq!(verified.header("location"), Some("/console/audit"));
-    assert!(admin.get("/console").await.shows("Chain holds"));
+    assert!(admin.get("/console").await.shows("Chain intact"));
 }
 
-/// The store goes away: what can be said is said, and nothing is pretended.
+/// When the store fails, the pages say so.
 #[tokio::test]
-async fn postgres_that_is_gone_is_a_page_that_says_so() {
+async fn pages_report_an_unavailable_postgres() {
     let mut postgres = Postgres::start();
     let url = postgres.database();
     let gateway = Gateway::start_with(&["--store-url", &url, "--set", "store.patience=3s"]).await;
@@ -243,6 +245,6 @@ async fn postgres_that_is_gone_is_a_page_that_says_so() {
     assert_eq!(answer.status, 503);
     assert!(answer.shows("Not available at the moment"), "{}", answer.body);
     postgres.start_again();
-    eventually("the console is back", async || (admin.get("/console").await.status == 200).then_some(()))
+    eventually("the console to be back", async || (admin.get("/console").await.status == 200).then_some(()))
         .await;
 }

@@ -1,10 +1,12 @@
+//! Signing in and out.
+
 use futures_util::future::join_all;
 use testkit::eventually;
 
 use super::support::{Gateway, form};
 
 #[tokio::test]
-async fn cookies_cannot_be_read_or_sent_elsewhere() {
+async fn cookies_have_the_security_attributes() {
     for (settings, secure) in [(&[][..], false), (&["--set", "admin.https=true"][..], true)] {
         let gateway = Gateway::start_with(settings).await;
         let fields = form(&[("token", &gateway.secret)]);
@@ -18,7 +20,7 @@ async fn cookies_cannot_be_read_or_sent_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_led_to_the_login_and_then_to_where_they_were() {
+async fn unauthenticated_visitor_is_sent_to_the_login_and_back() {
     let gateway = Gateway::start().await;
     assert_eq!(gateway.get("/").await.header("location"), Some("/console"));
     let sent = gateway.get("/console/tools?text=a%20b").await;
@@ -30,18 +32,18 @@ async fn a_stranger_is_led_to_the_login_and_then_to_where_they_were() {
     let fields = form(&[("token", &gateway.secret), ("next", "/console/tools?text=a%20b")]);
     let entered = gateway.send("POST", "/console/login", &[], &fields).await;
     assert_eq!(entered.header("location"), Some("/console/tools?text=a%20b"));
-    // To another site it leads nobody.
+    // A link to another site is not followed.
     let fields = form(&[("token", &gateway.secret), ("next", "https://evil.example/console")]);
     let entered = gateway.send("POST", "/console/login", &[], &fields).await;
     assert_eq!(entered.header("location"), Some("/console"));
 }
 
 #[tokio::test]
-async fn a_session_ends_when_its_time_is_over() {
+async fn session_expires() {
     let gateway = Gateway::start_with(&["--set", "admin.session=2s"]).await;
     let visitor = gateway.administrator().await;
     assert_eq!(visitor.get("/console/audit").await.status, 200);
-    let sent = eventually("the session is over", async || {
+    let sent = eventually("the session to expire", async || {
         let answer = visitor.get("/console/audit?decision=deny").await;
         (answer.status == 303).then_some(answer)
     })
@@ -49,13 +51,13 @@ async fn a_session_ends_when_its_time_is_over() {
     let login = sent.header("location").unwrap();
     assert_eq!(login, "/console/login?next=%2Fconsole%2Faudit%3Fdecision%3Ddeny&ended=1");
     assert!(gateway.get(login).await.shows("Your session has expired"));
-    // What was about to be changed is not changed, and the way back is a page.
+    // A submitted change is not applied, and the login leads back to a page.
     let posted = visitor.post("/console/rules/remove", &[("id", "1")]).await;
     assert_eq!(posted.header("location"), Some("/console/login?next=%2Fconsole%2Frules&ended=1"));
 }
 
 #[tokio::test]
-async fn who_signs_out_is_out() {
+async fn sign_out_ends_the_session() {
     let gateway = Gateway::start().await;
     let (one, other) = (gateway.administrator().await, gateway.administrator().await);
     let out = one.post("/console/logout", &[]).await;
@@ -68,7 +70,7 @@ async fn who_signs_out_is_out() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_ends_its_sessions_at_once() {
+async fn revoked_token_ends_its_sessions_at_once() {
     let gateway = Gateway::start().await;
     let first = gateway.administrator().await;
     let secret = first.issue(&[("agent", "admin"), ("label", "second")]).await;
@@ -79,12 +81,12 @@ async fn a_revoked_token_ends_its_sessions_at_once() {
     assert_eq!(first.post("/console/tokens/revoke", &[("id", id)]).await.status, 303);
     let sent = second.get("/console/tokens").await;
     assert_eq!(sent.header("location"), Some("/console/login?next=%2Fconsole%2Ftokens&ended=1"));
-    // Also for whoever only watches.
+    // Also for a client that only follows the audit.
     let third = gateway.sign_in(&first.issue(&[("agent", "admin"), ("label", "third")]).await).await;
     let tokens = first.get("/console/tokens").await.body;
     let id = tokens.split("name=\"id\" value=\"").nth(1).unwrap().split('"').next().unwrap();
     let revoke = async {
-        // Until something came in, nobody watches for certain.
+        // The stream is certainly open once a first row arrived.
         for _ in 0..5 {
             first.get("/console/audit").await;
         }
@@ -92,17 +94,17 @@ async fn a_revoked_token_ends_its_sessions_at_once() {
     };
     let (watched, _) = tokio::join!(third.get("/console/audit/live?after=0"), revoke);
     assert!(watched.status == 200 && watched.shows("data: <tr"), "{}", watched.body);
-    // The first one's own token cannot be revoked by accident.
+    // An administrator's own token cannot be revoked by accident.
     assert!(first.get("/console/tokens").await.shows("You are signed in with it"));
 }
 
 #[tokio::test]
-async fn whoever_guesses_learns_nothing_and_is_slowed() {
+async fn sign_in_guesses_learn_nothing_and_are_rate_limited() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let agents = admin.issue_manager().await;
     let expired = admin.issue(&[("agent", "admin"), ("label", "short"), ("lives", "1s")]).await;
-    eventually("the short one is over", async || {
+    eventually("the short-lived token to expire", async || {
         admin.get("/console/tokens?state=expired").await.shows(">short<").then_some(())
     })
     .await;
@@ -114,7 +116,7 @@ async fn whoever_guesses_learns_nothing_and_is_slowed() {
         said.push(answer.body);
     }
     said.dedup();
-    assert_eq!(said.len(), 1, "all read alike");
+    assert_eq!(said.len(), 1, "all refusals read alike");
     let fields = form(&[("token", "cyn_wrong")]);
     let many = join_all((0..40).map(|_| gateway.send("POST", "/console/login", &[], &fields))).await;
     let limited = many.iter().filter(|answer| answer.status == 429).count();

@@ -1,3 +1,5 @@
+//! A gateway, signed-in visitors, agents and an upstream for the console tests.
+
 use std::{
     fs,
     net::SocketAddr,
@@ -9,7 +11,7 @@ use std::{
 use mcp::{Call, Client, Options};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use testkit::{Process, Scripted, binary, eventually};
+use testkit::{Process, ScriptedServer, binary, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -30,11 +32,11 @@ pub(crate) const PAGES: [&str; 11] = [
     "/console/audit",
 ];
 
-/// A gateway with a folder of its own, gone when it goes out of scope.
+/// A gateway with its own data folder, removed on drop.
 pub(crate) struct Gateway {
     pub(crate) admin: SocketAddr,
     pub(crate) mcp: SocketAddr,
-    /// The first administrator's.
+    /// The first administrator's token.
     pub(crate) secret: String,
     _process: Process,
     folder: TempDir,
@@ -61,7 +63,7 @@ impl Gateway {
         arguments.extend(["--data".to_owned(), data.display().to_string()]);
         arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         let process = Process::start(&binary("cynode-gateway"), &arguments, &[], &log);
-        let ready = eventually("the gateway is ready", async || {
+        let ready = eventually("the gateway to be ready", async || {
             let said = fs::read_to_string(&log).unwrap_or_default();
             assert!(!said.starts_with("cynode-gateway: "), "the gateway ended: {said}");
             let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -77,7 +79,7 @@ impl Gateway {
         format!("http://{}{path}", self.admin)
     }
 
-    /// As a browser would send it; `headers` are lines of their own.
+    /// Sends a request as a browser would; `headers` are additional header lines.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -128,7 +130,7 @@ impl Gateway {
     }
 }
 
-/// Somebody who is in.
+/// A signed-in visitor.
 pub(crate) struct Visitor<'g> {
     gateway: &'g Gateway,
     pub(crate) cookie: String,
@@ -146,7 +148,7 @@ impl Visitor<'_> {
         self.gateway.send("POST", path, &[("Cookie", &self.cookie)], &form(&fields)).await
     }
 
-    /// Issues a token and gives its secret.
+    /// Issues a token and returns its secret.
     pub(crate) async fn issue(&self, fields: &[(&str, &str)]) -> String {
         let answer = self.post("/console/tokens", fields).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -216,9 +218,9 @@ impl Agent {
     }
 }
 
-/// A server behind the gateway with one tool, whose description can be changed.
+/// An upstream with one tool, whose description can be changed.
 pub(crate) struct Wiki {
-    pub(crate) server: Scripted,
+    pub(crate) server: ScriptedServer,
     description: Arc<Mutex<String>>,
 }
 
@@ -234,7 +236,7 @@ impl Wiki {
             }),
             _ => json!({"content": [{"type": "text", "text": "three pages"}], "resultType": "complete"}),
         };
-        Self { server: Scripted::start(false, script).await, description }
+        Self { server: ScriptedServer::start(false, script).await, description }
     }
 
     pub(crate) fn describe(&self, text: &str) {

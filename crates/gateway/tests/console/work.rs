@@ -1,3 +1,5 @@
+//! Handoffs and dead letters, with and without NATS.
+
 use serde_json::{Value, json};
 use subjects::{
     Kind,
@@ -11,34 +13,35 @@ const UNKNOWN: &str = "/console/handoffs/0193f2c0-5a00-7000-8000-0000000000aa";
 const VERIFICATION: &str = "0193f2c0-5a00-7000-8000-0000000000bb";
 const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u{202e}";
 
-/// A gateway whose console sees this NATS.
-pub(crate) async fn seeing(url: &str) -> Gateway {
+/// A gateway whose console is connected to this NATS.
+pub(crate) async fn gateway_with_nats(url: &str) -> Gateway {
     Gateway::start_with(&["--set", &format!("nats.url={url}")]).await
 }
 
-/// A worker that trusts nobody who does not sign, so that what is handed off becomes a dead letter. The queues that it
-/// makes are those of impatient workers.
-pub(crate) async fn distrustful(nats: &Nats) -> Worker {
-    distrustful_in(Layout::default(), nats).await
+/// A worker that requires signatures, so that every handoff becomes a dead letter. It creates its queues with
+/// a short `ack_wait`.
+pub(crate) async fn worker_that_requires_signatures(nats: &Nats) -> Worker {
+    worker_that_requires_signatures_in(Layout::default(), nats).await
 }
 
-async fn distrustful_in(layout: Layout, nats: &Nats) -> Worker {
+async fn worker_that_requires_signatures_in(layout: Layout, nats: &Nats) -> Worker {
     let key = nkeys::KeyPair::new_user().public_key();
     let worker = Worker::manager(nats).laid_out(layout).set("worker.ack_wait", "1s");
     worker.set("security.trusted_producers", format!("[\"{key}\"]")).start().await
 }
 
 pub(crate) async fn letters(orchestrator: &Orchestrator, count: u64) {
-    eventually("the letters", async || {
-        // Kept first and taken off the queue then: another worker would take up what is still there.
+    eventually("the dead letters", async || {
+        // A letter is stored before its handoff leaves the queue: another worker would take what is still
+        // there.
         let is_done = orchestrator.stored(streams::DEAD).await == count && orchestrator.queued().await == 0;
         is_done.then_some(())
     })
     .await;
 }
 
-/// An entry with something of everything, in which whatever can be written by others is hostile.
-pub(crate) fn strange_entry() -> String {
+/// A journal entry with every kind of record, in which every text that others can write is hostile.
+pub(crate) fn hostile_entry() -> String {
     let at = "2026-11-14T10:00:00Z";
     let records = json!([
         { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1 },
@@ -58,7 +61,7 @@ pub(crate) fn strange_entry() -> String {
 }
 
 #[tokio::test]
-async fn without_nats_the_pages_say_how_to_switch_them_on() {
+async fn pages_without_nats_say_how_to_enable_them() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     for path in ["/console/handoffs", "/console/dead", "/console/dead/letter?number=1", UNKNOWN] {
@@ -71,13 +74,13 @@ async fn without_nats_the_pages_say_how_to_switch_them_on() {
     assert!(admin.get("/console/dead").await.shows("not connected to NATS"));
 }
 
-/// Whoever answers agents does not wait for NATS, at the start or later.
+/// Serving agents never waits for NATS, neither at startup nor later.
 #[tokio::test]
-async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
+async fn outage_of_nats_is_reported_and_affects_nothing_else() {
     let mut nats = Nats::start();
     let url = nats.url();
     nats.kill();
-    let gateway = seeing(&url).await;
+    let gateway = gateway_with_nats(&url).await;
     let admin = gateway.administrator().await;
     let agent = gateway.agent(&admin.issue_manager().await);
     let works = async || {
@@ -107,11 +110,11 @@ async fn nats_that_is_away_is_told_and_nothing_else_is_affected() {
 }
 
 #[tokio::test]
-async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
+async fn missing_and_unreadable_journals_are_explained() {
     let nats = Nats::start();
     let _worker = Worker::manager(&nats).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let admin = gateway.administrator().await;
 
     let page = admin.get(UNKNOWN).await;
@@ -130,10 +133,10 @@ async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
     orchestrator.write_journal(torn.id, "{").await;
     let page = format!("/console/handoffs/{}", torn.id);
     let read = admin.get(&page).await;
-    assert!(read.shows("is torn and cannot be read") && read.shows("Not readable"), "{}", read.body);
-    // Whoever takes it up does not guess at it either.
+    assert!(read.shows("is corrupt and cannot be read") && read.shows("Unreadable"), "{}", read.body);
+    // A worker that claims it does not guess either.
     orchestrator.publish(&torn).await;
-    orchestrator.answered(Kind::Chat, torn.id).await;
+    orchestrator.wait_for_answer(Kind::Chat, torn.id).await;
     letters(&orchestrator, 1).await;
     let read = admin.get(&page).await;
     assert!(read.shows("docs/errors/internal.md") && read.shows("Failed"), "{}", read.body);
@@ -144,17 +147,17 @@ async fn what_the_journal_cannot_tell_is_told_in_clear_words() {
     assert!(page.shows("was written by a newer build"), "{}", page.body);
 }
 
-/// What models, tools, users and strangers wrote is text, wherever it stands.
+/// Texts of models, tools, users and unknown clients are escaped everywhere.
 #[tokio::test]
-async fn whatever_others_wrote_is_escaped() {
+async fn untrusted_text_in_journals_is_escaped() {
     let nats = Nats::start();
-    let _distrustful = distrustful(&nats).await;
+    let _strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let admin = gateway.administrator().await;
 
     let id = chat("written by hand").id;
-    orchestrator.write_journal(id, strange_entry()).await;
+    orchestrator.write_journal(id, hostile_entry()).await;
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("X-Evil", EVIL);
     let body = serde_json::to_vec(&json!({ "handoff_id": id, "evil": EVIL })).unwrap();
@@ -178,13 +181,13 @@ async fn whatever_others_wrote_is_escaped() {
 }
 
 #[tokio::test]
-async fn only_administrators_see_and_do_it_and_only_on_purpose() {
+async fn only_administrators_see_replay_and_drop_and_must_confirm() {
     let nats = Nats::start();
-    let _distrustful = distrustful(&nats).await;
+    let _strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("unsigned")).await;
     letters(&orchestrator, 1).await;
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let admin = gateway.administrator().await;
     let user = gateway.sign_in(&admin.issue_user("ada").await).await;
     let handoff = format!("/console/handoffs/{id}");
@@ -207,7 +210,11 @@ async fn only_administrators_see_and_do_it_and_only_on_purpose() {
         assert_eq!(gateway.send("POST", path, &cookie, &forged).await.status, 403, "{path}");
         assert_eq!(admin.get(path).await.status, 405, "{path}");
     }
-    assert_eq!(orchestrator.stored(streams::DEAD).await, 1, "nobody replayed or dropped it");
+    assert_eq!(
+        orchestrator.stored(streams::DEAD).await,
+        1,
+        "the dead letter was neither replayed nor dropped"
+    );
     let audit = admin.get("/console/audit?decision=deny").await;
     assert!(audit.shows("admin.dead.replay") && audit.shows("admin.dead.drop"), "{}", audit.body);
 
@@ -222,28 +229,28 @@ async fn only_administrators_see_and_do_it_and_only_on_purpose() {
 
 /// The same over REST.
 #[tokio::test]
-async fn programs_see_and_replay_what_the_console_does() {
+async fn rest_shows_and_replays_like_the_console() {
     for layout in Layout::ALL {
-        programs_see_and_replay(layout).await;
+        check_rest_shows_and_replays(layout).await;
     }
 }
 
-async fn programs_see_and_replay(layout: Layout) {
+async fn check_rest_shows_and_replays(layout: Layout) {
     let nats = Nats::start();
-    let distrustful = distrustful_in(layout, &nats).await;
+    let strict_worker = worker_that_requires_signatures_in(layout, &nats).await;
     let orchestrator = Orchestrator::connect(&nats).await.laid_out(layout);
     let unsigned = orchestrator.publish(&chat("unsigned")).await;
     letters(&orchestrator, 1).await;
-    drop(distrustful);
+    drop(strict_worker);
     let _worker = Worker::manager(&nats).laid_out(layout).start().await;
     let url = nats.url();
-    let seeing = async |layout: Layout| {
+    let gateway_with_nats = async |layout: Layout| {
         let settings = [("nats.url", &*url), ("nats.layout", layout.as_str())];
         testkit::GatewayProcess::start_with(&settings).await
     };
-    let elsewhere = seeing(layout.other()).await.ask("GET", "/api/v1/work", None).await;
+    let elsewhere = gateway_with_nats(layout.other()).await.ask("GET", "/api/v1/work", None).await;
     assert_eq!(elsewhere.status, 409, "{layout}");
-    let gateway = seeing(layout).await;
+    let gateway = gateway_with_nats(layout).await;
     let listed = gateway.must("GET", "/api/v1/dead?reason=untrusted_producer", None).await;
     assert_eq!(listed[0]["handoff_id"], unsigned.to_string(), "{listed}");
     assert_eq!(gateway.must("GET", "/api/v1/dead?kind=plan", None).await, json!([]));
@@ -253,29 +260,37 @@ async fn programs_see_and_replay(layout: Layout) {
     assert_eq!(gateway.ask("GET", &format!("/api/v1/handoffs/{unsigned}"), None).await.status, 404);
 
     let replayed = gateway.must("POST", "/api/v1/dead/1/replay", None).await;
-    assert_eq!(replayed["handoff_id"], unsigned.to_string(), "it was never answered");
-    orchestrator.answered(Kind::Chat, unsigned).await;
+    assert_eq!(
+        replayed["handoff_id"],
+        unsigned.to_string(),
+        "the handoff was never answered, so it keeps its id"
+    );
+    orchestrator.wait_for_answer(Kind::Chat, unsigned).await;
     let life = gateway.must("GET", &format!("/api/v1/handoffs/{unsigned}"), None).await;
     assert_eq!(
         (&life["state"], &life["attempts"][0]["end"]),
         (&json!("answered"), &json!("answered")),
         "{life}"
     );
-    let work = eventually("the work", async || {
+    let work = eventually("the instance and the answer", async || {
         let work = gateway.must("GET", "/api/v1/work", None).await;
         (work["answered"][0]["handoff_id"] == unsigned.to_string()).then_some(work)
     })
     .await;
     assert_eq!(work["instances"].as_array().map(Vec::len), Some(1), "{work}");
-    assert_eq!(gateway.ask("POST", "/api/v1/dead/1/replay", None).await.status, 404, "it is gone");
+    assert_eq!(
+        gateway.ask("POST", "/api/v1/dead/1/replay", None).await.status,
+        404,
+        "the dead letter is gone"
+    );
     let rows = gateway.must("GET", "/api/v1/audit?tool=admin.dead.replay", None).await;
     let statuses: Vec<&Value> = rows.as_array().unwrap().iter().map(|row| &row["status"]).collect();
     assert_eq!(statuses, ["failure", "success"]);
 
-    // An analyst's work is seen as well, whichever stream it is in.
+    // An analyst's handoffs are shown too, in either layout.
     let _analyst = Worker::analyst(&nats).laid_out(layout).start().await;
     let verified = orchestrator.publish(&verify("t-1")).await;
-    orchestrator.answered(Kind::Verify, verified).await;
+    orchestrator.wait_for_answer(Kind::Verify, verified).await;
     let life = gateway.must("GET", &format!("/api/v1/handoffs/{verified}"), None).await;
     assert_eq!((&life["state"], &life["role"]), (&json!("answered"), &json!("project_analyst")), "{life}");
     eventually("both answers and both queues", async || {
@@ -287,11 +302,11 @@ async fn programs_see_and_replay(layout: Layout) {
     .await;
 }
 
-/// The rest of a queue is behind what was replayed and dropped; letters are found all the same.
+/// Dead letters are found although most messages of the stream were removed.
 #[tokio::test]
-async fn letters_are_found_among_many_that_are_gone() {
+async fn dead_letters_are_found_in_a_sparse_stream() {
     let nats = Nats::start();
-    let _distrustful = distrustful(&nats).await;
+    let _strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let first = orchestrator.publish(&chat("the first")).await;
     letters(&orchestrator, 1).await;
@@ -310,9 +325,9 @@ async fn letters_are_found_among_many_that_are_gone() {
     assert_eq!((listed.as_array().map(Vec::len), &listed[0]["handoff_id"]), (Some(1), &json!(first)));
 }
 
-/// What docs/gateway.md says that the account has to be permitted.
+/// The permissions that docs/gateway.md lists are sufficient.
 #[tokio::test]
-async fn the_permissions_in_the_documentation_are_enough() {
+async fn documented_permissions_are_sufficient() {
     let document = std::fs::read_to_string(testkit::workspace().join("docs/gateway.md")).unwrap();
     let (_, said) = document.split_once("Permissions: publish ").unwrap();
     let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
@@ -330,28 +345,28 @@ async fn the_permissions_in_the_documentation_are_enough() {
          {{ nkey: {}, permissions: {{ {permissions} }} }} ] }} }}",
         key.public_key()
     ));
-    let distrustful = distrustful(&nats).await;
+    let strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("unsigned")).await;
     letters(&orchestrator, 1).await;
-    drop(distrustful);
+    drop(strict_worker);
     let _worker = Worker::manager(&nats).start().await;
     let file = seed.display().to_string();
     let settings = [("nats.url", &*nats.url()), ("nats.nkey_file", &file), ("audit.seal_every", "50ms")];
     let gateway = testkit::GatewayProcess::start_with(&settings).await;
     assert_eq!(gateway.must("GET", "/api/v1/dead", None).await[0]["handoff_id"], id.to_string());
     gateway.must("POST", "/api/v1/dead/1/replay", None).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     gateway.must("GET", &format!("/api/v1/handoffs/{id}"), None).await;
     let work = gateway.must("GET", "/api/v1/work", None).await;
     assert_eq!(work["instances"].as_array().map(Vec::len), Some(1), "{work}");
-    eventually("a head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
+    eventually("an audit head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
     assert!(!gateway.log().to_lowercase().contains("permissions violation"), "{}", gateway.log());
 }
 
-/// Where producers have to sign, what is replayed is signed as well.
+/// If producers must sign, replays are signed too.
 #[tokio::test]
-async fn what_is_replayed_is_signed_with_the_key_that_was_named() {
+async fn replay_is_signed_with_the_configured_key() {
     let key = nkeys::KeyPair::new_user();
     let folder = tempfile::tempdir().unwrap();
     let seed = folder.path().join("replays.nk");
@@ -366,5 +381,5 @@ async fn what_is_replayed_is_signed_with_the_key_that_was_named() {
     let settings = [("nats.url", &*nats.url()), ("nats.signing_key_file", &file)];
     let gateway = testkit::GatewayProcess::start_with(&settings).await;
     gateway.must("POST", "/api/v1/dead/1/replay", None).await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 }

@@ -1,26 +1,28 @@
+//! Handoffs and dead letters in Chromium.
+
 use std::{path::PathBuf, time::Duration};
 
 use subjects::{Kind, streams};
 use testkit::{Browser, Errands, Nats, Orchestrator, Worker, chat, eventually};
 
 use super::{
-    browser::{enter, no_fault},
-    work::{distrustful, letters, seeing, strange_entry},
+    browser::{assert_no_faults, enter},
+    work::{gateway_with_nats, hostile_entry, letters, worker_that_requires_signatures},
 };
 
 const EVIL: &str = "<script>document.title = 'taken'</script>";
 
-/// A worker that never ends its first turn, so that there is time to look at it, and to kill it.
-async fn stuck(nats: &Nats) -> Worker {
+/// A worker that never finishes its first turn, so that there is time to look at it and to kill it.
+async fn stuck_worker(nats: &Nats) -> Worker {
     Worker::manager(nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(600)).start().await
 }
 
 #[tokio::test]
 async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer() {
     let mut nats = Nats::start();
-    let mut doomed = stuck(&nats).await;
+    let mut doomed = stuck_worker(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
     browser.open(&gateway.url("/console/handoffs")).await;
@@ -33,49 +35,57 @@ async fn browser_follows_a_handoff_through_the_death_of_its_worker_to_its_answer
     browser.wait_for("#in-work a").await;
     browser.wait_for_text("#queues", "1 in flight").await;
     browser.wait_for_text("#instances", "1 of").await;
-    assert_eq!(browser.script("return window.here", vec![]).await, true, "the page was not loaded again");
+    assert_eq!(
+        browser.script("return window.here", vec![]).await,
+        true,
+        "the page was updated without a reload"
+    );
 
     browser.click("#in-work a").await;
     browser.wait_for_text("#life", "Attempt 1").await;
     assert!(browser.url().await.ends_with(&format!("/console/handoffs/{id}")));
-    browser.wait_for_text("#life .facts", "In work").await;
+    browser.wait_for_text("#life .facts", "In progress").await;
     browser.script("window.here = true", vec![]).await;
     doomed.process.kill();
     let _healthy = Worker::manager(&nats).set("worker.ack_wait", "1s").start().await;
     browser.wait_for_text("#life", "Attempt 2").await;
     browser.wait_for_text("#life .facts", "Completed").await;
     let life = browser.text("#life").await;
-    assert!(life.contains("fell silent") && life.contains("Answer"), "{life}");
+    assert!(life.contains("lost") && life.contains("Answer"), "{life}");
     assert_eq!(browser.count(".spans .attempt").await, 2);
     browser.wait_for_text("#live-said", "Answered").await;
-    assert_eq!(browser.script("return window.here", vec![]).await, true, "the page was not loaded again");
+    assert_eq!(
+        browser.script("return window.here", vec![]).await,
+        true,
+        "the page was updated without a reload"
+    );
 
     browser.open(&gateway.url("/console/handoffs")).await;
     browser.wait_for_text("#answered", "Completed").await;
     browser.wait_for_text("#answered", "attempt 2").await;
 
-    // What was seen last stays while NATS is away, and the page goes on by itself.
+    // The last state stays while NATS is down, and the page continues by itself.
     nats.kill();
     browser.wait_for_text("#away", "NATS is not available").await;
     browser.wait_for_text("#answered", "Completed").await;
     nats.start_again();
     browser.wait_for_no("#away .flash").await;
     browser.wait_for_text("#answered", "Completed").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
 #[tokio::test]
 async fn browser_replays_a_dead_letter_and_sees_its_answer() {
     let nats = Nats::start();
-    let distrustful = distrustful(&nats).await;
+    let strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("nobody signed this")).await;
     letters(&orchestrator, 1).await;
     orchestrator.publish(&chat("nor this")).await;
     letters(&orchestrator, 2).await;
-    drop(distrustful);
+    drop(strict_worker);
     let _worker = Worker::manager(&nats).start().await;
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
 
@@ -86,42 +96,45 @@ async fn browser_replays_a_dead_letter_and_sees_its_answer() {
     browser.wait_for_text("pre", "nobody signed this").await;
     browser.click(".title details.confirm summary").await;
     browser.click("form[action$=replay] button").await;
-    browser.wait_for_text(".flash", "Letter 1 was handed off again").await;
+    browser.wait_for_text(".flash", "Letter 1 replayed").await;
     assert!(browser.url().await.ends_with(&format!("/console/handoffs/{id}")));
     browser.wait_for_text("#life .facts", "Completed").await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
 
     browser.open(&gateway.url("/console/dead")).await;
     browser.wait_for_text("main", "1 letter").await;
     browser.click("td.does details.confirm:last-child summary").await;
     browser.click("form[action$=drop] button").await;
-    browser.wait_for_text(".flash", "gone for good").await;
+    browser.wait_for_text(".flash", "Letter 2 dropped").await;
     browser.wait_for_text(".empty", "No dead letters").await;
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0);
     browser.open(&gateway.url("/console/audit?tool=admin.dead.*")).await;
     browser.wait_for_text("#rows", "admin.dead.replay").await;
-    no_fault(&browser).await;
+    assert_no_faults(&browser).await;
 }
 
-/// Everything at once: answered after a death, in work, waiting, given up.
+/// All states at once: answered after a crash, in progress, waiting, dead-lettered.
 #[tokio::test]
-async fn browser_finds_no_fault_with_pages_of_handoffs_on_any_screen() {
+async fn browser_finds_no_faults_on_handoff_pages_at_any_width() {
     let nats = Nats::start();
-    let distrustful = distrustful(&nats).await;
+    let strict_worker = worker_that_requires_signatures(&nats).await;
     let orchestrator = Orchestrator::connect(&nats).await;
     for text in [EVIL, "another", "a third"] {
         orchestrator.publish(&chat(text)).await;
     }
     letters(&orchestrator, 3).await;
-    drop(distrustful);
+    drop(strict_worker);
     let errands = Errands::start(|| Duration::from_millis(300)).await;
     let worker = errands.worker(&nats).set("worker.ack_wait", "1s");
     let mut first = worker.clone().stopping_at("BeforeTool#2").start().await;
     let id = orchestrator.publish(&Errands::handoff("a-very-long-name-without-a-place-to-break-it")).await;
-    eventually("the worker to stop", async || first.log().contains("\"stops\":true").then_some(())).await;
+    eventually("the worker to reach its crash point", async || {
+        first.log().contains("\"stops\":true").then_some(())
+    })
+    .await;
     first.process.kill();
     let mut second = worker.start().await;
-    orchestrator.answered(Kind::Chat, id).await;
+    orchestrator.wait_for_answer(Kind::Chat, id).await;
     second.process.terminate();
     second.process.wait(Duration::from_secs(20));
     let holding = Worker::manager(&nats)
@@ -132,17 +145,17 @@ async fn browser_finds_no_fault_with_pages_of_handoffs_on_any_screen() {
         .await;
     let _analyst = Worker::analyst(&nats).start().await;
     let in_work = orchestrator.publish(&chat("work")).await;
-    holding.holds(Kind::Chat, 1).await;
+    holding.wait_for_in_flight(Kind::Chat, 1).await;
     let mut waiting = in_work;
     for number in 0..7 {
         waiting = orchestrator.publish(&chat(&format!("work {number}"))).await;
     }
-    holding.holds(Kind::Chat, 3).await;
+    holding.wait_for_in_flight(Kind::Chat, 3).await;
 
     let strange = chat("written by hand").id;
-    orchestrator.write_journal(strange, strange_entry()).await;
+    orchestrator.write_journal(strange, hostile_entry()).await;
 
-    let gateway = seeing(&nats.url()).await;
+    let gateway = gateway_with_nats(&nats.url()).await;
     let browser = Browser::start().await;
     enter(&browser, &gateway).await;
     let pages = [
@@ -175,11 +188,11 @@ async fn browser_finds_no_fault_with_pages_of_handoffs_on_any_screen() {
     assert_eq!(browser.count(".spans .attempt").await, 2);
     let tools = "return [...document.querySelectorAll('.spans .step')].filter(it => it.textContent.includes('Tool')).length";
     let calls = browser.script(tools, vec![]).await;
-    assert!(calls.as_u64() > Some(Errands::EFFECTS as u64), "one call was cut off and made again: {calls}");
-    no_fault(&browser).await;
+    assert!(calls.as_u64() > Some(Errands::EFFECTS as u64), "one call was interrupted and repeated: {calls}");
+    assert_no_faults(&browser).await;
 }
 
-/// Pictures for people, where a folder is named for them.
+/// Takes screenshots if a folder for them is set.
 async fn shoot(browser: &Browser, name: &str, width: u32) {
     let Some(folder) = std::env::var_os("CONSOLE_SHOTS").map(PathBuf::from) else { return };
     let height = browser.script("return document.documentElement.scrollHeight", vec![]).await;

@@ -1,8 +1,8 @@
-//! Several gateways on one PostgreSQL, and a store that fails while calls run: no call is lost, and none that reached its
-//! tool is ever called denied.
+//! Several gateways on one PostgreSQL, and a store that fails while calls run: no call is lost, and no call
+//! that reached its tool is reported as denied.
 
-mod admin_token; // a token file for each gateway
-mod outage; // the store is away, or slow, when a call ends
-mod support; // gateways that share a database
-mod together; // several gateways at work
-mod waiting; // calls that wait for one with their key
+mod admin_token;
+mod outage;
+mod support;
+mod together;
+mod waiting;

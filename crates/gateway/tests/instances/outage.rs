@@ -1,3 +1,5 @@
+//! The store is down or slow when a call ends.
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{assert_audit_is_whole, call, gateways, outcomes, text};
 
-/// An upstream whose tool ends when it is told to.
+/// An upstream whose tool ends when the test says so.
 struct Held {
     server: Gateway,
     open: Arc<AtomicBool>,
@@ -26,7 +28,7 @@ impl Held {
         let seen = open.clone();
         let tool = Tool::new("pay", "Pays.", json!({ "type": "object" }), move |_| {
             let until = Instant::now() + Duration::from_secs(30);
-            // On a thread of the upstream's own runtime, one call at a time.
+            // Blocks a thread of the upstream's own runtime; one call at a time.
             while !seen.load(Ordering::SeqCst) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -58,15 +60,15 @@ impl Held {
             let text = request.send().await.expect("an answer").text().await.expect("a body");
             serde_json::from_str(&text).expect("JSON")
         });
-        eventually("the tool runs", async || (self.server.calls().len() > before).then_some(())).await;
+        eventually("the tool to run", async || (self.server.calls().len() > before).then_some(())).await;
         sent
     }
 }
 
-/// The store dies while a tool runs. The caller is told that the call is in doubt, and when the store is back the audit
-/// says what became of it.
+/// The store dies while a tool runs. The caller gets `in_doubt`, and when the store is back the audit gets
+/// the outcome.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_ends_while_postgres_is_away_is_never_denied() {
+async fn call_that_ends_while_postgres_is_down_is_never_denied() {
     let mut postgres = Postgres::start();
     let url = postgres.database();
     let gateway = gateways(1, &url, &[("store.patience", "3s")]).await.remove(0);
@@ -88,7 +90,7 @@ async fn a_call_that_ends_while_postgres_is_away_is_never_denied() {
         assert!(message.contains("was called"), "{answer}");
         postgres.start_again();
         let expected = usize::from(key.is_some()) + 1;
-        eventually("the call has its row", async || {
+        eventually("the call to have its row", async || {
             let rows = gateway.ask("GET", "/api/v1/audit?tool=bank.pay", None).await.body;
             (rows.as_array()?.len() == expected).then_some(())
         })
@@ -97,16 +99,16 @@ async fn a_call_that_ends_while_postgres_is_away_is_never_denied() {
         assert_eq!(outcomes(&gateway, "bank.pay").await, rows);
         if key.is_some() {
             let (_, again) = gateway.post(Some(&manager), call("bank.pay", &json!({}), key)).await;
-            assert_eq!(text(&again), Ok("paid".to_owned()), "the recorded answer");
+            assert_eq!(text(&again), Ok("paid".to_owned()), "the recorded answer is returned");
             assert_eq!(held.server.calls().len(), 1, "one effect");
         }
     }
     assert_audit_is_whole(&gateway).await;
 }
 
-/// A database that restarts in less than `store.patience` costs no call anything.
+/// A database restart shorter than `store.patience` affects no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_restart_of_postgres_is_not_noticed_by_a_call_that_ends() {
+async fn short_restart_of_postgres_does_not_affect_a_call() {
     let mut postgres = Postgres::start();
     let url = postgres.database();
     let gateway = gateways(1, &url, &[("store.patience", "20s")]).await.remove(0);
@@ -120,9 +122,10 @@ async fn a_short_restart_of_postgres_is_not_noticed_by_a_call_that_ends() {
     assert_audit_is_whole(&gateway).await;
 }
 
-/// A store that hangs: callers hear of it within their patience, before a call nothing is done, after it nothing is denied.
+/// A store that hangs: callers get an answer within their patience; no call is made without a record, and
+/// none that was made is denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_that_hangs_keeps_nobody_waiting() {
+async fn hanging_postgres_delays_callers_at_most_by_the_patience() {
     let postgres = Postgres::start();
     let url = postgres.database();
     let gateway = gateways(1, &url, &[("store.patience", "3s")]).await.remove(0);
@@ -140,14 +143,14 @@ async fn a_postgres_that_hangs_keeps_nobody_waiting() {
         let (_, refused) = gateway.post(Some(&manager), call("bank.pay", &json!({}), key)).await;
         assert_eq!(refused["error"]["message"], "not available at the moment", "{refused}");
     }
-    // Its patience for the first, twice that for each of the others; the rest is for a busy machine.
+    // The patience for the first call, twice that for each of the others; the rest is for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    assert_eq!(held.server.calls().len(), 1, "nothing that is not written down is done");
+    assert_eq!(held.server.calls().len(), 1, "no call is made without a record");
     lock.rollback().await.unwrap();
-    // What was made has its row. So has what was refused, and its announcement is taken back.
+    // Calls that were made have their rows. So have refused ones, and their start records are removed.
     let expected =
         BTreeMap::from([("allow/success/-".to_owned(), 1), ("deny/failure/audit_unavailable".to_owned(), 2)]);
-    eventually("all calls have their rows", async || {
+    eventually("all calls to have their rows", async || {
         (outcomes(&gateway, "bank.pay").await == expected).then_some(())
     })
     .await;
@@ -157,9 +160,9 @@ async fn a_postgres_that_hangs_keeps_nobody_waiting() {
     assert_audit_is_whole(&gateway).await;
 }
 
-/// The same on SQLite: another process holds the file for longer than we wait.
+/// The same on SQLite: another process locks the file for longer than the patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_ends_while_the_file_is_locked_is_never_denied() {
+async fn call_that_ends_while_the_file_is_locked_is_never_denied() {
     let gateway = GatewayProcess::start_with(&[("store.patience", "1s")]).await;
     let (manager, held) = (gateway.manager().await, Held::start().await);
     held.install(&gateway).await;
@@ -173,7 +176,7 @@ async fn a_call_that_ends_while_the_file_is_locked_is_never_denied() {
     assert_eq!(answer["error"]["data"]["reason"], "in_doubt", "{answer}");
     locker.execute_unprepared("ROLLBACK").await.unwrap();
     let expected = BTreeMap::from([("allow/success/-".to_owned(), 1)]);
-    eventually("the call has its row", async || {
+    eventually("the call to have its row", async || {
         (outcomes(&gateway, "bank.pay").await == expected).then_some(())
     })
     .await;

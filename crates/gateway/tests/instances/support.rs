@@ -1,18 +1,20 @@
+//! Gateways that share a database.
+
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use testkit::{Gateway, GatewayProcess};
 
-/// Starts `count` gateways on one database, all at the same time. With few connections, since each costs a debug build a
-/// tenth of a second, and with a patience that no loaded machine uses up.
+/// Starts `count` gateways on one database at the same time. With few connections, since each takes a debug
+/// build a tenth of a second, and with a patience that no loaded machine exceeds.
 pub(crate) async fn gateways(count: usize, url: &str, settings: &[(&str, &str)]) -> Vec<GatewayProcess> {
     let common = [("store.url", url), ("store.max_connections", "4"), ("store.patience", "30s")];
     let settings: Vec<_> = common.into_iter().chain(settings.iter().copied()).collect();
     join_all((0..count).map(|_| GatewayProcess::start_with(&settings))).await
 }
 
-/// The body of a call, with a key or without.
+/// Request body of a call, with or without a key.
 pub(crate) fn call(tool: &str, arguments: &Value, key: Option<&str>) -> String {
     let mut params = json!({ "name": tool, "arguments": arguments });
     if let Some(key) = key {
@@ -21,7 +23,7 @@ pub(crate) fn call(tool: &str, arguments: &Value, key: Option<&str>) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()
 }
 
-/// The text of the answer, or the whole answer when it is an error.
+/// Text of the answer, or the whole answer if it is an error.
 pub(crate) fn text(answer: &Value) -> Result<String, String> {
     match answer["result"]["content"][0]["text"].as_str() {
         Some(text) if answer["result"]["isError"] != true => Ok(text.to_owned()),
@@ -29,7 +31,7 @@ pub(crate) fn text(answer: &Value) -> Result<String, String> {
     }
 }
 
-/// Every audit row of a tool, by `decision/status/error_type`.
+/// Counts the audit rows of a tool by `decision/status/error_type`.
 pub(crate) async fn outcomes(gateway: &GatewayProcess, tool: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for row in gateway.audit(&format!("tool={tool}&limit=1000")).await {
@@ -40,7 +42,7 @@ pub(crate) async fn outcomes(gateway: &GatewayProcess, tool: &str) -> BTreeMap<S
     found
 }
 
-/// Asserts that rows follow each other and that no call has two.
+/// Asserts that row numbers are consecutive and that no call has two rows.
 pub(crate) async fn assert_audit_is_whole(gateway: &GatewayProcess) {
     let verified = gateway.must("GET", "/api/v1/audit/verify", None).await;
     assert_eq!(verified["ok"], true, "{verified}");
@@ -68,7 +70,7 @@ pub(crate) fn effects(server: &Gateway) -> BTreeMap<String, usize> {
     found
 }
 
-/// What a gateway logged as errors and warnings, for the message of a test that fails.
+/// Errors and warnings in the logs, for messages of failing tests.
 pub(crate) fn complaints(gateways: &[GatewayProcess]) -> String {
     let logs: Vec<String> = gateways.iter().map(GatewayProcess::log).collect();
     let lines = logs.iter().flat_map(|log| log.lines());

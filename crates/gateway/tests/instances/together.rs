@@ -1,3 +1,5 @@
+//! Several gateways at work.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use cynode_gateway::store::{Durability, Options, Store};
@@ -18,7 +20,7 @@ async fn echo() -> Gateway {
     Gateway::start(vec![tool]).await
 }
 
-/// Calls without a key: each is answered with its own result, ran once, and has one row that says so.
+/// Calls without a key: each is answered with its own result, runs once, and has one row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_on_postgres_lose_no_call() {
     const CALLERS: usize = 24;
@@ -29,7 +31,7 @@ async fn two_gateways_on_postgres_lose_no_call() {
     let gateways = gateways(2, &url, &[]).await;
     gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
-    // One after the other for each caller, so that calls begin and end at the same time all along.
+    // Sequential per caller, so that calls start and end at the same time throughout.
     let callers = (0..CALLERS).map(async |caller| {
         let mut answers = Vec::new();
         for number in caller * EACH..(caller + 1) * EACH {
@@ -58,8 +60,8 @@ async fn two_gateways_on_postgres_lose_no_call() {
     assert_audit_is_whole(&gateways[0]).await;
 }
 
-/// The same keys at every gateway at the same time, in another order at each, next to tools of the gateway's own, to
-/// calls without a key and to denied ones.
+/// The same keys at every gateway at the same time, in a different order at each, together with built-in
+/// tools, calls without a key and denied calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_gateways_on_postgres_give_each_key_one_effect() {
     const KEYS: usize = 30;
@@ -71,7 +73,8 @@ async fn four_gateways_on_postgres_give_each_key_one_effect() {
     let mut calls = Vec::new();
     for (at, gateway) in gateways.iter().enumerate() {
         for number in 0..KEYS {
-            // Odd ones backwards: groups that take the same keys in another order must not block each other.
+            // Odd gateways in reverse: groups that claim the same keys in another order must not block each
+            // other.
             let number = if at % 2 == 0 { number } else { KEYS - 1 - number };
             let said = json!({ "text": format!("k{number}") });
             let keyed = call("echo.say", &said, Some(&format!("run/{number}")));
@@ -112,16 +115,16 @@ async fn four_gateways_on_postgres_give_each_key_one_effect() {
     assert_audit_is_whole(&gateways[2]).await;
 }
 
-/// Killed while calls run through it, a gateway takes none of the others' calls along, and its own get their rows.
+/// A gateway that is killed during calls affects no call of the others, and its own calls get their rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_gateway_on_postgres_costs_the_others_nothing() {
+async fn killed_gateway_on_postgres_does_not_affect_the_others() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let mut gateways = gateways(2, &url, &[("store.patience", "5s")]).await;
     gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
-    let mut dying = gateways.pop().expect("two");
-    let staying = gateways.pop().expect("two");
+    let mut dying = gateways.pop().expect("two gateways");
+    let staying = gateways.pop().expect("two gateways");
     for round in 0..5_u64 {
         let send = |number: usize| {
             let body = call("echo.say", &json!({ "text": format!("{round}-{number}") }), None);
@@ -151,15 +154,15 @@ async fn a_killed_gateway_on_postgres_costs_the_others_nothing() {
     assert_audit_is_whole(&staying).await;
 }
 
-/// A gateway that stands still while it holds what every other one needs: the server ends its transaction in time.
+/// A gateway hangs while it holds the lock that all others need: the server ends its transaction in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_stands_still_is_ended_by_postgres() {
+async fn hanging_transaction_is_ended_by_postgres() {
     let postgres = Postgres::start();
     let (url, server) = (postgres.database(), echo().await);
     let gateways = gateways(1, &url, &[("store.patience", "20s")]).await;
     gateways[0].install_within("echo", &server.url(), "30s").await;
     let manager = gateways[0].manager().await;
-    // Opened as a gateway opens it.
+    // Opened the way a gateway opens it.
     let options = Options {
         url: url.clone(),
         max_connections: 2,
@@ -175,7 +178,7 @@ async fn a_transaction_that_stands_still_is_ended_by_postgres() {
     assert!(held.commit().await.is_err(), "the transaction was ended");
 }
 
-/// Frozen wherever it is, also in the middle of a transaction, a gateway holds up the others for less than their patience.
+/// A frozen gateway, also in the middle of a transaction, delays the others for less than their patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_gateway_on_postgres_does_not_block_the_others() {
     let postgres = Postgres::start();
@@ -209,13 +212,13 @@ async fn a_frozen_gateway_on_postgres_does_not_block_the_others() {
         }
         for answer in sent.join_next().await.expect("calls").expect("the calls end") {
             let answer: Value = serde_json::from_str(&answer.unwrap().text().await.unwrap()).unwrap();
-            // One whose transaction the server ended while it was frozen may be in doubt; none is denied or lost.
+            // A call whose transaction the server ended meanwhile may be in doubt; none is denied or lost.
             let reason = &answer["error"]["data"]["reason"];
             assert!(text(&answer).is_ok() || reason == "in_doubt", "{answer}");
         }
     }
-    println!("frozen in the middle of a transaction {held} times");
-    eventually("every call has its row", async || {
+    println!("frozen during a transaction {held} times");
+    eventually("every call to have its row", async || {
         (outcomes(other, "echo.say").await.values().sum::<usize>() == 8 * 30).then_some(())
     })
     .await;

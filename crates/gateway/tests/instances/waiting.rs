@@ -1,3 +1,5 @@
+//! Calls that wait for another one with the same key.
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,10 +10,11 @@ use tokio::time::{Instant, sleep};
 use crate::support::{assert_audit_is_whole, call, gateways, outcomes, text};
 
 const WAITERS: usize = 40;
-/// How long is measured, while nothing happens but waiting.
+/// Length of the measurement, while calls only wait.
 const WINDOW: Duration = Duration::from_secs(2);
-/// What is done anyway in that time, and a second before: statistics come late. Before there were several hundred.
-const AT_MOST_COMMITS: u64 = 100;
+/// Commits that happen anyway in that time and the second before: statistics are delayed. Without back-off
+/// there were several hundred.
+const MAX_COMMITS: u64 = 100;
 
 async fn slow() -> Gateway {
     let answer = || Answer::after(Duration::from_secs(6), Answer::text("paid"));
@@ -26,7 +29,8 @@ async fn install(gateway: &GatewayProcess, server: &Gateway) {
     gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
 }
 
-/// Forty calls with one key, shared among the gateways; returns how many commits there were per window while they wait.
+/// Sends forty calls with one key, distributed over the gateways; returns the number of commits per window
+/// while they wait.
 async fn commits_while_waiting(
     gateways: &[GatewayProcess],
     server: &Gateway,
@@ -39,8 +43,8 @@ async fn commits_while_waiting(
         gateways[number % gateways.len()].post(Some(&manager), body)
     });
     let measured = async {
-        eventually("the tool runs", async || (server.calls().len() == 1).then_some(())).await;
-        // All forty have arrived when none of them writes any more, or after a while if that never happens.
+        eventually("the tool to run", async || (server.calls().len() == 1).then_some(())).await;
+        // All forty have arrived when none of them writes any more, or after a time limit.
         sleep(Duration::from_millis(1500)).await;
         let before = commits().await;
         sleep(WINDOW).await;
@@ -59,7 +63,7 @@ async fn commits_while_waiting(
     measured
 }
 
-/// Within one process the first call wakes the others; nothing is asked of the store in the meantime.
+/// Within one process the first call wakes the others; they do not query the store meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forty_waiters_on_one_key_commit_nothing() {
     let (gateway, server) = (GatewayProcess::start().await, slow().await);
@@ -76,7 +80,7 @@ async fn forty_waiters_on_one_key_commit_nothing() {
 
 /// PostgreSQL counts every statement outside a transaction as a commit, also those that only read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forty_waiters_at_two_gateways_on_postgres_hardly_ask() {
+async fn forty_waiters_at_two_gateways_on_postgres_poll_with_back_off() {
     let (postgres, server) = (Postgres::start(), slow().await);
     let url = postgres.database();
     let gateways = gateways(2, &url, &[("audit.seal_every", "1h")]).await;
@@ -87,5 +91,5 @@ async fn forty_waiters_at_two_gateways_on_postgres_hardly_ask() {
         told.lines().last().and_then(|line| line.parse().ok()).expect("a number")
     };
     let measured = commits_while_waiting(&gateways, &server, commits).await;
-    assert!(measured <= AT_MOST_COMMITS, "{measured} commits while forty calls waited for {WINDOW:?}");
+    assert!(measured <= MAX_COMMITS, "{measured} commits while forty calls waited for {WINDOW:?}");
 }

@@ -1,16 +1,18 @@
+//! The `artifact.*` tools.
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, each, on_both};
 
 on_both![
-    a_file_is_written_and_read,
-    bytes_come_back_as_they_went,
-    a_large_file_is_read_in_pieces,
+    artifact_is_written_and_read,
+    binary_content_round_trips,
+    large_artifact_is_read_in_pages,
     bad_paths_and_contents_are_refused,
-    a_file_belongs_to_its_task,
-    files_are_listed_without_contents,
-    of_many_who_write_at_once_each_makes_a_version,
+    artifact_belongs_to_its_task,
+    artifacts_are_listed_without_content,
+    concurrent_writes_each_create_a_version,
 ];
 
 async fn task(stage: &Stage) -> String {
@@ -18,7 +20,7 @@ async fn task(stage: &Stage) -> String {
     task["task_id"].as_str().unwrap().to_owned()
 }
 
-async fn a_file_is_written_and_read(stage: Stage) {
+async fn artifact_is_written_and_read(stage: Stage) {
     let task = task(&stage).await;
     let arguments = json!({ "task_id": task, "path": "docs/über.md", "content": "# Hi\n", "run_id": "r-1" });
     let made = stage.ok("artifact.put", arguments.clone()).await;
@@ -32,7 +34,11 @@ async fn a_file_is_written_and_read(stage: Stage) {
     let by_id = json!({ "task_id": task, "artifact_id": made["artifact_id"], "path": "docs/über.md" });
     assert_eq!(stage.ok("artifact.get", by_id).await, got);
     let again = stage.ok("artifact.put", arguments).await;
-    assert_eq!((&again["version"], &again["changed"]), (&json!(1), &json!(false)), "it was just so before");
+    assert_eq!(
+        (&again["version"], &again["changed"]),
+        (&json!(1), &json!(false)),
+        "the content did not change"
+    );
     let next = json!({ "task_id": task, "path": "docs/über.md", "content": "# Ho\n", "expected_version": 1 });
     let next_made = stage.ok("artifact.put", next.clone()).await;
     assert_eq!((&next_made["version"], &next_made["artifact_id"]), (&json!(2), &made["artifact_id"]));
@@ -40,12 +46,12 @@ async fn a_file_is_written_and_read(stage: Stage) {
     assert_eq!(code, "conflict");
     assert!(why.contains("version 2"), "{why}");
     let new = json!({ "task_id": task, "path": "docs/über.md", "content": "x", "expected_version": 0 });
-    assert_eq!(stage.fails("artifact.put", new).await.0, "conflict", "it must not be there");
+    assert_eq!(stage.fails("artifact.put", new).await.0, "conflict", "the artifact already exists");
     let gone = json!({ "task_id": task, "path": "new", "content": "x", "expected_version": 3 });
     assert_eq!(stage.fails("artifact.put", gone).await.0, "conflict");
 }
 
-async fn bytes_come_back_as_they_went(stage: Stage) {
+async fn binary_content_round_trips(stage: Stage) {
     let task = task(&stage).await;
     let put = json!({ "task_id": task, "path": "b.bin", "content": "AP8Q", "encoding": "base64" });
     let made = stage.ok("artifact.put", put).await;
@@ -58,7 +64,7 @@ async fn bytes_come_back_as_they_went(stage: Stage) {
     assert_eq!(stage.ok("artifact.get", json!({ "task_id": task, "path": "empty" })).await["content"], "");
 }
 
-async fn a_large_file_is_read_in_pieces(stage: Stage) {
+async fn large_artifact_is_read_in_pages(stage: Stage) {
     let task = task(&stage).await;
     let content = "aé日".repeat(50_000);
     stage.ok("artifact.put", json!({ "task_id": task, "path": "large", "content": content })).await;
@@ -73,7 +79,7 @@ async fn a_large_file_is_read_in_pieces(stage: Stage) {
         offset = piece["next_offset"].clone();
     }
     assert_eq!(read, content);
-    // In the middle of a character: from its beginning on.
+    // An offset inside a character is moved to its start.
     let asked = json!({ "task_id": task, "path": "large", "offset": 2, "limit": 1 });
     let piece = stage.ok("artifact.get", asked).await;
     assert_eq!((&piece["content"], &piece["offset"]), (&json!("é"), &json!(1)));
@@ -112,7 +118,7 @@ async fn bad_paths_and_contents_are_refused(stage: Stage) {
     assert_eq!(stage.fails("artifact.put", large).await.0, "too_large");
 }
 
-async fn a_file_belongs_to_its_task(stage: Stage) {
+async fn artifact_belongs_to_its_task(stage: Stage) {
     let (one, other) = (task(&stage).await, task(&stage).await);
     let made = stage.ok("artifact.put", json!({ "task_id": one, "path": "a", "content": "x" })).await;
     let elsewhere = json!({ "task_id": other, "artifact_id": made["artifact_id"] });
@@ -130,7 +136,7 @@ async fn a_file_belongs_to_its_task(stage: Stage) {
     }
 }
 
-async fn files_are_listed_without_contents(stage: Stage) {
+async fn artifacts_are_listed_without_content(stage: Stage) {
     let task = task(&stage).await;
     for path in ["b", "a/2", "a/1"] {
         stage.ok("artifact.put", json!({ "task_id": task, "path": path, "content": path })).await;
@@ -142,7 +148,7 @@ async fn files_are_listed_without_contents(stage: Stage) {
     assert_eq!((each(&some, "items", "path"), &some["next_cursor"]), (vec!["a/1"], &json!("1")));
 }
 
-async fn of_many_who_write_at_once_each_makes_a_version(stage: Stage) {
+async fn concurrent_writes_each_create_a_version(stage: Stage) {
     let task = task(&stage).await;
     let put = |number: i32| json!({ "task_id": task, "path": "a", "content": number.to_string() });
     let made = join_all((0..10).map(|number| stage.ok("artifact.put", put(number)))).await;

@@ -1,3 +1,5 @@
+//! Personas, nodes, models and allowed images.
+
 use cynode_gateway::store::entity::{model, node, persona};
 use serde_json::json;
 
@@ -7,7 +9,7 @@ on_both![
     personas_are_listed_and_read,
     nodes_are_listed_and_read,
     models_are_listed_and_read,
-    images_are_allowed_once
+    image_is_added_once
 ];
 
 async fn personas_are_listed_and_read(stage: Stage) {
@@ -75,7 +77,7 @@ async fn models_are_listed_and_read(stage: Stage) {
     assert_eq!(stage.fails("model.get", json!({ "model_id": "none" })).await.0, "not_found");
 }
 
-async fn images_are_allowed_once(stage: Stage) {
+async fn image_is_added_once(stage: Stage) {
     let image = "registry.example.com:5000/team/app:1.2";
     let add = json!({ "image": image, "note": "for builds" });
     assert_eq!(stage.ok("sandbox.allowed_images.add", add.clone()).await["added"], true);

@@ -1,18 +1,20 @@
+//! Effective preferences.
+
 use cynode_gateway::store::entity::{preference, project};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, on_both};
 
-on_both![the_narrowest_scope_holds, what_is_not_said_follows_from_the_task, it_comes_in_pieces];
+on_both![narrowest_scope_wins, missing_scope_ids_follow_from_the_task, effective_preferences_are_paged];
 
 const CONTEXT: &str = "agents.project_manager.additional_context";
 const LOCAL: &str = "agents.project_analyst.model_routing.prefer_local";
 
 type Entry = (&'static str, &'static str, &'static str, Value, &'static str);
 
-/// P11, P12: as the worker resolves it.
-async fn the_narrowest_scope_holds(stage: Stage) {
-    // Each case under a prefix of its own: entries, what holds, what is masked, what is skipped.
+/// P11, P12: the same resolution as in the worker.
+async fn narrowest_scope_wins(stage: Stage) {
+    // Each case: entries, the effective value, whether it is masked, the number of skipped entries.
     let cases: Vec<(Vec<Entry>, Option<Value>, bool, usize)> = vec![
         (vec![("system", "", "k", json!(1), "number")], Some(json!(1)), false, 0),
         (
@@ -108,13 +110,13 @@ async fn the_narrowest_scope_holds(stage: Stage) {
         assert_eq!(found["skipped"].as_array().unwrap().len(), skipped, "case {number}: {found}");
         clear(&stage).await;
     }
-    // What is no JSON at all is passed over too.
+    // A value that is not JSON is skipped too.
     given(&stage, ("system", "", "k"), "{", "json").await;
     let found = stage.ok("db.preference.effective", json!({})).await;
     assert_eq!(found["skipped"][0]["why"], "the value is not JSON");
 }
 
-/// As somebody else may have written it.
+/// Stores a preference directly, as another program may have written it.
 async fn given(stage: &Stage, (scope, id, key): (&str, &str, &str), value: &str, value_type: &str) {
     stage
         .given(preference::Model {
@@ -137,7 +139,7 @@ async fn clear(stage: &Stage) {
     preference::Entity::delete_many().exec(stage.store.read()).await.unwrap();
 }
 
-async fn what_is_not_said_follows_from_the_task(stage: Stage) {
+async fn missing_scope_ids_follow_from_the_task(stage: Stage) {
     stage
         .given(project::Model {
             id: "p-1".to_owned(),
@@ -156,12 +158,12 @@ async fn what_is_not_said_follows_from_the_task(stage: Stage) {
     let found = stage.ok("db.preference.effective", json!({ "task_id": task })).await;
     assert_eq!(found["preferences"].as_array().unwrap().len(), 2, "{found}");
     let found = stage.ok("db.preference.effective", json!({ "task_id": task, "user_id": "u-2" })).await;
-    assert_eq!(found["preferences"].as_array().unwrap().len(), 1, "what is said goes before");
+    assert_eq!(found["preferences"].as_array().unwrap().len(), 1, "explicit ids take precedence");
     let found = stage.ok("db.preference.effective", json!({ "task_id": "t-0" })).await;
     assert_eq!(found["preferences"], json!([]));
 }
 
-async fn it_comes_in_pieces(stage: Stage) {
+async fn effective_preferences_are_paged(stage: Stage) {
     for number in 0..5 {
         given(&stage, ("system", "", &format!("a.{number}")), "1", "number").await;
     }

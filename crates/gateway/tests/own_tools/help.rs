@@ -1,10 +1,12 @@
+//! The `help.*` tools.
+
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, analyst, each, on_both};
 
-on_both![help_tells_of_what_may_be_called, help_explains_tools_and_topics];
+on_both![help_lists_only_callable_tools, help_explains_tools_and_topics];
 
-async fn help_tells_of_what_may_be_called(stage: Stage) {
+async fn help_lists_only_callable_tools(stage: Stage) {
     let listed = stage.ok("help.list", json!({})).await;
     let names = each(&listed, "items", "name");
     assert!(names.contains(&"db.task.create") && names.contains(&"preferences"), "{names:?}");
@@ -34,5 +36,5 @@ async fn help_explains_tools_and_topics(stage: Stage) {
     assert_eq!(stage.fails("help.get", json!({ "name": "nothing" })).await.0, "not_found");
     let analyst = analyst("u-1", "t-1");
     let hidden = stage.fails_for(&analyst, "help.get", json!({ "name": "db.task.create" })).await;
-    assert_eq!(hidden.0, "not_found", "what may not be called reads like what is not there");
+    assert_eq!(hidden.0, "not_found", "a tool that may not be called reads like one that does not exist");
 }

@@ -1,12 +1,14 @@
+//! Jobs and findings.
+
 use serde_json::json;
 
 use crate::stage::{Stage, analyst, each, on_both};
 
 on_both![
-    a_job_goes_its_way,
-    a_job_belongs_to_its_task,
+    job_moves_through_its_statuses,
+    job_belongs_to_its_task,
     findings_are_recorded_as_the_analyst_sends_them,
-    findings_are_listed_newest_first_in_pieces,
+    findings_are_listed_newest_first_in_pages,
 ];
 
 async fn task(stage: &Stage) -> String {
@@ -14,7 +16,7 @@ async fn task(stage: &Stage) -> String {
     task["task_id"].as_str().unwrap().to_owned()
 }
 
-async fn a_job_goes_its_way(stage: Stage) {
+async fn job_moves_through_its_statuses(stage: Stage) {
     let task = task(&stage).await;
     let arguments =
         json!({ "task_id": task, "kind": "build", "payload": { "target": "docs" }, "run_id": "r-1" });
@@ -36,11 +38,15 @@ async fn a_job_goes_its_way(stage: Stage) {
     ends["result"] = json!({ "exit": 0, "log": "\u{0}fine" });
     let done = stage.ok("db.job.update_status", ends).await;
     assert_eq!(done["result"], json!({ "exit": 0, "log": "\u{0}fine" }));
-    assert_eq!(stage.fails("db.job.update_status", becomes("running")).await.0, "conflict", "it is over");
+    assert_eq!(
+        stage.fails("db.job.update_status", becomes("running")).await.0,
+        "conflict",
+        "the job has ended"
+    );
     assert_eq!(stage.fails("db.job.update_status", becomes("completed")).await.0, "conflict");
 }
 
-async fn a_job_belongs_to_its_task(stage: Stage) {
+async fn job_belongs_to_its_task(stage: Stage) {
     let (one, other) = (task(&stage).await, task(&stage).await);
     let job = stage.ok("db.job.create", json!({ "task_id": one, "kind": "build" })).await;
     let id = &job["job_id"];
@@ -89,7 +95,7 @@ async fn findings_are_recorded_as_the_analyst_sends_them(stage: Stage) {
     }
 }
 
-async fn findings_are_listed_newest_first_in_pieces(stage: Stage) {
+async fn findings_are_listed_newest_first_in_pages(stage: Stage) {
     let task = task(&stage).await;
     for number in 0..5 {
         let verdict = if number % 2 == 0 { "met" } else { "not_met" };

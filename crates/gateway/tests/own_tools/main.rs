@@ -1,13 +1,13 @@
-//! The gateway's own tools, each run as the gateway runs it, on a real store: SQLite in a file, and PostgreSQL where
-//! `TEST_POSTGRES_URL` names a server on which databases may be created.
+//! The built-in tools of the gateway, run as the gateway runs them, on a real store: a SQLite file, and
+//! PostgreSQL where `TEST_POSTGRES_URL` names a server on which databases may be created.
 
-mod stage; // a store, the tools, and callers
+mod stage;
 
 mod artifacts;
-mod catalogues; // personas, nodes, models, images
-mod effective; // preferences resolved
+mod catalogues;
+mod effective;
 mod help;
-mod jobs; // and findings
+mod jobs;
 mod preferences;
 mod schemas;
 mod settings;

@@ -1,3 +1,5 @@
+//! The `db.preference.*` tools.
+
 use cynode_gateway::store::entity::preference;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -5,12 +7,12 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, analyst, each, on_both};
 
 on_both![
-    a_preference_has_versions_and_a_history,
-    a_deleted_one_goes_on_from_its_version,
-    of_many_who_create_at_once_one_does,
-    what_does_not_fit_is_refused,
-    the_list_is_what_the_worker_reads,
-    a_confined_caller_reads_what_concerns_it,
+    preference_has_versions_and_a_history,
+    deleted_preference_continues_from_its_version,
+    one_of_several_concurrent_creates_succeeds,
+    invalid_preferences_are_refused,
+    list_has_the_format_that_the_worker_reads,
+    bound_caller_reads_only_its_own_scopes,
 ];
 
 async fn set(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
@@ -18,7 +20,7 @@ async fn set(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Val
     stage.ok("db.preference.create", arguments).await;
 }
 
-/// Sets what only an administrator may.
+/// Sets a preference that only an administrator may set.
 async fn given(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
     stage
         .given(preference::Model {
@@ -36,7 +38,7 @@ async fn given(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: V
         .await;
 }
 
-async fn a_preference_has_versions_and_a_history(stage: Stage) {
+async fn preference_has_versions_and_a_history(stage: Stage) {
     let at = json!({ "scope": "user", "scope_id": "u-1", "key": "editor.theme" });
     let with = |more: Value| {
         let mut all = at.clone();
@@ -77,7 +79,7 @@ async fn a_preference_has_versions_and_a_history(stage: Stage) {
     assert!(stage.ok("db.preference.get", at.clone()).await.get("history").is_none());
 }
 
-async fn a_deleted_one_goes_on_from_its_version(stage: Stage) {
+async fn deleted_preference_continues_from_its_version(stage: Stage) {
     let at = json!({ "scope": "project", "scope_id": "p-1", "key": "a" });
     set(&stage, "project", Some("p-1"), "a", json!(1)).await;
     let deleted = stage.ok("db.preference.delete", at.clone()).await;
@@ -95,20 +97,20 @@ async fn a_deleted_one_goes_on_from_its_version(stage: Stage) {
     assert_eq!(each(&got, "history", "change"), ["created", "deleted", "created"]);
 }
 
-async fn of_many_who_create_at_once_one_does(stage: Stage) {
+async fn one_of_several_concurrent_creates_succeeds(stage: Stage) {
     let arguments = json!({ "scope": "system", "key": "a", "value": 1 });
     let tries = (0..10).map(|_| stage.call_as_manager("db.preference.create", arguments.clone()));
     let done = join_all(tries).await;
     assert_eq!(done.iter().filter(|result| result.is_ok()).count(), 1);
     assert!(done.iter().flat_map(|result| result.as_ref().err()).all(|error| error.code() == "conflict"));
-    // Changes without an expectation follow each other, none is lost.
+    // Updates without an expected version are applied one after the other; none is lost.
     let update = json!({ "scope": "system", "key": "a", "value": 2 });
     join_all((0..10).map(|_| stage.ok("db.preference.update", update.clone()))).await;
     let got = stage.ok("db.preference.get", json!({ "scope": "system", "key": "a" })).await;
     assert_eq!(got["version"], 11);
 }
 
-async fn what_does_not_fit_is_refused(stage: Stage) {
+async fn invalid_preferences_are_refused(stage: Stage) {
     for (arguments, code) in [
         (json!({ "scope": "user", "key": "a", "value": 1 }), "invalid_arguments"),
         (json!({ "scope": "system", "scope_id": "x", "key": "a", "value": 1 }), "invalid_arguments"),
@@ -148,7 +150,7 @@ async fn what_does_not_fit_is_refused(stage: Stage) {
     assert_eq!(stage.fails_for(&analyst("u-1", "t-1"), "db.preference.create", system).await.0, "read_only");
 }
 
-async fn the_list_is_what_the_worker_reads(stage: Stage) {
+async fn list_has_the_format_that_the_worker_reads(stage: Stage) {
     let key = "agents.project_manager.additional_context";
     given(&stage, "system", None, key, json!("a")).await;
     given(&stage, "group", Some("g-1"), key, json!("b")).await;
@@ -175,7 +177,7 @@ async fn the_list_is_what_the_worker_reads(stage: Stage) {
     let piece = stage.ok("db.preference.list", json!({ "limit": 5 })).await;
     let rest = json!({ "limit": 5, "cursor": piece["next_cursor"] });
     assert_eq!(count(rest).await, 2);
-    // What the worker gets stays readable, whatever was stored.
+    // Pages stay small whatever was stored.
     for number in 0..10 {
         set(&stage, "user", Some("u-3"), &format!("large.{number}"), json!("x".repeat(8 * 1024))).await;
     }
@@ -183,7 +185,7 @@ async fn the_list_is_what_the_worker_reads(stage: Stage) {
     assert!(listed.to_string().len() < 32 * 1024 && listed["next_cursor"].is_string());
 }
 
-async fn a_confined_caller_reads_what_concerns_it(stage: Stage) {
+async fn bound_caller_reads_only_its_own_scopes(stage: Stage) {
     let task = stage.ok("db.task.create", json!({ "title": "one", "user_id": "u-1" })).await;
     let task = task["task_id"].as_str().unwrap();
     set(&stage, "system", None, "k", json!("system")).await;

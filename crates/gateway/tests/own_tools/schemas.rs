@@ -1,3 +1,5 @@
+//! Descriptions, schemas and scopes of the built-in tools.
+
 use std::collections::BTreeSet;
 
 use cynode_gateway::{
@@ -6,12 +8,12 @@ use cynode_gateway::{
 };
 use serde_json::Value;
 
-/// What models decide by: every tool says what it does, what it takes, and what comes back.
+/// Models rely on descriptions: every tool describes its effect, its input and its output.
 #[test]
 fn every_tool_describes_itself() {
     let tools = tools::all();
     let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name).collect();
-    assert_eq!(names.len(), tools.len(), "no name twice");
+    assert_eq!(names.len(), tools.len(), "names are unique");
     for tool in &tools {
         let name = tool.name;
         assert!(tool.description.len() > 20 && tool.description.ends_with('.'), "{name}");
@@ -34,7 +36,7 @@ fn every_tool_describes_itself() {
 }
 
 #[test]
-fn every_tool_is_for_whom_it_should_be() {
+fn every_tool_has_the_right_scope_and_gate() {
     for tool in tools::all() {
         let for_all = tool.name.starts_with("artifact.")
             || tool.name.starts_with("help.")
@@ -47,7 +49,7 @@ fn every_tool_is_for_whom_it_should_be() {
 }
 
 #[test]
-fn all_families_are_there() {
+fn all_families_exist() {
     let names: BTreeSet<&str> = tools::all().iter().map(|tool| tool.name).collect();
     let expected = "
         artifact.get artifact.list artifact.put

@@ -1,16 +1,18 @@
+//! The `db.system_setting.*` tools.
+
 use cynode_gateway::store::entity::revision;
 use sea_orm::EntityTrait;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, analyst, each, on_both};
 
-on_both![a_setting_has_versions, settings_are_for_managers, settings_are_listed_by_key];
+on_both![setting_has_versions, settings_are_only_for_managers, settings_are_listed_by_key];
 
 async fn revision(stage: &Stage) -> i64 {
     revision::Entity::find_by_id(1).one(stage.store.read()).await.unwrap().unwrap().value
 }
 
-async fn a_setting_has_versions(stage: Stage) {
+async fn setting_has_versions(stage: Stage) {
     let key = "limits.tasks";
     let before = revision(&stage).await;
     let made = stage.ok("db.system_setting.create", json!({ "key": key, "value": true })).await;
@@ -31,14 +33,14 @@ async fn a_setting_has_versions(stage: Stage) {
     for tool in ["db.system_setting.get", "db.system_setting.delete"] {
         assert_eq!(stage.fails(tool, json!({ "key": key })).await.0, "not_found");
     }
-    assert_eq!(revision(&stage).await, before + 3, "whoever decides about calls looks again");
+    assert_eq!(revision(&stage).await, before + 3, "a change invalidates cached decisions");
     let wrong = json!({ "key": "a", "value": 1, "value_type": "string" });
     assert_eq!(stage.fails("db.system_setting.create", wrong).await.0, "invalid_arguments");
     let large = json!({ "key": "a", "value": "x".repeat(16 * 1024) });
     assert_eq!(stage.fails("db.system_setting.create", large).await.0, "too_large");
 }
 
-async fn settings_are_for_managers(stage: Stage) {
+async fn settings_are_only_for_managers(stage: Stage) {
     stage.ok("db.system_setting.create", json!({ "key": "a", "value": 1 })).await;
     let analyst = analyst("u-1", "t-1");
     let found = stage.fails_for(&analyst, "db.system_setting.get", json!({ "key": "a" })).await;
@@ -63,7 +65,7 @@ async fn settings_are_listed_by_key(stage: Stage) {
         each(&listed, "items", "key").into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(keys(json!({ "key_prefix": "b." })).await, ["b.one", "b.two"]);
-    assert_eq!(keys(json!({ "key_prefix": "a_" })).await, ["a_x.one"], "_ stands for itself");
+    assert_eq!(keys(json!({ "key_prefix": "a_" })).await, ["a_x.one"], "_ is not a wildcard");
     assert_eq!(keys(json!({ "limit": 1, "cursor": "3" })).await, ["b.two"]);
     assert_eq!(keys(json!({})).await.len(), 4);
 }

@@ -1,22 +1,24 @@
+//! The `skills.*` tools.
+
 use cynode_gateway::{store::entity::project, tools};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, analyst, each, on_both};
 
 on_both![
-    a_skill_comes_changes_and_goes,
-    the_default_skill_is_read_only_and_kept_up_to_date,
+    skill_is_created_updated_and_deleted,
+    default_skill_is_read_only_and_kept_up_to_date,
     malicious_texts_are_refused,
-    the_narrowest_of_a_name_is_loaded,
-    a_confined_caller_sees_skills_that_concern_it,
-    skills_have_limits,
+    narrowest_scope_of_a_skill_wins,
+    bound_caller_sees_only_its_own_skills,
+    skill_sizes_are_limited,
 ];
 
 fn skill(name: &str) -> Value {
     json!({ "name": name, "description": "When needed.", "content": format!("# {name}\n\nDo it well.") })
 }
 
-async fn a_skill_comes_changes_and_goes(stage: Stage) {
+async fn skill_is_created_updated_and_deleted(stage: Stage) {
     let made = stage.ok("skills.create", skill("release-notes")).await;
     assert_eq!((&made["scope"], &made["version"]), (&json!("system"), &json!(1)));
     assert_eq!(stage.fails("skills.create", skill("release-notes")).await.0, "conflict");
@@ -37,7 +39,7 @@ async fn a_skill_comes_changes_and_goes(stage: Stage) {
 }
 
 /// P17.
-async fn the_default_skill_is_read_only_and_kept_up_to_date(stage: Stage) {
+async fn default_skill_is_read_only_and_kept_up_to_date(stage: Stage) {
     use cynode_gateway::store::entity::skill;
     use sea_orm::{EntityTrait, sea_query::Expr};
     let (one, other) = tokio::join!(tools::seed(&stage.store), tools::seed(&stage.store));
@@ -79,7 +81,7 @@ async fn malicious_texts_are_refused(stage: Stage) {
     assert_eq!(got["version"], 1);
 }
 
-async fn the_narrowest_of_a_name_is_loaded(stage: Stage) {
+async fn narrowest_scope_of_a_skill_wins(stage: Stage) {
     for (scope, id) in [("project_id", "p-1"), ("user_id", "u-1")] {
         let mut arguments = skill("one");
         arguments[scope] = json!(id);
@@ -101,7 +103,7 @@ async fn the_narrowest_of_a_name_is_loaded(stage: Stage) {
     assert_eq!(stage.fails("skills.create", both).await.0, "invalid_arguments");
 }
 
-async fn a_confined_caller_sees_skills_that_concern_it(stage: Stage) {
+async fn bound_caller_sees_only_its_own_skills(stage: Stage) {
     for id in ["p-1", "p-2"] {
         let (id, title) = (id.to_owned(), id.to_owned());
         let row = project::Model {
@@ -153,7 +155,7 @@ async fn a_confined_caller_sees_skills_that_concern_it(stage: Stage) {
     assert_eq!(each(&some, "items", "name"), ["other"]);
 }
 
-async fn skills_have_limits(stage: Stage) {
+async fn skill_sizes_are_limited(stage: Stage) {
     for (name, value, code) in [
         ("name", "Not a name".to_owned(), "invalid_arguments"),
         ("name", "x".repeat(65), "invalid_arguments"),

@@ -1,17 +1,19 @@
+//! A store, the built-in tools, and callers.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use cynode_gateway::{
     clock,
-    policy::{Agent, AgentKind, Bound, Caller, Origin, allows},
+    policy::{Agent, AgentKind, Caller, Origin, TokenBinding, allows},
     store::{Durability, Options, Store},
-    tools::{self, Context, Does, Entry, Shelf, Shown, ToolError},
+    tools::{self, Context, Does, Entry, ToolError, VisibleTool, VisibleTools},
 };
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::Postgres;
 
-/// Every test in a module twice: on SQLite, and on PostgreSQL.
+/// Runs every test on SQLite and on PostgreSQL.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod sqlite {
@@ -26,14 +28,14 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Our own tools, as far as the list of a kind of agent and their scope go.
+/// The built-in tools that the allowlist and scope of an agent kind permit.
 #[derive(Debug)]
-struct OwnShelf(AgentKind);
+struct BuiltInTools(AgentKind);
 
-impl Shelf for OwnShelf {
-    fn tools(&self) -> Vec<Shown> {
-        let is_on = |tool: &Entry| tool.scope.includes(self.0) && allows(self.0, tool.name, &Origin::Own);
-        let shown = |tool: Entry| Shown {
+impl VisibleTools for BuiltInTools {
+    fn list(&self) -> Vec<VisibleTool> {
+        let is_on = |tool: &Entry| tool.scope.includes(self.0) && allows(self.0, tool.name, &Origin::BuiltIn);
+        let shown = |tool: Entry| VisibleTool {
             name: tool.name.to_owned(),
             title: tool.title.to_owned(),
             description: tool.description.to_owned(),
@@ -55,7 +57,7 @@ pub(crate) fn manager() -> Caller {
 }
 
 pub(crate) fn analyst(user: &str, task: &str) -> Caller {
-    let bound = Bound { user: user.to_owned(), task: task.to_owned() };
+    let bound = TokenBinding { user: user.to_owned(), task: task.to_owned() };
     Caller { token: "tok-analyst".to_owned(), agent: Agent::Analyst(bound) }
 }
 
@@ -80,7 +82,7 @@ impl Stage {
         Self { store, tools, _folder: folder, _postgres: None }
     }
 
-    /// Puts in what only an administrator does.
+    /// Inserts a row that only an administrator can create.
     pub(crate) async fn given<M>(&self, row: M)
     where
         M: ModelTrait + IntoActiveModel<<M::Entity as sea_orm::EntityTrait>::ActiveModel>,
@@ -90,8 +92,8 @@ impl Stage {
         insert.exec_without_returning(self.store.read()).await.unwrap();
     }
 
-    /// As the gateway does: a writing tool in a transaction that is kept only when it succeeds. Whatever comes of it fits
-    /// the schemas that agents are shown.
+    /// Calls a tool as the gateway does: a writing tool runs in a transaction that is committed only on
+    /// success. Every result is checked against the schemas that agents see.
     pub(crate) async fn call(
         &self,
         caller: &Caller,
@@ -99,10 +101,10 @@ impl Stage {
         arguments: Value,
     ) -> Result<Value, ToolError> {
         let tool = self.tools.get(tool).unwrap_or_else(|| panic!("no tool {tool}"));
-        let shelf = OwnShelf(caller.agent.kind());
+        let visible_tools = BuiltInTools(caller.agent.kind());
         let given = arguments.as_object().unwrap().clone();
         let run = async |db: DatabaseExecutor<'_>| {
-            let context = Context { db, caller, shelf: &shelf, now: clock::now() };
+            let context = Context { db, caller, visible_tools: &visible_tools, now: clock::now() };
             tool.run(&context, given.clone()).await
         };
         let result = match tool.does {
@@ -133,7 +135,7 @@ impl Stage {
         result.unwrap_or_else(|error| panic!("{tool} {shown:.300}: {error:?}"))
     }
 
-    /// The code and the words of a failure.
+    /// Code and message of a failure.
     pub(crate) async fn fails(&self, tool: &str, arguments: Value) -> (String, String) {
         self.fails_for(&manager(), tool, arguments).await
     }
@@ -155,7 +157,7 @@ fn check(tool: &str, schema: &serde_json::Map<String, Value>, value: &Value) {
     }
 }
 
-/// The values under `name` of all items.
+/// Values of `name` in all items.
 pub(crate) fn each<'v>(list: &'v Value, items: &str, name: &str) -> Vec<&'v str> {
     list[items].as_array().unwrap().iter().map(|item| item[name].as_str().unwrap()).collect()
 }

@@ -1,3 +1,5 @@
+//! The `db.task.*` tools.
+
 use std::collections::BTreeSet;
 
 use cynode_gateway::store::entity::project;
@@ -7,20 +9,20 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, analyst, each, on_both};
 
 on_both![
-    names_are_numbered_in_their_scope,
-    twenty_at_once_get_twenty_names,
-    a_task_is_created_as_the_worker_sends_it,
-    what_is_named_must_be_there_and_belong_together,
-    statuses_follow_each_other_sensibly,
-    a_task_waits_for_what_it_depends_on,
+    task_names_are_numbered_in_their_scope,
+    twenty_concurrent_creates_get_twenty_names,
+    task_is_created_as_the_worker_sends_it,
+    named_ids_must_exist_and_belong_together,
+    only_valid_status_transitions_are_accepted,
+    task_cannot_start_before_its_dependencies,
     canceling_reaches_every_dependent_once,
-    circles_are_refused,
-    circles_are_refused_also_when_closed_from_both_sides,
-    dependencies_come_and_go,
-    a_stale_version_changes_nothing,
-    lists_are_ordered_filtered_and_in_pieces,
-    a_confined_caller_sees_its_own_task,
-    texts_have_limits,
+    dependency_cycles_are_refused,
+    dependency_cycles_closed_from_both_sides_are_refused,
+    dependencies_are_added_and_removed,
+    stale_version_is_refused,
+    lists_are_ordered_filtered_and_paged,
+    bound_caller_sees_only_its_own_task,
+    text_sizes_are_limited,
 ];
 
 async fn project(stage: &Stage, id: &str) {
@@ -54,7 +56,7 @@ async fn becomes(stage: &Stage, id: &str, status: &str) -> Value {
     stage.ok("db.task.update_status", json!({ "task_id": id, "status": status })).await
 }
 
-async fn names_are_numbered_in_their_scope(stage: Stage) {
+async fn task_names_are_numbered_in_their_scope(stage: Stage) {
     project(&stage, "p-1").await;
     let name_for = async |arguments: Value| stage.ok("db.task.create", arguments).await["name"].clone();
     let by_title = json!({ "title": "Deploy docs!", "project_id": "p-1" });
@@ -66,14 +68,14 @@ async fn names_are_numbered_in_their_scope(stage: Stage) {
     assert_eq!(name_for(json!({ "title": "Deploy docs", "user_id": "u-1" })).await, "deploy-docs");
     assert_eq!(name_for(json!({ "title": "Deploy docs", "user_id": "u-2" })).await, "deploy-docs");
     assert_eq!(name_for(json!({ "title": "Écrire les notes" })).await, "écrire-les-notes");
-    // By its name, as long as it is the only one.
+    // A task can be found by its name as long as the name is unique.
     let found = stage.ok("db.task.get", json!({ "task_id": "deploy-docs-3" })).await;
     assert_eq!(found["title"], "deploy-docs-3");
     let (code, _) = stage.fails("db.task.get", json!({ "task_id": "deploy-docs" })).await;
     assert_eq!(code, "conflict");
 }
 
-async fn twenty_at_once_get_twenty_names(stage: Stage) {
+async fn twenty_concurrent_creates_get_twenty_names(stage: Stage) {
     let creates = (0..20).map(|_| stage.ok("db.task.create", json!({ "title": "Same", "user_id": "u" })));
     let tasks = join_all(creates).await;
     let names: BTreeSet<&str> = tasks.iter().map(|task| task["name"].as_str().unwrap()).collect();
@@ -82,7 +84,7 @@ async fn twenty_at_once_get_twenty_names(stage: Stage) {
     assert_eq!(names, expected.iter().map(String::as_str).collect());
 }
 
-async fn a_task_is_created_as_the_worker_sends_it(stage: Stage) {
+async fn task_is_created_as_the_worker_sends_it(stage: Stage) {
     project(&stage, "p-1").await;
     let parent = create(&stage, json!({ "title": "Docs", "project_id": "p-1" })).await;
     let first = create(&stage, json!({ "title": "Build docs", "project_id": "p-1" })).await;
@@ -104,12 +106,12 @@ async fn a_task_is_created_as_the_worker_sends_it(stage: Stage) {
     assert_eq!(read.name, "publish-docs");
     let waits = stage.ok("db.task.dependency.list", json!({ "task_id": task["task_id"] })).await;
     assert_eq!(each(&waits, "items", "name"), ["build-docs"]);
-    // A part of a task is where the task is, and belongs to whom it belongs to.
+    // A subtask inherits the project and the user of its task.
     let part = stage.ok("db.task.create", json!({ "title": "Part", "parent_task_id": parent })).await;
     assert_eq!((&part["project_id"], &part["user_id"]), (&json!("p-1"), &json!("u-1")));
 }
 
-async fn what_is_named_must_be_there_and_belong_together(stage: Stage) {
+async fn named_ids_must_exist_and_belong_together(stage: Stage) {
     project(&stage, "p-1").await;
     project(&stage, "p-2").await;
     let other = create(&stage, json!({ "title": "Other", "project_id": "p-2" })).await;
@@ -128,10 +130,10 @@ async fn what_is_named_must_be_there_and_belong_together(stage: Stage) {
         assert_eq!(stage.fails("db.task.create", arguments).await.0, code, "{shown}");
     }
     let left = stage.ok("db.task.list", json!({ "project_id": "p-1" })).await;
-    assert_eq!(left["items"], json!([]), "what failed left nothing behind");
+    assert_eq!(left["items"], json!([]), "failed calls store nothing");
 }
 
-async fn statuses_follow_each_other_sensibly(stage: Stage) {
+async fn only_valid_status_transitions_are_accepted(stage: Stage) {
     let all = ["pending", "ready", "running", "blocked", "completed", "failed", "canceled"];
     let ways: [(&[&str], &[&str]); 7] = [
         (&[], &["ready", "running", "blocked", "canceled"]),
@@ -152,7 +154,7 @@ async fn statuses_follow_each_other_sensibly(stage: Stage) {
             let arguments = json!({ "task_id": id, "status": wanted });
             if wanted == now {
                 let same = stage.ok("db.task.update_status", arguments).await;
-                assert_eq!(same["task"]["version"], way.len() + 1, "nothing happened");
+                assert_eq!(same["task"]["version"], way.len() + 1, "setting the same status changes nothing");
             } else if next.contains(&wanted) {
                 let task = &stage.ok("db.task.update_status", arguments).await["task"];
                 assert_eq!((&task["status"], &task["version"]), (&json!(wanted), &json!(way.len() + 2)));
@@ -168,7 +170,7 @@ async fn statuses_follow_each_other_sensibly(stage: Stage) {
     assert_eq!(code, "invalid_arguments");
 }
 
-async fn a_task_waits_for_what_it_depends_on(stage: Stage) {
+async fn task_cannot_start_before_its_dependencies(stage: Stage) {
     let first = named(&stage, "first", &[]).await;
     let second = named(&stage, "second", &["first"]).await;
     for status in ["ready", "running"] {
@@ -182,7 +184,7 @@ async fn a_task_waits_for_what_it_depends_on(stage: Stage) {
     becomes(&stage, &second, "running").await;
 }
 
-/// A diamond with a tail: left and right wait for top, bottom for both, tail for bottom.
+/// A diamond with a tail: left and right depend on top, bottom on both, tail on bottom.
 async fn canceling_reaches_every_dependent_once(stage: Stage) {
     let top = named(&stage, "top", &[]).await;
     let left = named(&stage, "left", &["top"]).await;
@@ -192,7 +194,7 @@ async fn canceling_reaches_every_dependent_once(stage: Stage) {
     let aside = named(&stage, "aside", &[]).await;
     let before = named(&stage, "before", &[]).await;
     stage.ok("db.task.dependency.add", json!({ "task_id": top, "depends_on": before })).await;
-    // What is final stays; what depends on it is canceled all the same.
+    // A final status stays; tasks that depend on it are canceled too.
     stage.ok("db.task.dependency.remove", json!({ "task_id": left, "depends_on": top })).await;
     becomes(&stage, &left, "running").await;
     becomes(&stage, &left, "completed").await;
@@ -213,25 +215,26 @@ async fn canceling_reaches_every_dependent_once(stage: Stage) {
         assert_eq!(status_of(&stage, id).await, status);
     }
     let bottom = stage.ok("db.task.get", json!({ "task_id": bottom })).await;
-    assert_eq!(bottom["version"], 2, "once, though two ways lead there");
+    assert_eq!(bottom["version"], 2, "canceled once, although two paths lead there");
     let (code, _) =
         stage.fails("db.task.create", json!({ "title": "a", "user_id": "u-1", "depends_on": ["top"] })).await;
-    assert_eq!(code, "conflict", "nothing can wait for a canceled task");
+    assert_eq!(code, "conflict", "a canceled task cannot be a dependency");
 }
 
-async fn circles_are_refused(stage: Stage) {
+async fn dependency_cycles_are_refused(stage: Stage) {
     let a = named(&stage, "a", &[]).await;
     named(&stage, "b", &["a"]).await;
     named(&stage, "c", &["b"]).await;
     for end in ["a", "b", "c"] {
         let (code, _) =
             stage.fails("db.task.dependency.add", json!({ "task_id": a, "depends_on": end })).await;
-        assert_eq!(code, "invalid_arguments", "a waits for {end}");
+        assert_eq!(code, "invalid_arguments", "a depends on {end}");
     }
 }
 
-/// a → b and c → d are added while b → c and d → a are there: each alone is fine, both together are a circle.
-async fn circles_are_refused_also_when_closed_from_both_sides(stage: Stage) {
+/// a → b and c → d are added concurrently while b → c and d → a exist: each alone is valid, both together
+/// form a cycle.
+async fn dependency_cycles_closed_from_both_sides_are_refused(stage: Stage) {
     for round in 0..5 {
         let mut ids = Vec::new();
         for letter in ["a", "b", "c", "d"] {
@@ -248,7 +251,7 @@ async fn circles_are_refused_also_when_closed_from_both_sides(stage: Stage) {
     }
 }
 
-async fn dependencies_come_and_go(stage: Stage) {
+async fn dependencies_are_added_and_removed(stage: Stage) {
     let a = named(&stage, "a", &[]).await;
     let b = named(&stage, "b", &[]).await;
     let edge = json!({ "task_id": a, "depends_on": "b" });
@@ -260,34 +263,38 @@ async fn dependencies_come_and_go(stage: Stage) {
     assert_eq!(stage.ok("db.task.dependency.remove", edge.clone()).await["changed"], true);
     assert_eq!(stage.ok("db.task.dependency.remove", edge.clone()).await["changed"], false);
     becomes(&stage, &a, "running").await;
-    assert_eq!(stage.fails("db.task.dependency.add", edge).await.0, "conflict", "it runs already");
+    assert_eq!(
+        stage.fails("db.task.dependency.add", edge).await.0,
+        "conflict",
+        "the task is already running"
+    );
 }
 
-async fn a_stale_version_changes_nothing(stage: Stage) {
+async fn stale_version_is_refused(stage: Stage) {
     let id = create(&stage, json!({ "title": "one" })).await;
     let first = json!({ "task_id": id, "title": "two", "expected_version": 1 });
     let changed = stage.ok("db.task.update", first.clone()).await;
     assert_eq!((&changed["title"], &changed["version"]), (&json!("two"), &json!(2)));
-    assert_eq!(changed["name"], "one", "people know it by that");
+    assert_eq!(changed["name"], "one", "the name does not change with the title");
     let (code, why) = stage.fails("db.task.update", first).await;
     assert_eq!(code, "conflict");
     assert!(why.contains("version 2"), "{why}");
     let late = json!({ "task_id": id, "status": "running", "expected_version": 1 });
     assert_eq!(stage.fails("db.task.update_status", late).await.0, "conflict");
     assert_eq!(stage.fails("db.task.update", json!({ "task_id": id })).await.0, "invalid_arguments");
-    // Of many who decided on the same version, one wins.
+    // Of several updates of the same version, one succeeds.
     let tries = (0..8).map(|n| {
         let arguments = json!({ "task_id": id, "order": n, "expected_version": 2 });
         stage.call_as_manager("db.task.update", arguments)
     });
     assert_eq!(join_all(tries).await.iter().filter(|result| result.is_ok()).count(), 1);
-    // Without an expectation nobody is refused, and no change is lost.
+    // Without an expected version no update is refused or lost.
     let tries = (0..8).map(|n| stage.ok("db.task.update", json!({ "task_id": id, "order": n })));
     join_all(tries).await;
     assert_eq!(stage.ok("db.task.get", json!({ "task_id": id })).await["version"], 11);
 }
 
-async fn lists_are_ordered_filtered_and_in_pieces(stage: Stage) {
+async fn lists_are_ordered_filtered_and_paged(stage: Stage) {
     project(&stage, "p-1").await;
     for (title, order) in [("Third", 3), ("First", 1), ("Second 100%", 2), ("Also second_x", 2)] {
         let arguments = json!({ "title": title, "order": order, "project_id": "p-1", "description": "About GRÜN things" });
@@ -303,10 +310,10 @@ async fn lists_are_ordered_filtered_and_in_pieces(stage: Stage) {
     assert_eq!(titles(json!({ "user_id": "u-2" })).await, ["Elsewhere"]);
     assert_eq!(titles(json!({ "text": "SECOND" })).await, ["Second 100%", "Also second_x"]);
     assert_eq!(titles(json!({ "text": "GRÜN" })).await.len(), 4);
-    assert_eq!(titles(json!({ "text": "0%" })).await, ["Second 100%"], "% stands for itself");
-    assert_eq!(titles(json!({ "text": "d_x" })).await, ["Also second_x"], "_ stands for itself");
+    assert_eq!(titles(json!({ "text": "0%" })).await, ["Second 100%"], "% is not a wildcard");
+    assert_eq!(titles(json!({ "text": "d_x" })).await, ["Also second_x"], "_ is not a wildcard");
     assert_eq!(titles(json!({ "text": "!" })).await, Vec::<String>::new());
-    assert_eq!(titles(json!({ "text": " " })).await.len(), 5, "a blank text is no wish");
+    assert_eq!(titles(json!({ "text": " " })).await.len(), 5, "a blank text does not filter");
     assert_eq!(titles(json!({ "status": "running" })).await, Vec::<String>::new());
 
     let (mut found, mut cursor) = (Vec::new(), Value::Null);
@@ -321,7 +328,7 @@ async fn lists_are_ordered_filtered_and_in_pieces(stage: Stage) {
     }
     assert_eq!(found, all);
     assert_eq!(stage.fails("db.task.list", json!({ "cursor": "x" })).await.0, "invalid_arguments");
-    // A piece stays small, whatever limit is asked for.
+    // A page stays small whatever limit is requested.
     for number in 0..100 {
         create(&stage, json!({ "title": format!("{number} {}", "long ".repeat(55)), "user_id": "u-3" }))
             .await;
@@ -331,7 +338,7 @@ async fn lists_are_ordered_filtered_and_in_pieces(stage: Stage) {
     assert!(piece["next_cursor"].is_string());
 }
 
-async fn a_confined_caller_sees_its_own_task(stage: Stage) {
+async fn bound_caller_sees_only_its_own_task(stage: Stage) {
     let own = create(&stage, json!({ "title": "Own", "user_id": "u-1" })).await;
     let other = create(&stage, json!({ "title": "Other", "user_id": "u-1" })).await;
     let analyst = analyst("u-1", &own);
@@ -341,10 +348,10 @@ async fn a_confined_caller_sees_its_own_task(stage: Stage) {
     assert_eq!(listed["items"], json!([]));
     assert!(stage.call(&analyst, "db.task.get", json!({ "task_id": own })).await.is_ok());
     let (code, _) = stage.fails_for(&analyst, "db.task.get", json!({ "task_id": "other" })).await;
-    assert_eq!(code, "not_found", "a name is for managers");
+    assert_eq!(code, "not_found", "only managers may look up by name");
 }
 
-async fn texts_have_limits(stage: Stage) {
+async fn text_sizes_are_limited(stage: Stage) {
     let long = |bytes: usize| "x".repeat(bytes);
     for arguments in [
         json!({ "title": long(301) }),

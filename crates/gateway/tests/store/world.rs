@@ -1,11 +1,11 @@
-//! A gateway without its doors: store, ledger, calls.
+//! A gateway without its listeners: store, ledger, calls.
 
 use std::{sync::Arc, time::Duration};
 
 use cynode_gateway::{
     audit::{self, Ledger},
     calls::{Calls, Limits, Outcome, Request},
-    catalogue::{self, Shelf},
+    catalogue::{self, CatalogueCache},
     clock, config,
     policy::Agent,
     store::{
@@ -18,7 +18,7 @@ use cynode_gateway::{
 };
 use sea_orm::{EntityTrait, sea_query::Expr};
 use serde_json::{Value, json};
-use subjects::audit::{Broken, Chain};
+use subjects::audit::{ChainError, ChainVerifier};
 use tempfile::TempDir;
 use testkit::Postgres;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -65,18 +65,18 @@ impl World {
             refresh_every: Duration::from_secs(3600),
             stdio: false,
         };
-        // Nobody looks after the servers here: tests say when.
+        // No background refresh: tests decide when.
         let (upstreams, _) = Upstreams::start(store.clone(), settings, 1 << 20, CancellationToken::new());
         let limits = Limits { max_result_bytes: 1 << 20, keep_keys: Duration::from_secs(3600) };
-        let shelf = Shelf::new(tools::all());
-        let calls = Arc::new(Calls::new(store.clone(), shelf, ledger.clone(), upstreams.clone(), limits));
+        let catalogue = CatalogueCache::new(tools::all());
+        let calls = Arc::new(Calls::new(store.clone(), catalogue, ledger.clone(), upstreams.clone(), limits));
         let holder = Holder::Agent(Agent::Manager);
         let manager =
             tokens::issue(&store, "test", &holder, Duration::from_secs(3600), "test").await.unwrap().secret;
         Self { store, ledger, calls, tasks, upstreams, manager, _folder: None, _postgres: None }
     }
 
-    /// A server behind us, with all its tools approved.
+    /// Installs an upstream with all its tools approved.
     pub(crate) async fn install(&self, namespace: &str, url: &str) {
         let row = upstream::Model {
             namespace: namespace.to_owned(),
@@ -102,7 +102,7 @@ impl World {
             .exec(&*write)
             .await
             .unwrap();
-        catalogue::touch(&write).await.unwrap();
+        catalogue::bump_revision(&write).await.unwrap();
         write.commit().await.unwrap();
     }
 
@@ -118,13 +118,13 @@ impl World {
         };
         let write = self.store.write().await.unwrap();
         tool_setting::Entity::insert(tool_setting::ActiveModel::from(row)).exec(&*write).await.unwrap();
-        catalogue::touch(&write).await.unwrap();
+        catalogue::bump_revision(&write).await.unwrap();
         write.commit().await.unwrap();
     }
 
     /// A call by a manager.
     pub(crate) async fn request(&self, tool: &str, arguments: Value, key: Option<&str>) -> Request {
-        let presented = tokens::present(&self.store, &self.manager).await.unwrap();
+        let presented = tokens::look_up(&self.store, &self.manager).await.unwrap();
         let Value::Object(arguments) = arguments else { panic!("{arguments} is no object") };
         Request {
             call_id: Uuid::now_v7().to_string(),
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// The text of the answer, or the code of the error.
+    /// Returns the text of the answer, or the code of the error.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -157,12 +157,12 @@ impl World {
     }
 }
 
-/// Follows the whole chain: how many rows there ever were, or the first that is wrong.
-pub(crate) async fn verified(store: &Store) -> Result<i64, Broken> {
-    let head = audit::ends(store.read()).await.unwrap();
-    let mut chain = Chain::begin(head.pruned_seq, &head.pruned_hash, Vec::new());
+/// Verifies the whole chain: the number of rows ever written, or the first bad one.
+pub(crate) async fn verified(store: &Store) -> Result<i64, ChainError> {
+    let head = audit::bounds(store.read()).await.unwrap();
+    let mut chain = ChainVerifier::new(head.pruned_seq, &head.pruned_hash, Vec::new());
     for row in audit::rows_after(store, 0, 100_000).await.unwrap() {
-        chain.follow(&row)?;
+        chain.check(&row)?;
     }
-    chain.end().map(|(seq, _)| seq)
+    chain.finish().map(|(seq, _)| seq)
 }

@@ -1,4 +1,4 @@
-//! What the tests of the client share.
+//! Helpers for the tests of the client.
 
 use std::{error::Error as _, path::PathBuf, time::Duration};
 
@@ -33,12 +33,12 @@ pub(crate) fn call_with(name: &str, arguments: Value) -> Call<'_> {
     Call { arguments, ..call(name) }
 }
 
-/// A tool without arguments.
+/// Returns a tool without arguments.
 pub(crate) fn tool(name: &str, answer: impl Fn() -> Answer + Send + Sync + 'static) -> Tool {
     Tool::new(name, "A tool of the test", json!({"type": "object"}), move |_| answer())
 }
 
-/// The whole chain, as a log would show it.
+/// Returns the error with all its sources, as a log shows it.
 pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,3 +1,5 @@
+//! The bearer token and its file.
+
 use std::{fs, path::Path, time::Duration};
 
 use mcp::Error;
@@ -15,7 +17,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// As a mounted secret changes: the new file takes the old one's place at once.
+/// Replaces the file atomically, as a mounted secret is replaced.
 fn replace(path: &Path, token: &str) {
     let aside = path.with_extension("new");
     fs::write(&aside, token).unwrap();
@@ -23,7 +25,7 @@ fn replace(path: &Path, token: &str) {
 }
 
 #[tokio::test]
-async fn a_token_that_was_refused_is_read_again_at_once() {
+async fn a_refused_token_is_reloaded_at_once() {
     let (gateway, folder) = (gateway().await, folder());
     let path = folder.path().join("token");
     replace(&path, "first-secret\n");
@@ -38,7 +40,7 @@ async fn a_token_that_was_refused_is_read_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_changed_is_used_before_the_old_one_is_refused() {
+async fn a_changed_token_is_used_before_the_old_one_is_refused() {
     let folder = folder();
     let gateway = Gateway::start(vec![tool("works", || Answer::text("done"))]).await;
     let path = folder.path().join("token");
@@ -52,31 +54,31 @@ async fn a_token_that_changed_is_used_before_the_old_one_is_refused() {
         (last.as_deref() == Some("Bearer later-secret")).then_some(())
     })
     .await;
-    // Gone for a moment, and longer than we go without a look: the last one is still good.
+    // Without the file, and past the check interval, the last token is still used.
     fs::remove_file(&path).unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     client.call(call("works")).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_a_rejection_that_does_not_show_it() {
+async fn a_wrong_token_is_rejected_without_appearing_in_the_error() {
     let (gateway, folder) = (gateway().await, folder());
     let path = folder.path().join("token");
     replace(&path, "wrong-secret");
     let client = client_with_token(gateway.url(), path);
     let error = client.call(call("works")).await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized(_)) && !error.may_pass(), "{error:?}");
+    assert!(matches!(error, Error::Unauthorized(_)) && !error.is_transient(), "{error:?}");
     assert!(!format!("{error:?} {} {client:?}", chain(&error)).contains("secret"), "{error:?} {client:?}");
 }
 
 #[tokio::test]
-async fn no_token_is_a_rejection_too() {
+async fn a_missing_token_is_rejected() {
     let error = client(gateway().await.url()).tools().await.unwrap_err();
     assert!(matches!(error, Error::Unauthorized(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_or_holds_no_token_is_named() {
+async fn a_missing_or_invalid_token_file_is_named_in_the_error() {
     let (gateway, folder) = (gateway().await, folder());
     for content in [None, Some(" \n"), Some("two\nlines")] {
         let path = folder.path().join("token");

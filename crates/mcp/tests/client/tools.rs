@@ -1,3 +1,5 @@
+//! Listing and calling tools.
+
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -56,12 +58,12 @@ async fn lists_and_calls(gateway: &Gateway, version: &str) {
 }
 
 #[tokio::test]
-async fn the_newer_era_is_spoken_where_it_is_known() {
+async fn the_newer_era_is_used_if_the_server_supports_it() {
     lists_and_calls(&Gateway::start(task_tools()).await, "2026-07-28").await;
 }
 
 #[tokio::test]
-async fn the_older_era_is_spoken_where_the_newer_is_not_known() {
+async fn the_older_era_is_used_if_the_server_does_not_support_the_newer() {
     lists_and_calls(&Gateway::start_legacy(task_tools()).await, "2025-11-25").await;
 }
 
@@ -75,7 +77,7 @@ async fn every_page_is_listed() {
 }
 
 #[tokio::test]
-async fn a_list_without_end_is_refused() {
+async fn an_endless_list_is_refused() {
     let tools = (0..2001).map(|number| tool(&format!("tool.{number}"), || Answer::text("x"))).collect();
     let gateway = Gateway::start(tools).await;
     let error = client(gateway.url()).tools().await.unwrap_err();
@@ -84,7 +86,7 @@ async fn a_list_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_is_a_reply_and_a_refusal_is_an_error() {
+async fn a_failed_tool_is_a_reply_and_a_rejection_is_an_error() {
     let gateway = Gateway::start(vec![
         tool("fails", || Answer::error("no such task")),
         tool("refuses", || Answer::rejected(-32050, "not\u{7} in this project\n")),
@@ -101,18 +103,18 @@ async fn a_tool_that_fails_is_a_reply_and_a_refusal_is_an_error() {
         matches!(&error, Error::Rejected { code: Some(-32050), message } if message == "not in this project"),
         "{error:?}"
     );
-    assert!(!error.may_pass());
+    assert!(!error.is_transient());
 
     let error = client.call(call("absent")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { code: Some(-32602), .. }), "{error:?}");
 
     let error = client.call(call("breaks")).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable(_)) && error.may_pass(), "{error:?}");
+    assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
     assert!(chain(&error).contains("out of memory"));
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_costs_one_timeout_and_is_cancelled() {
+async fn a_hanging_tool_times_out_and_is_cancelled() {
     for legacy in [false, true] {
         let tools = vec![tool("hangs", Answer::hang), tool("works", || Answer::text("done"))];
         let gateway = if legacy { Gateway::start_legacy(tools).await } else { Gateway::start(tools).await };
@@ -121,8 +123,8 @@ async fn a_tool_that_hangs_costs_one_timeout_and_is_cancelled() {
                 .unwrap();
         client.tools().await.unwrap();
         let error = client.call(call("hangs")).await.unwrap_err();
-        assert!(matches!(error, Error::TimedOut) && error.may_pass(), "{error:?}");
-        eventually("the server gives up too", async || (gateway.given_up() == 1).then_some(())).await;
+        assert!(matches!(error, Error::TimedOut) && error.is_transient(), "{error:?}");
+        eventually("the call is cancelled", async || (gateway.cancelled_calls() == 1).then_some(())).await;
         assert_eq!(client.call(call("works")).await.unwrap().text, "done");
     }
 }
@@ -134,14 +136,14 @@ async fn a_dropped_call_is_cancelled() {
     let dropped = tokio::time::timeout(Duration::from_millis(500), client.call(call("hangs"))).await;
     assert!(dropped.is_err());
     assert_eq!(gateway.calls().len(), 1);
-    eventually("the server gives up too", async || (gateway.given_up() == 1).then_some(())).await;
+    eventually("the call is cancelled", async || (gateway.cancelled_calls() == 1).then_some(())).await;
 }
 
-/// rmcp by itself lets 16 requests wait at a time.
+/// rmcp's default limit is 16 pending requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_calls_run_at_the_same_time() {
     for legacy in [false, true] {
-        // Each answer takes a second. Four rounds of sixteen would take four.
+        // Each call takes a second; four rounds of sixteen calls would take four.
         let tools = vec![tool("slow", || Answer::after(Duration::from_secs(1), Answer::text("done")))];
         let gateway = if legacy { Gateway::start_legacy(tools).await } else { Gateway::start(tools).await };
         let client = client(gateway.url());
@@ -164,7 +166,7 @@ async fn sixty_four_calls_run_at_the_same_time() {
     }
 }
 
-/// One handshake, however many ask at once.
+/// Concurrent first calls share one handshake.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_first_calls_share_one_session() {
     let gateway = Gateway::start_legacy(vec![tool("works", || Answer::text("done"))]).await;
@@ -193,9 +195,9 @@ async fn a_long_result_is_cut() {
     assert_eq!((reply.text.len(), reply.structured, reply.truncated), (101, None, true));
 }
 
-/// Arguments that a schema wants in headers as well: rmcp knows which only after it listed the tools.
+/// Some arguments must also be sent in headers. rmcp knows which ones only after listing the tools.
 #[tokio::test]
-async fn a_call_that_lacks_headers_lists_the_tools_and_is_sent_again() {
+async fn a_call_rejected_for_missing_headers_is_retried_after_listing() {
     let schema = json!({
         "type": "object",
         "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
@@ -208,9 +210,9 @@ async fn a_call_that_lacks_headers_lists_the_tools_and_is_sent_again() {
 }
 
 #[test]
-fn an_address_that_is_none_is_found_before_anything_connects() {
+fn an_invalid_url_is_refused_before_connecting() {
     for url in ["", "gateway:8080", "ftp://127.0.0.1/", "unix:/run/x"] {
         let error = Client::new(options(url.to_owned())).unwrap_err();
-        assert!(matches!(error, Error::Options(_)) && !error.may_pass(), "{url}: {error:?}");
+        assert!(matches!(error, Error::Options(_)) && !error.is_transient(), "{url}: {error:?}");
     }
 }

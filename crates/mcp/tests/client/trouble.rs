@@ -1,3 +1,5 @@
+//! Servers that are down, break off, or are not MCP servers.
+
 use std::{
     net::SocketAddr,
     sync::{
@@ -21,9 +23,9 @@ fn works() -> Vec<Tool> {
     vec![tool("works", || Answer::text("done"))]
 }
 
-/// With keys, since a connection may look alive until a request is written to it.
+/// Uses idempotency keys, since a dead connection is only noticed when a request is written to it.
 #[tokio::test]
-async fn a_server_that_is_started_again_is_used_again() {
+async fn the_client_reconnects_after_a_server_restart() {
     for legacy in [false, true] {
         let mut gateway =
             if legacy { Gateway::start_legacy(works()).await } else { Gateway::start(works()).await };
@@ -37,7 +39,7 @@ async fn a_server_that_is_started_again_is_used_again() {
 
         gateway.kill();
         let error = works("3").await.unwrap_err();
-        assert!(matches!(error, Error::Unavailable(_)) && error.may_pass(), "{error:?}");
+        assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
         gateway.start_again();
         assert_eq!(works("3").await.unwrap(), "done", "legacy: {legacy}");
         assert_eq!(gateway.calls().iter().filter(|called| !called.repeated).count(), 3);
@@ -45,21 +47,21 @@ async fn a_server_that_is_started_again_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_client_is_made_before_its_server_is_there() {
+async fn a_client_can_be_created_before_its_server_starts() {
     let mut gateway = Gateway::start(works()).await;
     gateway.kill();
     let client = client(gateway.url());
-    assert!(client.tools().await.unwrap_err().may_pass());
+    assert!(client.tools().await.unwrap_err().is_transient());
     gateway.start_again();
     assert_eq!(client.tools().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn statuses_that_pass_and_statuses_that_do_not() {
+async fn http_statuses_are_classified_as_transient_or_permanent() {
     let gateway = Gateway::start(works()).await;
     let client = client(gateway.url());
     client.tools().await.unwrap();
-    for (status, may_pass) in [
+    for (status, is_transient) in [
         (500, true),
         (502, true),
         (503, true),
@@ -71,14 +73,14 @@ async fn statuses_that_pass_and_statuses_that_do_not() {
     ] {
         gateway.fail_with(Some(status));
         let error = client.call(call("works")).await.unwrap_err();
-        assert_eq!(error.may_pass(), may_pass, "{status}: {error:?}");
+        assert_eq!(error.is_transient(), is_transient, "{status}: {error:?}");
         assert_eq!(matches!(error, Error::Rejected { .. }), status == 403, "{status}: {error:?}");
         gateway.fail_with(None);
         assert_eq!(client.call(call("works")).await.unwrap().text, "done", "after {status}");
     }
 }
 
-/// Stands between client and gateway; told to, it takes a request through and loses the answer.
+/// A proxy between client and gateway that can forward a request and drop the response.
 struct Wire {
     address: SocketAddr,
     cut: Arc<AtomicBool>,
@@ -104,7 +106,7 @@ impl Wire {
         client(format!("http://{}/mcp", self.address))
     }
 
-    fn lose_the_next_answer(&self) {
+    fn drop_next_response(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 }
@@ -133,7 +135,7 @@ async fn a_call_of_unknown_fate_is_not_repeated_without_a_key() {
     let wire = Wire::to(&gateway).await;
     let client = wire.client();
     client.tools().await.unwrap();
-    wire.lose_the_next_answer();
+    wire.drop_next_response();
     let error = client.call(call("works")).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     assert_eq!(gateway.calls().len(), 1);
@@ -145,14 +147,14 @@ async fn a_call_of_unknown_fate_is_repeated_with_its_key() {
     let wire = Wire::to(&gateway).await;
     let client = wire.client();
     client.tools().await.unwrap();
-    wire.lose_the_next_answer();
+    wire.drop_next_response();
     let reply = client.call(Call { idempotency_key: Some("k-1"), ..call("works") }).await.unwrap();
     assert_eq!(reply.text, "done");
     let repeated: Vec<_> = gateway.calls().iter().map(|called| called.repeated).collect();
     assert_eq!(repeated, [false, true]);
 }
 
-/// Answers everything with the same bytes.
+/// Starts a server that answers everything with the same bytes.
 async fn parrot(answer: String) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -175,7 +177,7 @@ fn page(kind: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_mcp_server_is_a_lasting_error() {
+async fn a_server_that_does_not_speak_mcp_is_a_permanent_error() {
     let huge = format!(r#"{{"jsonrpc":"2.0","id":0,"result":"{}"}}"#, "x".repeat(17 * 1024 * 1024));
     for (what, answer) in [
         ("a web page", page("text/html", "<h1>It works!</h1>")),
@@ -186,13 +188,13 @@ async fn what_is_no_mcp_server_is_a_lasting_error() {
     ] {
         let (url, _serving) = parrot(answer).await;
         let error = client(url).tools().await.unwrap_err();
-        assert!(matches!(error, Error::Protocol(_)) && !error.may_pass(), "{what}: {}", chain(&error));
+        assert!(matches!(error, Error::Protocol(_)) && !error.is_transient(), "{what}: {}", chain(&error));
     }
 }
 
-/// Nothing in this process chose a TLS implementation, so the client has to.
+/// No TLS provider is installed in this process, so the client must install one.
 #[tokio::test]
-async fn a_server_without_tls_is_no_panic_where_tls_is_asked_for() {
+async fn https_to_a_server_without_tls_is_an_error_and_no_panic() {
     let gateway = Gateway::start(works()).await;
     let error = client(format!("https://{}/mcp", gateway.address())).tools().await.unwrap_err();
     assert!(
@@ -202,9 +204,9 @@ async fn a_server_without_tls_is_no_panic_where_tls_is_asked_for() {
     );
 }
 
-/// Such an error cannot say whose it is, and rmcp alone would wait for another answer.
+/// rmcp alone would ignore an error without an id and wait for another response.
 #[tokio::test]
-async fn an_error_without_an_id_is_the_answer() {
+async fn an_error_without_an_id_is_taken_as_the_response() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"on fire"}}"#;
     let (url, _serving) = parrot(page("application/json", body)).await;
     let error = client(url).tools().await.unwrap_err();
@@ -212,7 +214,7 @@ async fn an_error_without_an_id_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_connections_and_says_nothing_costs_one_timeout() {
+async fn a_silent_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let client = Client::new(Options { call_timeout: Duration::from_millis(300), ..options(url) }).unwrap();

@@ -1,3 +1,5 @@
+//! One dead letter, read from the stream.
+
 use async_nats::jetstream::message::StreamMessage;
 use broker::Broker;
 use bytes::Bytes;
@@ -6,31 +8,33 @@ use subjects::{DeadLetter, DeadLetterError, Encoding, HandoffId, Timestamp, head
 
 use crate::Error;
 
-/// A dead letter and where it lies.
+/// A dead letter with its position in the stream.
 #[derive(Clone, Debug)]
 pub struct Letter {
-    /// Its sequence in the stream of dead letters, which is what people call it by.
+    /// Sequence in the stream of dead letters, shown to operators as its number.
     pub number: u64,
     pub died_at: Timestamp,
     pub about: DeadLetter,
+    /// Body of the message; empty if the handoff was spilled.
     pub(super) stored: Bytes,
 }
 
 impl Letter {
+    /// Reads a dead letter; `None` if there is none of that number.
     pub async fn read(broker: &Broker, number: u64) -> Result<Option<Self>, Error> {
         let Some(message) = broker::message_at(&broker.jetstream, streams::DEAD, number).await? else {
             return Ok(None);
         };
-        Self::of(&message).map(Some).map_err(|source| Error::Letter(number, source))
+        Self::from_message(&message).map(Some).map_err(|source| Error::Letter(number, source))
     }
 
-    pub(super) fn of(message: &StreamMessage) -> Result<Self, DeadLetterError> {
+    pub(super) fn from_message(message: &StreamMessage) -> Result<Self, DeadLetterError> {
         let about = DeadLetter::read(&message.subject, &message.headers)?;
         let died_at = Timestamp::new(message.time).unwrap_or_else(|_| Timestamp::epoch());
         Ok(Self { number: message.sequence, died_at, about, stored: message.payload.clone() })
     }
 
-    /// The handoff as it was published, wherever it lies.
+    /// Returns the handoff as it was published, fetching it from the object store if it was spilled.
     pub async fn body(&self, broker: &Broker) -> Result<Bytes, Error> {
         match &self.about.spilled {
             Some(object) => Ok(broker::fetch(broker, self.about.kind.role(), object).await?),
@@ -38,35 +42,36 @@ impl Letter {
         }
     }
 
-    /// Of the body, unless it lies elsewhere.
+    /// Returns the size of the body; `None` if it was spilled.
     pub fn bytes(&self) -> Option<usize> {
         self.about.spilled.is_none().then_some(self.stored.len())
     }
 
-    /// How the body is written, if its header says so.
+    /// Returns the encoding of the body from its header.
     pub fn encoding(&self) -> Option<Encoding> {
         Encoding::from_content_type(headers::get_any_case(Some(&self.about.original), headers::CONTENT_TYPE))
             .ok()
     }
 
-    /// A body as a value, if it is one.
+    /// Decodes a body; `None` if it is unreadable.
     pub fn readable(&self, body: &[u8]) -> Option<Value> {
         subjects::decode(self.encoding()?, body).ok()
     }
 
-    /// The handoff's id as far as it can be read without fetching a body that lies elsewhere.
+    /// Returns the id of the handoff, without fetching a spilled body.
     pub fn handoff_id(&self) -> Option<HandoffId> {
         self.handoff_id_in(&self.stored)
     }
 
+    /// Returns the id of the handoff from a body, or else from the message id header.
     pub fn handoff_id_in(&self, body: &[u8]) -> Option<HandoffId> {
         let body = subjects::Body::inspect(self.encoding()?, body);
-        body.glimpse().handoff_id.or_else(|| {
+        body.envelope_fields().handoff_id.or_else(|| {
             headers::get_any_case(Some(&self.about.original), headers::MSG_ID).and_then(|id| id.parse().ok())
         })
     }
 
-    /// Headers of the handoff's message; of several of one name, all.
+    /// Returns the headers of the handoff's message; several values of one name are joined.
     pub fn headers(&self) -> Vec<(String, String)> {
         let originals = self.about.original.iter();
         originals

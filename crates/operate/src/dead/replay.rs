@@ -1,3 +1,5 @@
+//! Publishes the handoff of a dead letter again.
+
 use async_nats::HeaderMap;
 use broker::Broker;
 use bytes::Bytes;
@@ -5,112 +7,119 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 use subjects::{Encoding, HandoffId, Subject, Timestamp, headers};
 
-use super::{Fate, Letter, delete};
+use super::{Letter, LetterState, delete};
 use crate::{
     Error,
     publish::{publish, sign},
 };
 
-/// A letter that was handed off once more.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Under which id it went out; `None` when the body cannot be read.
+    /// Id under which the handoff was published; `None` if the body is unreadable.
     pub id: Option<HandoffId>,
-    pub was: Option<HandoffId>,
-    /// What was changed, for the person.
+    pub original_id: Option<HandoffId>,
+    /// What was changed, for the operator.
     pub notes: Vec<String>,
-    /// It was signed, does not fit its signature any more, and nobody signed it anew.
-    pub lost_its_signature: bool,
+    /// The handoff was signed and changed, and there was no key to sign it again.
+    pub signature_removed: bool,
 }
 
-/// Hands a letter off once more and takes it out of the stream. `key` signs it.
+/// Publishes the handoff of a dead letter again and deletes the letter. `key` signs the handoff.
 ///
-/// A handoff that failed goes out under a new id and names the old one: the worker goes on from the old journal, with the
-/// old idempotency keys. One that has no answer goes out under its own id. Any other is not replayed.
+/// A handoff that failed gets a new id and refers to the old one: the worker resumes from the old journal,
+/// with the old idempotency keys. A handoff without an answer keeps its id. Any other is not replayed
+/// ([`Error::NotReplayed`]).
 pub async fn replay(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Replayed, Error> {
-    // An answer that is looked for in the wrong stream is not found, and what goes out again under its id comes to nothing.
+    // With the wrong layout an existing answer would not be found, and the replay would keep an id that is
+    // answered.
     broker::check_layout(broker).await?;
-    let ready = Box::pin(Ready::make(broker, letter, key)).await?;
-    publish(broker, &Subject::Handoff(letter.about.kind), &ready.headers, &ready.body).await?;
-    // Only now: a letter whose replay was not stored must stay.
+    let prepared = Box::pin(PreparedReplay::prepare(broker, letter, key)).await?;
+    publish(broker, &Subject::Handoff(letter.about.kind), &prepared.headers, &prepared.body).await?;
+    // Deleted last: a letter whose replay was not stored must stay.
     delete(broker, letter.number).await?;
-    Ok(ready.told)
+    Ok(prepared.replayed)
 }
 
-/// A handoff made ready to be published once more.
-struct Ready {
-    told: Replayed,
+/// A handoff that is ready to be published again.
+struct PreparedReplay {
+    replayed: Replayed,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Ready {
-    async fn make(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Self, Error> {
+impl PreparedReplay {
+    async fn prepare(broker: &Broker, letter: &Letter, key: Option<&KeyPair>) -> Result<Self, Error> {
         let body = letter.body(broker).await?;
-        if let Some(why) = Fate::of_body(broker, letter, &body).await?.refusal() {
+        if let Some(why) = LetterState::read_with_body(broker, letter, &body).await?.replay_refusal() {
             return Err(Error::NotReplayed { number: letter.number, why });
         }
-        let was = letter.handoff_id_in(&body);
-        let told = Replayed { id: was, was, notes: Vec::new(), lost_its_signature: false };
-        let mut ready = Self { told, headers: kept(letter), body };
-        let readable = letter.encoding().zip(letter.readable(&ready.body).filter(Value::is_object));
-        if let (Some(was), Some((encoding, mut value))) = (was, readable) {
-            let changed = ready.change(broker, letter, was, &mut value).await?;
+        let original_id = letter.handoff_id_in(&body);
+        let replayed = Replayed { id: original_id, original_id, notes: Vec::new(), signature_removed: false };
+        let mut prepared = Self { replayed, headers: kept_headers(letter), body };
+        let readable = letter.encoding().zip(letter.readable(&prepared.body).filter(Value::is_object));
+        if let (Some(original_id), Some((encoding, mut value))) = (original_id, readable) {
+            let changed = prepared.change(broker, letter, original_id, &mut value).await?;
             if changed {
-                ready.body = subjects::encode(encoding, &value)?.into();
+                prepared.body = subjects::encode(encoding, &value)?.into();
             }
-            ready.sign(letter, key, changed, encoding)?;
+            prepared.sign(letter, key, changed, encoding)?;
         } else {
-            ready.note(letter, "the body cannot be read; it goes out as it was.");
+            prepared.note(letter, "the body is unreadable; it is published unchanged.");
         }
-        let message_id = match ready.told.id {
-            Some(id) if Some(id) != was => id.to_string(),
-            // The queue still remembers the id as it was and would drop a second one of it.
+        let message_id = match prepared.replayed.id {
+            Some(id) if Some(id) != original_id => id.to_string(),
+            // The queue would drop the original message id as a duplicate.
             id => {
                 let id = id.map_or_else(String::new, |id| id.to_string());
                 format!("replay:{}:{id}", letter.number)
             }
         };
-        ready.headers.insert(headers::MSG_ID, message_id);
-        Ok(ready)
+        prepared.headers.insert(headers::MSG_ID, message_id);
+        Ok(prepared)
     }
 
     fn note(&mut self, letter: &Letter, text: &str) {
-        self.told.notes.push(format!("{}: {text}", letter.number));
+        self.replayed.notes.push(format!("{}: {text}", letter.number));
     }
 
-    /// Gives it a new id if it has been answered, with the old one to go on from, and drops a deadline that has passed.
+    /// Gives an answered handoff a new id that refers to the old one, and drops a deadline that has passed.
+    /// Returns whether anything changed.
     async fn change(
         &mut self,
         broker: &Broker,
         letter: &Letter,
-        was: HandoffId,
+        original_id: HandoffId,
         value: &mut Value,
     ) -> Result<bool, Error> {
         let mut changed = false;
-        let answer = Subject::answer(letter.about.kind, was);
+        let answer = Subject::answer(letter.about.kind, original_id);
         let runs = broker.layout.runs(letter.about.kind.role());
         if broker::last_on(&broker.jetstream, runs, &answer).await?.is_some() {
-            let id = was.replayed();
+            let id = original_id.replay_id();
             value["handoff_id"] = id.to_string().into();
-            // When it was issued stays: it tells for how long its journal is kept.
+            // `issued_at` stays: it determines how long the journal is kept.
             match value["replays"].as_array_mut() {
-                Some(replays) => replays.push(was.to_string().into()),
-                None => value["replays"] = json!([was]),
+                Some(replays) => replays.push(original_id.to_string().into()),
+                None => value["replays"] = json!([original_id]),
             }
-            self.told.id = Some(id);
-            self.note(letter, &format!("{was} has been answered; resuming from its journal as {id}."));
+            self.replayed.id = Some(id);
+            self.note(
+                letter,
+                &format!("{original_id} has been answered; resuming from its journal as {id}."),
+            );
             changed = true;
         }
         let deadline = value["deadline"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
         if deadline.is_some_and(|deadline| deadline.at() <= time::OffsetDateTime::now_utc()) {
             value["deadline"] = Value::Null;
-            self.note(letter, "its deadline has passed; it goes out without one.");
+            self.note(letter, "its deadline has passed; it is published without one.");
             changed = true;
         }
         Ok(changed)
     }
 
+    /// Signs the handoff, or removes a signature that the change has made invalid.
     fn sign(
         &mut self,
         letter: &Letter,
@@ -129,14 +138,14 @@ impl Ready {
                 values.iter().for_each(|value| unsigned.append(name.clone(), value.clone()));
             }
             self.headers = unsigned;
-            self.told.lost_its_signature = true;
+            self.replayed.signature_removed = true;
         }
         Ok(())
     }
 }
 
-/// The headers that speak about the body. Those for the server are not sent again.
-fn kept(letter: &Letter) -> HeaderMap {
+/// Returns the headers that describe the body, without those for the server (`Nats-…`).
+fn kept_headers(letter: &Letter) -> HeaderMap {
     let mut out = HeaderMap::new();
     for (name, values) in letter.about.original.iter() {
         let text: &str = name.as_ref();

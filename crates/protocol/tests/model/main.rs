@@ -1,12 +1,12 @@
-//! The protocol, exhaustively: every interleaving of two workers, two copies of a handoff and its replay, with crashes,
-//! freezes, orderly stops and a server restart at every step.
+//! Model check of the claim protocol: explores every interleaving of two workers, two copies of a handoff and
+//! its replay, with crashes, freezes, orderly stops and a server restart at every step.
 //!
-//! What a delivery may do about a handoff is decided by `protocol::History` itself, the code that workers run. Around it the model
-//! has what the server does (compare-and-set, deliveries, redelivery), what a worker keeps in memory and loses, and what
-//! the gateway does with a key.
+//! `protocol::History`, the code that workers run, decides what a delivery may do. The model adds the server
+//! (compare-and-set, deliveries, redelivery), the state that a worker keeps in memory and loses, and the
+//! gateway's handling of idempotency keys.
 
-mod search; // breadth first, over all states
-mod world; // what there is, and what can happen next
+mod search;
+mod world;
 
 use search::{Explored, explore};
 use world::{Rule, Scenario};
@@ -39,7 +39,7 @@ fn two_copies_with_a_crash_a_freeze_and_a_restart() {
 }
 
 #[test]
-fn two_copies_with_crashes_up_to_poison() {
+fn two_copies_with_crashes_until_poisoned() {
     check("crashes, stop", Scenario { crashes: 3, stops: 1, ..CALM });
 }
 
@@ -57,10 +57,10 @@ fn failure_dead_letter_and_replay() {
     check("replay, copies, crash, restart", Scenario { copies: 2, crashes: 1, restarts: 1, ..one });
 }
 
-/// The rule that was there before: a copy takes over when the last entry is older than `ack_wait`, and any delivery of the
-/// same message may. Heartbeats write no entry, so a long turn looks like a dead owner.
+/// The previous rule: a copy takes over when the last entry is older than `ack_wait`, and any delivery of the
+/// same message may take over. Heartbeats write no entry, so a long turn looks like a dead owner.
 #[test]
-fn the_old_rule_is_found_out() {
+fn model_finds_the_flaw_of_the_previous_rule() {
     let explored = explore(Scenario { rule: Rule::AgeOfLastEntry, ..CALM });
     let found = explored.violation.expect("copies fence each other");
     println!("after {} states: {found}", explored.states);

@@ -1,18 +1,20 @@
+//! Breadth-first search over all states of the model.
+
 use std::collections::HashMap;
 
 use super::world::{Scenario, World};
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
     pub(crate) steps: usize,
-    /// What is wrong, with the steps that lead there.
+    /// The violated rule, with the steps that lead to it.
     pub(crate) violation: Option<String>,
 }
 
-/// Visits every state that can be reached. Stops at the first one that breaks a promise; then looks for states from which
-/// the work cannot be finished any more.
+/// Visits every reachable state and stops at the first one that violates a rule. If there is none, looks for
+/// states from which the work can no longer be finished.
 pub(crate) fn explore(scenario: Scenario) -> Explored {
     let first = World::begin(&scenario);
     let mut numbers: HashMap<World, u32> = HashMap::from([(first, 0)]);
@@ -34,21 +36,23 @@ pub(crate) fn explore(scenario: Scenario) -> Explored {
             });
             edges.push((to, from));
             if known.is_none()
-                && let Some(broken) = after.broken()
+                && let Some(rule) = after.violated_rule()
             {
-                return found(&worlds, &edges, &reached_by, to, broken);
+                return violation(&worlds, &edges, &reached_by, to, rule);
             }
         }
         next += 1;
     }
     drop(numbers);
     match stuck(&worlds, &edges) {
-        Some(state) => found(&worlds, &edges, &reached_by, state, "the work cannot be finished from here"),
+        Some(state) => {
+            violation(&worlds, &edges, &reached_by, state, "the work cannot be finished from here")
+        }
         None => Explored { states: worlds.len(), steps: edges.len(), violation: None },
     }
 }
 
-/// A state from which no finished one can be reached.
+/// Returns a state from which no finished state can be reached.
 fn stuck(worlds: &[World], edges: &[(u32, u32)]) -> Option<u32> {
     let mut backwards: Vec<Vec<u32>> = vec![Vec::new(); worlds.len()];
     for (to, from) in edges {
@@ -68,12 +72,12 @@ fn stuck(worlds: &[World], edges: &[(u32, u32)]) -> Option<u32> {
     u32::try_from(state).ok()
 }
 
-fn found(
+fn violation(
     worlds: &[World],
     edges: &[(u32, u32)],
     reached_by: &[(u32, &'static str)],
     state: u32,
-    broken: &str,
+    rule: &str,
 ) -> Explored {
     let mut path = Vec::new();
     let mut at = state;
@@ -83,6 +87,6 @@ fn found(
         at = from;
     }
     path.reverse();
-    let violation = format!("{broken}, after: {}\n{:?}", path.join(", "), worlds[state as usize]);
+    let violation = format!("{rule}, after: {}\n{:?}", path.join(", "), worlds[state as usize]);
     Explored { states: worlds.len(), steps: edges.len(), violation: Some(violation) }
 }

@@ -1,31 +1,31 @@
-//! One state, and the states that can follow.
+//! One state of the model, and the states that can follow it.
 //!
-//! The handoff takes two model turns: the first calls a tool with an effect, the second is the answer.
+//! The handoff takes two model turns: the first calls a tool with an effect, the second gives the answer.
 
-mod server; // deliveries, expiry, restarts, and the operator
-mod worker; // one handoff, step by step
+mod server;
+mod worker;
 
 use protocol::{History, Holder};
 
 const WORKERS: usize = 2;
 const MAX_ATTEMPTS: u32 = 2;
 const MAX_ENTRIES: usize = 14;
-/// Messages of the queue: two copies, the replay of a handoff that failed, the replay of one without an answer.
+/// Queue messages: two copies, the replay of a failed handoff, and the replay of a handoff without an answer.
 const MESSAGES: usize = 4;
 const REPLAY: usize = 2;
 const REPLAY_UNANSWERED: usize = 3;
 const FULL: &str = "the journal of the model is full";
 
-/// Who may take over.
+/// Decides which delivery may take over a handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// As it is now: [`History::turn`].
+    /// The current rule: [`History::decide`].
     Messages,
-    /// As it was: a copy may when the last entry is old, which any entry is in a long turn.
+    /// The previous rule: a copy takes over when the last entry is old, as every entry is in a long turn.
     AgeOfLastEntry,
 }
 
-/// What may happen, and how often.
+/// How often each kind of event may happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) rule: Rule,
@@ -42,13 +42,13 @@ pub(crate) struct Scenario {
 enum Entry {
     Claim(u8, u8),
     Released,
-    /// The first turn, and the key of the call that it makes.
+    /// The first turn, with the idempotency key of its call.
     Turn(Key),
     Result,
-    /// The last turn, which is stored only when it cannot be answered at once.
+    /// The last turn, which is stored only when the answer cannot be committed at once.
     LastTurn,
     Completed,
-    /// The model failed for good.
+    /// The model failed permanently.
     Failed,
     Poisoned,
 }
@@ -59,10 +59,10 @@ impl Entry {
     }
 }
 
-/// Of a call: the handoff and the attempt that made it.
+/// The idempotency key of a call: the handoff and the attempt that made it.
 type Key = (u8, u8);
 
-/// Journal and answer of one handoff: a chain with one end.
+/// Journal and answer of one handoff. Appends are checked against `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Run {
     entries: [Option<Entry>; MAX_ENTRIES],
@@ -72,9 +72,9 @@ struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Message {
     deliveries: u8,
-    /// To which worker the server has delivered it, if it is not to be delivered again yet.
+    /// Worker and delivery count of the unacknowledged delivery, if there is one.
     pending: Option<(u8, u8)>,
-    /// The server was killed before it wrote down the last delivery: the next one has the same number.
+    /// The server was killed before it stored the last delivery count, so the next delivery repeats it.
     forgotten: bool,
 }
 
@@ -84,40 +84,40 @@ struct Worker {
     job: Option<Job>,
 }
 
-/// What a worker keeps in memory about a delivery.
+/// The state that a worker keeps in memory about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Job {
     message: u8,
     delivery: u8,
-    at: At,
-    /// Where the run ends, as far as it knows.
+    stage: Stage,
+    /// The end of the run, as far as the worker knows.
     end: u8,
     attempt: u8,
-    /// The key of the call, once the first turn is stored.
+    /// The idempotency key of the call, once the first turn is stored.
     key: Option<Key>,
     has_result: bool,
     has_last: bool,
     is_claimed: bool,
-    /// Its time is over, by its own clock.
+    /// `ack_wait` has passed by the worker's own clock, so ownership must be confirmed.
     unsure: bool,
-    /// It sent something and did not hear what became of it.
-    unheard: bool,
+    /// An append was sent and its outcome is unknown.
+    unconfirmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum At {
+enum Stage {
     Read,
-    /// A copy holds it: is that message still in the queue?
+    /// A copy holds the handoff: look up whether its message is still queued.
     LookInQueue,
     Claim,
     Ask,
     StoreTurn,
-    /// About to call; still to be made sure that it is ours.
+    /// About to call; ownership may have to be confirmed first.
     Call,
     CallNow,
     StoreResult,
     AskLast,
-    /// About to store a dead letter, then this answer.
+    /// About to store a dead letter, then commit this answer.
     Letter(Entry),
     Commit(Entry),
     Ack,
@@ -125,21 +125,21 @@ enum At {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// Of the handoff, and of its replay.
+    /// The runs of the handoff and of its replay.
     runs: [Run; 2],
     queue: [Option<Message>; MESSAGES],
     workers: [Worker; WORKERS],
-    /// Keys under which the gateway has run the tool.
+    /// Idempotency keys under which the gateway has run the tool.
     effects: [Option<Key>; 3],
-    /// How often each turn was paid.
+    /// How often each turn was paid for.
     paid: [u8; 2],
-    /// Of a turn that was stored before it was asked for.
+    /// A turn was paid for although it was already stored.
     paid_again: bool,
     letters: u8,
     replays: u8,
     replayed: bool,
     acked_unanswered: bool,
-    /// Deliveries that ended by a death, a freeze or a restart.
+    /// Deliveries that ended by a crash, a freeze or a restart.
     losses: u8,
     crashes: u8,
     freezes: u8,
@@ -161,7 +161,7 @@ impl Run {
         self.last().is_some_and(Entry::is_answer)
     }
 
-    /// The compare-and-set.
+    /// Appends under compare-and-set; returns whether the entry was stored.
     fn append(&mut self, after: u8, entry: Entry) -> bool {
         if self.end != after {
             return false;
@@ -223,8 +223,8 @@ impl World {
         }
     }
 
-    /// The promise that this state breaks.
-    pub(crate) fn broken(&self) -> Option<&'static str> {
+    /// Returns the rule that this state violates.
+    pub(crate) fn violated_rule(&self) -> Option<&'static str> {
         let answers = |run: &Run| run.iter().filter(|entry| entry.is_answer()).count();
         let poisoned = self.runs.iter().any(|run| run.last() == Some(Entry::Poisoned));
         let rules = [
@@ -235,10 +235,10 @@ impl World {
                 self.paid.iter().any(|paid| *paid > 1 + self.losses),
                 "a turn was paid more often than it was lost",
             ),
-            (poisoned && u32::from(self.losses) < MAX_ATTEMPTS, "poison without deaths"),
+            (poisoned && u32::from(self.losses) < MAX_ATTEMPTS, "poisoned without enough losses"),
             (self.acked_unanswered, "a handoff was lost"),
         ];
-        rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, rule)| rule)
+        rules.into_iter().find(|(is_violated, _)| *is_violated).map(|(_, rule)| rule)
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -262,8 +262,9 @@ impl World {
         steps
     }
 
-    /// Gives deliveries that no claim names the lowest numbers that keep their order. A copy that waits is delivered again and
-    /// again; how often makes no difference.
+    /// Gives deliveries that no claim refers to the lowest delivery counts that keep their order. A waiting
+    /// copy is delivered again and again; how often makes no difference, so this keeps the state space
+    /// finite.
     fn renumber(&mut self) {
         for number in 0..MESSAGES {
             let Some(mut message) = self.queue[number] else { continue };
@@ -279,7 +280,7 @@ impl World {
             let pending = message.pending;
             let (mut next, mut last) = (highest, highest);
             for job in open {
-                // Two deliveries may have one number, if the server forgot the first.
+                // Two deliveries have the same count if the server forgot the first.
                 next += u8::from(job.delivery != last);
                 last = job.delivery;
                 if pending.is_some_and(|(_, delivery)| delivery == last) {
@@ -288,7 +289,7 @@ impl World {
                 job.delivery = next;
             }
             message.deliveries = match message.pending {
-                // Delivered to a worker that is gone.
+                // Delivered to a worker that crashed.
                 Some((worker, delivery)) if delivery > next => {
                     message.pending = Some((worker, next + 1));
                     next + 1

@@ -1,8 +1,8 @@
-//! The client that the MCP conformance suite examines: the worker's own, driven as a scenario wants it.
+//! Drives the worker's MCP client for the MCP conformance suite.
 //!
-//! The suite starts it with the address of its server as the last argument, the name of the scenario in
-//! `MCP_CONFORMANCE_SCENARIO`, and in `MCP_CONFORMANCE_CONTEXT` what the scenario wants called, if that matters. The
-//! version of the protocol (`MCP_CONFORMANCE_PROTOCOL_VERSION`) is not looked at: finding out is the client's task.
+//! The suite starts it with the URL of its server as the last argument, the name of the scenario in
+//! `MCP_CONFORMANCE_SCENARIO`, and optionally the calls to make in `MCP_CONFORMANCE_CONTEXT`. The protocol
+//! version (`MCP_CONFORMANCE_PROTOCOL_VERSION`) is ignored, since the client must negotiate it.
 
 #![expect(clippy::print_stderr, reason = "the suite keeps what its client says")]
 
@@ -11,8 +11,8 @@ use std::{env, process::ExitCode, time::Duration};
 use mcp::{Call, Client, Options, Tool};
 use serde_json::{Map, Value, json};
 
-/// Shorter than the patience of the suite, which then cannot say what was waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Shorter than the suite's own timeout, so that the error says what the client was waiting for.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -32,8 +32,8 @@ async fn run(scenario: &str, context: &str, url: String) -> Result<(), mcp::Erro
     let client = Client::new(Options {
         url,
         token_file: None,
-        connect_timeout: PATIENCE,
-        call_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
+        call_timeout: TIMEOUT,
         max_result_bytes: 1024 * 1024,
     })?;
     let tools = client.tools().await?;
@@ -45,7 +45,7 @@ async fn run(scenario: &str, context: &str, url: String) -> Result<(), mcp::Erro
     Ok(())
 }
 
-/// The calls of a scenario: those that its context names, else each tool once.
+/// Returns the calls of a scenario: those in its context, else each tool once.
 fn wanted(scenario: &str, context: &str, tools: &[Tool]) -> Vec<(String, Map<String, Value>)> {
     let context: Value = serde_json::from_str(context).unwrap_or_default();
     if let Some(calls) = context["toolCalls"].as_array() {
@@ -53,11 +53,11 @@ fn wanted(scenario: &str, context: &str, tools: &[Tool]) -> Vec<(String, Map<Str
         let arguments = |call: &Value| call["arguments"].as_object().cloned().unwrap_or_default();
         return calls.iter().map(|call| (name(call), arguments(call))).collect();
     }
-    // Its server can list tools and nothing else.
+    // The server of this scenario can only list tools.
     if scenario == "json-schema-ref-no-deref" {
         return Vec::new();
     }
-    // A tool takes back the schema of the other one, to see that nothing of it was lost.
+    // The second tool takes the schema of the first as an argument, to check that nothing of it was lost.
     if scenario == "json-schema-2020-12-preservation"
         && let [first, echo] = tools
     {
@@ -67,7 +67,7 @@ fn wanted(scenario: &str, context: &str, tools: &[Tool]) -> Vec<(String, Map<Str
     tools.iter().map(|tool| (tool.name.clone(), arguments(tool))).collect()
 }
 
-/// What a tool's schema requires, filled with anything of the right type.
+/// Returns a value of the right type for each required argument of a tool.
 fn arguments(tool: &Tool) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let names = required.into_iter().flatten().filter_map(Value::as_str);

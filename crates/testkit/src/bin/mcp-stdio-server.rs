@@ -1,8 +1,15 @@
-//! An MCP server on standard input and output that behaves as its first argument says, for tests of those who start one.
+//! An MCP server on standard input and output for tests. Its first argument selects its behaviour:
 //!
-//! `normal` and `legacy` differ in the era; `crash N` dies in the Nth call; `changing` describes its tools anew from the
-//! second list on, and says so; `silent` reads and never writes; `broken` leaves at once; `only-initialize` leaves at any other greeting; `family` has a child of its own and does not leave when its
-//! input ends. The tools tell of the process, or do what a test wants done: hang, write long lines, complain.
+//! - `normal` and `legacy`: the newer and the older era.
+//! - `crash N`: exits in the Nth call.
+//! - `changing`: announces a change of tools at each call, and describes them differently from the second
+//!   list on.
+//! - `silent`: reads and never writes.
+//! - `broken`: exits at once.
+//! - `only-initialize`: exits if the first message is not `initialize`.
+//! - `family`: has a child process and does not exit at the end of its input.
+//!
+//! The tools return information about the process or misbehave: hang, write long lines, write to stderr.
 
 #![expect(
     clippy::unwrap_used,
@@ -57,7 +64,7 @@ async fn main() {
         "silent" => io::stdin().lines().for_each(drop),
         "only-initialize" => insist_on_initialize(),
         "family" => {
-            // Of the same group, and deaf to the end of anyone's input.
+            // In the same process group, and unaffected by the end of the input.
             let child = Command::new("sleep").arg("600").stdin(process::Stdio::null()).spawn();
             std::mem::forget(child.expect("a child"));
         }
@@ -72,18 +79,18 @@ async fn main() {
     }
 }
 
-/// Answers as a server of the older era does that takes nothing but `initialize`: speaks the few words by itself.
+/// Serves the older era without rmcp, and exits if the first message is not `initialize`.
 fn insist_on_initialize() -> ! {
-    let mut greeted = false;
+    let mut initialized = false;
     for line in io::stdin().lock().lines() {
         let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let result = match message["method"].as_str() {
             Some("initialize") => {
-                greeted = true;
+                initialized = true;
                 json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                        "serverInfo": {"name": "old", "version": "1"}, "instructions": "obey"})
             }
-            _ if !greeted => process::exit(4),
+            _ if !initialized => process::exit(4),
             Some("tools/list") => json!({"tools": [
                 {"name": "echo", "inputSchema": {"type": "object"}, "x-unknown": {"kept": [1, 2.5, null]}},
                 {"name": "odd", "inputSchema": "not a schema"},
@@ -135,7 +142,7 @@ impl ServerHandler for Server {
             process::exit(7);
         }
         if self.mode == "changing" {
-            // rmcp deprecates it for newer clients, which ask to be told.
+            // rmcp deprecates it for the newer era, in which clients subscribe to changes.
             context.peer.notify_tool_list_changed().await.ok();
         }
         let arguments = request.arguments.unwrap_or_default();
@@ -161,7 +168,7 @@ impl ServerHandler for Server {
             }
             "hang" => {
                 context.ct.cancelled().await;
-                // What was told to stop is seen by the next who asks.
+                // Makes the cancellation visible in the result of the tool `process`.
                 self.calls.fetch_add(1000, Ordering::SeqCst);
                 return Err(ErrorData::internal_error("cancelled", None));
             }

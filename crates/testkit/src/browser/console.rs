@@ -1,9 +1,11 @@
+//! The browser's console messages.
+
 use fantoccini::{Client, wd::WebDriverCompatibleCommand};
 use http::Method;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-/// What a page, or the browser about a page, said on the console.
+/// A console message of a page, or of the browser about a page.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// `SEVERE`, `WARNING`, `INFO` or `DEBUG`.
@@ -14,7 +16,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Whether it tells of something that a Content-Security-Policy forbids.
+    /// Returns whether the message reports a violation of the Content-Security-Policy.
     pub fn is_violation(&self) -> bool {
         self.text.contains("Content Security Policy")
     }
@@ -24,20 +26,20 @@ impl Message {
     }
 }
 
-/// Takes what was said since the last time.
+/// Returns the messages since the last call.
 pub(super) async fn read(client: &Client) -> Vec<Message> {
-    let said = client.issue_cmd(Extension("se/log", json!({"type": "browser"}))).await;
-    let said = said.expect("chromedriver keeps the console");
+    let log = client.issue_cmd(Extension("se/log", json!({"type": "browser"}))).await;
+    let log = log.expect("chromedriver keeps the console");
     let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     let message = |entry: &Value| Message {
         level: text(entry, "level"),
         source: text(entry, "source"),
         text: text(entry, "message"),
     };
-    said.as_array().expect("a list").iter().map(message).collect()
+    log.as_array().expect("a list").iter().map(message).collect()
 }
 
-/// A command that chromedriver has on top of the standard: where it goes, what it carries.
+/// A command that chromedriver adds to the WebDriver standard: its path and its parameters.
 #[derive(Debug)]
 pub(super) struct Extension(pub(super) &'static str, pub(super) Value);
 

@@ -1,5 +1,5 @@
-//! Errands for measuring: the model answers at once and in one piece, and the tool does nothing but count. Both cost as
-//! little as can be, so that what is measured is what running errands costs.
+//! Errands for benchmarks: the model answers immediately and the tool only counts. Both cost as little as
+//! possible, so that the benchmark measures the cost of running errands.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use super::{CREATE, ERRAND, Errands, effect};
 use crate::{Nats, Worker, WorkerBuilder};
 
-/// A model and a tool server, for any number of errands, whoever runs them.
+/// A model server and a tool server for any number of errands.
 #[derive(Debug)]
 pub struct QuickErrands {
     address: SocketAddr,
@@ -55,7 +55,7 @@ impl QuickErrands {
         format!("http://{}/mcp", self.address)
     }
 
-    /// A worker that can run errands.
+    /// Returns the configuration of a worker that can run errands.
     pub fn worker(&self, nats: &Nats) -> WorkerBuilder {
         Worker::manager(nats)
             .set("inference.base_url", self.model_url())
@@ -64,7 +64,7 @@ impl QuickErrands {
             .set("agent.assess_input", "false")
     }
 
-    /// Each effect that any errand had, and how often.
+    /// Returns how often each effect of any errand occurred.
     pub fn effects(&self) -> BTreeMap<String, usize> {
         self.effects.lock().expect("no panic while counting").clone()
     }
@@ -76,8 +76,8 @@ impl Drop for QuickErrands {
     }
 }
 
-/// The model's answer, in as few events as the protocol allows. The question is not read further than is needed to tell
-/// which errand it is and how often the model has spoken.
+/// Returns the model's reply in as few events as the protocol allows. Only searches the request for the name
+/// of the errand and the number of earlier replies, instead of parsing it.
 fn turn(asked: &str) -> String {
     let (_, name) = asked.split_once(&format!("tasks of {ERRAND} ")).expect("an errand");
     let name = name.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next().expect("a name");
@@ -92,13 +92,13 @@ fn turn(asked: &str) -> String {
         1 => (json!({ "tool_calls": [create(2), create(3)] }), "tool_calls"),
         _ => (json!({ "content": Errands::answer(name) }), "stop"),
     };
-    let said = json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] });
+    let content = json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] });
     let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
     let ended = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": finish }], "usage": usage });
-    format!("data: {said}\n\ndata: {ended}\n\ndata: [DONE]\n\n")
+    format!("data: {content}\n\ndata: {ended}\n\ndata: [DONE]\n\n")
 }
 
-/// As much of a request of the newer era as there is to tell apart.
+/// The parts of a newer-era request that matter here.
 #[derive(Deserialize)]
 struct Request {
     id: Value,
@@ -138,7 +138,7 @@ async fn call(State(effects): State<Effects>, body: String) -> impl IntoResponse
             *effects.lock().expect("no panic while counting").entry(title).or_default() += 1;
             json!({ "resultType": "complete", "content": [{ "type": "text", "text": "created" }] })
         }
-        other => panic!("{other} is nothing that a caller of tools asks"),
+        other => panic!("unexpected method {other}"),
     };
     let answer = json!({ "jsonrpc": "2.0", "id": request.id, "result": result });
     ([(CONTENT_TYPE, "application/json")], answer.to_string())

@@ -1,3 +1,5 @@
+//! The MCP server of the fake gateway.
+
 use std::{borrow::Cow, net::TcpListener, sync::Arc, time::Instant};
 
 use axum::{
@@ -26,7 +28,7 @@ use rmcp::{
     },
 };
 
-use super::{Answer, Called, State, Tool};
+use super::{Answer, RecordedCall, State, Tool};
 
 const PAGE: usize = 50;
 const OLDER: [ProtocolVersion; 2] = [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25];
@@ -44,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>) {
     );
     let app = Router::new().nest_service("/mcp", service).layer(middleware::from_fn_with_state(state, guard));
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-    // Without it every answer waits for the other side's delayed acknowledgement.
+    // Without TCP_NODELAY every response waits for the client's delayed acknowledgement.
     let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP socket"));
     axum::serve(listener, app).await.expect("serving ends with the runtime");
 }
@@ -70,8 +72,8 @@ impl Server {
         self.0.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// The answer to a call and since when it is there. A key that was answered is not answered anew.
-    fn answer(&self, tool: &Tool, mut called: Called) -> (Answer, Instant) {
+    /// Returns the answer to a call and when it becomes available. A repeated key gets its earlier answer.
+    fn answer(&self, tool: &Tool, mut called: RecordedCall) -> (Answer, Instant) {
         let mut answered = self.0.answered.lock().unwrap();
         let known = called.idempotency_key.as_ref().and_then(|key| answered.get(key).cloned());
         called.repeated = known.is_some();
@@ -136,7 +138,7 @@ impl ServerHandler for Server {
         let header = |name: &str| Some(parts?.headers.get(name)?.to_str().ok()?.to_owned());
         let (answer, there) = self.answer(
             tool,
-            Called {
+            RecordedCall {
                 name: tool.name.clone(),
                 arguments: request.arguments.unwrap_or_default(),
                 idempotency_key: meta(IDEMPOTENCY_KEY),
@@ -148,7 +150,7 @@ impl ServerHandler for Server {
                 session: header("mcp-session-id"),
             },
         );
-        let watched = GivenUp(Some(self.0.clone()));
+        let counter = CancelCounter(Some(self.0.clone()));
         tokio::select! {
             () = tokio::time::sleep(there.saturating_duration_since(Instant::now())) => {}
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
@@ -158,7 +160,7 @@ impl ServerHandler for Server {
             Answer::Structured(value) => CallToolResult::structured(value),
             Answer::Error(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
             Answer::Rejected(code, message) => {
-                watched.not();
+                counter.disarm();
                 return Err(ErrorData::new(ErrorCode(code), message, None));
             }
             Answer::Hang | Answer::After(..) => {
@@ -166,21 +168,21 @@ impl ServerHandler for Server {
                 return Err(ErrorData::internal_error("cancelled", None));
             }
         };
-        watched.not();
+        counter.disarm();
         Ok(result.into())
     }
 }
 
-/// Counts a call whose future is dropped or cancelled before the answer.
-struct GivenUp(Option<Arc<State>>);
+/// Counts a call that is dropped or cancelled before the answer, unless it is disarmed.
+struct CancelCounter(Option<Arc<State>>);
 
-impl GivenUp {
-    fn not(mut self) {
+impl CancelCounter {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for GivenUp {
+impl Drop for CancelCounter {
     fn drop(&mut self) {
         if let Some(state) = &self.0 {
             *state.dropped.lock().unwrap() += 1;

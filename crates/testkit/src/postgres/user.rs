@@ -1,3 +1,5 @@
+//! The operating system user that runs PostgreSQL.
+
 #![expect(clippy::disallowed_types, reason = "tests start the processes that they test")]
 
 use std::{
@@ -8,7 +10,8 @@ use std::{
 
 use nix::unistd::{User as Account, geteuid};
 
-/// Who runs a server: ourselves, or somebody with fewer rights where PostgreSQL refuses to run as us.
+/// The user that runs a server: the current one, or an unprivileged one if the current user is root, since
+/// PostgreSQL refuses to run as root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User(Option<(u32, u32)>);
 
@@ -23,11 +26,12 @@ impl User {
         Self(Some((account.uid.as_raw(), account.gid.as_raw())))
     }
 
-    pub(super) fn ourselves() -> Self {
+    pub(super) fn current() -> Self {
         Self(None)
     }
 
-    pub(super) fn give(self, path: &Path) {
+    /// Changes the owner of a file or folder to this user.
+    pub(super) fn take_ownership(self, path: &Path) {
         if let Self(Some((user, group))) = self {
             chown(path, Some(user), Some(group)).expect("root can give a file away");
         }

@@ -1,7 +1,8 @@
-//! Starts the process of a server, in a group of its own, and ends the whole group.
+//! Starts the process of an upstream in its own process group, and ends the whole group.
 //!
-//! Should the gateway itself be killed, its end of the pipe is closed, and a server whose input ends has to leave. To
-//! have the kernel see to it would take `unsafe` code, which this project does not have.
+//! If the gateway itself is killed, the pipes are closed, and MCP requires a server to exit at the end of its
+//! input. Making the kernel kill it (`PR_SET_PDEATHSIG`) would require `unsafe` code, which this project
+//! forbids.
 
 #![expect(
     clippy::disallowed_types,
@@ -22,11 +23,11 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-/// A process and all that it started. Killed when it is dropped.
+/// A process and all processes of its group. Killed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Child {
     child: process::Child,
-    /// Its number is not given to another group before the process was waited for.
+    /// The process group; `None` once the process is being waited for, since its id may be reused after that.
     group: Option<Pid>,
 }
 
@@ -60,17 +61,17 @@ pub(super) fn start(
 }
 
 impl Child {
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.group.is_none()
     }
 
-    /// Asks all of them to leave.
-    pub(super) fn ask(&self) {
+    /// Sends SIGTERM to the group.
+    pub(super) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Kills what is left of them, and tells how the process ended.
-    pub(super) async fn end(&mut self) -> String {
+    /// Sends SIGKILL to the group, waits for the process and returns how it ended.
+    pub(super) async fn kill_and_wait(&mut self) -> String {
         self.signal(Signal::SIGKILL);
         self.group = None;
         match self.child.wait().await {
@@ -80,7 +81,7 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        // All gone already is what was wanted.
+        // Fails if the group has already ended, which is fine.
         self.group.map(|group| killpg(group, signal).ok());
     }
 }

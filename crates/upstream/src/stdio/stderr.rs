@@ -1,8 +1,8 @@
-//! What a server's process writes to its standard error: for the log, and never more than that can take.
+//! Logs the standard error of an upstream process, with limits on the length and rate of lines.
 
 use std::time::{Duration, Instant};
 
-use mcp::told;
+use mcp::sanitize;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::ChildStderr,
@@ -11,10 +11,11 @@ use tracing::debug;
 
 use super::Secrets;
 
-const LONGEST_LINE: usize = 1000;
+const MAX_LINE_BYTES: usize = 1000;
 const LINES_PER_SECOND: u32 = 20;
 
-/// Reads to the end, so that the process never waits for us.
+/// Logs lines until the end of the stream. Never stops reading, so that the process does not block on a full
+/// pipe.
 pub(super) async fn log(stderr: ChildStderr, upstream: String, secrets: Secrets) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -25,12 +26,12 @@ pub(super) async fn log(stderr: ChildStderr, upstream: String, secrets: Secrets)
         }
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let part = &chunk[..end.unwrap_or(chunk.len())];
-        line.extend_from_slice(&part[..part.len().min(LONGEST_LINE - line.len())]);
+        line.extend_from_slice(&part[..part.len().min(MAX_LINE_BYTES - line.len())]);
         let read = end.map_or(chunk.len(), |end| end + 1);
         stderr.consume(read);
         if end.is_some() {
             if let Some(left_out) = quota.take(Instant::now()) {
-                let text = told(&secrets.mask(String::from_utf8_lossy(&line).into_owned()));
+                let text = sanitize(&secrets.mask(String::from_utf8_lossy(&line).into_owned()));
                 debug!(upstream, left_out, text, "Upstream process wrote to stderr.");
             }
             line.clear();
@@ -38,7 +39,7 @@ pub(super) async fn log(stderr: ChildStderr, upstream: String, secrets: Secrets)
     }
 }
 
-/// So many lines a second.
+/// Limits the number of logged lines per second.
 struct Quota {
     since: Instant,
     used: u32,
@@ -50,7 +51,7 @@ impl Quota {
         Self { since: now, used: 0, left_out: 0 }
     }
 
-    /// Whether a line may be logged, and how many were left out before it.
+    /// Returns `None` if the line must not be logged, else the number of lines that were left out before it.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.used) = (now, 0);

@@ -1,4 +1,4 @@
-//! MCP on the standard input and output of a process: one message to a line.
+//! MCP over the standard input and output of a process, one message per line.
 
 use std::{collections::HashMap, future, io, sync::Arc, time::Duration};
 
@@ -25,12 +25,12 @@ use tokio_util::{
 };
 use tracing::debug;
 
-use super::{Ending, child::Child};
+use super::{ExitReason, child::Child};
 
-/// How long a process has to leave once its input ended, and again once it was asked.
+/// How long a process may take to exit after the end of its input, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Requests whose answers are read in a way of their own.
+/// The requests whose responses need special parsing.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Call,
@@ -41,20 +41,20 @@ pub(crate) struct Transport {
     child: Child,
     lines: FramedRead<ChildStdout, LinesCodec>,
     stdin: Arc<Mutex<Option<ChildStdin>>>,
-    /// What was asked and is not answered yet.
-    asked: HashMap<RequestId, Kind>,
+    /// The requests of these kinds that have no response yet.
+    pending: HashMap<RequestId, Kind>,
     tap: Arc<dyn Tap>,
-    ending: Ending,
-    /// A write failed: whatever still runs cannot be spoken to.
-    deaf: CancellationToken,
-    /// Reads what the process complains about.
-    complaints: JoinSet<()>,
+    exit_reason: ExitReason,
+    /// Cancelled when a write failed, after which the process cannot be used any more.
+    stdin_broken: CancellationToken,
+    /// Reads the standard error of the process.
+    stderr_task: JoinSet<()>,
 }
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        // The last words of a process that dies say why. It is read to their end, which comes with the process.
-        self.complaints.detach_all();
+        // Not aborted: the last lines of a process may say why it ended. The task ends with the process.
+        self.stderr_task.detach_all();
     }
 }
 
@@ -65,24 +65,24 @@ impl Transport {
         stdout: ChildStdout,
         max_line: usize,
         tap: Arc<dyn Tap>,
-        ending: Ending,
-        complaints: JoinSet<()>,
+        exit_reason: ExitReason,
+        stderr_task: JoinSet<()>,
     ) -> Self {
         let lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(max_line));
         let stdin = Arc::new(Mutex::new(Some(stdin)));
-        let (asked, deaf) = (HashMap::new(), CancellationToken::new());
-        Self { child, lines, stdin, asked, tap, ending, deaf, complaints }
+        let (pending, stdin_broken) = (HashMap::new(), CancellationToken::new());
+        Self { child, lines, stdin, pending, tap, exit_reason, stdin_broken, stderr_task }
     }
 
-    /// What rmcp has to know of a line. Progress goes to the tap, logs go nowhere.
+    /// Parses a line and returns the message for rmcp. Progress goes to the tap; log messages are dropped.
     fn read(&mut self, line: &str) -> Option<ServerJsonRpcMessage> {
         let line = line.trim();
         if line.is_empty() {
             return None;
         }
         let read = match self.kind(line) {
-            Some(Kind::Call) => mcp::read_call(line.as_bytes()),
-            Some(Kind::List) => mcp::read_list(line.as_bytes()),
+            Some(Kind::Call) => mcp::parse_call_response(line.as_bytes()),
+            Some(Kind::List) => mcp::parse_list_response(line.as_bytes()),
             None => serde_json::from_str(line),
         };
         let message = match read {
@@ -105,7 +105,7 @@ impl Transport {
         Some(message)
     }
 
-    /// What a line answers, if it is an answer to something that matters here.
+    /// Returns the kind of the request that a line responds to, if that request is pending.
     fn kind(&mut self, line: &str) -> Option<Kind> {
         #[derive(Deserialize)]
         struct Head {
@@ -113,12 +113,13 @@ impl Transport {
             method: Option<IgnoredAny>,
         }
         match serde_json::from_str(line) {
-            Ok(Head { id, method: None }) => self.asked.remove(&id),
+            Ok(Head { id, method: None }) => self.pending.remove(&id),
             _ => None,
         }
     }
 
-    fn note(&mut self, message: &ClientJsonRpcMessage) {
+    /// Records a request as pending, or removes it if this message cancels it.
+    fn track(&mut self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 let kind = match request.request {
@@ -126,18 +127,18 @@ impl Transport {
                     ClientRequest::ListToolsRequest(_) => Kind::List,
                     _ => return,
                 };
-                self.asked.insert(request.id.clone(), kind);
+                self.pending.insert(request.id.clone(), kind);
             }
             ClientJsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notification.notification {
-                    cancelled.params.request_id.as_ref().map(|id| self.asked.remove(id));
+                    cancelled.params.request_id.as_ref().map(|id| self.pending.remove(id));
                 }
             }
             ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => {}
         }
     }
 
-    async fn until_silent(&mut self) {
+    async fn drain_stdout(&mut self) {
         while let Some(Ok(_)) = self.lines.next().await {}
     }
 }
@@ -149,8 +150,8 @@ impl rmcp::transport::Transport<RoleClient> for Transport {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        self.note(&message);
-        let (stdin, deaf) = (self.stdin.clone(), self.deaf.clone());
+        self.track(&message);
+        let (stdin, stdin_broken) = (self.stdin.clone(), self.stdin_broken.clone());
         let mut line = match serde_json::to_vec(&message) {
             Ok(line) => line,
             Err(error) => return future::ready(Err(error.into())).left_future(),
@@ -160,16 +161,17 @@ impl rmcp::transport::Transport<RoleClient> for Transport {
             let mut stdin = stdin.lock().await;
             let stdin = stdin.as_mut().ok_or(io::ErrorKind::NotConnected)?;
             if let Err(error) = stdin.write_all(&line).await {
-                // How the process ended says more, and whether it read any of this nobody knows.
+                // Not returned as an error: the exit reason says more, and the process may have read part of
+                // it.
                 debug!(%error, "Upstream process closed its standard input.");
-                deaf.cancel();
+                stdin_broken.cancel();
             }
             Ok(())
         };
         writing.right_future()
     }
 
-    /// Cancel-safe: what was read of a line stays in the buffer, and an end is found again.
+    /// Cancel-safe: an incomplete line stays in the buffer, and the end of the stream is detected again.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             let next = tokio::select! {
@@ -177,7 +179,7 @@ impl rmcp::transport::Transport<RoleClient> for Transport {
                 // Cancel-safe: a line not yet complete stays in the buffer.
                 next = self.lines.next() => next,
                 // Cancel-safe per docs on `cancelled()`.
-                () = self.deaf.cancelled() => None,
+                () = self.stdin_broken.cancelled() => None,
             };
             match next {
                 Some(Ok(line)) => {
@@ -188,32 +190,33 @@ impl rmcp::transport::Transport<RoleClient> for Transport {
                 }
                 Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                     let limit = self.lines.decoder().max_length();
-                    self.ending.is(format!("it wrote a line of more than {limit} bytes"));
+                    self.exit_reason.set(format!("it wrote a line of more than {limit} bytes"));
                 }
                 Some(Err(LinesCodecError::Io(error))) => {
-                    self.ending.is(format!("reading its output: {error}"))
+                    self.exit_reason.set(format!("reading its output: {error}"))
                 }
                 None => {}
             }
-            let how = self.child.end().await;
-            self.ending.is(how);
+            let how = self.child.kill_and_wait().await;
+            self.exit_reason.set(how);
             return None;
         }
     }
 
-    /// As the protocol has it: end of input, then a request to leave, then no more requests.
+    /// Ends the process as MCP specifies: closes its input, then sends SIGTERM, then SIGKILL.
     async fn close(&mut self) -> Result<(), io::Error> {
-        if self.child.is_over() {
+        if self.child.has_ended() {
             return Ok(());
         }
-        // A write that hangs keeps it; then the process is not reading, and is asked at once.
+        // A blocked write holds the lock. The process is then not reading its input, so it is terminated at
+        // once.
         let closed = self.stdin.try_lock().map(|mut stdin| stdin.take()).is_ok();
-        if !closed || timeout(GRACE, self.until_silent()).await.is_err() {
-            self.child.ask();
-            // Whatever comes of it, what is left is killed.
-            timeout(GRACE, self.until_silent()).await.ok();
+        if !closed || timeout(GRACE, self.drain_stdout()).await.is_err() {
+            self.child.terminate();
+            // The group is killed below in any case.
+            timeout(GRACE, self.drain_stdout()).await.ok();
         }
-        self.child.end().await;
+        self.child.kill_and_wait().await;
         Ok(())
     }
 }

@@ -1,3 +1,5 @@
+//! Upstreams that fail, and the circuit breaker.
+
 use std::time::Duration;
 
 use testkit::eventually;
@@ -5,39 +7,42 @@ use upstream::{Breaker, Error, Fate, Options, State};
 
 use crate::support::{call, gateway, http, stdio, upstream};
 
-fn soon_left_alone(options: Options) -> Options {
+fn with_breaker(options: Options) -> Options {
     Options { breaker: Breaker { failures: 3, open_for: Duration::from_millis(400) }, ..options }
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_failing_is_left_alone_and_then_probed() {
+async fn repeated_failures_open_the_breaker_and_a_probe_closes_it() {
     let mut gateway = gateway().await;
-    let upstream = upstream(soon_left_alone(http(gateway.url())));
+    let upstream = upstream(with_breaker(http(gateway.url())));
     call(&upstream, "echo").await.unwrap();
     gateway.kill();
     for _ in 0..3 {
         let failure = call(&upstream, "echo").await.unwrap_err();
-        assert!(!matches!(failure.error, Error::LeftAlone), "{failure:?}");
+        assert!(!matches!(failure.error, Error::BreakerOpen), "{failure:?}");
     }
     let failure = call(&upstream, "echo").await.unwrap_err();
-    assert!(matches!(failure.error, Error::LeftAlone), "{failure:?}");
+    assert!(matches!(failure.error, Error::BreakerOpen), "{failure:?}");
     assert_eq!(failure.fate, Fate::NotRun);
-    assert!(matches!(upstream.tools().await, Err(Error::LeftAlone)));
+    assert!(matches!(upstream.tools().await, Err(Error::BreakerOpen)));
     let health = upstream.health();
     assert_eq!(health.state, State::Open);
-    assert!(health.last_error.is_some_and(|error| error.contains("connect")), "of the failure itself");
+    assert!(
+        health.last_error.is_some_and(|error| error.contains("connect")),
+        "the error of the last sent call"
+    );
 
     gateway.start_again();
     let calls = gateway.calls().len();
-    eventually("one may find out", async || call(&upstream, "echo").await.ok()).await;
+    eventually("a probe succeeds", async || call(&upstream, "echo").await.ok()).await;
     assert_eq!(gateway.calls().len(), calls + 1);
     assert_eq!(upstream.health().state, State::Up);
 }
 
 #[tokio::test]
-async fn what_a_server_answers_does_not_speak_against_it() {
+async fn rejections_do_not_open_the_breaker() {
     let gateway = gateway().await;
-    let upstream = upstream(soon_left_alone(http(gateway.url())));
+    let upstream = upstream(with_breaker(http(gateway.url())));
     for _ in 0..5 {
         let failure = call(&upstream, "reject").await.unwrap_err();
         assert!(matches!(failure.error, Error::Rejected { .. }), "{failure:?}");
@@ -46,7 +51,7 @@ async fn what_a_server_answers_does_not_speak_against_it() {
 }
 
 #[tokio::test]
-async fn servers_that_are_not_there_did_not_run_the_call() {
+async fn a_call_to_a_missing_server_was_not_run() {
     let mut gateway = gateway().await;
     let url = gateway.url();
     gateway.kill();
@@ -71,7 +76,7 @@ fn over_missing_program() -> Options {
 }
 
 #[tokio::test]
-async fn a_server_error_of_http_leaves_the_fate_unknown() {
+async fn an_http_server_error_leaves_the_fate_unknown() {
     let gateway = gateway().await;
     let upstream = upstream(http(gateway.url()));
     call(&upstream, "echo").await.unwrap();
@@ -85,7 +90,7 @@ async fn a_server_error_of_http_leaves_the_fate_unknown() {
 }
 
 #[tokio::test]
-async fn health_can_be_written() {
+async fn health_can_be_serialized() {
     let gateway = gateway().await;
     let upstream = upstream(http(gateway.url()));
     call(&upstream, "echo").await.unwrap();

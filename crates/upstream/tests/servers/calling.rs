@@ -1,10 +1,14 @@
+//! Calls in both eras and over both transports: results, progress, errors.
+
 use mcp::IDEMPOTENCY_KEY;
 use serde_json::{Map, Value, json};
-use testkit::{Scripted, eventually};
+use testkit::{ScriptedServer, eventually};
 use tokio::sync::mpsc;
 use upstream::{Error, Fate, Progress, State, Upstream};
 
-use crate::support::{call, call_with, gateway, http, legacy_gateway, object, stdio, text, told, upstream};
+use crate::support::{
+    call, call_json, call_with, gateway, http, legacy_gateway, object, stdio, text, upstream,
+};
 
 async fn check(upstream: &Upstream, version: &str) {
     assert_eq!(upstream.health().state, State::Idle);
@@ -39,7 +43,7 @@ async fn a_tool_is_called_over_http_in_the_older_era_without_a_session() {
                 json!({"content": [{"type": "text", "text": arguments}]})
             }
         };
-        let server = Scripted::start_older(streamed, script).await;
+        let server = ScriptedServer::start_older(streamed, script).await;
         let upstream = upstream(http(server.url()));
         check(&upstream, "2025-11-25").await;
         assert_eq!(upstream.tools().await.unwrap()[0]["x"], json!(1));
@@ -58,7 +62,7 @@ async fn a_tool_is_called_in_a_process_of_either_era() {
 }
 
 #[tokio::test]
-async fn a_process_that_takes_initialize_alone_is_spoken_to_in_its_way() {
+async fn a_process_that_accepts_only_initialize_is_called_in_the_older_era() {
     let upstream = upstream(stdio(&["only-initialize"]));
     assert_eq!(text(&call(&upstream, "echo").await.unwrap()), "old");
     let health = upstream.health();
@@ -66,7 +70,7 @@ async fn a_process_that_takes_initialize_alone_is_spoken_to_in_its_way() {
 }
 
 #[tokio::test]
-async fn meta_is_passed_on_but_for_what_the_protocol_says_there() {
+async fn meta_is_passed_on_without_the_reserved_keys() {
     for gateway in [gateway().await, legacy_gateway().await] {
         let meta = json!({
             "traceparent": "00-1-2-01",
@@ -86,14 +90,14 @@ async fn meta_is_passed_on_but_for_what_the_protocol_says_there() {
 }
 
 #[tokio::test]
-async fn what_a_tool_says_of_its_failure_is_a_result() {
+async fn the_error_of_a_tool_is_a_result() {
     let gateway = gateway().await;
     let result = call(&upstream(http(gateway.url())), "fail").await.unwrap();
     assert_eq!((result.is_error, text(&result)), (Some(true), "it did not work"));
 }
 
 #[tokio::test]
-async fn a_rejection_is_answered_and_its_words_are_cleaned() {
+async fn a_rejection_is_answered_and_its_text_is_sanitized() {
     for gateway in [gateway().await, legacy_gateway().await] {
         let upstream = upstream(http(gateway.url()));
         let failure = call(&upstream, "reject").await.unwrap_err();
@@ -108,20 +112,20 @@ async fn a_rejection_is_answered_and_its_words_are_cleaned() {
 }
 
 #[tokio::test]
-async fn a_tool_that_asks_for_input_gets_none() {
+async fn a_tool_that_requires_input_fails() {
     let failure = call(&upstream(stdio(&["normal"])), "ask").await.unwrap_err();
-    assert!(matches!(failure.error, Error::AsksForInput), "{failure:?}");
+    assert!(matches!(failure.error, Error::InputRequired), "{failure:?}");
     assert_eq!(failure.fate, Fate::Answered);
 }
 
 #[tokio::test]
-async fn progress_comes_in_order_and_before_the_result() {
+async fn progress_arrives_in_order_and_before_the_result() {
     for mode in ["normal", "legacy"] {
         let upstream = upstream(stdio(&[mode]));
         let (sender, mut receiver) = mpsc::channel(8);
         upstream.call("progress", Map::new(), Map::new(), Some(sender)).await.unwrap();
         let mut seen = Vec::new();
-        // All of it is there once the call is done.
+        // All progress has arrived when the call returns.
         while let Ok(progress) = receiver.try_recv() {
             seen.push(progress);
         }
@@ -132,8 +136,8 @@ async fn progress_comes_in_order_and_before_the_result() {
 }
 
 #[tokio::test]
-async fn progress_over_http_comes_in_order_and_before_the_result() {
-    let server = Scripted::start(true, |request| {
+async fn progress_over_http_arrives_in_order_and_before_the_result() {
+    let server = ScriptedServer::start(true, |request| {
         let token = &request["params"]["_meta"]["progressToken"];
         let notification =
             |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params});
@@ -152,15 +156,15 @@ async fn progress_over_http_comes_in_order_and_before_the_result() {
         seen.push(progress.progress);
     }
     assert_eq!(seen, [0.0, 50.0, 100.0]);
-    // Who does not ask is not told, and a full channel holds nobody up.
+    // Progress without a receiver is dropped, and a full channel does not block the call.
     call(&upstream, "progress").await.unwrap();
     let (sender, _receiver) = mpsc::channel(1);
     upstream.call("progress", Map::new(), Map::new(), Some(sender)).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_server_asks_of_us_is_declined() {
-    let server = Scripted::start(true, |_| {
+async fn requests_of_the_server_are_declined() {
+    let server = ScriptedServer::start(true, |_| {
         let request = |id: &str, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let message = json!({"role": "user", "content": {"type": "text", "text": "think for me"}});
         let form = json!({"mode": "form", "message": "your password?", "requestedSchema": {"type": "object", "properties": {}}});
@@ -192,13 +196,13 @@ async fn what_a_server_asks_of_us_is_declined() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_cancelled() {
+async fn a_dropped_call_is_cancelled() {
     let upstream = upstream(stdio(&["normal"]));
-    told(&upstream, "process").await;
+    call_json(&upstream, "process").await;
     let waiting = tokio::time::timeout(std::time::Duration::from_millis(200), call(&upstream, "hang")).await;
     assert!(waiting.is_err());
-    eventually("the server has heard of it", async || {
-        (told(&upstream, "process").await["calls"].as_u64() > Some(1000)).then_some(())
+    eventually("the call is cancelled", async || {
+        (call_json(&upstream, "process").await["calls"].as_u64() > Some(1000)).then_some(())
     })
     .await;
     for gateway in [gateway().await, legacy_gateway().await] {
@@ -207,6 +211,6 @@ async fn a_call_that_is_dropped_is_cancelled() {
         let waiting =
             tokio::time::timeout(std::time::Duration::from_millis(200), call(&upstream, "hang")).await;
         assert!(waiting.is_err());
-        eventually("the server has heard of it", async || (gateway.given_up() == 1).then_some(())).await;
+        eventually("the call is cancelled", async || (gateway.cancelled_calls() == 1).then_some(())).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Calls of the newer era over HTTP, which go without rmcp's client: what is sent, and whatever may come back.
+//! Direct calls (newer era, HTTP, without rmcp's client): what is sent, and every response that may come
+//! back.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,18 +14,18 @@ use upstream::{Error, Failure, Fate};
 
 use crate::support::{call, http, object, text, upstream};
 
-type Script = Arc<dyn Fn(&Seen) -> String + Send + Sync>;
-type Way = Box<dyn Fn(&Seen) -> String + Send + Sync>;
+type Script = Arc<dyn Fn(&Received) -> String + Send + Sync>;
+type Responder = Box<dyn Fn(&Received) -> String + Send + Sync>;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Received {
     head: String,
     body: Value,
 }
 
-impl Seen {
-    /// The names of its headers, in order.
+impl Received {
+    /// Returns the sorted names of its headers.
     fn headers(&self) -> Vec<String> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let mut names: Vec<_> = lines.map(|(name, _)| name.to_ascii_lowercase()).collect();
@@ -39,18 +40,19 @@ impl Seen {
     }
 }
 
-/// A server that writes what it is told, byte for byte. With nothing to write, or with `connection: close`, it hangs up.
+/// A server that writes the bytes that its script returns. Closes the connection after an empty response or
+/// one with `connection: close`.
 struct Wire {
     url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<Received>>>,
     serving: JoinSet<()>,
 }
 
 impl Wire {
-    async fn start(script: impl Fn(&Seen) -> String + Send + Sync + 'static) -> Self {
+    async fn start(script: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let (seen, script): (Arc<Mutex<Vec<Seen>>>, Script) = (Arc::default(), Arc::new(script));
+        let (seen, script): (Arc<Mutex<Vec<Received>>>, Script) = (Arc::default(), Arc::new(script));
         let mut serving = JoinSet::new();
         let kept = seen.clone();
         serving.spawn(async move {
@@ -62,13 +64,13 @@ impl Wire {
         Self { url, seen, serving }
     }
 
-    fn calls(&self) -> Vec<Seen> {
+    fn calls(&self) -> Vec<Received> {
         let seen = self.seen.lock().unwrap().clone();
         seen.into_iter().filter(|seen| seen.body["method"] == "tools/call").collect()
     }
 }
 
-async fn serve(mut stream: TcpStream, kept: Arc<Mutex<Vec<Seen>>>, script: Script) {
+async fn serve(mut stream: TcpStream, kept: Arc<Mutex<Vec<Received>>>, script: Script) {
     let mut read = Vec::new();
     loop {
         let head_end = read.windows(4).position(|bytes| bytes == b"\r\n\r\n");
@@ -81,7 +83,7 @@ async fn serve(mut stream: TcpStream, kept: Arc<Mutex<Vec<Seen>>>, script: Scrip
             && read.len() >= end + 4 + length
         {
             let rest = read.split_off(end + 4 + length);
-            let seen = Seen {
+            let seen = Received {
                 head: String::from_utf8_lossy(&read[..end]).into_owned(),
                 body: serde_json::from_slice(&read[end + 4..]).unwrap_or(Value::Null),
             };
@@ -119,12 +121,12 @@ fn message(message: &Value) -> String {
     answer("200 OK", "application/json", &message.to_string())
 }
 
-fn result(to: &Seen, result: &Value) -> String {
+fn result(to: &Received, result: &Value) -> String {
     message(&json!({"jsonrpc": "2.0", "id": to.body["id"], "result": result}))
 }
 
-fn said(words: &str) -> Value {
-    json!({"content": [{"type": "text", "text": words}], "resultType": "complete"})
+fn text_result(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}], "resultType": "complete"})
 }
 
 fn stream(events: &[String]) -> String {
@@ -135,22 +137,22 @@ fn event(message: &Value) -> String {
     format!("data: {message}\n\n")
 }
 
-async fn fails(script: impl Fn(&Seen) -> String + Send + Sync + 'static) -> (Failure, usize) {
+async fn fails(script: impl Fn(&Received) -> String + Send + Sync + 'static) -> (Failure, usize) {
     let wire = Wire::start(script).await;
     let failure = call(&upstream(http(wire.url.clone())), "tool").await.unwrap_err();
     (failure, wire.calls().len())
 }
 
-/// A name that no header can say is called by way of rmcp: so it is known what that would send.
+/// A tool whose name is not header-safe is called through rmcp, which shows what rmcp sends.
 #[tokio::test]
-async fn what_is_sent_is_what_rmcp_sends() {
-    let wire = Wire::start(|seen| result(seen, &said("done"))).await;
+async fn a_direct_call_sends_what_rmcp_sends() {
+    let wire = Wire::start(|seen| result(seen, &text_result("done"))).await;
     let upstream = upstream(http(wire.url.clone()));
     for name in ["tool", "wörkzeug"] {
         let (arguments, meta) = (object(json!({"a": [1, "ä"]})), object(json!({"traceparent": "00-1-2-01"})));
         assert_eq!(text(&upstream.call(name, arguments, meta, None).await.unwrap()), "done");
     }
-    let [mut ours, mut rmcps] = <[Seen; 2]>::try_from(wire.calls()).unwrap();
+    let [mut ours, mut rmcps] = <[Received; 2]>::try_from(wire.calls()).unwrap();
     assert_eq!(ours.headers(), rmcps.headers());
     for header in ["accept", "content-type", "mcp-protocol-version", "mcp-method", "host"] {
         assert_eq!(ours.header(header), rmcps.header(header), "{header}");
@@ -166,19 +168,19 @@ async fn what_is_sent_is_what_rmcp_sends() {
 }
 
 #[tokio::test]
-async fn an_answer_is_found_among_other_events() {
+async fn the_response_is_found_among_other_events() {
     let wire = Wire::start(|seen| {
-        let other = json!({"jsonrpc": "2.0", "id": 1, "result": said("not this")});
+        let other = json!({"jsonrpc": "2.0", "id": 1, "result": text_result("not this")});
         let other_error = json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "nor this"}});
         let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
         let id = &seen.body["id"];
-        let answer = json!({"jsonrpc": "2.0", "id": id.to_string(), "result": said("this")});
+        let answer = json!({"jsonrpc": "2.0", "id": id.to_string(), "result": text_result("this")});
         stream(&[
             ": a comment\n\n".to_owned(),
             "data: no JSON\n\n".to_owned(),
             format!(
                 "event: ping\ndata: {}\n\n",
-                json!({"jsonrpc": "2.0", "id": id, "result": said("no message")})
+                json!({"jsonrpc": "2.0", "id": id, "result": text_result("no message")})
             ),
             event(&other),
             event(&other_error),
@@ -188,19 +190,19 @@ async fn an_answer_is_found_among_other_events() {
     })
     .await;
     let upstream = upstream(http(wire.url.clone()));
-    let mut changes = upstream.changed();
+    let mut changes = upstream.tool_changes();
     call(&upstream, "tool").await.unwrap();
     changes.mark_unchanged();
     assert_eq!(text(&call(&upstream, "tool").await.unwrap()), "this");
-    assert!(changes.has_changed().unwrap(), "that the tools changed was said beside the answer");
+    assert!(changes.has_changed().unwrap(), "the notification in the stream is passed on");
 }
 
 #[tokio::test]
-async fn an_error_is_an_answer_however_it_comes() {
+async fn an_error_in_any_form_is_an_answer() {
     let error = |id: Value| json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no"}});
-    let ways: [Way; 4] = [
+    let ways: [Responder; 4] = [
         Box::new(move |seen| message(&error(seen.body["id"].clone()))),
-        // Whoever could not read a request does not know its number.
+        // A server that could not parse the request does not know its id.
         Box::new(move |_| message(&json!({"jsonrpc": "2.0", "error": {"code": -32602, "message": "no"}}))),
         Box::new(move |seen| stream(&[event(&error(seen.body["id"].clone()))])),
         Box::new(move |seen| {
@@ -215,14 +217,16 @@ async fn an_error_is_an_answer_however_it_comes() {
 }
 
 #[tokio::test]
-async fn what_answers_nothing_leaves_the_fate_unknown() {
-    let ways: [Way; 6] = [
-        Box::new(|_| message(&json!({"jsonrpc": "2.0", "id": 1, "result": said("another's")}))),
+async fn a_response_without_an_answer_leaves_the_fate_unknown() {
+    let ways: [Responder; 6] = [
+        Box::new(|_| message(&json!({"jsonrpc": "2.0", "id": 1, "result": text_result("another's")}))),
         Box::new(|_| message(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))),
         Box::new(|_| answer("200 OK", "application/json", "no JSON")),
         Box::new(|_| answer("200 OK", "text/html", "<p>")),
         Box::new(|_| answer("202 Accepted", "application/json", "")),
-        Box::new(|_| stream(&[event(&json!({"jsonrpc": "2.0", "id": 1, "result": said("another's")}))])),
+        Box::new(|_| {
+            stream(&[event(&json!({"jsonrpc": "2.0", "id": 1, "result": text_result("another's")}))])
+        }),
     ];
     for way in ways {
         let (failure, calls) = fails(way).await;
@@ -232,7 +236,7 @@ async fn what_answers_nothing_leaves_the_fate_unknown() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_after_the_request_leaves_the_fate_unknown() {
+async fn a_connection_lost_after_the_request_leaves_the_fate_unknown() {
     let cut = |kind: &str| {
         format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: 99\r\n\r\n")
     };
@@ -244,19 +248,19 @@ async fn a_connection_that_breaks_after_the_request_leaves_the_fate_unknown() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_was_not_asked() {
-    let mut wire = Wire::start(|seen| result(seen, &said("done"))).await;
+async fn a_call_to_a_stopped_server_was_not_run() {
+    let mut wire = Wire::start(|seen| result(seen, &text_result("done"))).await;
     let upstream = upstream(http(wire.url.clone()));
     call(&upstream, "tool").await.unwrap();
     wire.serving.shutdown().await;
-    // The connection that was open is found closed, or refused anew; either way nothing was sent.
+    // The open connection turns out to be closed, or a new one is refused; in both cases nothing was sent.
     let failure = call(&upstream, "tool").await.unwrap_err();
     assert!(matches!(failure.error, Error::Unavailable(_)), "{failure:?}");
     assert_eq!((failure.fate, wire.calls().len()), (Fate::NotRun, 1), "{failure:?}");
 }
 
 #[tokio::test]
-async fn a_stream_that_broke_off_is_taken_up_where_it_did() {
+async fn an_interrupted_stream_is_resumed() {
     let id = Mutex::new(Value::Null);
     let wire = Wire::start(move |seen| {
         let mut id = id.lock().unwrap();
@@ -265,7 +269,7 @@ async fn a_stream_that_broke_off_is_taken_up_where_it_did() {
             return stream(&["id: 7\nretry: 10\ndata:\n\n".to_owned()]);
         }
         assert_eq!(seen.header("last-event-id").as_deref(), Some("7"));
-        stream(&[event(&json!({"jsonrpc": "2.0", "id": *id, "result": said("after all")}))])
+        stream(&[event(&json!({"jsonrpc": "2.0", "id": *id, "result": text_result("after all")}))])
     })
     .await;
     assert_eq!(text(&call(&upstream(http(wire.url.clone())), "tool").await.unwrap()), "after all");
@@ -273,8 +277,8 @@ async fn a_stream_that_broke_off_is_taken_up_where_it_did() {
 }
 
 #[tokio::test]
-async fn a_call_that_runs_ends_when_the_upstream_is_closed() {
-    // Begun, and nothing after it.
+async fn a_running_call_ends_when_the_upstream_is_closed() {
+    // Starts a stream and sends nothing.
     let begun = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let wire = Wire::start(move |_| begun.to_owned()).await;
     let upstream = upstream(http(wire.url.clone()));

@@ -1,3 +1,5 @@
+//! Upstreams over HTTP.
+
 use std::fs;
 
 use serde_json::json;
@@ -8,14 +10,14 @@ use tokio::{
 };
 use upstream::{Error, Fate, Transport, Upstream};
 
-use crate::support::{call, call_with, gateway, http, legacy_gateway, over, text, tool, upstream};
+use crate::support::{call, call_with, gateway, http, legacy_gateway, options, text, tool, upstream};
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_replaced_and_the_call_repeated() {
+async fn an_expired_session_is_replaced_and_the_call_is_repeated() {
     let gateway = legacy_gateway().await;
     let upstream = upstream(http(gateway.url()));
     call(&upstream, "echo").await.unwrap();
-    // As if the server had lost patience with it.
+    // As if the session had expired.
     let session = gateway.calls()[0].session.clone().unwrap();
     let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
     let request = format!(
@@ -32,7 +34,7 @@ async fn a_session_that_is_gone_is_replaced_and_the_call_repeated() {
 }
 
 #[tokio::test]
-async fn a_call_that_broke_off_is_not_repeated() {
+async fn an_interrupted_call_is_not_repeated() {
     let mut gateway = gateway().await;
     let upstream = upstream(http(gateway.url()));
     call(&upstream, "echo").await.unwrap();
@@ -48,7 +50,7 @@ async fn a_call_that_broke_off_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn the_servers_own_credential_is_sent_and_never_shown() {
+async fn the_upstream_token_is_sent_and_masked_in_errors() {
     let token = "upstream-secret-1";
     let quoting = vec![tool("quote", move || Answer::rejected(-32000, format!("not with {token}!")))];
     let gateway = Gateway::start(quoting).await;
@@ -56,7 +58,7 @@ async fn the_servers_own_credential_is_sent_and_never_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     let with_token =
-        || over(Transport::Http { url: gateway.url(), token_file: Some(path.clone()), addresses: None });
+        || options(Transport::Http { url: gateway.url(), token_file: Some(path.clone()), addresses: None });
 
     let failure = call(&upstream(with_token()), "quote").await.unwrap_err();
     assert!(matches!(failure.error, Error::Secret(..)), "{failure:?}");
@@ -71,7 +73,7 @@ async fn the_servers_own_credential_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_an_argument_in_a_header_gets_it() {
+async fn an_argument_that_belongs_in_a_header_is_sent_there() {
     let schema = json!({
         "type": "object",
         "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
@@ -79,7 +81,7 @@ async fn a_server_that_wants_an_argument_in_a_header_gets_it() {
     let tools = vec![Tool::new("measure", "Wants a header", schema, |_| Answer::text("done"))];
     let gateway = Gateway::start(tools).await;
     let upstream = upstream(http(gateway.url()));
-    // Which header it wants is in the list of tools, which nobody asked for yet.
+    // The header is only known from the list of tools, which was not fetched yet.
     call_with(&upstream, "measure", json!({"region": "north"})).await.unwrap();
     assert_eq!(gateway.calls().len(), 1);
 }
@@ -94,7 +96,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_at_once() {
+async fn an_invalid_url_is_refused_at_once() {
     for url in ["", "ftp://127.0.0.1/mcp", "not an address"] {
         let error = Upstream::new(http(url.to_owned())).unwrap_err();
         assert!(matches!(error, Error::Options(_)), "{url}: {error:?}");
@@ -102,7 +104,7 @@ async fn an_address_that_is_none_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn once_closed_it_stays_closed() {
+async fn calls_after_close_fail() {
     let gateway = legacy_gateway().await;
     let upstream = upstream(http(gateway.url()));
     assert_eq!(text(&call(&upstream, "echo").await.unwrap()), "{}");

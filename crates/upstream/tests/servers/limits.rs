@@ -1,14 +1,16 @@
+//! Limits on time, size and concurrency.
+
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use testkit::{Answer, Gateway, Scripted, eventually};
+use testkit::{Answer, Gateway, ScriptedServer, eventually};
 use upstream::{Error, Fate, Options};
 
 use crate::support::{call, call_with, gateway, http, legacy_gateway, stdio, text, tool, upstream};
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_has_an_unknown_fate() {
+async fn a_call_that_times_out_has_an_unknown_fate() {
     let quick = |options: Options| Options { call_timeout: Duration::from_millis(600), ..options };
     let (newer, older) = (gateway().await, legacy_gateway().await);
     for options in [http(newer.url()), http(older.url()), stdio(&["normal"])] {
@@ -19,7 +21,7 @@ async fn a_call_that_takes_too_long_has_an_unknown_fate() {
         assert_eq!(failure.fate, Fate::Unknown);
         call(&upstream, "echo").await.unwrap();
     }
-    eventually("the server has heard of it", async || (newer.given_up() == 1).then_some(())).await;
+    eventually("the call is cancelled", async || (newer.cancelled_calls() == 1).then_some(())).await;
 }
 
 #[tokio::test]
@@ -34,12 +36,12 @@ async fn sixty_four_calls_run_at_the_same_time() {
         eventually("all are running", async || (upstream.health().in_flight == 64).then_some(())).await;
     });
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    // Sixteen at a time would take two seconds.
+    // In rounds of sixteen calls it would take two seconds.
     assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn calls_beyond_the_limit_wait_their_turn_and_not_for_ever() {
+async fn calls_beyond_the_limit_wait_for_a_slot_until_the_timeout() {
     let gateway = gateway().await;
     let options = Options { concurrency: 1, call_timeout: Duration::from_millis(800), ..http(gateway.url()) };
     let upstream = upstream(options);
@@ -47,7 +49,7 @@ async fn calls_beyond_the_limit_wait_their_turn_and_not_for_ever() {
     let running = async |calls| {
         eventually("it runs", async || (gateway.calls().len() == calls).then_some(())).await;
     };
-    // One hangs, another waits until that one's time is up, and has all of its own then.
+    // The first call hangs; the second waits until the first times out, and then has its full time.
     let (hung, waited) = tokio::join!(call(&upstream, "hang"), async {
         running(2).await;
         call(&upstream, "echo").await
@@ -55,7 +57,7 @@ async fn calls_beyond_the_limit_wait_their_turn_and_not_for_ever() {
     assert!(matches!(hung.unwrap_err().error, Error::TimedOut));
     assert_eq!(text(&waited.unwrap()), "{}");
 
-    // One hangs, another waits and hangs, and the third has waited long enough before that one is done.
+    // The first call hangs, the second waits and hangs, and the third times out before the second ends.
     let (_, _, waited) = tokio::join!(
         call(&upstream, "hang"),
         async {
@@ -74,7 +76,7 @@ async fn calls_beyond_the_limit_wait_their_turn_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_result_larger_than_allowed_is_answered_but_not_given() {
+async fn a_result_beyond_the_size_limit_is_answered_but_not_returned() {
     let (newer, older) = (gateway().await, legacy_gateway().await);
     for gateway in [&newer, &older] {
         let failure = call(&upstream(http(gateway.url())), "large").await.unwrap_err();
@@ -84,15 +86,15 @@ async fn a_result_larger_than_allowed_is_answered_but_not_given() {
     let upstream = upstream(stdio(&["normal"]));
     let failure = call_with(&upstream, "long", json!({"bytes": 70_000})).await.unwrap_err();
     assert!(matches!(failure.error, Error::TooLarge(65536)), "{failure:?}");
-    // It was a line like any other.
+    // The line itself was within its limit, so the process goes on.
     assert_eq!(upstream.health().restarts, 0);
     call(&upstream, "echo").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_message_that_does_not_end_is_not_read_to_its_end() {
+async fn reading_a_message_stops_at_the_size_limit() {
     for streamed in [false, true] {
-        let server = Scripted::start(streamed, |request| match request["method"].as_str() {
+        let server = ScriptedServer::start(streamed, |request| match request["method"].as_str() {
             Some("tools/call") => json!({"content": [{"type": "text", "text": "x".repeat(5 << 20)}]}),
             _ => json!({"tools": []}),
         })
@@ -104,7 +106,7 @@ async fn a_message_that_does_not_end_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_line_that_does_not_end_ends_the_process() {
+async fn a_line_beyond_the_size_limit_ends_the_process() {
     let upstream = upstream(stdio(&["normal"]));
     let before = crate::support::process_id(&upstream).await;
     let failure = call_with(&upstream, "long", json!({"bytes": 5 << 20})).await.unwrap_err();
@@ -113,7 +115,7 @@ async fn a_line_that_does_not_end_ends_the_process() {
         "{failure:?}"
     );
     assert_eq!(failure.fate, Fate::Unknown);
-    crate::support::gone(before).await;
+    crate::support::wait_until_ended(before).await;
     call(&upstream, "echo").await.unwrap();
     assert_eq!(upstream.health().restarts, 1);
 }

@@ -1,10 +1,12 @@
+//! Raw tool lists and change notifications.
+
 use serde_json::{Value, json};
-use testkit::{Gateway, Scripted};
+use testkit::{Gateway, ScriptedServer};
 use upstream::{Error, State};
 
 use crate::support::{call, gateway, http, legacy_gateway, stdio, tool, upstream};
 
-/// Two pages, and in them what rmcp does not know, and what it cannot read.
+/// Returns one of two pages, with fields that rmcp does not know and a tool that it cannot parse.
 fn pages(request: &Value) -> Value {
     match request["params"]["cursor"].as_str() {
         None => json!({
@@ -24,9 +26,9 @@ fn pages(request: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn tools_are_listed_as_they_were_written() {
+async fn tools_are_listed_with_all_their_fields() {
     for streamed in [false, true] {
-        let server = Scripted::start(streamed, pages).await;
+        let server = ScriptedServer::start(streamed, pages).await;
         let tools = upstream(http(server.url())).tools().await.unwrap();
         let first = pages(&json!({}));
         let last = pages(&json!({"params": {"cursor": "2"}}));
@@ -37,7 +39,7 @@ async fn tools_are_listed_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn tools_of_a_process_are_listed_as_they_were_written() {
+async fn tools_of_a_process_are_listed_with_all_their_fields() {
     let tools = upstream(stdio(&["only-initialize"])).tools().await.unwrap();
     assert_eq!(
         tools.into_iter().map(Value::Object).collect::<Vec<_>>(),
@@ -60,19 +62,19 @@ async fn tools_are_listed_in_either_era() {
 }
 
 #[tokio::test]
-async fn a_list_without_end_is_refused() {
+async fn an_endless_list_is_refused() {
     let many =
         (0..2001).map(|number| tool(&format!("tool_{number}"), || testkit::Answer::text(""))).collect();
     let gateway = Gateway::start(many).await;
     let error = upstream(http(gateway.url())).tools().await.unwrap_err();
     assert!(matches!(&error, Error::Protocol(words) if words.contains("2000")), "{error:?}");
 
-    let circles = Scripted::start(false, |_| json!({"tools": [], "nextCursor": "again"})).await;
-    let error = upstream(http(circles.url())).tools().await.unwrap_err();
-    assert!(matches!(&error, Error::Protocol(words) if words.contains("circles")), "{error:?}");
+    let cyclic = ScriptedServer::start(false, |_| json!({"tools": [], "nextCursor": "again"})).await;
+    let error = upstream(http(cyclic.url())).tools().await.unwrap_err();
+    assert!(matches!(&error, Error::Protocol(words) if words.contains("repeats a cursor")), "{error:?}");
 
     // Twenty pages of a megabyte.
-    let heavy = Scripted::start(false, |request| {
+    let heavy = ScriptedServer::start(false, |request| {
         let page = request["params"]["cursor"].as_str().map_or(0, |page| page.parse::<u32>().unwrap());
         let tool =
             json!({"name": "heavy", "description": "x".repeat(1 << 20), "inputSchema": {"type": "object"}});
@@ -84,9 +86,9 @@ async fn a_list_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_change_is_told_and_seen() {
+async fn a_change_of_tools_is_announced_and_listed() {
     let upstream = upstream(stdio(&["changing"]));
-    let mut changes = upstream.changed();
+    let mut changes = upstream.tool_changes();
     let before = upstream.tools().await.unwrap();
     assert!(!changes.has_changed().unwrap());
     call(&upstream, "echo").await.unwrap();
@@ -96,8 +98,8 @@ async fn a_change_is_told_and_seen() {
 }
 
 #[tokio::test]
-async fn a_server_of_the_newer_era_is_asked_to_tell() {
-    let server = Scripted::start(true, |request| {
+async fn a_server_of_the_newer_era_is_asked_for_change_notifications() {
+    let server = ScriptedServer::start(true, |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
         let wanted = &request["params"]["notifications"];
         let notification = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params});
@@ -114,23 +116,23 @@ async fn a_server_of_the_newer_era_is_asked_to_tell() {
     })
     .await;
     let upstream = upstream(http(server.url()));
-    let mut changes = upstream.changed();
+    let mut changes = upstream.tool_changes();
     call(&upstream, "anything").await.unwrap();
     changes.changed().await.unwrap();
     let listens =
         server.seen().into_iter().find(|message| message["method"] == "subscriptions/listen").unwrap();
     assert_eq!(listens["params"]["notifications"], json!({"toolsListChanged": true}));
-    // It ends with the upstream, not before.
+    // The subscription ends with the upstream.
     upstream.close().await;
 }
 
 #[tokio::test]
-async fn after_a_new_connection_the_tools_may_be_others() {
+async fn a_reconnect_counts_as_a_change_of_tools() {
     let mut gateway = gateway().await;
     let upstream = upstream(http(gateway.url()));
-    let mut changes = upstream.changed();
+    let mut changes = upstream.tool_changes();
     call(&upstream, "echo").await.unwrap();
-    assert!(!changes.has_changed().unwrap(), "the first is no change");
+    assert!(!changes.has_changed().unwrap(), "the first connection is no change");
     gateway.kill();
     call(&upstream, "echo").await.unwrap_err();
     gateway.start_again();

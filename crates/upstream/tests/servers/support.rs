@@ -1,3 +1,5 @@
+//! Helpers for the tests of upstreams.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use rmcp::model::CallToolResult;
@@ -5,7 +7,7 @@ use serde_json::{Map, Value, json};
 use testkit::{Answer, Gateway, Tool, binary, eventually};
 use upstream::{Breaker, Failure, Options, Transport, Upstream};
 
-pub(crate) fn over(transport: Transport) -> Options {
+pub(crate) fn options(transport: Transport) -> Options {
     Options {
         name: "test".to_owned(),
         transport,
@@ -18,10 +20,10 @@ pub(crate) fn over(transport: Transport) -> Options {
 }
 
 pub(crate) fn http(url: String) -> Options {
-    over(Transport::Http { url, token_file: None, addresses: None })
+    options(Transport::Http { url, token_file: None, addresses: None })
 }
 
-/// The server that behaves as it is told.
+/// Returns the transport of the test server `mcp-stdio-server`; its arguments set its behaviour.
 pub(crate) fn program(arguments: &[&str]) -> Transport {
     let mut argv = vec![binary("mcp-stdio-server").display().to_string()];
     argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
@@ -29,7 +31,7 @@ pub(crate) fn program(arguments: &[&str]) -> Transport {
 }
 
 pub(crate) fn stdio(arguments: &[&str]) -> Options {
-    over(program(arguments))
+    options(program(arguments))
 }
 
 pub(crate) fn upstream(options: Options) -> Upstream {
@@ -57,18 +59,18 @@ pub(crate) fn text(result: &CallToolResult) -> &str {
     result.content[0].as_text().unwrap().text.as_str()
 }
 
-/// What a tool of the process says as JSON.
-pub(crate) async fn told(upstream: &Upstream, name: &str) -> Value {
+/// Calls a tool without arguments and parses its text as JSON.
+pub(crate) async fn call_json(upstream: &Upstream, name: &str) -> Value {
     serde_json::from_str(text(&call(upstream, name).await.unwrap())).unwrap()
 }
 
 pub(crate) async fn process_id(upstream: &Upstream) -> i32 {
-    i32::try_from(told(upstream, "process").await["id"].as_i64().unwrap()).unwrap()
+    i32::try_from(call_json(upstream, "process").await["id"].as_i64().unwrap()).unwrap()
 }
 
-/// Waits until the process is gone, or at least dead.
-pub(crate) async fn gone(id: i32) {
-    eventually("the process is gone", async || {
+/// Waits until the process has ended; it may still be a zombie.
+pub(crate) async fn wait_until_ended(id: i32) {
+    eventually("the process has ended", async || {
         let state =
             procfs::process::Process::new(id).and_then(|process| process.stat()).map(|stat| stat.state);
         matches!(state, Err(_) | Ok('Z' | 'X')).then_some(())
@@ -76,7 +78,7 @@ pub(crate) async fn gone(id: i32) {
     .await;
 }
 
-/// A tool without arguments.
+/// Returns a tool without arguments.
 pub(crate) fn tool(name: &str, answer: impl Fn() -> Answer + Send + Sync + 'static) -> Tool {
     Tool::new(name, "A tool of the test", json!({"type": "object"}), move |_| answer())
 }

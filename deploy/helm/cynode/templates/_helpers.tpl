@@ -6,7 +6,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "cynode.pod" -}}
-# A service called gateway would put GATEWAY_PORT into every pod, and the gateway would take it for a setting.
+# Service links of a service called gateway would set GATEWAY_PORT in every pod, which the gateway would read as a setting.
 enableServiceLinks: false
 automountServiceAccountToken: false
 securityContext:

@@ -1,3 +1,5 @@
+//! Collects signed heads from the gateway, a file and NATS.
+
 use std::{path::Path, time::Duration};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -8,42 +10,42 @@ use subjects::{audit::Head, streams};
 use tokio::time::timeout;
 
 use super::{
-    super::client::{Ask, Gateway},
+    super::client::{ApiRequest, Gateway},
     file_lines,
 };
 use crate::{cli, error::Error, link};
 
-/// NATS is asked in passing: whoever needs it says so.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The next head is in the stream already, or there is something wrong.
-const NEXT_WITHIN: Duration = Duration::from_secs(10);
+/// Time for NATS unless `--nats` requires it.
+const NATS_TIMEOUT: Duration = Duration::from_secs(3);
+/// The next head is already stored, so a longer wait means an error.
+const NEXT_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Heads whose signature is good, and what was found out on the way to them.
+/// Heads with a valid signature, and the problems found while collecting them.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct CollectedHeads {
     pub(super) heads: Vec<Head>,
     pub(super) from_nats: usize,
     pub(super) from_file: usize,
     pub(super) from_gateway: usize,
     pub(super) key: Option<String>,
-    /// Something that no chain can make good.
+    /// A problem that fails the verification whatever the chain.
     pub(super) problem: Option<String>,
     pub(super) warnings: Vec<String>,
 }
 
-impl Gathered {
-    /// Leaves out heads of rows after this one.
-    pub(super) fn only_until(&mut self, last: i64) {
+impl CollectedHeads {
+    /// Drops heads of rows after `last`.
+    pub(super) fn drop_after(&mut self, last: i64) {
         let before = self.heads.len();
         self.heads.retain(|head| head.seq <= last);
         let later = before - self.heads.len();
         if later > 0 {
-            self.warnings.push(format!("{later} heads are of rows after {last} and were left out"));
+            self.warnings.push(format!("{later} heads of rows after {last} were ignored"));
         }
     }
 
-    /// Takes those that `key` signed.
-    fn take(&mut self, heads: Vec<Head>, key: &str) -> usize {
+    /// Adds the heads signed by `key` and returns their number.
+    fn add_signed(&mut self, heads: Vec<Head>, key: &str) -> usize {
         let before = self.heads.len();
         let mut others = 0;
         for head in heads {
@@ -51,71 +53,75 @@ impl Gathered {
                 self.heads.push(head);
             } else if head.key == key {
                 self.problem =
-                    Some(format!("the head of row {} does not bear the signature of {key}", head.seq));
+                    Some(format!("the head of row {} has an invalid signature of {key}", head.seq));
             } else {
                 others += 1;
             }
         }
         if others > 0 {
-            self.warnings.push(format!("{others} heads are signed by another key and were left out"));
+            self.warnings.push(format!("{others} heads signed by another key were ignored"));
         }
         self.heads.len() - before
     }
 }
 
-pub(super) async fn gather(
+/// Collects the heads that one key signed: `--key`, or else the key of the gateway, or else that of the
+/// newest head from outside.
+pub(super) async fn collect(
     gateway: Option<&Gateway>,
     nats: &cli::Link,
     command: &cli::Verify,
-) -> Result<Gathered, Error> {
-    let mut gathered = Gathered::default();
-    let (its_key, own) = match gateway {
-        Some(gateway) => of_gateway(gateway).await?,
+) -> Result<CollectedHeads, Error> {
+    let mut collected = CollectedHeads::default();
+    let (gateway_key, own) = match gateway {
+        Some(gateway) => read_from_gateway(gateway).await?,
         None => (None, Vec::new()),
     };
     let filed = match &command.heads {
-        Some(path) => of_file(path)?,
+        Some(path) => read_from_file(path)?,
         None => Vec::new(),
     };
-    let published = of_nats(gateway.is_some(), nats, command, &mut gathered.warnings).await?;
+    let published = read_from_nats(gateway.is_some(), nats, command, &mut collected.warnings).await?;
     let outside = published.last().or(filed.last()).map(|head| head.key.clone());
-    let Some(key) = command.key.clone().or(its_key).or(outside) else {
-        gathered.warnings.push("no signed heads found: a rewritten chain would pass verification".to_owned());
-        return Ok(gathered);
+    let Some(key) = command.key.clone().or(gateway_key).or(outside) else {
+        collected
+            .warnings
+            .push("no signed heads found: a rewritten chain would pass verification".to_owned());
+        return Ok(collected);
     };
     if command.key.is_none() {
-        let warning = format!("the signer is taken to be {key}; --key says who it must be");
-        gathered.warnings.push(warning);
+        let warning = format!("the signer is assumed to be {key}; pass --key to require a key");
+        collected.warnings.push(warning);
     }
-    gathered.from_nats = gathered.take(published, &key);
-    gathered.from_file = gathered.take(filed, &key);
-    gathered.from_gateway = gathered.take(own, &key);
-    if gathered.heads.is_empty() && command.key.is_some() {
-        gathered.problem = Some(format!("no head is signed by {key}"));
+    collected.from_nats = collected.add_signed(published, &key);
+    collected.from_file = collected.add_signed(filed, &key);
+    collected.from_gateway = collected.add_signed(own, &key);
+    if collected.heads.is_empty() && command.key.is_some() {
+        collected.problem = Some(format!("no head is signed by {key}"));
     }
-    if gathered.from_nats + gathered.from_file == 0 {
-        let warning = "no head came from outside the gateway: whoever rules its machine could have made a whole new \
-                       chain (--nats, --heads)";
-        gathered.warnings.push(warning.to_owned());
+    if collected.from_nats + collected.from_file == 0 {
+        let warning = "no head came from outside the gateway: an attacker on its machine could have replaced \
+                       the whole chain; pass --nats or --heads";
+        collected.warnings.push(warning.to_owned());
     }
-    // The same head is kept in several places.
-    gathered.heads.sort_by(|a, b| (a.seq, &a.hash, a.pruned_seq).cmp(&(b.seq, &b.hash, b.pruned_seq)));
-    gathered.heads.dedup_by(|a, b| (a.seq, &a.hash, a.pruned_seq) == (b.seq, &b.hash, b.pruned_seq));
-    gathered.key = Some(key);
-    Ok(gathered)
+    // The same head may be stored in several places.
+    collected.heads.sort_by(|a, b| (a.seq, &a.hash, a.pruned_seq).cmp(&(b.seq, &b.hash, b.pruned_seq)));
+    collected.heads.dedup_by(|a, b| (a.seq, &a.hash, a.pruned_seq) == (b.seq, &b.hash, b.pruned_seq));
+    collected.key = Some(key);
+    Ok(collected)
 }
 
-async fn of_gateway(gateway: &Gateway) -> Result<(Option<String>, Vec<Head>), Error> {
+async fn read_from_gateway(gateway: &Gateway) -> Result<(Option<String>, Vec<Head>), Error> {
     #[derive(Deserialize)]
     struct Heads {
         key: String,
         heads: Vec<Head>,
     }
-    let Heads { key, heads } = gateway.get(Ask::path(&["audit", "heads"])).await?;
+    let Heads { key, heads } = gateway.get(ApiRequest::path(&["audit", "heads"])).await?;
     Ok((Some(key), heads))
 }
 
-fn of_file(path: &Path) -> Result<Vec<Head>, Error> {
+fn read_from_file(path: &Path) -> Result<Vec<Head>, Error> {
     let mut heads = Vec::new();
     for line in file_lines(path)? {
         let line = line?;
@@ -123,13 +129,16 @@ fn of_file(path: &Path) -> Result<Vec<Head>, Error> {
             continue;
         }
         let head = serde_json::from_str(&line);
-        heads.push(head.map_err(|error| Error::Wrong(format!("{}: no head: {error}", path.display())))?);
+        heads.push(
+            head.map_err(|error| Error::Other(format!("{}: not a signed head: {error}", path.display())))?,
+        );
     }
     Ok(heads)
 }
 
-/// Insisted upon, NATS has to answer; otherwise it is asked if the gateway is asked too.
-async fn of_nats(
+/// Reads the heads from NATS. With `--nats` NATS must answer; otherwise it is tried if the gateway is used as
+/// well, and a failure is a warning.
+async fn read_from_nats(
     online: bool,
     nats: &cli::Link,
     command: &cli::Verify,
@@ -141,15 +150,15 @@ async fn of_nats(
     if !online {
         return Ok(Vec::new());
     }
-    let read = timeout(PATIENCE, async { published(&link::connect(nats).await?).await }).await;
+    let read = timeout(NATS_TIMEOUT, async { published(&link::connect(nats).await?).await }).await;
     match read {
         Ok(Ok(heads)) => Ok(heads),
         Ok(Err(error)) => {
-            warnings.push(format!("the heads that NATS keeps were not read: {}", Chain(&error)));
+            warnings.push(format!("the heads in NATS were not read: {}", Chain(&error)));
             Ok(Vec::new())
         }
         Err(_) => {
-            warnings.push("the heads that NATS keeps were not read: no answer in time".to_owned());
+            warnings.push("the heads in NATS were not read: timed out".to_owned());
             Ok(Vec::new())
         }
     }
@@ -158,7 +167,7 @@ async fn of_nats(
 async fn published(broker: &Broker) -> Result<Vec<Head>, Error> {
     let stream = broker.jetstream.get_stream(streams::AUDIT).await.map_err(|_| {
         Error::nats(format!(
-            "there is no stream {}; cynode-gateway makes it when it has nats.url",
+            "stream {} not found; cynode-gateway creates it if nats.url is set",
             streams::AUDIT
         ))
     })?;
@@ -170,10 +179,10 @@ async fn published(broker: &Broker) -> Result<Vec<Head>, Error> {
     let mut messages = consumer.messages().await.map_err(Error::nats)?;
     let mut heads = Vec::new();
     loop {
-        let next = timeout(NEXT_WITHIN, messages.next()).await.map_err(Error::nats)?;
+        let next = timeout(NEXT_HEAD_TIMEOUT, messages.next()).await.map_err(Error::nats)?;
         let Some(message) = next else { return Ok(heads) };
         let message = message.map_err(Error::nats)?;
-        // What is no head was put there by somebody else; it proves nothing and disproves nothing.
+        // Other messages in the stream are ignored; they neither prove nor disprove anything.
         heads.extend(serde_json::from_slice::<Head>(&message.payload));
         if message.info().map_err(Error::nats)?.pending == 0 {
             return Ok(heads);

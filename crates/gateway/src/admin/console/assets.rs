@@ -1,4 +1,5 @@
-//! One style sheet, one script, one picture. Their names tell their content, so browsers may keep them.
+//! The style sheet, the script and the icon. Their paths contain a hash of the content, so browsers may cache
+//! them.
 
 use std::sync::LazyLock;
 
@@ -35,7 +36,7 @@ impl Asset {
 pub(super) async fn serve(Path(name): Path<String>) -> Response {
     let known = [&STYLE, &SCRIPT, &ICON];
     let found = known.into_iter().find(|asset| asset.path.rsplit('/').next() == Some(&name));
-    let Some(asset) = found else { return Failure::NoPage.into_response() };
+    let Some(asset) = found else { return Failure::PageNotFound.into_response() };
     let headers = [(CONTENT_TYPE, asset.kind), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
     (headers, asset.content).into_response()
 }

@@ -1,3 +1,5 @@
+//! Pages of dead letters: list, one letter, replay, drop.
+
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
@@ -5,29 +7,29 @@ use maud::{Markup, html};
 
 use super::{
     Console, Failure,
-    flash::{self, Flash},
-    form::{Fields, Posted},
-    page::{Section, page, with_actions},
-    parts::{
-        Filled, Tone, address, badge, button, cells, confirm, dash, empty, name, options, short, table,
+    components::{
+        FormState, Tone, address, badge, button, cells, confirm, dash, empty, name, options, short, table,
         visible, visible_lines,
     },
+    flash::{self, Flash},
+    form::{Fields, PostedForm},
+    format,
+    page::{Section, page, with_actions},
     session::Session,
-    when,
-    work::{self, without},
+    work::{self, render_nats_error},
 };
 use crate::{
     admin::{
         Error,
         operations::{DeadFilter, DeadLetter, DeadLetterDetails},
     },
-    tools::holds_a_secret,
+    tools::contains_secret,
 };
 
-const HEADINGS: [&str; 6] = ["Letter", "Why", "Kind", "Given up", "Size", ""];
-const MOST: usize = 100;
-/// More of a handoff is not shown; the command line shows all of it.
-const LONGEST_BODY: usize = 32 * 1024;
+const HEADINGS: [&str; 6] = ["Letter", "Reason", "Kind", "Dead-lettered", "Size", ""];
+const MAX_LETTERS: usize = 100;
+/// Longer handoffs are truncated; `cynodectl dead show` prints all of them.
+const MAX_BODY_BYTES: usize = 32 * 1024;
 const LETTER: &str = "/console/dead/letter";
 
 pub(super) async fn list(
@@ -35,30 +37,35 @@ pub(super) async fn list(
     session: Session,
     fields: Fields,
 ) -> Result<Response, Failure> {
-    let filter = DeadFilter { kind: fields.owned("kind"), reason: fields.owned("reason"), limit: Some(MOST) };
+    let filter =
+        DeadFilter { kind: fields.owned("kind"), reason: fields.owned("reason"), limit: Some(MAX_LETTERS) };
     let is_filtered = filter.kind.is_some() || filter.reason.is_some();
     let letters = match console.admin.list_dead(&session.actor, &filter).await {
         Ok(letters) => letters,
-        Err(error) => match without(&console, &error) {
-            Some(said) => return Ok(page(&session, Some(Section::Dead), "Dead letters", &said)),
+        Err(error) => match render_nats_error(&console, &error) {
+            Some(notice) => return Ok(page(&session, Some(Section::Dead), "Dead letters", &notice)),
             None => return Err(error.into()),
         },
     };
     let rows: Vec<Markup> = letters.iter().map(|letter| row(&session, letter)).collect();
     let body = html! {
         p .lead {
-            "Handoffs that were given up, whole, with the reason. A replay goes on where the handoff failed, under a new id if it \
-             has been answered. Letters are kept for thirty days; after seven a replay is refused, because the journal is gone."
+            "Handoffs that failed permanently, with the reason. A replay continues where the handoff \
+             failed, under a new id if it has been answered. Dead letters are kept for 30 days; after 7 \
+             days a replay is refused, because the journal has expired."
         }
         (filters(&fields))
         @if rows.is_empty() && is_filtered {
-            (empty("There is no such letter.", &html! { a href=(Section::Dead.address()) { "Show all letters" } }))
+            (empty(
+                "No matching dead letters.",
+                &html! { a href=(Section::Dead.address()) { "Show all letters" } },
+            ))
         } @else if rows.is_empty() {
             (empty("No dead letters.", &html! { "Handoffs that fail permanently appear here." }))
         } @else {
             p .count {
-                (when::count(rows.len(), "letter", "letters")) ", newest first"
-                @if rows.len() == MOST { "; there may be more" }
+                (format::count(rows.len(), "letter", "letters")) ", newest first"
+                @if rows.len() == MAX_LETTERS { "; there may be more" }
             }
             (table("Dead letters, newest first", &HEADINGS, &rows))
         }
@@ -71,10 +78,10 @@ fn filters(fields: &Fields) -> Markup {
     kinds.extend(subjects::Kind::ALL.map(|kind| (kind.as_str(), kind.as_str())));
     let mut reasons = vec![("", "Any")];
     reasons.extend(subjects::ErrorCode::ALL.map(|code| (code.as_str(), code.as_str())));
-    let filled = Filled { fields, error: None };
+    let filled = FormState { fields, error: None };
     html! {
         form .filter method="get" action=(Section::Dead.address()) role="search" {
-            (options(filled, "reason", "Why", "", &reasons))
+            (options(filled, "reason", "Reason", "", &reasons))
             (options(filled, "kind", "Kind", "", &kinds))
             button .button .quiet type="submit" { "Filter" }
         }
@@ -84,13 +91,16 @@ fn filters(fields: &Fields) -> Markup {
 fn row(session: &Session, letter: &DeadLetter) -> Markup {
     let cells_of = [
         html! {
-            a href=(page_of(letter.number)) { "Letter " (letter.number) }
+            a href=(letter_address(letter.number)) { "Letter " (letter.number) }
             @if let Some(id) = &letter.handoff_id { span .sub { (short(id)) } }
         },
-        html! { (badge(Tone::Bad, letter.reason)) (state(letter)) span .sub .clamp { bdi { (visible(&letter.message)) } } },
+        html! {
+            (badge(Tone::Bad, letter.reason)) (state(letter))
+            span .sub .clamp { bdi { (visible(&letter.message)) } }
+        },
         html! { (letter.kind) },
         html! {
-            (when::at(letter.died_at))
+            (format::time(letter.died_at))
             span .sub { (deliveries(letter.deliveries)) }
         },
         size(letter.bytes),
@@ -99,7 +109,7 @@ fn row(session: &Session, letter: &DeadLetter) -> Markup {
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }
 
-/// What became of the handoff since, if it is not open.
+/// Renders the current state of the handoff, unless it is open.
 fn state(letter: &DeadLetter) -> Markup {
     match letter.not_replayed {
         Some(_) => html! { " " (badge(Tone::Plain, letter.state)) },
@@ -115,8 +125,8 @@ pub(super) async fn show(
     let number = number(&fields)?;
     let found = match console.admin.get_dead(&session.actor, number).await {
         Ok(found) => found,
-        Err(error) => match without(&console, &error) {
-            Some(said) => return Ok(page(&session, Some(Section::Dead), "Dead letter", &said)),
+        Err(error) => match render_nats_error(&console, &error) {
+            Some(notice) => return Ok(page(&session, Some(Section::Dead), "Dead letter", &notice)),
             None => return Err(error.into()),
         },
     };
@@ -131,33 +141,55 @@ fn details(found: &DeadLetterDetails) -> Markup {
         p .crumbs { a href=(Section::Dead.address()) { "Dead letters" } " / " (letter.number) }
         div .card {
             dl .facts .dense {
-                div .whole { dt { "Why" } dd { (badge(Tone::Bad, letter.reason)) " " bdi { (visible(&letter.message)) } } }
+                div .whole {
+                    dt { "Reason" }
+                    dd { (badge(Tone::Bad, letter.reason)) " " bdi { (visible(&letter.message)) } }
+                }
                 @if let Some(why) = &letter.not_replayed {
                     div .whole { dt { "State" } dd { (state(letter)) " " (visible(why)) } }
                 }
                 div { dt { "Kind" } dd { (letter.kind) } }
                 div { dt { "Handoff" } dd {
-                    @match &letter.handoff_id { Some(id) => { a href=(work::address(id)) { (short(id)) } } None => { (dash()) } }
+                    @match &letter.handoff_id {
+                        Some(id) => { a href=(work::address(id)) { (short(id)) } } None => { (dash()) }
+                    }
                 } }
-                div { dt { "Published" } dd { (when::text(&letter.published_at)) } }
-                div { dt { "Given up" } dd { (when::at(letter.died_at)) } }
+                div { dt { "Published" } dd { (format::timestamp(&letter.published_at)) } }
+                div { dt { "Dead-lettered" } dd { (format::time(letter.died_at)) } }
                 div { dt { "By" } dd { (name(&letter.instance)) } }
                 div { dt { "Delivered" } dd { (deliveries(letter.deliveries)) } }
                 div { dt { "Size" } dd { (size(Some(*body_bytes))) } }
             }
-            p .hint .after { "What it means and what to do: see " code { "docs/errors/" (letter.reason) ".md" } "." }
+            p .hint .after {
+                "What it means and what to do: see " code { "docs/errors/" (letter.reason) ".md" } "."
+            }
         }
         section {
             h2 { "Handoff" }
             @let text = body.as_ref().and_then(|body| serde_json::to_string_pretty(body).ok());
             @match text {
-                None => { p .lead { "Its " (when::count(*body_bytes, "byte", "bytes")) " cannot be read. Replayed, it goes out as it was." } }
-                Some(text) if holds_a_secret(&text) => {
-                    p .lead { "Not shown: it contains something that looks like a secret. " code { "cynodectl dead show " (letter.number) } " prints it." }
+                None => {
+                    p .lead {
+                        "Its " (format::count(*body_bytes, "byte", "bytes"))
+                        " are unreadable. A replay publishes them unchanged."
+                    }
+                }
+                Some(text) if contains_secret(&text) => {
+                    p .lead {
+                        "Not shown: it contains something that looks like a secret. "
+                        code { "cynodectl dead show " (letter.number) } " prints it."
+                    }
                 }
                 Some(text) => {
-                    pre tabindex="0" aria-label="The handoff" { (visible_lines(&text[..text.floor_char_boundary(LONGEST_BODY)])) }
-                    @if text.len() > LONGEST_BODY { p .hint { "Only its beginning is shown; " code { "cynodectl dead show " (letter.number) } " prints all of it." } }
+                    pre tabindex="0" aria-label="The handoff" {
+                        (visible_lines(&text[..text.floor_char_boundary(MAX_BODY_BYTES)]))
+                    }
+                    @if text.len() > MAX_BODY_BYTES {
+                        p .hint {
+                            "Only its beginning is shown; " code { "cynodectl dead show " (letter.number) }
+                            " prints all of it."
+                        }
+                    }
                 }
             }
         }
@@ -165,39 +197,49 @@ fn details(found: &DeadLetterDetails) -> Markup {
             section {
                 h2 { "Headers" }
                 div .card { dl .facts {
-                    @for (header, value) in headers { div .whole { dt { (visible(header)) } dd { code .long { (visible(value)) } } } }
+                    @for (header, value) in headers {
+                        div .whole { dt { (visible(header)) } dd { code .long { (visible(value)) } } }
+                    }
                 } }
             }
         }
     }
 }
 
-pub(super) async fn replay(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn replay(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let number = number(&fields)?;
     let done = console.admin.replay_dead(&session.actor, number).await;
     match done {
         Ok(replayed) => {
             let id = replayed.handoff_id.as_deref();
-            let under = id.map_or_else(|| "as it was".to_owned(), |id| format!("as {id}"));
+            let under = id.map_or_else(|| "unchanged".to_owned(), |id| format!("as {id}"));
             let notes: String = replayed.notes.iter().map(|note| format!(" Letter {note}")).collect();
-            let text = format!("Letter {number} was handed off again {under}.{notes}");
-            // Where one sees what becomes of it.
+            let text = format!("Letter {number} replayed {under}.{notes}");
+            // The page of the handoff shows its progress.
             let next = id.map_or_else(|| Section::Dead.address().to_owned(), work::address);
             Ok(flash::redirect(&console, &next, &Flash { good: true, text }))
         }
-        Err(error) => flash::after(&console, Section::Dead.address(), Err(error), |()| String::new()),
+        Err(error) => {
+            flash::redirect_after(&console, Section::Dead.address(), Err(error), |()| String::new())
+        }
     }
 }
 
-pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn remove(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let number = number(&fields)?;
     let done = console.admin.drop_dead(&session.actor, number).await;
-    flash::after(&console, Section::Dead.address(), done, |()| format!("Letter {number} is gone for good."))
+    flash::redirect_after(&console, Section::Dead.address(), done, |()| format!("Letter {number} dropped."))
 }
 
-/// Nothing for a letter that would not be replayed.
+/// Renders the replay button; nothing for a letter that cannot be replayed.
 fn replay_form(session: &Session, letter: &DeadLetter) -> Markup {
     if letter.not_replayed.is_some() {
         return html! {};
@@ -205,8 +247,8 @@ fn replay_form(session: &Session, letter: &DeadLetter) -> Markup {
     let number = letter.number.to_string();
     let sure = button(session, "/console/dead/replay", &[("number", &number)], "small", "Replay it");
     let question = html! {
-        "It is handed off again and goes on where it failed: finished model turns and tool calls are not repeated. The letter is \
-         removed."
+        "The handoff is published again and continues where it failed: finished model turns and tool calls \
+         are not repeated. The letter is removed."
     };
     confirm("Replay", &question, &sure)
 }
@@ -214,7 +256,7 @@ fn replay_form(session: &Session, letter: &DeadLetter) -> Markup {
 fn drop_form(session: &Session, number: u64) -> Markup {
     let number = number.to_string();
     let sure =
-        button(session, "/console/dead/drop", &[("number", &number)], "danger small", "Drop it for good");
+        button(session, "/console/dead/drop", &[("number", &number)], "danger small", "Drop permanently");
     confirm("Drop", &html! { "The handoff is not kept anywhere else. This cannot be undone." }, &sure)
 }
 
@@ -223,17 +265,19 @@ fn number(fields: &Fields) -> Result<u64, Failure> {
     text.parse().map_err(|_| Error::NotFound { what: "dead letter", id: text.to_owned() }.into())
 }
 
-fn page_of(number: u64) -> String {
+fn letter_address(number: u64) -> String {
     address(LETTER, &[("number", &number.to_string())])
 }
 
 fn deliveries(count: u64) -> String {
-    when::count(usize::try_from(count).unwrap_or(usize::MAX), "delivery", "deliveries")
+    format::count(usize::try_from(count).unwrap_or(usize::MAX), "delivery", "deliveries")
 }
 
 fn size(bytes: Option<usize>) -> Markup {
     match bytes {
-        Some(bytes) => html! { span .nowrap { (operate::size(u64::try_from(bytes).unwrap_or(u64::MAX))) } },
+        Some(bytes) => {
+            html! { span .nowrap { (operate::format_size(u64::try_from(bytes).unwrap_or(u64::MAX))) } }
+        }
         None => html! { "large" },
     }
 }

@@ -1,31 +1,34 @@
+//! Error pages.
+
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 use maud::{Markup, html};
 
 use super::{
-    HOME, flash, page,
-    parts::{address, mark},
+    HOME,
+    components::{address, logo},
+    flash, page,
     session::Session,
 };
 use crate::admin::Error;
 
-/// Why there is another page than the one that was asked for.
+/// Why the requested page cannot be shown.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// Leads to the login, and from there to `next`.
-    NotIn {
+    /// Redirects to the login page, and from there to `next`.
+    SignedOut {
         next: String,
-        /// They were in before.
+        /// Whether there was a session, which has ended.
         ended: bool,
     },
     Refused(Error),
-    NoPage,
-    Method,
+    PageNotFound,
+    MethodNotAllowed,
     /// The form was not sent from a page of this session.
-    Forged,
-    Unreadable,
-    Host,
-    Broken,
+    ForgedForm,
+    UnreadableForm,
+    UnknownHost,
+    Internal,
 }
 
 impl From<Error> for Failure {
@@ -35,9 +38,9 @@ impl From<Error> for Failure {
 }
 
 impl IntoResponse for Failure {
-    /// The page itself is made where it is known who is in.
+    /// Stores the failure in the response; the guard renders the page, since it knows the session.
     fn into_response(self) -> Response {
-        if let Self::NotIn { next, ended } = &self {
+        if let Self::SignedOut { next, ended } = &self {
             let ended = if *ended { "1" } else { "" };
             return Redirect::to(&address("/console/login", &[("next", next), ("ended", ended)]))
                 .into_response();
@@ -50,66 +53,66 @@ impl IntoResponse for Failure {
 
 impl Failure {
     pub(super) fn page(&self, session: Option<&Session>) -> Response {
-        let (status, title, text) = self.told();
+        let (status, title, text) = self.describe();
         let body = html! {
             p .lead { (text) }
-            p { (self.way_on()) }
+            p { (self.next_step()) }
         };
         let mut response = match session {
             Some(session) => page::page(session, None, title, &body),
-            None => page::bare(title, &html! { (mark()) h1 { (title) } (body) }),
+            None => page::public_page(title, &html! { (logo()) h1 { (title) } (body) }),
         };
         *response.status_mut() = status;
         response
     }
 
-    fn told(&self) -> (StatusCode, &'static str, String) {
+    /// Returns status, title and text of the page.
+    fn describe(&self) -> (StatusCode, &'static str, String) {
         match self {
-            Self::Refused(error) => {
-                (error.status(), title(error), flash::sentence(&error.to_string()))
-            }
-            Self::NoPage => {
+            Self::Refused(error) => (error.status(), title(error), flash::sentence(&error.to_string())),
+            Self::PageNotFound => {
                 (StatusCode::NOT_FOUND, "Page not found", "This address does not exist.".to_owned())
             }
-            Self::Method => (
+            Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "Method not allowed",
                 "Use the buttons and forms of the console to make changes.".to_owned(),
             ),
-            Self::Forged => (
+            Self::ForgedForm => (
                 StatusCode::FORBIDDEN,
                 "This form cannot be trusted",
-                "It was not sent from a page of your present session, so nothing was changed. Open the page again \
-                 and repeat what you did."
+                "It was not sent from a page of your current session, so nothing was changed. Reload the \
+                 page and try again."
                     .to_owned(),
             ),
-            Self::Unreadable => (
+            Self::UnreadableForm => (
                 StatusCode::BAD_REQUEST,
                 "This form cannot be read",
                 "It is too large or not a form. Nothing was changed.".to_owned(),
             ),
-            Self::Host => (
+            Self::UnknownHost => (
                 StatusCode::FORBIDDEN,
-                "Not under this name",
-                "The console is not served under the name in the address. Names that it answers to are listed in \
-                 the setting admin.hosts of the gateway."
+                "Unknown host name",
+                "The console is not served under this host name. The gateway setting admin.hosts lists the \
+                 allowed names."
                     .to_owned(),
             ),
-            Self::Broken | Self::NotIn { .. } => (
+            Self::Internal | Self::SignedOut { .. } => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "Something went wrong",
-                "The gateway could not make this page. Its log says more.".to_owned(),
+                "The gateway could not render this page. See its log for details.".to_owned(),
             ),
         }
     }
 
-    fn way_on(&self) -> Markup {
+    fn next_step(&self) -> Markup {
         match self {
-            Self::Host => html! {},
+            Self::UnknownHost => html! {},
             Self::Refused(Error::Unavailable) => html! {
-                "The store does not answer. Calls of agents are denied until it does. Reload the page to try again."
+                "The store does not respond. Agent calls are denied until it does. Reload the page to try \
+                 again."
             },
-            _ => html! { a .button .quiet href=(HOME) { "To the overview" } },
+            _ => html! { a .button .quiet href=(HOME) { "Back to the overview" } },
         }
     }
 }
@@ -117,10 +120,10 @@ impl Failure {
 fn title(error: &Error) -> &'static str {
     match error {
         Error::NotFound { .. } => "Not found",
-        Error::Invalid { .. } => "This cannot be done so",
-        Error::Forbidden(_) => "You may not do this",
-        Error::Conflict(_) => "This does not go together",
-        Error::Unreachable(_) => "The server does not answer",
+        Error::Invalid { .. } => "Invalid input",
+        Error::Forbidden(_) => "Not allowed",
+        Error::Conflict(_) => "Conflict",
+        Error::Unreachable(_) => "Server not reachable",
         Error::Unavailable => "Not available at the moment",
         Error::Unrecorded => "Not recorded yet",
     }

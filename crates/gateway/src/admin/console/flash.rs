@@ -1,3 +1,5 @@
+//! One-time messages after a change, carried in a cookie to the next page.
+
 use axum::response::{IntoResponse, Redirect, Response};
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
@@ -8,12 +10,12 @@ use super::{
 };
 use crate::admin::Error;
 
-const NAME: &str = "cynode_said";
-const LIVES: u64 = 60;
-/// Browsers keep no larger cookies than 4 KiB.
-const LONGEST: usize = 1000;
+const COOKIE_NAME: &str = "cynode_said";
+const MAX_AGE_SECONDS: u64 = 60;
+/// Browsers limit cookies to 4 KiB.
+const MAX_TEXT_BYTES: usize = 1000;
 
-/// What is said on the page after a change, once.
+/// A message that the next page shows once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flash {
     pub(super) good: bool,
@@ -22,34 +24,35 @@ pub(super) struct Flash {
 
 impl Flash {
     pub(super) fn read(headers: &HeaderMap) -> Option<Self> {
-        let text = BASE64URL_NOPAD.decode(cookie(headers, NAME)?.as_bytes()).ok()?;
+        let text = BASE64URL_NOPAD.decode(cookie(headers, COOKIE_NAME)?.as_bytes()).ok()?;
         let text = String::from_utf8(text).ok()?;
         let (sign, text) = text.split_at_checked(1)?;
         Some(Self { good: sign == "+", text: text.to_owned() })
     }
 
-    fn written(&self) -> String {
+    fn encode(&self) -> String {
         let sign = if self.good { '+' } else { '-' };
-        let text = &self.text[..self.text.floor_char_boundary(LONGEST)];
+        let text = &self.text[..self.text.floor_char_boundary(MAX_TEXT_BYTES)];
         BASE64URL_NOPAD.encode(format!("{sign}{text}").as_bytes())
     }
 }
 
-/// Once it was shown.
-pub(super) fn forgotten(response: &mut Response) {
-    let gone = "cynode_said=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict";
-    response.headers_mut().append(SET_COOKIE, HeaderValue::from_static(gone));
+/// Deletes the cookie once the message was shown.
+pub(super) fn clear(response: &mut Response) {
+    let expired = "cynode_said=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict";
+    response.headers_mut().append(SET_COOKIE, HeaderValue::from_static(expired));
 }
 
-/// After a change: says how it went, on the page to go on with.
-pub(super) fn after<T>(
+/// Redirects to `back` with a message about the result; `message` describes a success. Errors that need a
+/// page of their own are returned.
+pub(super) fn redirect_after<T>(
     console: &Console,
     back: &str,
     result: Result<T, Error>,
-    said: impl FnOnce(T) -> String,
+    message: impl FnOnce(T) -> String,
 ) -> Result<Response, Failure> {
     let flash = match result {
-        Ok(done) => Flash { good: true, text: said(done) },
+        Ok(done) => Flash { good: true, text: message(done) },
         Err(error @ (Error::Forbidden(_) | Error::Unavailable | Error::Unrecorded)) => {
             return Err(error.into());
         }
@@ -65,12 +68,12 @@ pub(super) fn after<T>(
 
 pub(super) fn redirect(console: &Console, back: &str, flash: &Flash) -> Response {
     let mut response = Redirect::to(back).into_response();
-    let cookie = set_cookie(console, NAME, &flash.written(), LIVES);
+    let cookie = set_cookie(console, COOKIE_NAME, &flash.encode(), MAX_AGE_SECONDS);
     response.headers_mut().append(SET_COOKIE, cookie);
     response
 }
 
-/// With a capital and a full stop.
+/// Formats a text as a sentence: capital letter and full stop.
 pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let Some(first) = letters.next() else { return String::new() };

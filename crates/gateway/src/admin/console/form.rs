@@ -1,3 +1,5 @@
+//! Form and query fields, and protection against forged forms.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
@@ -15,17 +17,17 @@ use super::{Console, Failure, session::Session};
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(super) const CSRF: &str = "csrf";
 
-/// What somebody filled in, by the names of the fields. Of two fields of one name the last counts.
+/// Form or query fields by name. If a name occurs twice, the last value counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(BTreeMap<String, String>);
 
 impl Fields {
-    /// Without the space around it; empty when it was not given.
+    /// Returns the trimmed value; empty if the field is missing.
     pub(super) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", |text| text.trim())
     }
 
-    /// An empty field is one that was not filled in.
+    /// Returns the trimmed value; `None` if the field is missing or empty.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
@@ -34,17 +36,17 @@ impl Fields {
         self.given(name).map(str::to_owned)
     }
 
-    /// Of a checkbox.
+    /// Returns whether a checkbox is checked.
     pub(super) fn is_on(&self, name: &str) -> bool {
         self.given(name).is_some()
     }
 
-    /// The lines of a large field that have something in them.
+    /// Returns the non-empty lines of a text area.
     pub(super) fn lines(&self, name: &str) -> impl Iterator<Item = &str> {
         self.text(name).lines().map(str::trim).filter(|line| !line.is_empty())
     }
 
-    /// Fills in what the form begins with.
+    /// Sets the initial value of a field.
     pub(super) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.0.insert(name.to_owned(), value.into());
         self
@@ -57,66 +59,71 @@ impl From<Vec<(String, String)>> for Fields {
     }
 }
 
-/// The part of an address after the `?`.
+/// Reads the query parameters.
 impl FromRequestParts<Arc<Console>> for Fields {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Failure> {
         let query = Query::<Vec<(String, String)>>::from_request_parts(parts, console).await;
-        // An address that cannot be read asks for nothing in particular.
+        // A malformed query counts as empty.
         Ok(query.map_or_else(|_| Self::default(), |Query(pairs)| pairs.into()))
     }
 }
 
-/// A form that was sent from a page of ours, by whoever is in.
-pub(super) struct Posted {
+/// A form that was sent from a page of the same session: origin, session and CSRF token are verified.
+pub(super) struct PostedForm {
     pub(super) session: Session,
     pub(super) fields: Fields,
 }
 
-impl FromRequest<Arc<Console>> for Posted {
+impl FromRequest<Arc<Console>> for PostedForm {
     type Rejection = Failure;
 
     async fn from_request(request: Request, console: &Arc<Console>) -> Result<Self, Failure> {
-        from_here(request.headers())?;
+        check_origin(request.headers())?;
         let (mut parts, body) = request.into_parts();
         let session = Session::from_request_parts(&mut parts, console).await?;
-        let Unproven(fields) = Unproven::from_request(Request::from_parts(parts, body), console).await?;
-        if session.is_word(fields.text(CSRF)) { Ok(Self { session, fields }) } else { Err(Failure::Forged) }
+        let UnverifiedForm(fields) =
+            UnverifiedForm::from_request(Request::from_parts(parts, body), console).await?;
+        if session.matches_csrf(fields.text(CSRF)) {
+            Ok(Self { session, fields })
+        } else {
+            Err(Failure::ForgedForm)
+        }
     }
 }
 
-/// A form that may come from anybody.
-pub(super) struct Unproven(pub(super) Fields);
+/// A form without session, as on the login page. Only its origin is verified.
+pub(super) struct UnverifiedForm(pub(super) Fields);
 
-impl FromRequest<Arc<Console>> for Unproven {
+impl FromRequest<Arc<Console>> for UnverifiedForm {
     type Rejection = Failure;
 
     async fn from_request(request: Request, console: &Arc<Console>) -> Result<Self, Failure> {
-        from_here(request.headers())?;
+        check_origin(request.headers())?;
         let form = Form::<Vec<(String, String)>>::from_request(request, console).await;
-        form.map(|Form(pairs)| Self(pairs.into())).map_err(|_| Failure::Unreadable)
+        form.map(|Form(pairs)| Self(pairs.into())).map_err(|_| Failure::UnreadableForm)
     }
 }
 
-/// What browsers say about the page that sends a form. Since our pages ask for no referrer, they send `null` as its origin;
-/// then `Sec-Fetch-Site`, which no page can forge, says the same.
-fn from_here(headers: &HeaderMap) -> Result<(), Failure> {
+/// Refuses forms from other sites. Browsers send the origin `null`, because the pages set `no-referrer`; then
+/// `Sec-Fetch-Site`, which no page can forge, decides.
+fn check_origin(headers: &HeaderMap) -> Result<(), Failure> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if text(FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return Err(Failure::Forged);
+        return Err(Failure::ForgedForm);
     }
     match (text(ORIGIN), text(HOST)) {
         (None | Some("null"), _) => Ok(()),
         (Some(origin), Some(host)) => {
-            let named = origin.split_once("://").map(|(_, named)| named);
-            if named.is_some_and(|named| named.eq_ignore_ascii_case(host)) {
+            let origin_host = origin.split_once("://").map(|(_, origin_host)| origin_host);
+            if origin_host.is_some_and(|origin_host| origin_host.eq_ignore_ascii_case(host)) {
                 Ok(())
             } else {
-                Err(Failure::Forged)
+                Err(Failure::ForgedForm)
             }
         }
-        (Some(_), None) => Err(Failure::Forged),
+        (Some(_), None) => Err(Failure::ForgedForm),
     }
 }
 
@@ -127,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_of_other_sites_are_told_from_ours() {
+    fn forms_of_other_sites_are_refused() {
         for (origin, site, expected) in [
             ("", "", true),
             ("http://localhost:8791", "", true),
@@ -145,7 +152,7 @@ mod tests {
                     headers.insert(name, HeaderValue::from_static(value));
                 }
             }
-            assert_eq!(from_here(&headers).is_ok(), expected, "{origin} {site}");
+            assert_eq!(check_origin(&headers).is_ok(), expected, "{origin} {site}");
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Middleware of the console: host name check, security headers, error pages.
+
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
@@ -20,22 +22,24 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// Refuses names that are not ours, so that no other site's name leads here, and gives every answer its headers.
+/// Refuses unknown host names against DNS rebinding, turns failures and panics into pages, and sets the
+/// security headers of every response.
 pub(super) async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let headers = request.headers().clone();
-    let mut response = if is_ours(&console.admin.settings.hosts, &headers) {
-        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-        answered.unwrap_or_else(|_| {
+    let mut response = if is_known_host(&console.admin.settings.hosts, &headers) {
+        let result = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        result.unwrap_or_else(|_| {
             error!("Console page panicked.");
-            Failure::Broken.into_response()
+            Failure::Internal.into_response()
         })
     } else {
-        Failure::Host.into_response()
+        Failure::UnknownHost.into_response()
     };
     if let Some(failure) = response.extensions_mut().remove::<Failure>() {
-        // Who is in sees the frame that they know. If that cannot be found out, there is a page all the same.
+        // With a session, the page has the usual navigation; without one, or if it cannot be read, it has
+        // none.
         let session = match failure {
-            Failure::Host => None,
+            Failure::UnknownHost => None,
             _ => Session::find(&console, &headers).await.ok().flatten(),
         };
         response = failure.page(session.as_ref());
@@ -49,7 +53,7 @@ pub(super) async fn guard(State(console): State<Arc<Console>>, request: Request,
     response
 }
 
-fn is_ours(hosts: &[String], headers: &HeaderMap) -> bool {
+fn is_known_host(hosts: &[String], headers: &HeaderMap) -> bool {
     let mut named = headers.get_all(HOST).iter();
     let (Some(Ok(named)), None) = (named.next().map(HeaderValue::to_str), named.next()) else { return false };
     let name = without_port(named);
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_ours_are_answered() {
+    fn only_known_hosts_are_served() {
         let hosts = ["localhost", "::1", "gateway.internal:8443"].map(str::to_owned);
         for (host, expected) in [
             ("localhost", true),
@@ -82,10 +86,10 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, HeaderValue::from_static(host));
-            assert_eq!(is_ours(&hosts, &headers), expected, "{host}");
+            assert_eq!(is_known_host(&hosts, &headers), expected, "{host}");
             headers.append(HOST, HeaderValue::from_static("localhost"));
-            assert!(!is_ours(&hosts, &headers), "two names");
+            assert!(!is_known_host(&hosts, &headers), "two names");
         }
-        assert!(!is_ours(&hosts, &HeaderMap::new()));
+        assert!(!is_known_host(&hosts, &HeaderMap::new()));
     }
 }

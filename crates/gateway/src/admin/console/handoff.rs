@@ -1,5 +1,7 @@
-mod picture; // attempts and steps along the time
-mod told; // facts and the answer
+//! The live page of one handoff: facts, timeline, answer.
+
+mod facts;
+mod timeline;
 
 use std::{
     sync::Arc,
@@ -16,36 +18,36 @@ use subjects::HandoffId;
 
 use super::{
     Console, Failure,
-    live::{self, Follow, Next},
+    components::{empty, name},
+    live::{self, LiveView, Update},
     page::{Section, with_actions},
-    parts::{empty, name},
     session::Session,
-    work::{address, without},
+    work::{address, render_nats_error},
 };
 use crate::{
     admin::{
         Error,
-        operations::{Life, LifeState},
+        operations::{HandoffHistory, HandoffState},
     },
     clock,
 };
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// What goes on is drawn anew so often, since time passes.
-const DRAW_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// An open handoff is redrawn at this interval even if nothing was recorded, since its bars grow.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) async fn show(
     State(console): State<Arc<Console>>,
     session: Session,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    let handoff = read(&id)?;
-    let (inner, goes_on) = match console.admin.get_handoff(&session.actor, handoff).await {
-        Ok(life) => (told(&life), life.state != LifeState::Answered),
-        // As far as anybody knows it waits in its queue, so this is no fault.
-        Err(Error::NotFound { .. }) => (unknown(), true),
-        Err(error) => match without(&console, &error) {
-            Some(said) => (said, false),
+    let handoff = parse_id(&id)?;
+    let (inner, is_open) = match console.admin.get_handoff(&session.actor, handoff).await {
+        Ok(history) => (render(&history), history.state != HandoffState::Answered),
+        // It may still be queued, so this is not an error.
+        Err(Error::NotFound { .. }) => (not_claimed(), true),
+        Err(error) => match render_nats_error(&console, &error) {
+            Some(notice) => (notice, false),
             None => return Err(error.into()),
         },
     };
@@ -54,7 +56,7 @@ pub(super) async fn show(
         div #life { (inner) }
     };
     let source = format!("{}/live", address(&handoff.to_string()));
-    let actions = if goes_on {
+    let actions = if is_open {
         live::panel(&source)
     } else {
         html! {}
@@ -68,48 +70,50 @@ pub(super) async fn live(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let id = read(&id)?;
-    // Whoever may not see it is told now.
-    if let Err(error @ Error::Forbidden(_)) = console.admin.end_of_handoff(&session.actor, id).await {
+    let id = parse_id(&id)?;
+    // Refuse users now, before the stream begins.
+    if let Err(error @ Error::Forbidden(_)) = console.admin.handoff_end(&session.actor, id).await {
         return Err(error.into());
     }
-    Ok(live::events(console, headers, LOOK_EVERY, Following { id, last: None }))
+    Ok(live::events(console, headers, POLL_INTERVAL, HandoffUpdates { id, last: None }))
 }
 
-struct Following {
+struct HandoffUpdates {
     id: HandoffId,
-    /// Where the run ended when it was drawn last, and when that was.
+    /// Last sequence of the run when it was last drawn, and the time.
     last: Option<(u64, Instant)>,
 }
 
-impl Follow for Following {
-    /// While NATS is away, what was drawn last stays.
-    async fn look(&mut self, console: &Console, session: &Session) -> Next {
-        let Ok(Some(end)) = console.admin.end_of_handoff(&session.actor, self.id).await else {
-            return Next::Nothing;
+impl LiveView for HandoffUpdates {
+    /// While NATS is not available, the page keeps its last state.
+    async fn poll(&mut self, console: &Console, session: &Session) -> Update {
+        let Ok(Some(end)) = console.admin.handoff_end(&session.actor, self.id).await else {
+            return Update::Unchanged;
         };
-        if self.last.is_some_and(|(drawn, at)| drawn == end && at.elapsed() < DRAW_EVERY) {
-            return Next::Nothing;
+        if self.last.is_some_and(|(drawn, at)| drawn == end && at.elapsed() < REDRAW_INTERVAL) {
+            return Update::Unchanged;
         }
-        let Ok(life) = console.admin.get_handoff(&session.actor, self.id).await else { return Next::Nothing };
-        self.last = Some((life.sequence, Instant::now()));
-        let parts = html! { div #life { (told(&life)) } };
-        if life.state == LifeState::Answered { Next::Last(parts) } else { Next::Parts(parts) }
+        let Ok(history) = console.admin.get_handoff(&session.actor, self.id).await else {
+            return Update::Unchanged;
+        };
+        self.last = Some((history.sequence, Instant::now()));
+        let parts = html! { div #life { (render(&history)) } };
+        if history.state == HandoffState::Answered { Update::Last(parts) } else { Update::Parts(parts) }
     }
 }
 
-fn told(life: &Life) -> Markup {
+fn render(history: &HandoffHistory) -> Markup {
     html! {
-        (told::facts(life))
-        (told::unreadable(life))
-        @if !life.attempts.is_empty() || !life.steps.is_empty() {
-            section { h2 { "Timeline" } (picture::timeline(life, clock::now())) }
+        (facts::facts(history))
+        (facts::unreadable(history))
+        @if !history.attempts.is_empty() || !history.steps.is_empty() {
+            section { h2 { "Timeline" } (timeline::render(history, clock::now())) }
         }
-        (told::answer(life))
+        (facts::answer(history))
     }
 }
 
-fn unknown() -> Markup {
+fn not_claimed() -> Markup {
     empty(
         "No instance has claimed this handoff.",
         &html! {
@@ -119,6 +123,6 @@ fn unknown() -> Markup {
     )
 }
 
-fn read(id: &str) -> Result<HandoffId, Failure> {
+fn parse_id(id: &str) -> Result<HandoffId, Failure> {
     id.parse().map_err(|_| Error::NotFound { what: "handoff", id: id.to_owned() }.into())
 }

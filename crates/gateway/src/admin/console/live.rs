@@ -1,5 +1,5 @@
-//! Pages that follow what happens. Parts of a page that have an id are sent anew when they change; a script puts them in
-//! place. Without it, loading the page again does the same.
+//! Live pages: parts of a page that have an id are sent as server-sent events when they change, and a script
+//! replaces them. Without the script, a reload does the same.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -14,42 +14,42 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Console, session::Session};
 
-/// What is to be told next.
-pub(super) enum Next {
-    Nothing,
+/// The result of one poll.
+pub(super) enum Update {
+    Unchanged,
     Parts(Markup),
-    /// Parts after which nothing will change any more.
+    /// The final parts: nothing will change after them.
     Last(Markup),
 }
 
-/// Looks again and again, and tells what is new. Ends with the session, and with the gateway.
-pub(super) trait Follow: Send + 'static {
-    fn look(&mut self, console: &Console, session: &Session) -> impl Future<Output = Next> + Send;
+/// A live page. It is polled until its last update, the end of the session or the stop of the gateway.
+pub(super) trait LiveView: Send + 'static {
+    fn poll(&mut self, console: &Console, session: &Session) -> impl Future<Output = Update> + Send;
 }
 
-struct Following<F> {
-    follow: F,
+struct UpdateStream<V> {
+    view: V,
     console: Arc<Console>,
     headers: HeaderMap,
     ticks: Interval,
     ended: bool,
 }
 
-pub(super) fn events<F: Follow>(
+/// Returns a stream of server-sent events that polls `view` at the interval `every`.
+pub(super) fn events<V: LiveView>(
     console: Arc<Console>,
     headers: HeaderMap,
     every: Duration,
-    follow: F,
+    view: V,
 ) -> Response {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let following = Following { follow, console, headers, ticks, ended: false };
-    let events =
-        stream::unfold(following, |mut following| async { Some((following.next().await?, following)) });
+    let updates = UpdateStream { view, console, headers, ticks, ended: false };
+    let events = stream::unfold(updates, |mut updates| async { Some((updates.next().await?, updates)) });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-impl<F: Follow> Following<F> {
+impl<V: LiveView> UpdateStream<V> {
     async fn next(&mut self) -> Option<Result<Event, Infallible>> {
         while !self.ended {
             let stop = &self.console.admin.stop;
@@ -60,12 +60,12 @@ impl<F: Follow> Following<F> {
                 // Cancel-safe per docs on `tick()`.
                 _ = self.ticks.tick() => {}
             }
-            // Not known is not in.
+            // A session that cannot be confirmed has ended.
             let session = Session::find(&self.console, &self.headers).await.ok().flatten()?;
-            match self.follow.look(&self.console, &session).await {
-                Next::Nothing => {}
-                Next::Parts(parts) => return Some(Ok(Event::default().data(parts.into_string()))),
-                Next::Last(parts) => {
+            match self.view.poll(&self.console, &session).await {
+                Update::Unchanged => {}
+                Update::Parts(parts) => return Some(Ok(Event::default().data(parts.into_string()))),
+                Update::Last(parts) => {
                     self.ended = true;
                     return Some(Ok(Event::default().event("last").data(parts.into_string())));
                 }
@@ -75,7 +75,7 @@ impl<F: Follow> Following<F> {
     }
 }
 
-/// Says that the page follows, and lets one pause it. Not seen without a script.
+/// Renders the indicator of a live page with its pause button; hidden without the script.
 pub(super) fn panel(source: &str) -> Markup {
     html! {
         div .live data-follow=(source) hidden {

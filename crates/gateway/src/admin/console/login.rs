@@ -1,3 +1,5 @@
+//! Sign-in and sign-out.
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
@@ -11,9 +13,9 @@ use tracing::warn;
 
 use super::{
     Console, Failure, HOME,
-    form::{Fields, Posted, Unproven},
-    page::bare,
-    parts::mark,
+    components::logo,
+    form::{Fields, PostedForm, UnverifiedForm},
+    page::public_page,
     session::Session,
 };
 use crate::{
@@ -21,9 +23,9 @@ use crate::{
     clock, tokens,
 };
 
-/// Whoever guesses waits.
-const SLOWED: Duration = Duration::from_millis(400);
-const LONGEST_NEXT: usize = 2000;
+/// Delay after a failed sign-in, to slow down guessing.
+const FAILED_LOGIN_DELAY: Duration = Duration::from_millis(400);
+const MAX_NEXT_BYTES: usize = 2000;
 
 pub(super) async fn show(
     State(console): State<Arc<Console>>,
@@ -34,60 +36,63 @@ pub(super) async fn show(
     if Session::find(&console, &headers).await?.is_some() {
         return Ok(Redirect::to(next).into_response());
     }
-    let said =
+    let message =
         fields.is_on("ended").then_some(("status", "Your session has expired. Sign in again to continue."));
-    Ok(form(&console, next, said))
+    Ok(login_page(&console, next, message))
 }
 
 pub(super) async fn enter(
     State(console): State<Arc<Console>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Unproven(fields): Unproven,
+    UnverifiedForm(fields): UnverifiedForm,
 ) -> Result<Response, Failure> {
     let next = next(&fields);
-    if console.admin.strangers.admit_login(peer.ip(), fields.text("token")).await.is_err() {
-        let said = ("alert", "Too many attempts. Wait a few seconds and try again.");
-        return Ok((StatusCode::TOO_MANY_REQUESTS, form(&console, next, Some(said))).into_response());
+    if console.admin.unauthenticated.admit_login(peer.ip(), fields.text("token")).await.is_err() {
+        let message = ("alert", "Too many attempts. Wait a few seconds and try again.");
+        return Ok((StatusCode::TOO_MANY_REQUESTS, login_page(&console, next, Some(message))).into_response());
     }
-    let presented = tokens::present(&console.admin.store, fields.text("token")).await.map_err(Error::from)?;
+    let presented = tokens::look_up(&console.admin.store, fields.text("token")).await.map_err(Error::from)?;
     let Some(actor) = Actor::of(&presented, clock::now()) else {
         warn!(%peer, "Console sign-in failed: invalid token.");
-        tokio::time::sleep(SLOWED).await;
-        let said = ("alert", "Invalid token. It may be mistyped, expired or revoked.");
-        return Ok((StatusCode::FORBIDDEN, form(&console, next, Some(said))).into_response());
+        tokio::time::sleep(FAILED_LOGIN_DELAY).await;
+        let message = ("alert", "Invalid token. It may be mistyped, expired or revoked.");
+        return Ok((StatusCode::FORBIDDEN, login_page(&console, next, Some(message))).into_response());
     };
-    console.admin.note(&actor, "admin.console.sign_in", &json!({}), None).await?;
+    console.admin.record_outcome(&actor, "admin.console.sign_in", &json!({}), None).await?;
     let cookie = Session::open(&console, &actor).await?;
     Ok(([(SET_COOKIE, cookie)], Redirect::to(next)).into_response())
 }
 
-pub(super) async fn leave(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    console.admin.note(&posted.session.actor, "admin.console.sign_out", &json!({}), None).await?;
+pub(super) async fn leave(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    console.admin.record_outcome(&posted.session.actor, "admin.console.sign_out", &json!({}), None).await?;
     let cookie = posted.session.close(&console).await?;
     Ok(([(SET_COOKIE, cookie)], Redirect::to("/console/login")).into_response())
 }
 
-/// Where to go on; never to another site, and to nothing that is not a page.
+/// Returns the page to show after sign-in: only pages of the console, never another site.
 fn next(fields: &Fields) -> &str {
     let is_page = |next: &&str| {
         let rest = next.strip_prefix(HOME);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
             && !["/login", "/logout", "/audit/live"].iter().any(|it| next[HOME.len()..].starts_with(it))
-            && next.len() <= LONGEST_NEXT
+            && next.len() <= MAX_NEXT_BYTES
             && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
     };
     fields.given("next").filter(is_page).unwrap_or(HOME)
 }
 
-fn form(console: &Console, next: &str, said: Option<(&str, &str)>) -> Response {
+fn login_page(console: &Console, next: &str, message: Option<(&str, &str)>) -> Response {
     let file = console.admin.settings.token_file.display();
-    bare(
+    public_page(
         "Sign in",
         &html! {
-            (mark())
+            (logo())
             h1 { "Sign in" }
             p .lead { "The console of the Cynode MCP gateway." }
-            @if let Some((role, text)) = said { p .flash .bad[role == "alert"] role=(role) { (text) } }
+            @if let Some((role, text)) = message { p .flash .bad[role == "alert"] role=(role) { (text) } }
             form method="post" action="/console/login" {
                 input type="hidden" name="next" value=(next);
                 div .field {
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_goes_on_to_pages_of_ours_alone() {
+    fn sign_in_continues_only_to_console_pages() {
         for (wanted, expected) in [
             ("", HOME),
             ("/console", "/console"),

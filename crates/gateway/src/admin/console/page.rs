@@ -1,9 +1,11 @@
+//! The frame of every page: document, navigation, title and messages.
+
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
-use super::{HOME, assets, flash, form::CSRF, parts::mark, session::Session};
+use super::{HOME, assets, components::logo, flash, form::CSRF, session::Session};
 
-/// Where one is.
+/// A section of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
@@ -62,7 +64,7 @@ impl Section {
         }
     }
 
-    /// Whether users, who look after their own servers, have it too.
+    /// Returns whether users, who manage only their own servers, have this section.
     fn is_for_users(self) -> bool {
         match self {
             Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
@@ -71,12 +73,12 @@ impl Section {
     }
 }
 
-/// A page for somebody who is in.
+/// Renders a page with navigation, for a signed-in session.
 pub(super) fn page(session: &Session, section: Option<Section>, title: &str, body: &Markup) -> Response {
     with_actions(session, section, title, &html! {}, body)
 }
 
-/// The same, with something beside its title.
+/// Like [`page`], with actions beside the title.
 pub(super) fn with_actions(
     session: &Session,
     section: Option<Section>,
@@ -90,11 +92,15 @@ pub(super) fn with_actions(
         a .skip href="#main" { "Skip to content" }
         div .shell {
             header .side {
-                a .brand href=(HOME) { (mark()) span { "Cynode" small { "gateway console" } } }
+                a .brand href=(HOME) { (logo()) span { "Cynode" small { "gateway console" } } }
                 nav aria-label="Console" {
                     ul {
                         @for it in sections {
-                            li { a href=(it.address()) aria-current=[(section == Some(it)).then_some("page")] { (it.title()) } }
+                            li {
+                                a href=(it.address()) aria-current=[(section == Some(it)).then_some("page")] {
+                                    (it.title())
+                                }
+                            }
                         }
                     }
                 }
@@ -105,8 +111,11 @@ pub(super) fn with_actions(
                 }
             }
             main #main tabindex="-1" {
-                @if let Some(said) = &session.flash {
-                    p .flash .bad[!said.good] role=(if said.good { "status" } else { "alert" }) { (said.text) }
+                @if let Some(message) = &session.flash {
+                    @let role = if message.good { "status" } else { "alert" };
+                    p .flash .bad[!message.good] role=(role) {
+                        (message.text)
+                    }
                 }
                 div .title { h1 { (title) } @if !actions.0.is_empty() { div .actions { (actions) } } }
                 (body)
@@ -115,13 +124,13 @@ pub(super) fn with_actions(
     };
     let mut response = document(title, "", &inner).into_response();
     if session.flash.is_some() {
-        flash::forgotten(&mut response);
+        flash::clear(&mut response);
     }
     response
 }
 
-/// A page for whoever comes.
-pub(super) fn bare(title: &str, body: &Markup) -> Response {
+/// Renders a page without navigation, for clients without a session.
+pub(super) fn public_page(title: &str, body: &Markup) -> Response {
     document(title, "bare", &html! { main #main .card { (body) } }).into_response()
 }
 

@@ -1,3 +1,5 @@
+//! The page of access rules.
+
 use std::sync::Arc;
 
 use axum::{
@@ -7,15 +9,16 @@ use axum::{
 use maud::{Markup, html};
 
 use super::{
-    Console, Failure, flash,
-    form::{Fields, Posted},
-    page::{Section, page},
-    parts::{
-        Filled, Tone, agent, author, badge, button, cells, confirm, empty, form, input, options, table,
+    Console, Failure,
+    components::{
+        FormState, Tone, agent, author, badge, button, cells, confirm, empty, form, input, options, table,
         visible,
     },
+    flash,
+    form::{Fields, PostedForm},
+    format,
+    page::{Section, page},
     session::Session,
-    when,
 };
 use crate::{
     admin::{
@@ -25,7 +28,7 @@ use crate::{
     policy::Effect,
 };
 
-const HEADINGS: [&str; 6] = ["Order", "Effect", "Who", "What", "Why", ""];
+const HEADINGS: [&str; 6] = ["Order", "Effect", "Who", "Tool", "Reason", ""];
 const EFFECTS: [(&str, &str); 2] = [("deny", "Deny"), ("allow", "Allow")];
 const AGENTS: [(&str, &str); 4] = [
     ("", "All agents"),
@@ -39,9 +42,12 @@ pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) 
     Ok(rules_page(&session, &rules, &Fields::default(), None))
 }
 
-pub(super) async fn add(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
-    let added = match read(&fields) {
+pub(super) async fn add(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
+    let added = match parse_form(&fields) {
         Ok(new) => console.admin.add_rule(&session.actor, new).await,
         Err(error) => Err(error),
     };
@@ -49,7 +55,7 @@ pub(super) async fn add(State(console): State<Arc<Console>>, posted: Posted) -> 
         let rules = console.admin.list_rules(&session.actor).await?;
         return Ok((error.status(), rules_page(&session, &rules, &fields, Some(error))).into_response());
     }
-    flash::after(&console, Section::Rules.address(), added, |rule| {
+    flash::redirect_after(&console, Section::Rules.address(), added, |rule| {
         format!(
             "Rule for {} added at position {}. It applies from the next call on.",
             rule.tool, rule.position
@@ -57,8 +63,11 @@ pub(super) async fn add(State(console): State<Arc<Console>>, posted: Posted) -> 
     })
 }
 
-pub(super) async fn shift(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn shift(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let rules = console.admin.list_rules(&session.actor).await?;
     let mut ids: Vec<String> = rules.into_iter().map(|rule| rule.id).collect();
     let at = ids.iter().position(|id| id == fields.text("id"));
@@ -68,21 +77,24 @@ pub(super) async fn shift(State(console): State<Arc<Console>>, posted: Posted) -
             ids.swap(at, to);
             console.admin.reorder_rules(&session.actor, ids).await.map(|_| to + 1)
         }
-        // It is where it can be.
+        // It is already first or last.
         (Some(at), _) => Ok(at + 1),
         (None, _) => Err(Error::NotFound { what: "rule", id: fields.text("id").to_owned() }),
     };
-    flash::after(&console, Section::Rules.address(), moved, |position| {
+    flash::redirect_after(&console, Section::Rules.address(), moved, |position| {
         format!("Rule moved to position {position}.")
     })
 }
 
-pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+pub(super) async fn remove(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
     let removed = console.admin.remove_rule(&posted.session.actor, posted.fields.text("id")).await;
-    flash::after(&console, Section::Rules.address(), removed, |()| "Rule removed.".to_owned())
+    flash::redirect_after(&console, Section::Rules.address(), removed, |()| "Rule removed.".to_owned())
 }
 
-fn read(fields: &Fields) -> Result<NewRule, Error> {
+fn parse_form(fields: &Fields) -> Result<NewRule, Error> {
     let position = fields.given("position").map(str::parse).transpose();
     Ok(NewRule {
         effect: if fields.text("effect") == "allow" { Effect::Allow } else { Effect::Deny },
@@ -93,7 +105,7 @@ fn read(fields: &Fields) -> Result<NewRule, Error> {
         matches: fields.owned("matches"),
         note: fields.text("note").to_owned(),
         position: position
-            .map_err(|_| Error::Invalid { field: "position", message: "is no number".to_owned() })?,
+            .map_err(|_| Error::Invalid { field: "position", message: "is not a number".to_owned() })?,
     })
 }
 
@@ -101,16 +113,21 @@ fn rules_page(session: &Session, rules: &[AccessRule], fields: &Fields, error: O
     let last = rules.len();
     let rows: Vec<Markup> =
         rules.iter().enumerate().map(|(at, rule)| row(session, rule, at == 0, at + 1 == last)).collect();
-    let filled = Filled { fields, error };
+    let filled = FormState { fields, error };
     let body = html! {
         p .lead {
-            "The first rule that applies to a call decides. A rule never permits what a tool's settings or the list of the \
-             agent's role deny; where no rule applies, the call goes on."
+            "The first rule that applies to a call decides. A rule never permits what the settings of a \
+             tool or the allowlist of a role deny. If no rule applies, the call is not restricted further."
         }
         @if rows.is_empty() {
-            (empty("There are no rules.", &html! { "Agents may call what their role's list has. Add a rule below to narrow that." }))
+            (empty(
+                "No rules.",
+                &html! {
+                    "Agents may call the tools on their role's allowlist. Add a rule below to restrict that."
+                },
+            ))
         } @else {
-            (table("Access rules, in the order in which they are asked", &HEADINGS, &rows))
+            (table("Access rules, in the order of evaluation", &HEADINGS, &rows))
         }
         section {
             h2 #add { "Add a rule" }
@@ -120,12 +137,42 @@ fn rules_page(session: &Session, rules: &[AccessRule], fields: &Fields, error: O
                     div .grid {
                         (options(filled, "effect", "Effect", "", &EFFECTS))
                         (options(filled, "agent", "Agents", "", &AGENTS))
-                        (input(filled, ("user_id", "user_id"), "text", "User", "Only agents that act for this user. Optional."))
-                        (input(filled, ("tool", "tool"), "text", "Tool", "A name, or the beginning of names as in db.*"))
-                        (input(filled, ("argument", "argument"), "text", "Argument", "As /url. Optional."))
-                        (input(filled, ("matches", "matches"), "text", "Looks like", "As https://*.example.com/*; * is any run of characters."))
-                        (input(filled, ("note", "note"), "text", "Why", "So that others know later."))
-                        (input(filled, ("position", "position"), "number", "Place", "1 is asked first. At the end when left empty."))
+                        (input(
+                            filled,
+                            ("user_id", "user_id"),
+                            "text",
+                            "User",
+                            "Only agents that act for this user. Optional.",
+                        ))
+                        (input(filled, ("tool", "tool"), "text", "Tool", "A name, or a prefix such as db.*"))
+                        (input(
+                            filled,
+                            ("argument", "argument"),
+                            "text",
+                            "Argument",
+                            "A JSON pointer such as /url. Optional.",
+                        ))
+                        (input(
+                            filled,
+                            ("matches", "matches"),
+                            "text",
+                            "Pattern",
+                            "For example https://*.example.com/*; * matches any characters.",
+                        ))
+                        (input(
+                            filled,
+                            ("note", "note"),
+                            "text",
+                            "Reason",
+                            "For other administrators. Optional.",
+                        ))
+                        (input(
+                            filled,
+                            ("position", "position"),
+                            "number",
+                            "Position",
+                            "1 is evaluated first. Default: at the end.",
+                        ))
                     }
                     button .button type="submit" { "Add the rule" }
                 }))
@@ -139,7 +186,7 @@ fn row(session: &Session, rule: &AccessRule, is_first: bool, is_last: bool) -> M
     let effect = match rule.effect.as_str() {
         "allow" => badge(Tone::Good, "Allow"),
         "deny" => badge(Tone::Bad, "Deny"),
-        _ => badge(Tone::Bad, "Deny (cannot be read)"),
+        _ => badge(Tone::Bad, "Deny (unreadable)"),
     };
     let id = ("id", rule.id.as_str());
     let move_to = |way: &'static str, sign: &str, label: &str| {
@@ -148,7 +195,10 @@ fn row(session: &Session, rule: &AccessRule, is_first: bool, is_last: bool) -> M
             "/console/rules/move",
             &[id, ("way", way)],
             &html! {
-                button .button .quiet .small type="submit" aria-label={ (label) " (rule " (rule.position) ")" } title=(label) { (sign) }
+                button .button .quiet .small type="submit" title=(label)
+                    aria-label={ (label) " (rule " (rule.position) ")" } {
+                    (sign)
+                }
             },
         )
     };
@@ -162,12 +212,12 @@ fn row(session: &Session, rule: &AccessRule, is_first: bool, is_last: bool) -> M
         html! {
             code { (visible(&rule.tool)) }
             @if let (Some(argument), Some(matches)) = (&rule.argument, &rule.matches) {
-                span .sub { "where " code { (visible(argument)) } " is like " code { (visible(matches)) } }
+                span .sub { "where " code { (visible(argument)) } " matches " code { (visible(matches)) } }
             }
         },
         html! {
             bdi { (rule.note) }
-            span .sub { "by " (author(&rule.created_by)) ", " (when::text(&rule.created_at)) }
+            span .sub { "by " (author(&rule.created_by)) ", " (format::timestamp(&rule.created_at)) }
         },
         html! {
             div .actions {
@@ -175,7 +225,7 @@ fn row(session: &Session, rule: &AccessRule, is_first: bool, is_last: bool) -> M
                 @if !is_last { (move_to("down", "↓", "Move down")) }
                 (confirm(
                     "Remove",
-                    &html! { "Calls that it decided are decided without it from then on." },
+                    &html! { "It no longer applies from the next call on." },
                     &button(session, "/console/rules/remove", &[id], "danger small", "Remove this rule"),
                 ))
             }

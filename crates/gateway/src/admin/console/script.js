@@ -1,7 +1,7 @@
-// Comforts. Every page is whole without them.
+// Conveniences. Every page works without this script.
 "use strict";
 
-// Times that pass.
+// Relative times are updated.
 const MINUTE = 60, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 
 function relative(seconds) {
@@ -11,7 +11,7 @@ function relative(seconds) {
   if (size < MINUTE) span = `${size} s`;
   else if (size < HOUR) span = `${Math.round(size / MINUTE)} min`;
   else if (size < DAY) span = `${Math.round(size / HOUR)} h`;
-  else return null; // Days do not pass while somebody looks.
+  else return null; // A page is not open for days.
   return seconds >= 0 ? `${span} ago` : `in ${span}`;
 }
 
@@ -23,7 +23,7 @@ function tick() {
 }
 setInterval(tick, 5000);
 
-// Secrets that are shown once.
+// Copy buttons of secrets.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   const secret = document.getElementById(button.dataset.copy);
   const said = document.getElementById("copied");
@@ -39,7 +39,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// Questions close with Escape, and when another one opens.
+// Confirmations close with Escape, and when another one opens.
 const questions = document.querySelectorAll("details.confirm");
 for (const question of questions) {
   question.addEventListener("toggle", () => {
@@ -53,8 +53,8 @@ for (const question of questions) {
   });
 }
 
-// The audit as it grows.
-const MOST_ROWS = 500;
+// New audit rows.
+const MAX_ROWS = 500;
 const panel = document.querySelector("[data-live]");
 if (panel && window.EventSource) watch(panel);
 
@@ -64,7 +64,7 @@ function watch(panel) {
   let after = panel.dataset.after, source = null, fresh = 0, saying = null;
 
   function say(text) {
-    // Not with every row: somebody may have it read out.
+    // Delayed, so that a screen reader does not read every single row.
     clearTimeout(saying);
     saying = setTimeout(() => { said.textContent = text; }, 300);
   }
@@ -76,7 +76,7 @@ function watch(panel) {
     holder.innerHTML = event.data;
     holder.content.firstElementChild.classList.add("fresh");
     rows.prepend(holder.content);
-    while (rows.children.length > MOST_ROWS) rows.lastElementChild.remove();
+    while (rows.children.length > MAX_ROWS) rows.lastElementChild.remove();
     document.getElementById("none")?.remove();
     fresh += 1;
     say(fresh === 1 ? "Live: 1 new row" : `Live: ${fresh} new rows`);
@@ -87,20 +87,20 @@ function watch(panel) {
     address.searchParams.set("after", after);
     source = new EventSource(address);
     source.addEventListener("message", add);
-    whenItEnds(source, panel, say);
+    onStreamEnd(source, panel, say);
     say(fresh ? `Live: ${fresh} new rows` : "Live: waiting for new rows");
   }
 
   pausable(panel, () => source, open, say);
 }
 
-// Shows a panel whose button closes a stream of events and opens it again.
+// Shows a panel whose button pauses and resumes a stream of events.
 function pausable(panel, source, open, say) {
   const button = panel.querySelector("button");
   button.addEventListener("click", () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     button.setAttribute("aria-pressed", String(!isOn));
-    button.textContent = isOn ? "Go on" : "Pause";
+    button.textContent = isOn ? "Resume" : "Pause";
     if (isOn) {
       source().close();
       say("Paused");
@@ -112,17 +112,17 @@ function pausable(panel, source, open, say) {
   open();
 }
 
-// A stream that was sent away does not try again: whoever watches has to sign in again.
-function whenItEnds(source, panel, say) {
+// A closed stream is not reopened: the session has ended and needs a new sign-in.
+function onStreamEnd(source, panel, say) {
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED) {
-      say("Live updates ended. Reload the page to go on.");
+      say("Live updates ended. Reload the page to continue.");
       panel.querySelector("button").hidden = true;
     }
   });
 }
 
-// Parts of a page that follow what happens: each is put in place of the part with its id.
+// Live parts of a page: each replaces the element with its id.
 const followed = document.querySelector("[data-follow]");
 if (followed && window.EventSource) follow(followed);
 
@@ -132,7 +132,7 @@ function put(html) {
   for (const part of [...holder.content.children]) {
     const old = document.getElementById(part.id);
     if (!old || old.outerHTML === part.outerHTML) continue;
-    // Whoever is at a link stays at it.
+    // Keep the focus on the link that had it.
     const at = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     old.replaceWith(part);
     if (at) [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === at)?.focus();
@@ -155,7 +155,7 @@ function follow(panel) {
       say("Answered");
       button.hidden = true;
     });
-    whenItEnds(source, panel, say);
+    onStreamEnd(source, panel, say);
     say("Live");
   }
 

@@ -1,4 +1,6 @@
-mod add; // the form for a new one
+//! Pages of upstream servers: list, one server, switch, refresh, removal.
+
+mod add;
 
 use std::sync::Arc;
 
@@ -10,16 +12,17 @@ use axum::{
 use maud::{Markup, html};
 
 use super::{
-    Console, Failure, flash,
-    form::{Fields, Posted},
-    page::{Section, page, with_actions},
-    parts::{
-        Filled, Tone, address, author, badge, button, cells, confirm, empty, form, input, name, options,
+    Console, Failure,
+    components::{
+        FormState, Tone, address, author, badge, button, cells, confirm, empty, form, input, name, options,
         table, visible,
     },
+    flash,
+    form::{Fields, PostedForm},
+    format,
+    page::{Section, page, with_actions},
     session::Session,
     tools::{self, SCOPES},
-    when,
 };
 use crate::{
     admin::{
@@ -29,7 +32,7 @@ use crate::{
     upstreams::Refreshed,
 };
 
-const HEADINGS: [&str; 5] = ["Server", "Health", "Reached by", "Tools", ""];
+const HEADINGS: [&str; 5] = ["Server", "Health", "Transport", "Tools", ""];
 const TOOL_HEADINGS: [&str; 3] = ["Tool", "For", "State"];
 
 pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) -> Result<Response, Failure> {
@@ -38,10 +41,11 @@ pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) 
     let body = html! {
         @if rows.is_empty() {
             (empty("No servers registered.", &html! {
-                "Add an MCP server to offer its tools to agents. Tools need your approval before they can be called."
+                "Add an MCP server to offer its tools to agents. Tools need your approval before they can \
+                 be called."
             }))
         } @else {
-            p .count { (when::count(rows.len(), "server", "servers")) }
+            p .count { (format::count(rows.len(), "server", "servers")) }
             (table("Upstream MCP servers", &HEADINGS, &rows))
         }
     };
@@ -58,13 +62,16 @@ pub(super) async fn show(
     show_page(&console, &session, &server, &fields, None).await
 }
 
-pub(super) async fn update(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn update(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let namespace = fields.text("namespace");
     let concurrency = match fields.given("concurrency").map(str::parse::<u32>) {
         None => Ok(None),
         Some(Ok(number)) => Ok(Some(number)),
-        Some(Err(_)) => Err(Error::Invalid { field: "concurrency", message: "is no number".to_owned() }),
+        Some(Err(_)) => Err(Error::Invalid { field: "concurrency", message: "is not a number".to_owned() }),
     };
     let changed = match concurrency {
         Ok(concurrency) => {
@@ -83,15 +90,19 @@ pub(super) async fn update(State(console): State<Arc<Console>>, posted: Posted) 
         let page = show_page(&console, &session, &server, &fields, Some(error)).await?;
         return Ok((error.status(), page).into_response());
     }
-    let said = |server: Upstream| format!("{} changed. It applies from the next call on.", server.namespace);
-    flash::after(&console, &at(namespace), changed, said)
+    let message =
+        |server: Upstream| format!("{} changed. It applies from the next call on.", server.namespace);
+    flash::redirect_after(&console, &server_address(namespace), changed, message)
 }
 
-pub(super) async fn switch(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn switch(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let (namespace, on) = (fields.text("namespace"), fields.text("on") == "true");
     let switched = console.admin.enable_upstream(&session.actor, namespace, on).await;
-    flash::after(&console, &back(&fields), switched, |server| match server.enabled {
+    flash::redirect_after(&console, &return_address(&fields), switched, |server| match server.enabled {
         true => format!("{namespace} enabled. Its approved tools can be called."),
         false => format!("{namespace} disabled. Its tools cannot be called; their configuration is kept."),
     })
@@ -99,24 +110,29 @@ pub(super) async fn switch(State(console): State<Arc<Console>>, posted: Posted) 
 
 pub(super) async fn refresh(
     State(console): State<Arc<Console>>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+    let PostedForm { session, fields } = posted;
     let namespace = fields.text("namespace");
     let refreshed = console.admin.refresh_upstream(&session.actor, namespace).await;
-    flash::after(&console, &back(&fields), refreshed, |found| told(namespace, &found))
+    flash::redirect_after(&console, &return_address(&fields), refreshed, |found| {
+        refresh_message(namespace, &found)
+    })
 }
 
-pub(super) async fn remove(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn remove(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let namespace = fields.text("namespace");
     let removed = console.admin.remove_upstream(&session.actor, namespace).await;
-    flash::after(&console, Section::Servers.address(), removed, |()| {
+    flash::redirect_after(&console, Section::Servers.address(), removed, |()| {
         format!("{namespace} removed, with its tools and their approvals.")
     })
 }
 
-/// How a server is, in a word and a colour.
+/// Returns the health of a server as colour and text.
 pub(super) fn health(server: &Upstream) -> (Tone, String) {
     let state = server.health.as_ref().map(|health| health.state.as_str());
     let (tone, words) = match (server.enabled, state) {
@@ -129,17 +145,21 @@ pub(super) fn health(server: &Upstream) -> (Tone, String) {
     (tone, words.to_owned())
 }
 
-fn told(namespace: &str, found: &Refreshed) -> String {
+fn refresh_message(namespace: &str, found: &Refreshed) -> String {
     let Refreshed { new, changed, unchanged, gone } = found;
     format!("{namespace} refreshed: {new} new, {changed} changed, {unchanged} unchanged, {gone} removed.")
 }
 
-fn at(namespace: &str) -> String {
+fn server_address(namespace: &str) -> String {
     address("/console/servers/server", &[("namespace", namespace)])
 }
 
-fn back(fields: &Fields) -> String {
-    if fields.is_on("list") { Section::Servers.address().to_owned() } else { at(fields.text("namespace")) }
+fn return_address(fields: &Fields) -> String {
+    if fields.is_on("list") {
+        Section::Servers.address().to_owned()
+    } else {
+        server_address(fields.text("namespace"))
+    }
 }
 
 fn row(session: &Session, server: &Upstream) -> Markup {
@@ -147,20 +167,22 @@ fn row(session: &Session, server: &Upstream) -> Markup {
     let counts = server.tools;
     let cells_of = [
         html! {
-            a href=(at(&server.namespace)) { (name(&server.namespace)) }
+            a href=(server_address(&server.namespace)) { (name(&server.namespace)) }
             @if let Some(owner) = &server.owner { span .sub { "installed by " bdi { (owner) } } }
         },
         html! {
             (badge(tone, &words))
-            @if let Some(error) = trouble(server) { span .sub .clamp title=(visible(error)) { (flash::sentence(&visible(error))) } }
+            @if let Some(error) = last_error(server) {
+                span .sub .clamp title=(visible(error)) { (flash::sentence(&visible(error))) }
+            }
         },
-        reached(server.transport.as_ref()),
+        transport(server.transport.as_ref()),
         html! {
             span .nowrap { (counts.approved) " approved" }
             @if counts.quarantined > 0 {
                 span .sub {
                     a href=(address(Section::Quarantine.address(), &[("server", &server.namespace)])) {
-                        (counts.quarantined) " waiting"
+                        (counts.quarantined) " quarantined"
                     }
                 }
             }
@@ -171,12 +193,12 @@ fn row(session: &Session, server: &Upstream) -> Markup {
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }
 
-fn trouble(server: &Upstream) -> Option<&str> {
+fn last_error(server: &Upstream) -> Option<&str> {
     let health = server.health.as_ref()?;
     health.last_error.as_deref().filter(|_| health.state != "up")
 }
 
-fn reached(transport: Option<&Transport>) -> Markup {
+fn transport(transport: Option<&Transport>) -> Markup {
     match transport {
         Some(Transport::Http(http)) => html! { span .sub { "HTTP" } code .long { (visible(&http.url)) } },
         Some(Transport::Stdio(stdio)) => {
@@ -189,7 +211,7 @@ fn reached(transport: Option<&Transport>) -> Markup {
 fn buttons(session: &Session, server: &Upstream, is_list: bool) -> Markup {
     let namespace = ("namespace", server.namespace.as_str());
     let list = ("list", if is_list { "1" } else { "" });
-    let (on, word) = if server.enabled { ("false", "Switch off") } else { ("true", "Switch on") };
+    let (on, word) = if server.enabled { ("false", "Disable") } else { ("true", "Enable") };
     html! {
         div .actions {
             @if server.enabled {
@@ -199,10 +221,16 @@ fn buttons(session: &Session, server: &Upstream, is_list: bool) -> Markup {
             (confirm(
                 "Remove",
                 &html! {
-                    "Its " (when::count(server.tools.approved, "tool", "tools")) " and what was decided about them go with it. \
-                     This cannot be undone."
+                    "Its " (format::count(server.tools.approved, "tool", "tools"))
+                    " and their approvals are removed, too. This cannot be undone."
                 },
-                &button(session, "/console/servers/remove", &[namespace], "danger small", "Remove this server"),
+                &button(
+                    session,
+                    "/console/servers/remove",
+                    &[namespace],
+                    "danger small",
+                    "Remove this server",
+                ),
             ))
         }
     }
@@ -237,12 +265,14 @@ async fn show_page(
             h2 { "Tools" }
             @if server.tools.quarantined > 0 {
                 p {
-                    (when::count(server.tools.quarantined, "tool waits", "tools wait")) " for approval. "
-                    a href=(address(Section::Quarantine.address(), &[("server", &server.namespace)])) { "Decide" }
+                    (format::count(server.tools.quarantined, "tool needs", "tools need")) " approval. "
+                    a href=(address(Section::Quarantine.address(), &[("server", &server.namespace)])) {
+                        "Decide"
+                    }
                 }
             }
             @if rows.is_empty() {
-                (empty("It offers no tools that are known here.", &html! { "Refresh it to ask what it offers." }))
+                (empty("No tools known.", &html! { "Refresh the server to list its tools." }))
             } @else {
                 (table("Tools of this server", &TOOL_HEADINGS, &rows))
             }
@@ -257,17 +287,27 @@ fn facts(server: &Upstream) -> Markup {
     html! {
         dl .facts {
             div { dt { "Health" } dd { (badge(tone, &words)) } }
-            @if let Some(error) = trouble(server) { div .whole { dt { "Last error" } dd { (flash::sentence(&visible(error))) } } }
-            div .whole { dt { "Reached by" } dd { (reached(server.transport.as_ref())) } }
-            div { dt { "Names of its tools" } dd { @if server.prefix { code { (server.namespace) ".…" } } @else { "as they are over there" } } }
+            @if let Some(error) = last_error(server) {
+                div .whole { dt { "Last error" } dd { (flash::sentence(&visible(error))) } }
+            }
+            div .whole { dt { "Transport" } dd { (transport(server.transport.as_ref())) } }
+            div {
+                dt { "Tool names" }
+                dd { @if server.prefix { code { (server.namespace) ".…" } } @else { "as at the upstream" } }
+            }
             div { dt { "For" } dd { (tools::scope(server.scope)) } }
             @if let Some(health) = &server.health {
-                @if let Some(protocol) = &health.protocol { div { dt { "Protocol" } dd { (visible(protocol)) } } }
+                @if let Some(protocol) = &health.protocol {
+                    div { dt { "Protocol" } dd { (visible(protocol)) } }
+                }
                 div { dt { "Calls running" } dd { (health.in_flight) } }
-                @if health.restarts > 0 { div { dt { "Started again" } dd { (health.restarts) " times" } } }
+                @if health.restarts > 0 { div { dt { "Restarts" } dd { (health.restarts) } } }
             }
             @if let Some(owner) = &server.owner { div { dt { "Installed by" } dd { bdi { (owner) } } } }
-            div { dt { "Added" } dd { (when::text(&server.created_at)) " by " (author(&server.created_by)) } }
+            div {
+                dt { "Added" }
+                dd { (format::timestamp(&server.created_at)) " by " (author(&server.created_by)) }
+            }
         }
     }
 }
@@ -277,14 +317,32 @@ fn limits(session: &Session, server: &Upstream, fields: &Fields, error: Option<&
         .with("scope", server.scope.as_str())
         .with("call_timeout", &server.call_timeout)
         .with("concurrency", server.concurrency.to_string());
-    let filled = Filled { fields: if error.is_some() { fields } else { &present }, error };
+    let filled = FormState { fields: if error.is_some() { fields } else { &present }, error };
     html! {
         div .card .narrow {
             (filled.alert())
             (form(session, "/console/servers/server", &[("namespace", &server.namespace)], &html! {
-                (options(filled, "scope", "Which agents may call its tools", "Unless a tool has a setting of its own.", &SCOPES))
-                (input(filled, ("call_timeout", "call_timeout"), "text", "Call timeout", "As 30s; at most 10m."))
-                (input(filled, ("concurrency", "concurrency"), "number", "Concurrent calls", "Others wait for their turn."))
+                (options(
+                    filled,
+                    "scope",
+                    "Which agents may call its tools",
+                    "A tool can override it.",
+                    &SCOPES,
+                ))
+                (input(
+                    filled,
+                    ("call_timeout", "call_timeout"),
+                    "text",
+                    "Call timeout",
+                    "For example 30s; at most 10m.",
+                ))
+                (input(
+                    filled,
+                    ("concurrency", "concurrency"),
+                    "number",
+                    "Concurrent calls",
+                    "Further calls are queued.",
+                ))
                 button .button .quiet type="submit" { "Change" }
             }))
         }

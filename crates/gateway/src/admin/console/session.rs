@@ -1,3 +1,5 @@
+//! Console sessions: a cookie whose hash is in the store, bound to the token that opened it.
+
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -8,64 +10,65 @@ use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 
 use super::{Console, Failure, HOME, flash::Flash};
 use crate::{
-    admin::{Actor, Error, guard::proven},
+    admin::{Actor, Error, guard::mark_authenticated},
     clock,
     store::entity::{login, token},
-    tokens::{self, Presented},
+    tokens::{self, PresentedToken},
 };
 
-const NAME: &str = "cynode_console";
+const COOKIE_NAME: &str = "cynode_console";
 
-/// Somebody who is in. Their token was good a moment ago.
+/// A session whose token was valid when the request arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) actor: Actor,
-    /// What every form of theirs carries.
+    /// The CSRF token that every form of the session carries.
     pub(super) csrf: String,
     pub(super) flash: Option<Flash>,
     hash: String,
 }
 
 impl Session {
-    /// Nobody, when the session is not known or over, or the token that it was opened with is not good any more.
+    /// Returns the session of a request; `None` if it is unknown or expired, or if its token is no longer
+    /// valid.
     pub(super) async fn find(console: &Console, headers: &HeaderMap) -> Result<Option<Self>, Error> {
-        let Some(id) = cookie(headers, NAME) else { return Ok(None) };
+        let Some(id) = cookie(headers, COOKIE_NAME) else { return Ok(None) };
         let (db, now, hash) = (console.admin.store.read(), clock::now(), tokens::hash(id));
         let Some(login) = login::Entity::find_by_id(&hash).one(db).await? else { return Ok(None) };
         let row = token::Entity::find_by_id(&login.token_id).one(db).await?;
-        let actor = Actor::of(&Presented { row, revision: 0 }, now).filter(|_| login.expires_at > now);
+        let actor = Actor::of(&PresentedToken { row, revision: 0 }, now).filter(|_| login.expires_at > now);
         Ok(actor.map(|actor| Self { actor, csrf: login.csrf, flash: Flash::read(headers), hash }))
     }
 
-    /// Gives the cookie. Sessions that are over are taken out of the store on the way.
+    /// Opens a session and returns its cookie. Also deletes expired sessions from the store.
     pub(super) async fn open(console: &Console, actor: &Actor) -> Result<HeaderValue, Error> {
         let id = random()?;
-        let lives = console.admin.settings.session;
+        let lifetime = console.admin.settings.session;
         let now = clock::now();
         let row = login::Model {
             hash: tokens::hash(&id),
             token_id: actor.token_id.clone(),
             csrf: random()?,
             created_at: now,
-            expires_at: now.saturating_add(i64::try_from(lives.as_micros()).unwrap_or(i64::MAX)),
+            expires_at: now.saturating_add(i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX)),
         };
         let write = console.admin.store.write().await?;
         login::Entity::delete_many().filter(login::Column::ExpiresAt.lte(now)).exec(&*write).await?;
         login::Entity::insert(login::ActiveModel::from(row)).exec_without_returning(&*write).await?;
         write.commit().await?;
-        Ok(set_cookie(console, NAME, &id, lives.as_secs()))
+        Ok(set_cookie(console, COOKIE_NAME, &id, lifetime.as_secs()))
     }
 
-    /// Gives the cookie that takes the cookie away.
+    /// Ends the session and returns the header that deletes its cookie.
     pub(super) async fn close(&self, console: &Console) -> Result<HeaderValue, Error> {
         let write = console.admin.store.write().await?;
         login::Entity::delete_by_id(&self.hash).exec(&*write).await?;
         write.commit().await?;
-        Ok(set_cookie(console, NAME, "", 0))
+        Ok(set_cookie(console, COOKIE_NAME, "", 0))
     }
 
-    /// Hashes are compared, so how long it takes tells nothing about what would be right.
-    pub(super) fn is_word(&self, csrf: &str) -> bool {
+    /// Compares hashes, so that the time of the comparison reveals nothing about the token.
+    pub(super) fn matches_csrf(&self, csrf: &str) -> bool {
         tokens::hash(csrf) == tokens::hash(&self.csrf)
     }
 }
@@ -76,24 +79,24 @@ impl FromRequestParts<Arc<Console>> for Session {
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Failure> {
         if let Some(session) = Self::find(console, &parts.headers).await? {
             if let Some(id) = id(&parts.headers) {
-                proven(&console.admin.strangers, &parts.extensions, id);
+                mark_authenticated(&console.admin.unauthenticated, &parts.extensions, id);
             }
             return Ok(session);
         }
-        let ended = cookie(&parts.headers, NAME).is_some();
-        // What was about to be done is not done later by itself: the page from which it was done is shown.
+        let ended = cookie(&parts.headers, COOKIE_NAME).is_some();
+        // A POST is not repeated after sign-in: its section is shown instead.
         let path = parts.uri.path();
         let next = match (&parts.method, parts.uri.path_and_query()) {
             (&Method::GET, Some(whole)) => whole.as_str(),
             _ => path.match_indices('/').nth(2).map_or(path, |(at, _)| &path[..at]),
         };
-        Err(Failure::NotIn { next: next.to_owned(), ended })
+        Err(Failure::SignedOut { next: next.to_owned(), ended })
     }
 }
 
-/// The id of the session that a request names.
+/// Returns the session id in the cookie of a request.
 pub(in crate::admin) fn id(headers: &HeaderMap) -> Option<&str> {
-    cookie(headers, NAME)
+    cookie(headers, COOKIE_NAME)
 }
 
 pub(super) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
@@ -102,7 +105,7 @@ pub(super) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str
     pairs.find(|(name, value)| *name == wanted && !value.is_empty()).map(|(_, value)| value)
 }
 
-/// `value` must be of letters that a cookie may hold.
+/// Builds a `Set-Cookie` header. `value` must consist of characters that a cookie may contain.
 pub(super) fn set_cookie(console: &Console, name: &str, value: &str, seconds: u64) -> HeaderValue {
     let secure = if console.admin.settings.https { "; Secure" } else { "" };
     let text = format!("{name}={value}; Path={HOME}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");

@@ -1,3 +1,5 @@
+//! The page of system settings.
+
 use std::sync::Arc;
 
 use axum::{
@@ -8,12 +10,13 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Console, Failure, flash,
-    form::{Fields, Posted},
+    Console, Failure,
+    components::{FormState, area, author, button, cells, confirm, dash, form, input, name, table, visible},
+    flash,
+    form::{Fields, PostedForm},
+    format,
     page::{Section, page},
-    parts::{Filled, area, author, button, cells, confirm, dash, form, input, name, table, visible},
     session::Session,
-    when,
 };
 use crate::admin::{
     Error,
@@ -27,8 +30,11 @@ pub(super) async fn list(State(console): State<Arc<Console>>, session: Session) 
     Ok(settings_page(&session, &settings, &Fields::default(), None))
 }
 
-pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn set(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let version = fields.given("version").and_then(|version| version.parse().ok());
     let done = match serde_json::from_str::<Value>(fields.text("value")) {
         Ok(value) => {
@@ -45,17 +51,20 @@ pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> 
         let settings = console.admin.list_settings(&session.actor).await?;
         return Ok((error.status(), settings_page(&session, &settings, &fields, Some(error))).into_response());
     }
-    flash::after(&console, Section::Settings.address(), done, |setting| {
+    flash::redirect_after(&console, Section::Settings.address(), done, |setting| {
         format!("{} set to {}. It applies from the next call on.", setting.key, setting.value)
     })
 }
 
-pub(super) async fn delete(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn delete(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let version = fields.given("version").and_then(|version| version.parse().ok());
     let done = console.admin.delete_setting(&session.actor, fields.text("key"), version).await;
-    let said = |()| format!("{} deleted.", fields.text("key"));
-    flash::after(&console, Section::Settings.address(), done, said)
+    let message = |()| format!("{} deleted.", fields.text("key"));
+    flash::redirect_after(&console, Section::Settings.address(), done, message)
 }
 
 fn settings_page(
@@ -65,18 +74,32 @@ fn settings_page(
     error: Option<&Error>,
 ) -> Response {
     let rows: Vec<Markup> = settings.iter().map(|setting| row(session, setting)).collect();
-    let filled = Filled { fields, error };
+    let filled = FormState { fields, error };
     let body = html! {
-        p .lead { "System settings. Agents can read them; those with a description change the behaviour of the gateway." }
+        p .lead {
+            "System settings. Agents can read them; those with a description change the behaviour of the \
+             gateway."
+        }
         (table("System settings", &HEADINGS, &rows))
         section {
             h2 #set { "Set a value" }
             div .card .narrow {
                 (filled.alert())
                 (form(session, Section::Settings.address(), &[], &html! {
-                    (input(filled, ("key", "key"), "text", "Key", "For example team.language. An existing key is overwritten."))
-                    (area(filled, ("value", "value"), "Value", "JSON: \"text\" in quotes, 42, true, [1, 2] or {\"a\": 1}."))
-                    button .button type="submit" { "Set it" }
+                    (input(
+                        filled,
+                        ("key", "key"),
+                        "text",
+                        "Key",
+                        "For example team.language. An existing key is overwritten.",
+                    ))
+                    (area(
+                        filled,
+                        ("value", "value"),
+                        "Value",
+                        "JSON: \"text\" in quotes, 42, true, [1, 2] or {\"a\": 1}.",
+                    ))
+                    button .button type="submit" { "Set" }
                 }))
             }
         }
@@ -117,7 +140,9 @@ fn row(session: &Session, setting: &Setting) -> Markup {
         value,
         html! {
             @match (&setting.updated_at, &setting.updated_by) {
-                (Some(at), Some(by)) => { (when::text(at)) span .sub { "by " (author(by)) ", version " (setting.version) } }
+                (Some(at), Some(by)) => {
+                    (format::timestamp(at)) span .sub { "by " (author(by)) ", version " (setting.version) }
+                }
                 _ => { (dash()) }
             }
         },

@@ -1,3 +1,5 @@
+//! Pages of tokens: list with filter, issue, revoke.
+
 use std::sync::Arc;
 
 use axum::{
@@ -7,41 +9,42 @@ use axum::{
 use maud::{Markup, html};
 
 use super::{
-    Console, Failure, flash,
-    form::{Fields, Posted},
-    page::{Section, page, with_actions},
-    parts::{
-        Filled, Tone, address, agent, author, badge, button, cells, confirm, empty, form, input, name,
+    Console, Failure,
+    components::{
+        FormState, Tone, address, agent, author, badge, button, cells, confirm, empty, form, input, name,
         options, or_dash, short, table,
     },
+    flash,
+    form::{Fields, PostedForm},
+    format,
+    page::{Section, page, with_actions},
     session::Session,
-    when,
 };
 use crate::admin::{
     Error,
-    operations::{IssuedToken, NewToken, Token, TokenFilter, TokenFor, TokenState},
+    operations::{IssuedToken, NewToken, Token, TokenFilter, TokenKind, TokenState},
 };
 
-const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Good until", ""];
+const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Expires", ""];
 const STATES: [(&str, &str); 4] =
     [("", "Any state"), ("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked")];
-/// The word, what it is called, and what it is.
-const KINDS: [(&str, TokenFor, &str, &str); 5] = [
+/// Value, kind, title and description.
+const KINDS: [(&str, TokenKind, &str, &str); 5] = [
     (
         "project_manager",
-        TokenFor::ProjectManager,
+        TokenKind::ProjectManager,
         "Project manager",
         "An agent that acts for the system; not bound to a user or task.",
     ),
     (
         "project_analyst",
-        TokenFor::ProjectAnalyst,
+        TokenKind::ProjectAnalyst,
         "Project analyst",
         "An agent that reads and reports; bound to one user and one task.",
     ),
-    ("sandbox", TokenFor::Sandbox, "Sandbox", "An agent in a sandbox; bound to one user and one task."),
-    ("user", TokenFor::User, "User", "A person who installs their own servers. Cannot call tools."),
-    ("admin", TokenFor::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
+    ("sandbox", TokenKind::Sandbox, "Sandbox", "An agent in a sandbox; bound to one user and one task."),
+    ("user", TokenKind::User, "User", "A person who installs their own servers. Cannot call tools."),
+    ("admin", TokenKind::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
 ];
 
 pub(super) async fn list(
@@ -60,9 +63,9 @@ pub(super) async fn list(
     let filter = TokenFilter { state, agent, user_id, task_id: None, limit: None };
     let tokens = console.admin.list_tokens(&session.actor, &filter).await?;
     let rows: Vec<Markup> = tokens.iter().map(|token| row(&session, token)).collect();
-    let mut kinds = vec![("", "Anybody")];
+    let mut kinds = vec![("", "Any")];
     kinds.extend(KINDS.map(|(word, _, title, _)| (word, title)));
-    let filled = Filled { fields: &fields, error: None };
+    let filled = FormState { fields: &fields, error: None };
     let body = html! {
         form .filter method="get" action=(Section::Tokens.address()) role="search" {
             (options(filled, "state", "State", "", &STATES))
@@ -72,10 +75,11 @@ pub(super) async fn list(
         }
         @if rows.is_empty() {
             (empty("No matching tokens.", &html! {
-                a href=(Section::Tokens.address()) { "Show all tokens" } " or " a href="/console/tokens/new" { "issue one" } "."
+                a href=(Section::Tokens.address()) { "Show all tokens" }
+                " or " a href="/console/tokens/new" { "issue one" } "."
             }))
         } @else {
-            p .count { (when::count(rows.len(), "token", "tokens")) ", newest first" }
+            p .count { (format::count(rows.len(), "token", "tokens")) ", newest first" }
             (table("Tokens, newest first", &HEADINGS, &rows))
         }
     };
@@ -84,12 +88,15 @@ pub(super) async fn list(
 }
 
 pub(super) async fn new(session: Session, fields: Fields) -> Result<Response, Failure> {
-    admin_only(&session)?;
+    require_admin(&session)?;
     Ok(issue_page(&session, &fields, None))
 }
 
-pub(super) async fn issue(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn issue(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let (_, agent, ..) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
     let new = NewToken {
         label: fields.text("label").to_owned(),
@@ -99,29 +106,32 @@ pub(super) async fn issue(State(console): State<Arc<Console>>, posted: Posted) -
         lives: fields.owned("lives"),
     };
     match console.admin.issue_token(&session.actor, new).await {
-        // Not after a redirect: what is shown once is kept nowhere in between.
+        // No redirect: the secret is shown once and must not be stored in between.
         Ok(issued) => Ok(issued_page(&session, &issued)),
         Err(error @ (Error::Forbidden(_) | Error::Unavailable | Error::Unrecorded)) => Err(error.into()),
         Err(error) => Ok((error.status(), issue_page(&session, &fields, Some(&error))).into_response()),
     }
 }
 
-pub(super) async fn revoke(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
+pub(super) async fn revoke(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
     let revoked = console.admin.revoke_token(&posted.session.actor, posted.fields.text("id")).await;
-    flash::after(&console, Section::Tokens.address(), revoked, |token| {
+    flash::redirect_after(&console, Section::Tokens.address(), revoked, |token| {
         format!("Token “{}” revoked. Its next call is denied.", token.label)
     })
 }
 
-/// For pages that ask nothing of an operation yet.
-pub(super) fn admin_only(session: &Session) -> Result<(), Failure> {
+/// Refuses users on pages that call no operation, which would refuse them.
+pub(super) fn require_admin(session: &Session) -> Result<(), Failure> {
     if session.actor.is_admin() {
         return Ok(());
     }
     Err(Error::Forbidden("only an administrator may do this".to_owned()).into())
 }
 
-fn kind(word: &str) -> Option<(&'static str, TokenFor, &'static str, &'static str)> {
+fn kind(word: &str) -> Option<(&'static str, TokenKind, &'static str, &'static str)> {
     KINDS.into_iter().find(|(known, ..)| *known == word)
 }
 
@@ -138,7 +148,10 @@ fn row(session: &Session, token: &Token) -> Markup {
         }
         TokenState::Active => confirm(
             "Revoke",
-            &html! { "Clients that use “" bdi { (token.label) } "” are denied from the next call on. This cannot be undone." },
+            &html! {
+                "Clients that use “" bdi { (token.label) }
+                "” are denied from the next call on. This cannot be undone."
+            },
             &button(
                 session,
                 "/console/tokens/revoke",
@@ -152,7 +165,10 @@ fn row(session: &Session, token: &Token) -> Markup {
     let cells_of = [
         html! {
             bdi { (token.label) }
-            span .sub { a href=(calls) title="Calls with this token in the audit" { (short(&token.id)) } " by " (author(&token.created_by)) ", " (when::text(&token.created_at)) }
+            span .sub {
+                a href=(calls) title="Calls with this token in the audit" { (short(&token.id)) }
+                " by " (author(&token.created_by)) ", " (format::timestamp(&token.created_at))
+            }
         },
         html! { span .nowrap { (agent(&token.agent)) } },
         html! {
@@ -160,7 +176,7 @@ fn row(session: &Session, token: &Token) -> Markup {
             @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
         },
         badge(tone, state),
-        when::text(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
+        format::timestamp(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
         action,
     ];
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
@@ -168,8 +184,8 @@ fn row(session: &Session, token: &Token) -> Markup {
 
 fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Response {
     let (word, agent, title, about) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
-    let filled = Filled { fields, error };
-    let is_bound = matches!(agent, TokenFor::ProjectAnalyst | TokenFor::Sandbox);
+    let filled = FormState { fields, error };
+    let is_bound = matches!(agent, TokenKind::ProjectAnalyst | TokenKind::Sandbox);
     let lives = if is_bound {
         "For example 8h or 7days; at most 30 days. Default one day."
     } else {
@@ -180,7 +196,12 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
         nav .tabs aria-label="Agent type" {
             ul {
                 @for (it, _, title, _) in KINDS {
-                    li { a href=(address("/console/tokens/new", &[("agent", it)])) aria-current=[(it == word).then_some("true")] { (title) } }
+                    li {
+                        a href=(address("/console/tokens/new", &[("agent", it)]))
+                            aria-current=[(it == word).then_some("true")] {
+                            (title)
+                        }
+                    }
                 }
             }
         }
@@ -190,11 +211,23 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
             (filled.alert())
             (form(session, "/console/tokens", &[("agent", word)], &html! {
                 (input(filled, ("label", "label"), "text", "Label", "A name to recognise it by."))
-                @if is_bound || agent == TokenFor::User {
-                    (input(filled, ("user_id", "user_id"), "text", "User", "Id of the user that it acts for."))
+                @if is_bound || agent == TokenKind::User {
+                    (input(
+                        filled,
+                        ("user_id", "user_id"),
+                        "text",
+                        "User",
+                        "Id of the user that it acts for.",
+                    ))
                 }
                 @if is_bound {
-                    (input(filled, ("task_id", "task_id"), "text", "Task", "Id of the task that it is bound to."))
+                    (input(
+                        filled,
+                        ("task_id", "task_id"),
+                        "text",
+                        "Task",
+                        "Id of the task that it is bound to.",
+                    ))
                 }
                 (input(filled, ("lives", "lives"), "text", "Lifetime", lives))
                 button .button type="submit" { "Issue the token" }
@@ -210,7 +243,8 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
         div .card .narrow {
             p .flash role="status" {
                 "The token “" bdi { (token.label) } "” is valid now. "
-                strong { "The secret is shown only now:" } " it is kept nowhere, so copy it before you leave this page."
+                strong { "The secret is shown only now:" }
+                " it is not stored, so copy it before you leave this page."
             }
             div .secret {
                 code #secret { (secret) }
@@ -221,11 +255,11 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
                 div { dt { "For" } dd { (agent(&token.agent)) } }
                 @if let Some(user) = &token.user_id { div { dt { "User" } dd { bdi { (user) } } } }
                 @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
-                div { dt { "Good until" } dd { (when::text(&token.expires_at)) } }
+                div { dt { "Expires" } dd { (format::timestamp(&token.expires_at)) } }
                 div { dt { "Id" } dd { (name(&token.id)) } }
             }
         }
-        p { a .button .quiet href=(Section::Tokens.address()) { "To the tokens" } }
+        p { a .button .quiet href=(Section::Tokens.address()) { "Back to tokens" } }
     };
-    page(session, Some(Section::Tokens), "The token is issued", &body)
+    page(session, Some(Section::Tokens), "Token issued", &body)
 }

@@ -1,3 +1,5 @@
+//! Pages of tools: list with filter, one tool with its settings, schemas and recent calls.
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{extract::State, response::Response};
@@ -5,14 +7,15 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Console, Failure, audit, flash,
-    form::{Fields, Posted},
+    Console, Failure, audit,
+    components::{FormState, Tone, address, badge, cells, empty, form, input, name, options, table},
+    flash,
+    form::{Fields, PostedForm},
     page::{Section, page},
-    parts::{Filled, Tone, address, badge, cells, empty, form, input, name, options, table},
     session::Session,
 };
 use crate::{
-    admin::operations::{Tool, ToolChange, ToolDetails, ToolDoes, ToolDoesBy, ToolOrigin, ToolState},
+    admin::operations::{Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectSource, ToolOrigin, ToolState},
     audit::Filter,
     policy::Scope,
 };
@@ -23,8 +26,8 @@ const STATES: [(&str, &str); 5] =
 pub(super) const SCOPES: [(&str, &str); 3] =
     [("both", "All agents"), ("pm", "Project managers and analysts"), ("sandbox", "Sandboxes")];
 const DOES: [(&str, &str); 3] =
-    [("as_offered", "As its upstream says"), ("read", "Only reads"), ("write", "Has effects")];
-const RECENT: u64 = 10;
+    [("as_offered", "By the upstream's hint"), ("read", "Read-only"), ("write", "Has effects")];
+const RECENT_CALLS: u64 = 10;
 
 pub(super) async fn list(
     State(console): State<Arc<Console>>,
@@ -33,11 +36,11 @@ pub(super) async fn list(
 ) -> Result<Response, Failure> {
     let tools = console.admin.list_tools(&session.actor).await?;
     let families: BTreeSet<&str> = tools.iter().map(|tool| family(&tool.name)).collect();
-    let shown: Vec<&Tool> = tools.iter().filter(|tool| is_wanted(tool, &fields)).collect();
+    let shown: Vec<&Tool> = tools.iter().filter(|tool| matches_filter(tool, &fields)).collect();
     let rows: Vec<Markup> = shown.iter().map(|tool| row(&session, tool, &fields)).collect();
     let mut choices = vec![("", "Any family")];
     choices.extend(families.into_iter().map(|family| (family, family)));
-    let filled = Filled { fields: &fields, error: None };
+    let filled = FormState { fields: &fields, error: None };
     let body = html! {
         form .filter method="get" action=(Section::Tools.address()) role="search" {
             (input(filled, ("text", "text"), "search", "Name or description", ""))
@@ -67,7 +70,7 @@ pub(super) async fn show(
     let ToolDetails { tool, input_schema, output_schema } =
         console.admin.get_tool(&session.actor, fields.text("name")).await?;
     let recent = if session.actor.is_admin() {
-        let filter = Filter { tool: Some(tool.name.clone()), limit: Some(RECENT), ..Filter::default() };
+        let filter = Filter { tool: Some(tool.name.clone()), limit: Some(RECENT_CALLS), ..Filter::default() };
         Some(console.admin.query_audit(&session.actor, &filter).await?)
     } else {
         None
@@ -78,7 +81,7 @@ pub(super) async fn show(
         div .card { p .described { (tool.description) } (facts(&tool)) }
         section { h2 { "Who may call it" } (controls(&session, &tool)) }
         section {
-            h2 { "What it takes and gives" }
+            h2 { "Schemas" }
             (schema("Arguments", &input_schema))
             @if let Some(output) = &output_schema { (schema("Result", output)) }
         }
@@ -89,38 +92,45 @@ pub(super) async fn show(
                     (empty("No calls yet.", &html! { "Calls appear here as soon as they are decided." }))
                 } @else {
                     @let rows: Vec<Markup> = recent.iter().map(audit::row).collect();
-                    (table("The latest calls of this tool", &audit::HEADINGS, &rows))
-                    p { a href=(address(Section::Audit.address(), &[("tool", &tool.name)])) { "All calls in the audit" } }
+                    (table("Latest calls of this tool", &audit::HEADINGS, &rows))
+                    p {
+                        a href=(address(Section::Audit.address(), &[("tool", &tool.name)])) {
+                            "All calls in the audit"
+                        }
+                    }
                 }
             }
         }
     };
-    Ok(page(&session, Some(Section::Tools), &super::parts::visible(&tool.name), &body))
+    Ok(page(&session, Some(Section::Tools), &super::components::visible(&tool.name), &body))
 }
 
-pub(super) async fn set(State(console): State<Arc<Console>>, posted: Posted) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
+pub(super) async fn set(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
     let named = fields.text("name");
-    let word = |field: &str| fields.given(field).map(|text| text == "true");
+    let flag = |field: &str| fields.given(field).map(|text| text == "true");
     let change = ToolChange {
-        enabled: word("enabled"),
+        enabled: flag("enabled"),
         scope: fields.given("scope").and_then(|scope| scope.parse::<Scope>().ok()),
-        safe_to_repeat: word("safe_to_repeat"),
+        safe_to_repeat: flag("safe_to_repeat"),
         does: fields.given("does").map(str::parse).transpose()?,
     };
-    let (page, list) = (address("/console/tools/tool", &[("name", named)]), back(&fields));
+    let (page, list) = (address("/console/tools/tool", &[("name", named)]), list_address(&fields));
     let to = if fields.is_on("list") { &list } else { &page };
     let switched = change.enabled.is_some();
     let changed = console.admin.set_tool(&session.actor, named, change).await;
-    flash::after(&console, to, changed, |tool| match (switched, tool.enabled) {
+    flash::redirect_after(&console, to, changed, |tool| match (switched, tool.enabled) {
         (true, true) => format!("{} enabled. It applies from the next call on.", tool.name),
         (true, false) => format!("{} disabled. It applies from the next call on.", tool.name),
         (false, _) => format!("{} changed. It applies from the next call on.", tool.name),
     })
 }
 
-/// The list as it was filtered when a switch on it was used.
-fn back(fields: &Fields) -> String {
+/// Returns the address of the list with the filter that was set when a switch was used.
+fn list_address(fields: &Fields) -> String {
     let kept = ["text", "family", "state"].map(|name| (name, fields.text(name)));
     address(Section::Tools.address(), &kept)
 }
@@ -129,7 +139,7 @@ fn family(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-fn is_wanted(tool: &Tool, fields: &Fields) -> bool {
+fn matches_filter(tool: &Tool, fields: &Fields) -> bool {
     let text = fields.text("text").to_lowercase();
     let contains = |place: &str| place.to_lowercase().contains(&text);
     let state = match fields.text("state") {
@@ -155,19 +165,21 @@ fn row(session: &Session, tool: &Tool, fields: &Fields) -> Markup {
             a href=(page) { (name(&tool.name)) }
             @if let Some(title) = &tool.title { span .sub { (title) } }
         },
-        from(tool),
+        origin(tool),
         html! { (scope(tool.scope)) },
         html! { (switch(session, tool, &kept)) },
     ];
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }
 
-fn from(tool: &Tool) -> Markup {
+fn origin(tool: &Tool) -> Markup {
     match (&tool.namespace, tool.origin) {
         (Some(namespace), _) => {
-            html! { a href=(address("/console/servers/server", &[("namespace", namespace)])) { (name(namespace)) } }
+            html! {
+                a href=(address("/console/servers/server", &[("namespace", namespace)])) { (name(namespace)) }
+            }
         }
-        (None, ToolOrigin::Own | ToolOrigin::Family | ToolOrigin::Installed) => html! { "the gateway" },
+        (None, ToolOrigin::BuiltIn | ToolOrigin::Family | ToolOrigin::Installed) => html! { "the gateway" },
     }
 }
 
@@ -181,13 +193,13 @@ pub(super) fn state(tool: &Tool) -> Markup {
         (ToolState::Gone, _) => badge(Tone::Plain, "Gone"),
         (ToolState::Approved, false) => badge(Tone::Plain, "Off"),
         (ToolState::Approved, true) if tool.gate.as_ref().is_some_and(|gate| !gate.open) => {
-            badge(Tone::Warn, "Needs a setting")
+            badge(Tone::Warn, "Setting required")
         }
         (ToolState::Approved, true) => badge(Tone::Good, "On"),
     }
 }
 
-/// Where quarantine keeps it out, a switch would promise what it cannot do.
+/// Renders the switch of a tool. A tool that is quarantined or gone has none, since it would have no effect.
 fn switch(session: &Session, tool: &Tool, kept: &[(&str, &str)]) -> Markup {
     match tool.state {
         ToolState::Quarantined => html! {
@@ -219,26 +231,33 @@ fn switch(session: &Session, tool: &Tool, kept: &[(&str, &str)]) -> Markup {
 
 fn facts(tool: &Tool) -> Markup {
     let does = match (tool.does, tool.does_by) {
-        (ToolDoes::Read, ToolDoesBy::Gateway) => "Only reads",
-        (ToolDoes::Write, ToolDoesBy::Gateway) => "Writes",
-        (ToolDoes::Read, ToolDoesBy::Administrator) => "Read-only, set by an administrator",
-        (ToolDoes::Write, ToolDoesBy::Administrator) => "Has effects, set by an administrator",
-        (ToolDoes::Read, ToolDoesBy::Server | ToolDoesBy::Default) => "Read-only, by the upstream's hint",
-        (ToolDoes::Write, ToolDoesBy::Server) => "Has effects, by the upstream's hint",
-        (ToolDoes::Write, ToolDoesBy::Default) => {
+        (ToolEffect::Read, ToolEffectSource::Gateway) => "Read-only",
+        (ToolEffect::Write, ToolEffectSource::Gateway) => "Has effects",
+        (ToolEffect::Read, ToolEffectSource::Administrator) => "Read-only, set by an administrator",
+        (ToolEffect::Write, ToolEffectSource::Administrator) => "Has effects, set by an administrator",
+        (ToolEffect::Read, ToolEffectSource::Server | ToolEffectSource::Default) => {
+            "Read-only, by the upstream's hint"
+        }
+        (ToolEffect::Write, ToolEffectSource::Server) => "Has effects, by the upstream's hint",
+        (ToolEffect::Write, ToolEffectSource::Default) => {
             "Has effects: hints of user-installed servers are not trusted"
         }
     };
     html! {
         dl .facts {
             div { dt { "State" } dd { (state(tool)) } }
-            div { dt { "From" } dd { (from(tool)) } }
+            div { dt { "From" } dd { (origin(tool)) } }
             @if let Some(remote) = &tool.remote { div { dt { "Upstream name" } dd { (name(remote)) } } }
             @if let Some(owner) = &tool.owner { div { dt { "Installed by" } dd { bdi { (owner) } } } }
-            div { dt { "What it does" } dd { (does) } }
-            @if !tool.needs.is_empty() { div { dt { "Every call names" } dd { code { (tool.needs.join(", ")) } } } }
+            div { dt { "Effect" } dd { (does) } }
+            @if !tool.needs.is_empty() {
+                div { dt { "Required ids" } dd { code { (tool.needs.join(", ")) } } }
+            }
             @if let Some(gate) = &tool.gate {
-                div { dt { "Needs the setting" } dd { code { (gate.setting) } (if gate.open { " (on)" } else { " (off)" }) } }
+                div {
+                    dt { "Required setting" }
+                    dd { code { (gate.setting) } (if gate.open { " (on)" } else { " (off)" }) }
+                }
             }
         }
     }
@@ -247,16 +266,16 @@ fn facts(tool: &Tool) -> Markup {
 fn controls(session: &Session, tool: &Tool) -> Markup {
     let hidden = [("name", tool.name.as_str())];
     let fields = Fields::default().with("scope", tool.scope.as_str());
-    let filled = Filled { fields: &fields, error: None };
+    let filled = FormState { fields: &fields, error: None };
     let does = match (tool.does, tool.does_by) {
-        (ToolDoes::Read, ToolDoesBy::Administrator) => "read",
-        (ToolDoes::Write, ToolDoesBy::Administrator) => "write",
+        (ToolEffect::Read, ToolEffectSource::Administrator) => "read",
+        (ToolEffect::Write, ToolEffectSource::Administrator) => "write",
         _ => "as_offered",
     };
     let does = Fields::default().with("does", does);
-    let chosen = Filled { fields: &does, error: None };
-    let again = if tool.safe_to_repeat { "false" } else { "true" };
-    let again = [hidden[0], ("safe_to_repeat", again)];
+    let chosen = FormState { fields: &does, error: None };
+    let repeat = if tool.safe_to_repeat { "false" } else { "true" };
+    let repeat = [hidden[0], ("safe_to_repeat", repeat)];
     html! {
         div .card .controls {
             div .control {
@@ -273,20 +292,26 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                 (switch(session, tool, &[]))
             }
             div .control {
-                div { h3 { "Agents" } p .hint { "An agent can only call tools on its role's allowlist, whatever is set here." } }
+                div {
+                    h3 { "Agents" }
+                    p .hint { "An agent can only call tools on its role's allowlist, whatever is set here." }
+                }
                 (form(session, "/console/tools/tool", &hidden, &html! {
                     (options(filled, "scope", "Which agents may call it", "", &SCOPES))
                     button .button .quiet type="submit" { "Set" }
                 }))
             }
-            @if tool.origin != ToolOrigin::Own && session.actor.is_admin() {
+            @if tool.origin != ToolOrigin::BuiltIn && session.actor.is_admin() {
                 div .control {
                     div {
                         h3 { "Effects" }
-                        p .hint { "Agents may repeat read-only calls and do not journal them. If in doubt, choose “Has effects”." }
+                        p .hint {
+                            "Agents may repeat read-only calls and do not journal them. "
+                            "If in doubt, choose “Has effects”."
+                        }
                     }
                     (form(session, "/console/tools/tool", &hidden, &html! {
-                        (options(chosen, "does", "What it does", "", &DOES))
+                        (options(chosen, "does", "Effect", "", &DOES))
                         button .button .quiet type="submit" { "Set effects" }
                     }))
                 }
@@ -301,9 +326,11 @@ fn controls(session: &Session, tool: &Tool) -> Markup {
                             }
                         }
                     }
-                    (form(session, "/console/tools/tool", &again, &html! {
+                    (form(session, "/console/tools/tool", &repeat, &html! {
                         button .switch type="submit" role="switch" aria-checked=(tool.safe_to_repeat)
-                            aria-label="Safe to repeat" { span { (if tool.safe_to_repeat { "Yes" } else { "No" }) } }
+                            aria-label="Safe to repeat" {
+                                span { (if tool.safe_to_repeat { "Yes" } else { "No" }) }
+                            }
                     }))
                 }
             }
@@ -315,7 +342,9 @@ fn schema(title: &str, schema: &Value) -> Markup {
     html! {
         details .schema {
             summary { (title) }
-            pre tabindex="0" aria-label=(title) { code { (super::parts::visible(&format!("{schema:#}"))) } }
+            pre tabindex="0" aria-label=(title) {
+                code { (super::components::visible(&format!("{schema:#}"))) }
+            }
         }
     }
 }

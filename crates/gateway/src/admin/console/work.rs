@@ -1,5 +1,7 @@
-mod picture; // queues and slots, drawn
-mod tables; // instances and handoffs, row by row
+//! The live page of queues, instances, handoffs in progress and latest answers.
+
+mod charts;
+mod tables;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,17 +15,17 @@ use subjects::HandoffId;
 
 use super::{
     Console, Failure,
+    components::{FormState, empty, input, visible},
     form::Fields,
-    live::{self, Follow, Next},
+    live::{self, LiveView, Update},
     page::{Section, with_actions},
-    parts::{Filled, empty, input, visible},
     session::Session,
 };
 use crate::admin::{Error, operations::Work};
 
-pub(super) use self::{picture::swatch, tables::status};
+pub(super) use self::{charts::swatch, tables::status};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LIVE: &str = "/console/handoffs/live";
 
 pub(super) async fn list(
@@ -38,20 +40,20 @@ pub(super) async fn list(
             Err(error) => Some(Error::Invalid { field: "id", message: error.to_string() }),
         },
     };
-    let filled = Filled { fields: &fields, error: wrong.as_ref() };
+    let filled = FormState { fields: &fields, error: wrong.as_ref() };
     let look_up = html! {
         form .filter .look-up method="get" action=(Section::Work.address()) role="search" {
             (input(filled, ("id", "id"), "search", "Look up a handoff by its id", ""))
             button .button .quiet type="submit" { "Show" }
         }
     };
-    let looked = console.admin.look_at_work(&session.actor).await;
-    let body = match looked {
-        Err(error) => match without(&console, &error) {
-            Some(said) => said,
+    let result = console.admin.get_work(&session.actor).await;
+    let body = match result {
+        Err(error) => match render_nats_error(&console, &error) {
+            Some(notice) => notice,
             None => return Err(error.into()),
         },
-        Ok(work) => html! { (look_up) (parts(Ok(&work))) },
+        Ok(work) => html! { (look_up) (live_parts(Ok(&work))) },
     };
     let actions = if console.admin.nats.is_some() {
         live::panel(LIVE)
@@ -66,49 +68,52 @@ pub(super) async fn live(
     session: Session,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    // Whoever may not see it is told now.
-    if let Err(error @ Error::Forbidden(_)) = console.admin.look_at_work(&session.actor).await {
+    // Refuse users now, before the stream begins.
+    if let Err(error @ Error::Forbidden(_)) = console.admin.get_work(&session.actor).await {
         return Err(error.into());
     }
-    Ok(live::events(console, headers, LOOK_EVERY, Following { last: None }))
+    Ok(live::events(console, headers, POLL_INTERVAL, WorkUpdates { last: None }))
 }
 
-struct Following {
+struct WorkUpdates {
     last: Option<Result<Arc<Work>, Error>>,
 }
 
-impl Follow for Following {
-    async fn look(&mut self, console: &Console, session: &Session) -> Next {
-        let looked = console.admin.look_at_work(&session.actor).await;
-        if self.last.as_ref() == Some(&looked) {
-            return Next::Nothing;
+impl LiveView for WorkUpdates {
+    async fn poll(&mut self, console: &Console, session: &Session) -> Update {
+        let result = console.admin.get_work(&session.actor).await;
+        if self.last.as_ref() == Some(&result) {
+            return Update::Unchanged;
         }
-        let parts = parts(looked.as_deref());
-        self.last = Some(looked);
-        Next::Parts(parts)
+        let parts = live_parts(result.as_deref());
+        self.last = Some(result);
+        Update::Parts(parts)
     }
 }
 
-/// What follows what happens. When nothing can be seen, only that is told: what was seen last stays.
-fn parts(looked: Result<&Work, &Error>) -> Markup {
-    match looked {
-        Err(error) => html! { div #away { (not_there(error)) } },
+/// Renders the live parts of the page. If NATS is not available, only the alert is updated and the rest
+/// stays.
+fn live_parts(result: Result<&Work, &Error>) -> Markup {
+    match result {
+        Err(error) => html! { div #away { (nats_alert(error)) } },
         Ok(work) => html! {
             div #away {}
-            section #queues { h2 { "Queues" } (picture::queues(&work.status.queues)) }
+            section #queues { h2 { "Queues" } (charts::queues(&work.status.queues)) }
             section #instances { h2 { "Instances" } (tables::instances(&work.status.instances)) }
-            section #in-work { h2 { "In work" } (tables::in_work(&work.in_work)) }
+            section #in-work { h2 { "In progress" } (tables::in_work(&work.in_work)) }
             section #answered { h2 { "Recent answers" } (tables::answered(&work.answered)) }
         },
     }
 }
 
-fn not_there(error: &Error) -> Markup {
-    html! { p .flash .bad role="alert" { "NATS is not available: " (visible(&error.to_string())) ". Retrying." } }
+fn nats_alert(error: &Error) -> Markup {
+    html! {
+        p .flash .bad role="alert" { "NATS is not available: " (visible(&error.to_string())) ". Retrying." }
+    }
 }
 
-/// What is shown in place of anything from NATS. `None`: this is another matter.
-pub(super) fn without(console: &Console, error: &Error) -> Option<Markup> {
+/// Renders an error of NATS in place of the content. Returns `None` for other errors.
+pub(super) fn render_nats_error(console: &Console, error: &Error) -> Option<Markup> {
     if console.admin.nats.is_none() && matches!(error, Error::Conflict(_)) {
         return Some(empty(
             "The gateway is not connected to NATS.",
@@ -121,16 +126,17 @@ pub(super) fn without(console: &Console, error: &Error) -> Option<Markup> {
     }
     match error {
         Error::Unreachable(_) => Some(html! {
-            (not_there(error))
+            (nats_alert(error))
             (empty("Nothing to show.", &html! {
-                "Handoffs are stored in NATS. Agent calls do not depend on it and continue. Reload the page to try again."
+                "Handoffs are stored in NATS. Agent calls do not depend on it and continue. Reload the \
+                 page to try again."
             }))
         }),
         _ => None,
     }
 }
 
-/// Where one handoff is shown.
+/// Returns the address of the page of a handoff.
 pub(super) fn address(id: &str) -> String {
     format!("{}/{id}", Section::Work.address())
 }

@@ -1,23 +1,25 @@
+//! The audit: query, live tail, export and verification of the hash chain.
+
 use std::{collections::VecDeque, time::Duration};
 
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
-use subjects::audit::{Chain, Head, Row, pruning_is_signed};
+use subjects::audit::{ChainVerifier, Head, Row, pruning_is_signed};
 use tokio::{sync::watch, time::timeout};
 use tracing::error;
 use utoipa::ToSchema;
 
 use crate::{
     admin::{Actor, Admin, Error},
-    audit::{self, Filter, ends},
+    audit::{self, Filter, bounds},
     store::Store,
 };
 
-const PIECE: u64 = 500;
-/// Other instances write into the same chain and cannot wake us.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const ROWS_PER_READ: u64 = 500;
+/// Other instances append to the same chain without notifying this one, so it is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where the chain begins: rows up to this one were kept long enough and are gone.
+/// Where the chain begins: rows up to and including this one were pruned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pruned {
     pub pruned_seq: i64,
@@ -27,40 +29,42 @@ pub struct Pruned {
 /// Signed heads of the chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Heads {
-    /// The public key of whoever signed.
+    /// The public key of the signer.
     pub key: String,
     pub heads: Vec<Head>,
 }
 
-/// What became of holding the chain against the heads.
+/// The result of verifying the chain against its signed heads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Verified {
+#[schema(as = Verified)]
+pub struct AuditVerification {
     pub ok: bool,
-    /// How many rows were followed.
+    /// Number of verified rows.
     pub rows: i64,
-    /// How many signed heads were met.
+    /// Number of signed heads that match.
     pub heads: usize,
-    /// The first row that is wrong.
+    /// The first invalid row.
     pub bad_row: Option<i64>,
     pub problem: Option<String>,
 }
 
 impl Admin {
     pub async fn query_audit(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Row>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         Ok(audit::search(&self.store, filter).await?)
     }
 
-    /// Rows as they come: those after `after`, or from now on. Ends when the gateway stops.
+    /// Streams rows after `after`, or only new ones if it is `None`. Ends when the gateway stops or the store
+    /// fails.
     pub async fn tail_audit(
         &self,
         actor: &Actor,
         after: Option<i64>,
     ) -> Result<impl Stream<Item = Row> + Send + use<>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let seq = match after {
             Some(after) => after,
-            None => ends(self.store.read()).await?.seq,
+            None => bounds(self.store.read()).await?.seq,
         };
         let tail =
             Tail { store: self.store.clone(), head: self.calls.ledger.head(), seq, read: VecDeque::new() };
@@ -69,30 +73,30 @@ impl Admin {
         Ok(stream::StreamExt::take_until(rows, Box::pin(stop)))
     }
 
-    /// Where the chain begins, and then all of it in order, as it is now.
+    /// Returns where the chain begins, and a stream of its rows in order up to the current head.
     pub async fn export_audit(
         &self,
         actor: &Actor,
     ) -> Result<(Pruned, impl Stream<Item = Result<Row, Error>> + Send + use<>), Error> {
-        actor.sees_everything()?;
-        let head = ends(self.store.read()).await?;
+        actor.ensure_admin()?;
+        let head = bounds(self.store.read()).await?;
         let pruned = Pruned { pruned_seq: head.pruned_seq, pruned_hash: head.pruned_hash };
-        Ok((pruned, chain(self.store.clone(), head.pruned_seq, head.seq)))
+        Ok((pruned, stream_rows(self.store.clone(), head.pruned_seq, head.seq)))
     }
 
-    /// The heads that the gateway's file holds. Whoever can write that file and the store could have made them all, so
-    /// a copy that is kept elsewhere is worth more.
+    /// Returns the heads from the gateway's file. They do not protect against an attacker who can write both
+    /// that file and the store: for that, compare with a copy that is kept elsewhere.
     pub async fn audit_heads(&self, actor: &Actor) -> Result<Heads, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         self.heads().await
     }
 
-    /// Follows the whole chain and holds it against the heads of the file.
-    pub async fn verify_audit(&self, actor: &Actor) -> Result<Verified, Error> {
-        actor.sees_everything()?;
+    /// Verifies the whole chain against the heads from the gateway's file.
+    pub async fn verify_audit(&self, actor: &Actor) -> Result<AuditVerification, Error> {
+        actor.ensure_admin()?;
         let Heads { key, heads } = self.heads().await?;
-        let head = ends(self.store.read()).await?;
-        let bad = |rows, row, problem: String| Verified {
+        let head = bounds(self.store.read()).await?;
+        let bad = |rows, row, problem: String| AuditVerification {
             ok: false,
             rows,
             heads: 0,
@@ -104,29 +108,34 @@ impl Admin {
             return Ok(bad(0, forged.seq, problem));
         }
         if !heads.is_empty() && !pruning_is_signed(head.pruned_seq, &head.pruned_hash, &heads) {
-            let problem = format!("rows up to {} are gone, and no signed head says so", head.pruned_seq);
+            let problem =
+                format!("rows up to {} are missing, and no signed head covers the pruning", head.pruned_seq);
             return Ok(bad(0, head.pruned_seq, problem));
         }
-        let mut chain = Chain::begin(head.pruned_seq, &head.pruned_hash, heads);
+        let mut chain = ChainVerifier::new(head.pruned_seq, &head.pruned_hash, heads);
         let mut seq = head.pruned_seq;
         while seq < head.seq {
-            let rows = audit::rows_after(&self.store, seq, PIECE).await?;
+            let rows = audit::rows_after(&self.store, seq, ROWS_PER_READ).await?;
             let Some(last) = rows.last().map(|row| row.seq) else { break };
             for row in rows.iter().take_while(|row| row.seq <= head.seq) {
-                if let Err(broken) = chain.follow(row) {
+                if let Err(broken) = chain.check(row) {
                     return Ok(bad(row.seq - head.pruned_seq - 1, broken.row(), broken.to_string()));
                 }
             }
             seq = last;
         }
-        Ok(match chain.end() {
+        Ok(match chain.finish() {
             Err(broken) => bad(seq - head.pruned_seq, broken.row(), broken.to_string()),
             Ok((last, _)) if last < head.seq => {
                 bad(last - head.pruned_seq, last + 1, format!("row {} is missing", last + 1))
             }
-            Ok((last, heads)) => {
-                Verified { ok: true, rows: last - head.pruned_seq, heads, bad_row: None, problem: None }
-            }
+            Ok((last, heads)) => AuditVerification {
+                ok: true,
+                rows: last - head.pruned_seq,
+                heads,
+                bad_row: None,
+                problem: None,
+            },
         })
     }
 
@@ -147,12 +156,12 @@ impl Admin {
     }
 }
 
-/// The rows after one and up to another.
-fn chain(store: Store, after: i64, until: i64) -> impl Stream<Item = Result<Row, Error>> + Send {
+/// Streams the rows after `after`, up to and including `until`.
+fn stream_rows(store: Store, after: i64, until: i64) -> impl Stream<Item = Result<Row, Error>> + Send {
     let begin = (store, after, VecDeque::<Row>::new());
     stream::try_unfold(begin, move |(store, mut seq, mut read)| async move {
         if read.is_empty() && seq < until {
-            read = audit::rows_after(&store, seq, PIECE).await?.into();
+            read = audit::rows_after(&store, seq, ROWS_PER_READ).await?.into();
         }
         let row = read.pop_front().filter(|row| row.seq <= until);
         Ok(row.map(|row| {
@@ -162,6 +171,7 @@ fn chain(store: Store, after: i64, until: i64) -> impl Stream<Item = Result<Row,
     })
 }
 
+/// Position of a live tail in the chain.
 struct Tail {
     store: Store,
     head: watch::Receiver<(i64, String)>,
@@ -176,10 +186,10 @@ impl Tail {
                 self.seq = row.seq;
                 return Some(row);
             }
-            match audit::rows_after(&self.store, self.seq, PIECE).await {
+            match audit::rows_after(&self.store, self.seq, ROWS_PER_READ).await {
                 Ok(rows) if rows.is_empty() => {
-                    // In time or not: then we look.
-                    if let Ok(Err(_)) = timeout(LOOK_EVERY, self.head.changed()).await {
+                    // After a notification or the timeout, read again.
+                    if let Ok(Err(_)) = timeout(POLL_INTERVAL, self.head.changed()).await {
                         return None;
                     }
                 }

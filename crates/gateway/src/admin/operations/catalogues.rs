@@ -1,4 +1,4 @@
-//! What agents read about and do not make: projects, personas, nodes, models.
+//! Catalogues that agents read and administrators maintain: projects, personas, nodes, models.
 
 use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     store::entity::{model, node, persona, project},
 };
 
-const LONGEST: usize = 64 * 1024;
+const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Project {
@@ -66,7 +66,7 @@ pub struct Node {
 #[serde(deny_unknown_fields)]
 pub struct PutNode {
     pub name: String,
-    /// As online, offline, draining.
+    /// For example online, offline or draining.
     pub status: String,
     #[serde(default)]
     pub capabilities: Value,
@@ -94,14 +94,14 @@ pub struct PutModel {
 
 impl Admin {
     pub async fn list_projects(&self, actor: &Actor) -> Result<Vec<Project>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let rows = project::Entity::find().order_by_asc(project::Column::Name);
         Ok(rows.all(self.store.read()).await?.into_iter().map(Project::from).collect())
     }
 
     pub async fn put_project(&self, actor: &Actor, id: &str, new: PutProject) -> Result<Project, Error> {
         const WHAT: &str = "admin.project.put";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let now = clock::now();
         let row = project::Model {
             id: check::id("id", id)?,
@@ -132,14 +132,14 @@ impl Admin {
     }
 
     pub async fn list_personas(&self, actor: &Actor) -> Result<Vec<Persona>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let rows = persona::Entity::find().order_by_asc(persona::Column::Name);
         Ok(rows.all(self.store.read()).await?.into_iter().map(Persona::from).collect())
     }
 
     pub async fn put_persona(&self, actor: &Actor, id: &str, new: PutPersona) -> Result<Persona, Error> {
         const WHAT: &str = "admin.persona.put";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let row = persona::Model {
             id: check::id("id", id)?,
             name: check::line("name", &new.name)?,
@@ -164,14 +164,14 @@ impl Admin {
     }
 
     pub async fn list_nodes(&self, actor: &Actor) -> Result<Vec<Node>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let rows = node::Entity::find().order_by_asc(node::Column::Name);
         Ok(rows.all(self.store.read()).await?.into_iter().map(Node::from).collect())
     }
 
     pub async fn put_node(&self, actor: &Actor, id: &str, new: PutNode) -> Result<Node, Error> {
         const WHAT: &str = "admin.node.put";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let row = node::Model {
             id: check::id("id", id)?,
             name: check::line("name", &new.name)?,
@@ -196,14 +196,14 @@ impl Admin {
     }
 
     pub async fn list_models(&self, actor: &Actor) -> Result<Vec<Model>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let rows = model::Entity::find().order_by_asc(model::Column::Name);
         Ok(rows.all(self.store.read()).await?.into_iter().map(Model::from).collect())
     }
 
     pub async fn put_model(&self, actor: &Actor, id: &str, new: PutModel) -> Result<Model, Error> {
         const WHAT: &str = "admin.model.put";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         if new.context_tokens < 1 {
             return Err(Error::invalid("context_tokens", "must be at least 1"));
         }
@@ -244,10 +244,10 @@ impl Admin {
         E: EntityTrait,
         E::PrimaryKey: sea_orm::PrimaryKeyTrait<ValueType = String>,
     {
-        self.admin_only(actor, what).await?;
+        self.require_admin(actor, what).await?;
         let open = self.begin(actor, what, &json!({ "id": id })).await?;
-        let gone = E::delete_by_id(id.to_owned()).exec(&*open.write).await?;
-        if gone.rows_affected == 0 {
+        let deleted = E::delete_by_id(id.to_owned()).exec(&*open.write).await?;
+        if deleted.rows_affected == 0 {
             return Err(Error::not_found(kind, id));
         }
         self.commit(open).await
@@ -255,12 +255,13 @@ impl Admin {
 }
 
 fn text(field: &'static str, text: &str) -> Result<String, Error> {
-    if text.len() > LONGEST {
-        return Err(Error::invalid(field, format!("must have at most {LONGEST} bytes")));
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(Error::invalid(field, format!("must have at most {MAX_TEXT_BYTES} bytes")));
     }
     Ok(text.to_owned())
 }
 
+/// Parses stored JSON; text that is not valid JSON is shown as a string.
 fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

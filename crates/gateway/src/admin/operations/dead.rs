@@ -1,56 +1,58 @@
+//! Dead letters: list, read, replay, drop.
+
 use std::{collections::BTreeMap, time::Duration};
 
-use operate::dead::{self, Fate, Letter};
+use operate::dead::{self, Letter, LetterState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::work::in_time;
+use super::work::with_timeout;
 use crate::{
     admin::{Actor, Admin, Error},
     clock,
 };
 
-/// Longer than it takes to give up a publish that nobody answers, so that one hears why.
-const PATIENCE: Duration = Duration::from_secs(20);
-const AT_A_TIME: usize = 50;
-const MOST: usize = 500;
+/// Longer than the timeout of a publish, so that its error is reported rather than this timeout.
+const NATS_TIMEOUT: Duration = Duration::from_secs(20);
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 500;
 
-/// A handoff that was given up.
+/// A dead-lettered handoff.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetter {
-    /// What it is called by.
+    /// Identifies the dead letter.
     pub number: u64,
     pub kind: &'static str,
-    /// Why, as an error code.
+    /// The reason, as an error code.
     pub reason: &'static str,
-    /// Why, in words.
+    /// The reason as a message.
     pub message: String,
     pub deliveries: u64,
-    /// Who gave it up.
+    /// The instance that dead-lettered it.
     pub instance: String,
-    /// If it can be read.
+    /// `null` if the handoff is unreadable.
     pub handoff_id: Option<String>,
-    /// What became of the handoff since: `open`, `in work`, `completed`, `cancelled`, `replayed` or `expired`. Only an open one is
-    /// replayed.
+    /// Current state of the handoff: `open`, `in work`, `completed`, `cancelled`, `replayed` or `expired`.
+    /// Only an open one can be replayed.
     pub state: &'static str,
-    /// Why it is not replayed.
+    /// Why it cannot be replayed.
     pub not_replayed: Option<String>,
     pub published_at: String,
-    /// When it was given up, in microseconds since 1970.
+    /// When it was dead-lettered, in microseconds since 1970.
     pub died_at: i64,
-    /// Of the handoff's message; nothing when it is kept elsewhere because of its size.
+    /// Size of the handoff's message; `null` if it is stored separately because of its size.
     pub bytes: Option<usize>,
 }
 
-/// All of one.
+/// A dead letter with its headers and handoff.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetterDetails {
     #[serde(flatten)]
     pub letter: DeadLetter,
-    /// Of the handoff's message.
+    /// Headers of the handoff's message.
     pub headers: BTreeMap<String, String>,
-    /// The handoff, if it can be read.
+    /// The handoff; `null` if it is unreadable.
     pub body: Option<Value>,
     pub body_bytes: usize,
 }
@@ -61,68 +63,70 @@ pub struct DeadLetterDetails {
 pub struct DeadFilter {
     /// Only this kind.
     pub kind: Option<String>,
-    /// Only this reason, as in `poisoned`.
+    /// Only this reason, for example `poisoned`.
     pub reason: Option<String>,
-    /// At most so many, up to 500; 50 when not given.
+    /// Maximum number of letters, up to 500; default 50.
     pub limit: Option<usize>,
 }
 
-/// A letter that was handed off again.
+/// A replayed dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReplayedLetter {
     pub number: u64,
-    /// Under which id it went out; nothing when the handoff cannot be read.
+    /// Id under which it was published; `null` if the handoff is unreadable.
     pub handoff_id: Option<String>,
     pub replay_of: Option<String>,
-    /// What was changed on the way.
+    /// What the replay changed in the handoff.
     pub notes: Vec<String>,
 }
 
 impl Admin {
-    /// The newest first.
+    /// Lists dead letters, newest first.
     pub async fn list_dead(&self, actor: &Actor, filter: &DeadFilter) -> Result<Vec<DeadLetter>, Error> {
-        actor.sees_everything()?;
-        let limit = filter.limit.unwrap_or(AT_A_TIME);
-        if !(1..=MOST).contains(&limit) {
-            return Err(Error::invalid("limit", format!("must be between 1 and {MOST}")));
+        actor.ensure_admin()?;
+        let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(Error::invalid("limit", format!("must be between 1 and {MAX_LIMIT}")));
         }
         let broker = self.broker().await?;
-        let is =
+        let equals =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let fits = |letter: &Letter| {
-            is(&filter.kind, letter.about.kind.as_str()) && is(&filter.reason, letter.about.reason.as_str())
+            equals(&filter.kind, letter.about.kind.as_str())
+                && equals(&filter.reason, letter.about.reason.as_str())
         };
-        let looking = async {
+        let list = async {
             let letters = dead::list(&broker, limit, fits).await?.letters;
-            let fates = Fate::of_all(&broker, &letters).await?;
-            Ok((letters, fates))
+            let states = LetterState::read_all(&broker, &letters).await?;
+            Ok((letters, states))
         };
-        let (letters, fates) = in_time(PATIENCE, looking).await?;
-        Ok(letters.iter().zip(fates).map(|(letter, fate)| told(letter, fate)).collect())
+        let (letters, states) = with_timeout(NATS_TIMEOUT, list).await?;
+        Ok(letters.iter().zip(states).map(|(letter, state)| DeadLetter::new(letter, state)).collect())
     }
 
     pub async fn get_dead(&self, actor: &Actor, number: u64) -> Result<DeadLetterDetails, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let broker = self.broker().await?;
         let read = async {
             let letter = Letter::read(&broker, number).await?;
             let letter = letter.ok_or(operate::Error::NoSuchLetter(number))?;
-            let (body, fate) = (letter.body(&broker).await?, Fate::of(&broker, &letter).await?);
-            Ok((letter, body, fate))
+            let (body, state) = (letter.body(&broker).await?, LetterState::read(&broker, &letter).await?);
+            Ok((letter, body, state))
         };
-        let (letter, body, fate) = in_time(PATIENCE, read).await?;
+        let (letter, body, state) = with_timeout(NATS_TIMEOUT, read).await?;
         Ok(DeadLetterDetails {
             headers: letter.headers().into_iter().collect(),
             body: letter.readable(&body),
             body_bytes: body.len(),
-            letter: told(&letter, fate),
+            letter: DeadLetter::new(&letter, state),
         })
     }
 
-    /// Hands it off once more; the letter is gone when that is stored.
+    /// Publishes the handoff again, signed with the configured key. The letter is deleted once the handoff is
+    /// stored.
     pub async fn replay_dead(&self, actor: &Actor, number: u64) -> Result<ReplayedLetter, Error> {
         const WHAT: &str = "admin.dead.replay";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let broker = self.broker().await?;
         let key = self.nats.as_ref().and_then(|nats| nats.signing_key());
         let replay = async {
@@ -131,41 +135,46 @@ impl Admin {
             dead::replay(&broker, &letter, key).await
         };
         let about = json!({ "number": number });
-        let done = self.outside(actor, WHAT, &about, in_time(PATIENCE, replay)).await?;
+        let done = self.run_external(actor, WHAT, &about, with_timeout(NATS_TIMEOUT, replay)).await?;
         let mut notes = done.notes;
-        if done.lost_its_signature {
+        if done.signature_removed {
             notes.push(format!(
-                "{number}: its signature no longer fits; set nats.signing_key_file to sign what is replayed."
+                "{number}: its signature is no longer valid; set nats.signing_key_file to sign replayed \
+                 handoffs."
             ));
         }
-        let (handoff_id, replay_of) = (done.id.map(|id| id.to_string()), done.was.map(|id| id.to_string()));
+        let (handoff_id, replay_of) =
+            (done.id.map(|id| id.to_string()), done.original_id.map(|id| id.to_string()));
         Ok(ReplayedLetter { number, handoff_id, replay_of, notes })
     }
 
-    /// Takes it away for good.
+    /// Deletes a dead letter permanently.
     pub async fn drop_dead(&self, actor: &Actor, number: u64) -> Result<(), Error> {
         const WHAT: &str = "admin.dead.drop";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let broker = self.broker().await?;
         let about = json!({ "number": number });
-        self.outside(actor, WHAT, &about, in_time(PATIENCE, dead::delete(&broker, number))).await
+        self.run_external(actor, WHAT, &about, with_timeout(NATS_TIMEOUT, dead::delete(&broker, number)))
+            .await
     }
 }
 
-fn told(letter: &Letter, fate: Fate) -> DeadLetter {
-    let about = &letter.about;
-    DeadLetter {
-        number: letter.number,
-        kind: about.kind.as_str(),
-        reason: about.reason.as_str(),
-        message: about.message.clone(),
-        deliveries: about.deliveries,
-        instance: about.instance.clone(),
-        handoff_id: letter.handoff_id().map(|id| id.to_string()),
-        state: fate.as_str(),
-        not_replayed: fate.refusal(),
-        published_at: about.published_at.to_string(),
-        died_at: clock::micros(letter.died_at.at()),
-        bytes: letter.bytes(),
+impl DeadLetter {
+    fn new(letter: &Letter, state: LetterState) -> Self {
+        let about = &letter.about;
+        Self {
+            number: letter.number,
+            kind: about.kind.as_str(),
+            reason: about.reason.as_str(),
+            message: about.message.clone(),
+            deliveries: about.deliveries,
+            instance: about.instance.clone(),
+            handoff_id: letter.handoff_id().map(|id| id.to_string()),
+            state: state.as_str(),
+            not_replayed: state.replay_refusal(),
+            published_at: about.published_at.to_string(),
+            died_at: clock::micros(letter.died_at.at()),
+            bytes: letter.bytes(),
+        }
     }
 }

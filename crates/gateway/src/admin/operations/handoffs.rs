@@ -1,53 +1,62 @@
-mod life; // a run as one looks at it; pure
+//! The history of one handoff, read from its journal, its answer and the dead letters.
+
+mod history;
 
 use std::time::Duration;
 
 use broker::Broker;
-pub use life::{Answered, Attempt, AttemptEnd, Did, DidWhat, Life, LifeState, Outcome, Torn};
+pub use history::{
+    AnswerSummary, Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
+    UnreadableEntry,
+};
 use operate::run::Run;
 use subjects::{HandoffId, Subject, journal::Record};
 
-use super::work::in_time;
+use super::work::with_timeout;
 use crate::{
     admin::{Actor, Admin, Error},
     clock,
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
-/// So many letters are looked through for the one of a handoff.
-const LETTERS: usize = 500;
+const NATS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Dead letters searched for the one of a handoff.
+const MAX_LETTERS_SEARCHED: usize = 500;
 
 impl Admin {
-    /// What was done on a handoff.
-    pub async fn get_handoff(&self, actor: &Actor, id: HandoffId) -> Result<Life, Error> {
-        actor.sees_everything()?;
+    /// Returns the history of a handoff. Fails with [`Error::NotFound`] if no worker has claimed it, or if
+    /// its run has expired.
+    pub async fn get_handoff(&self, actor: &Actor, id: HandoffId) -> Result<HandoffHistory, Error> {
+        actor.ensure_admin()?;
         let broker = self.broker().await?;
         let read = async {
             let Some(run) = Run::read(&broker, id).await? else { return Ok(None) };
-            let mut life = Life::of(&run, clock::now());
-            if life.kind.is_none() {
-                life.kind = kind(&broker, &run).await?;
+            let mut history = HandoffHistory::new(&run, clock::now());
+            if history.kind.is_none() {
+                history.kind = find_kind(&broker, &run).await?;
             }
-            // Who has an answer that is none, or none at all, may have been given up.
-            if life.answer.as_ref().is_some_and(|answer| answer.error.is_some()) {
-                let found = operate::dead::of(&broker, run.role, id, queued(&run), LETTERS).await?;
-                life.dead_letter = found.map(|letter| letter.number);
+            // Only a handoff whose answer is an error can have been dead-lettered.
+            if history.answer.as_ref().is_some_and(|answer| answer.error.is_some()) {
+                let found =
+                    operate::dead::find(&broker, run.role, id, queue_sequences(&run), MAX_LETTERS_SEARCHED)
+                        .await?;
+                history.dead_letter = found.map(|letter| letter.number);
             }
-            Ok(Some(life))
+            Ok(Some(history))
         };
-        in_time(PATIENCE, read).await?.ok_or_else(|| Error::not_found("handoff", id.to_string()))
+        with_timeout(NATS_TIMEOUT, read).await?.ok_or_else(|| Error::not_found("handoff", id.to_string()))
     }
 
-    /// Where its run ends now, so that one who follows it need not read all of it to see that nothing happened.
-    pub(crate) async fn end_of_handoff(&self, actor: &Actor, id: HandoffId) -> Result<Option<u64>, Error> {
-        actor.sees_everything()?;
+    /// Returns the last sequence of a run, so that a live page can see that nothing changed without reading
+    /// the run.
+    pub(crate) async fn handoff_end(&self, actor: &Actor, id: HandoffId) -> Result<Option<u64>, Error> {
+        actor.ensure_admin()?;
         let broker = self.broker().await?;
-        in_time(PATIENCE, operate::run::end(&broker, id)).await
+        with_timeout(NATS_TIMEOUT, operate::run::last_sequence(&broker, id)).await
     }
 }
 
-/// Which messages of the queue it was.
-fn queued(run: &Run) -> Vec<u64> {
+/// Returns the sequences of the handoff's copies in the queue.
+fn queue_sequences(run: &Run) -> Vec<u64> {
     let records = run.entries().flat_map(|entry| &entry.records);
     records
         .filter_map(|record| match record {
@@ -57,9 +66,9 @@ fn queued(run: &Run) -> Vec<u64> {
         .collect()
 }
 
-/// Journals do not tell the kind; the queue does, as long as it holds the handoff.
-async fn kind(broker: &Broker, run: &Run) -> Result<Option<&'static str>, operate::Error> {
-    let Some(last) = queued(run).pop() else { return Ok(None) };
+/// Returns the kind from the queue, if the handoff is still there: the journal does not contain it.
+async fn find_kind(broker: &Broker, run: &Run) -> Result<Option<&'static str>, operate::Error> {
+    let Some(last) = queue_sequences(run).pop() else { return Ok(None) };
     let message = broker::message_at(&broker.jetstream, broker.layout.handoffs(run.role), last).await?;
     Ok(message.and_then(|message| match message.subject.parse() {
         Ok(Subject::Handoff(kind)) if kind.role() == run.role => Some(kind.as_str()),

@@ -1,28 +1,30 @@
-//! Names for servers. Tools are told apart by them, by people too, so no two may look alike.
+//! Names of servers. They prefix tool names that people read, so no two names may look alike. Does no I/O.
 
 use crate::{admin::Error, policy::FAMILIES};
 
 const FIELD: &str = "namespace";
-const LONGEST: usize = 32;
+const MAX_BYTES: usize = 32;
 
-/// Whether a server may be registered under this name by an administrator, or by a user.
+/// Checks that a server may be registered under a name. Reserved names are for administrators only; names
+/// that look like a reserved or an existing name are refused.
 pub(super) fn check(name: &str, is_admin: bool, existing: &[String]) -> Result<(), Error> {
     if !is_name(name) {
-        let right = format!(
-            "must be 2 to {LONGEST} characters: a small letter first, then small letters, digits and hyphens"
+        let message = format!(
+            "must be 2 to {MAX_BYTES} characters: a lowercase letter, then lowercase letters, digits and \
+             hyphens"
         );
-        return Err(Error::invalid(FIELD, right));
+        return Err(Error::invalid(FIELD, message));
     }
     if FAMILIES.contains(&name) {
         if !is_admin {
-            let why = format!("`{name}` means something here; only an administrator may put a server there");
+            let why = format!("`{name}` is reserved; only an administrator may register a server there");
             return Err(Error::invalid(FIELD, why));
         }
-    } else if let Some(family) = FAMILIES.into_iter().find(|family| folded(family) == folded(name)) {
+    } else if let Some(family) = FAMILIES.into_iter().find(|family| fold_name(family) == fold_name(name)) {
         return Err(Error::invalid(FIELD, format!("looks like `{family}`; choose another name")));
     }
-    match existing.iter().find(|known| folded(known) == folded(name)) {
-        Some(known) if known == name => Err(Error::Conflict(format!("there is a server `{name}` already"))),
+    match existing.iter().find(|known| fold_name(known) == fold_name(name)) {
+        Some(known) if known == name => Err(Error::Conflict(format!("a server `{name}` already exists"))),
         Some(known) => Err(Error::invalid(FIELD, format!("looks like `{known}`; choose another name"))),
         None => Ok(()),
     }
@@ -31,12 +33,12 @@ pub(super) fn check(name: &str, is_admin: bool, existing: &[String]) -> Result<(
 fn is_name(name: &str) -> bool {
     let mut letters = name.bytes();
     letters.next().is_some_and(|first| first.is_ascii_lowercase())
-        && (2..=LONGEST).contains(&name.len())
+        && (2..=MAX_BYTES).contains(&name.len())
         && letters.all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-')
 }
 
-/// What is left when letters that look alike are the same.
-fn folded(name: &str) -> String {
+/// Maps characters that look alike to one and drops separators.
+fn fold_name(name: &str) -> String {
     let alike = |letter| match letter {
         '_' | '-' => None,
         '0' => Some('o'),
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_wrong_taken_or_alike_are_refused() {
+    fn invalid_taken_and_lookalike_names_are_refused() {
         let existing = ["billing".to_owned(), "notes-2".to_owned()];
         for (name, is_admin, expected) in [
             ("calendar", false, None),

@@ -1,3 +1,5 @@
+//! Preferences as administrators see and set them.
+
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,18 +10,18 @@ use crate::{
     admin::{Actor, Admin, Error},
     clock,
     store::entity::preference,
-    tools::{Address, ByAdministrator, ToolError},
+    tools::{AdminPreferenceWriter, PreferenceTarget, ToolError},
 };
 
 const FIELD: &str = "preference";
 const LIST_LIMIT: u64 = 1000;
 
-/// What holds for a user, group, project, task or the system. Preferences under `agents.` configure agents, so agents
-/// cannot write those.
+/// A preference of a user, group, project, task or the system. Preferences under `agents.` configure agents,
+/// so agents cannot write them.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Preference {
     pub key: String,
-    /// A null hides what wider scopes have.
+    /// A null hides the value of wider scopes.
     pub value: Value,
     pub value_type: String,
     /// system, group, user, project or task.
@@ -36,14 +38,14 @@ pub struct PutPreference {
     /// system, group, user, project or task.
     #[schema(value_type = String)]
     pub scope: PreferenceScope,
-    /// The group, user, project or task; not for the system's scope.
+    /// Id of the group, user, project or task; omitted for the system scope.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub scope_id: Option<ScopeId>,
     pub key: String,
-    /// A null hides what wider scopes have.
+    /// A null hides the value of wider scopes.
     pub value: Value,
-    /// Only if this is its version now; 0 means that it is not set.
+    /// Set only if this is the current version; 0 means not set.
     #[serde(default)]
     pub version: Option<i64>,
 }
@@ -55,11 +57,11 @@ pub struct PreferenceAddress {
     /// system, group, user, project or task.
     #[param(value_type = String)]
     pub scope: PreferenceScope,
-    /// The group, user, project or task; not for the system's scope.
+    /// Id of the group, user, project or task; omitted for the system scope.
     #[param(value_type = Option<String>)]
     pub scope_id: Option<ScopeId>,
     pub key: String,
-    /// Only if this is its version now.
+    /// Delete only if this is the current version.
     pub version: Option<i64>,
 }
 
@@ -81,7 +83,7 @@ impl Admin {
         actor: &Actor,
         filter: PreferenceFilter,
     ) -> Result<Vec<Preference>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let mut query = preference::Entity::find().filter(preference::Column::Deleted.eq(false));
         if let Some(scope) = filter.scope {
             query = query.filter(preference::Column::ScopeType.eq(scope_type(scope)));
@@ -97,39 +99,41 @@ impl Admin {
             .order_by_asc(preference::Column::ScopeType)
             .order_by_asc(preference::Column::ScopeId)
             .limit(LIST_LIMIT);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(told).collect())
+        Ok(rows.all(self.store.read()).await?.into_iter().map(Preference::from).collect())
     }
 
-    /// Sets a preference, new or not.
+    /// Creates or replaces a preference.
     pub async fn set_preference(&self, actor: &Actor, new: PutPreference) -> Result<Preference, Error> {
         const WHAT: &str = "admin.preference.set";
-        self.admin_only(actor, WHAT).await?;
-        let address = Address::new(new.scope, new.scope_id.clone(), &new.key).map_err(refused)?;
+        self.require_admin(actor, WHAT).await?;
+        let address =
+            PreferenceTarget::new(new.scope, new.scope_id.clone(), &new.key).map_err(convert_tool_error)?;
         let open = self.begin(actor, WHAT, &json!({ "new": new })).await?;
-        let change = ByAdministrator {
+        let change = AdminPreferenceWriter {
             db: DatabaseExecutor::Transaction(&open.write),
             now: clock::now(),
             author: actor.author(),
             expected: new.version,
         };
-        let row = change.set(address, &new.value).await.map_err(refused)?;
+        let row = change.set(address, &new.value).await.map_err(convert_tool_error)?;
         self.commit(open).await?;
-        Ok(told(row))
+        Ok(row.into())
     }
 
-    /// Takes a preference out of its scope. Its history stays.
+    /// Deletes a preference in its scope. Its history is kept.
     pub async fn delete_preference(&self, actor: &Actor, at: PreferenceAddress) -> Result<(), Error> {
         const WHAT: &str = "admin.preference.delete";
-        self.admin_only(actor, WHAT).await?;
-        let address = Address::new(at.scope, at.scope_id.clone(), &at.key).map_err(refused)?;
+        self.require_admin(actor, WHAT).await?;
+        let address =
+            PreferenceTarget::new(at.scope, at.scope_id.clone(), &at.key).map_err(convert_tool_error)?;
         let open = self.begin(actor, WHAT, &json!({ "at": at })).await?;
-        let change = ByAdministrator {
+        let change = AdminPreferenceWriter {
             db: DatabaseExecutor::Transaction(&open.write),
             now: clock::now(),
             author: actor.author(),
             expected: at.version,
         };
-        change.delete(address).await.map_err(refused)?;
+        change.delete(address).await.map_err(convert_tool_error)?;
         self.commit(open).await
     }
 }
@@ -144,7 +148,8 @@ fn scope_type(scope: PreferenceScope) -> &'static str {
     }
 }
 
-fn refused(error: ToolError) -> Error {
+/// Converts an error of the preference tools, whose rules apply here too.
+fn convert_tool_error(error: ToolError) -> Error {
     match error {
         ToolError::NotFound { what, id } => Error::not_found(what, id),
         ToolError::Conflict(why) => Error::Conflict(why),
@@ -153,16 +158,18 @@ fn refused(error: ToolError) -> Error {
     }
 }
 
-fn told(row: preference::Model) -> Preference {
-    Preference {
-        // What is no JSON is shown as the text that it is.
-        value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
-        key: row.key,
-        value_type: row.value_type,
-        scope: row.scope_type,
-        scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
-        version: row.version,
-        updated_at: clock::text(row.updated_at),
-        updated_by: row.updated_by,
+impl From<preference::Model> for Preference {
+    fn from(row: preference::Model) -> Self {
+        Self {
+            // A value that is not valid JSON is shown as text.
+            value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
+            key: row.key,
+            value_type: row.value_type,
+            scope: row.scope_type,
+            scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
+            version: row.version,
+            updated_at: clock::text(row.updated_at),
+            updated_by: row.updated_by,
+        }
     }
 }

@@ -1,3 +1,5 @@
+//! Adds servers and refreshes the tools that they offer.
+
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -8,44 +10,45 @@ use crate::{
     upstreams::Refreshed,
 };
 
-/// A server that was registered, and what the first look at it brought.
+/// A registered server and the result of its first refresh.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Added {
+#[schema(as = Added)]
+pub struct AddedUpstream {
     pub upstream: Upstream,
-    /// Nothing when it could not be asked.
+    /// `null` if the server did not respond.
     pub refreshed: Option<Refreshed>,
-    /// How many of its tools were approved without a look at them.
+    /// Number of tools that were approved without review.
     pub approved: usize,
-    /// Why it could not be asked. It is registered all the same.
+    /// Why the refresh failed. The server is registered nevertheless.
     pub problem: Option<String>,
 }
 
 impl Admin {
-    /// Registers a server and asks what it offers. Its tools wait for approval, unless it is trusted.
-    pub async fn add_upstream(&self, actor: &Actor, new: NewUpstream) -> Result<Added, Error> {
+    /// Registers a server and lists its tools. They need approval, unless `trust_first` is set.
+    pub async fn add_upstream(&self, actor: &Actor, new: NewUpstream) -> Result<AddedUpstream, Error> {
         self.register(actor, &new).await?;
         let (refreshed, problem) = match self.refresh(actor, &new.namespace).await {
             Ok(refreshed) => (Some(refreshed), None),
             Err(error) => (None, Some(error.to_string())),
         };
         let approved = match (&refreshed, new.trust_first) {
-            (Some(_), true) => self.trust(actor, &new.namespace).await?,
+            (Some(_), true) => self.approve_new_tools(actor, &new.namespace).await?,
             _ => 0,
         };
         let upstream = self.get_upstream(actor, &new.namespace).await?;
-        Ok(Added { upstream, refreshed, approved, problem })
+        Ok(AddedUpstream { upstream, refreshed, approved, problem })
     }
 
-    /// Asks a server what it offers now.
+    /// Lists the tools of a server anew; changed tools go to quarantine.
     pub async fn refresh_upstream(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
-        self.server(actor, namespace).await?;
+        self.load_server(actor, namespace).await?;
         self.refresh(actor, namespace).await
     }
 
     async fn refresh(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
         let refreshed = self.upstreams.refresh(namespace).await.map_err(Error::from);
         let about = json!({ "namespace": namespace });
-        self.note(actor, "admin.upstream.refresh", &about, refreshed.as_ref().err()).await?;
+        self.record_outcome(actor, "admin.upstream.refresh", &about, refreshed.as_ref().err()).await?;
         refreshed
     }
 }

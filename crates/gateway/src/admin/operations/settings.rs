@@ -1,3 +1,5 @@
+//! System settings: list, set, delete.
+
 use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,16 +12,16 @@ use crate::{
     store::entity::system_setting,
 };
 
-const LARGEST: usize = 16 * 1024;
+const MAX_VALUE_BYTES: usize = 16 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Setting {
     pub key: String,
     pub value: Value,
     pub value_type: String,
-    /// Counts changes; 0 when it is not set.
+    /// Number of changes; 0 if not set.
     pub version: i64,
-    /// What the gateway does with it, if it does something.
+    /// The effect on the gateway, if there is one.
     pub description: Option<String>,
     pub updated_at: Option<String>,
     pub updated_by: Option<String>,
@@ -29,17 +31,18 @@ pub struct Setting {
 #[serde(deny_unknown_fields)]
 pub struct PutSetting {
     pub value: Value,
-    /// Only if this is its version now; 0 means that it is not set.
+    /// Set only if this is the current version; 0 means not set.
     #[serde(default)]
     pub version: Option<i64>,
 }
 
 impl Admin {
-    /// By key, with those that the gateway knows and nobody set.
+    /// Lists settings by key, including the gateway's own switches that are not set.
     pub async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
-        let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(told).collect();
+        let mut found: Vec<Setting> =
+            rows.all(self.store.read()).await?.into_iter().map(Setting::from).collect();
         for key in Switch::ALL.map(Switch::key) {
             if found.iter().all(|setting| setting.key != key) {
                 found.push(unset(key));
@@ -50,28 +53,33 @@ impl Admin {
     }
 
     pub async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
-        actor.sees_everything()?;
+        actor.ensure_admin()?;
         let row = system_setting::Entity::find_by_id(key).one(self.store.read()).await?;
         let known = description(key).map(|_| unset(key));
-        row.map(told).or(known).ok_or_else(|| Error::not_found("setting", key))
+        row.map(Setting::from).or(known).ok_or_else(|| Error::not_found("setting", key))
     }
 
-    /// Counts from the next call on.
+    /// Sets a value. It applies from the next call on.
+    ///
+    /// Fails with [`Error::Conflict`] if `new.version` is given and not the current version.
     pub async fn set_setting(&self, actor: &Actor, key: &str, new: PutSetting) -> Result<Setting, Error> {
         const WHAT: &str = "admin.setting.set";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let key = check::id("key", key)?;
         if description(&key).is_some() && !new.value.is_boolean() {
             return Err(Error::invalid("value", "must be true or false"));
         }
         let text = new.value.to_string();
-        if text.len() > LARGEST {
-            return Err(Error::invalid("value", format!("must have at most {LARGEST} bytes as JSON")));
+        if text.len() > MAX_VALUE_BYTES {
+            return Err(Error::invalid(
+                "value",
+                format!("must have at most {MAX_VALUE_BYTES} bytes as JSON"),
+            ));
         }
         let open = self.begin(actor, WHAT, &json!({ "key": key, "new": new })).await?;
         let before = system_setting::Entity::find_by_id(&key).one(&*open.write).await?;
         let version = before.map_or(0, |before| before.version);
-        expect(&key, new.version, version)?;
+        check_version(&key, new.version, version)?;
         let row = system_setting::Model {
             key,
             value: text,
@@ -91,33 +99,34 @@ impl Admin {
             .on_conflict(OnConflict::column(system_setting::Column::Key).update_columns(changed).to_owned())
             .exec_without_returning(&*open.write)
             .await?;
-        catalogue::touch(&open.write).await?;
+        catalogue::bump_revision(&open.write).await?;
         self.commit(open).await?;
-        Ok(told(row))
+        Ok(row.into())
     }
 
     pub async fn delete_setting(&self, actor: &Actor, key: &str, version: Option<i64>) -> Result<(), Error> {
         const WHAT: &str = "admin.setting.delete";
-        self.admin_only(actor, WHAT).await?;
+        self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "key": key, "version": version })).await?;
         let before = system_setting::Entity::find_by_id(key).one(&*open.write).await?;
         let before = before.ok_or_else(|| Error::not_found("setting", key))?;
-        expect(key, version, before.version)?;
+        check_version(key, version, before.version)?;
         system_setting::Entity::delete_by_id(key).exec(&*open.write).await?;
-        catalogue::touch(&open.write).await?;
+        catalogue::bump_revision(&open.write).await?;
         self.commit(open).await
     }
 }
 
-fn expect(key: &str, wanted: Option<i64>, version: i64) -> Result<(), Error> {
+fn check_version(key: &str, wanted: Option<i64>, version: i64) -> Result<(), Error> {
     match wanted {
-        Some(wanted) if wanted != version => {
-            Err(Error::Conflict(format!("`{key}` has version {version} by now, not {wanted}; look again")))
-        }
+        Some(wanted) if wanted != version => Err(Error::Conflict(format!(
+            "`{key}` has version {version}, not {wanted}; reload it and try again"
+        ))),
         _ => Ok(()),
     }
 }
 
+/// Returns the description of a switch of the gateway; `None` for other settings.
 fn description(key: &str) -> Option<&'static str> {
     Switch::of(key).map(Switch::description)
 }
@@ -134,16 +143,18 @@ fn unset(key: &str) -> Setting {
     }
 }
 
-fn told(row: system_setting::Model) -> Setting {
-    Setting {
-        description: description(&row.key).map(str::to_owned),
-        key: row.key,
-        // What is no JSON is shown as the text that it is.
-        value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
-        value_type: row.value_type,
-        version: row.version,
-        updated_at: Some(clock::text(row.updated_at)),
-        updated_by: Some(row.updated_by),
+impl From<system_setting::Model> for Setting {
+    fn from(row: system_setting::Model) -> Self {
+        Self {
+            description: description(&row.key).map(str::to_owned),
+            key: row.key,
+            // A value that is not valid JSON is shown as text.
+            value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
+            value_type: row.value_type,
+            version: row.version,
+            updated_at: Some(clock::text(row.updated_at)),
+            updated_by: Some(row.updated_by),
+        }
     }
 }
 

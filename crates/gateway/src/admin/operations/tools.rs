@@ -1,4 +1,6 @@
-mod told; // from what is known to what is said
+//! Tools as administrators and users see and set them, built-in and upstream, served or not.
+
+mod view;
 
 use sea_orm::{EntityTrait, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
@@ -12,53 +14,57 @@ use crate::{
     store::entity::{tool_setting, upstream_tool},
 };
 
-/// In place of a scope in the store: whatever the tool, or its server, came with.
-const AS_IT_CAME: &str = "";
+/// Stored in place of a scope: the tool keeps the scope of its definition or of its server.
+const DEFAULT_SCOPE: &str = "";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOrigin {
-    /// It runs in the gateway.
-    Own,
-    /// Its server stands under one of the families of names that mean something here.
+    /// Built into the gateway.
+    #[serde(rename = "own")]
+    BuiltIn,
+    /// Its server is registered under a reserved namespace.
     Family,
-    /// Its server has a name of its own.
+    /// Its server is registered under any other namespace.
     Installed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolDoes {
+#[schema(as = ToolDoes)]
+pub enum ToolEffect {
     Read,
-    /// It may have an effect.
+    /// May have effects.
     Write,
 }
 
-/// Who says what a tool does.
+/// Where the effect of a tool is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolDoesBy {
-    /// It runs in the gateway.
+#[schema(as = ToolDoesBy)]
+pub enum ToolEffectSource {
+    /// Built into the gateway.
     Gateway,
-    /// An administrator set it.
+    /// Set by an administrator.
     Administrator,
-    /// Its server's hint, in the copy that was approved.
+    /// The hint of the server, from the approved version.
     Server,
-    /// It is of a user's server, whose hint counts for nothing.
+    /// The default for servers of users, whose hints are not trusted.
     Default,
 }
 
-/// What an administrator says about the effects of a tool.
+/// The effect that an administrator sets for a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DoesChange {
+#[schema(as = DoesChange)]
+pub enum ToolEffectChange {
     Read,
     Write,
-    /// As its server says, or `write` where that does not count.
+    /// By the hint of the server; `write` if the hint is not trusted.
     AsOffered,
 }
 
-impl std::str::FromStr for DoesChange {
+impl std::str::FromStr for ToolEffectChange {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -74,15 +80,15 @@ impl std::str::FromStr for DoesChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolState {
-    /// Served, unless it is switched off.
+    /// Served, unless it is disabled.
     Approved,
-    /// Waits for somebody to look at it.
+    /// Needs approval.
     Quarantined,
-    /// Its server does not offer it any more.
+    /// No longer offered by its server.
     Gone,
 }
 
-/// A system setting that has to be on.
+/// A system setting that must be on for the tool to be callable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolGate {
     pub setting: String,
@@ -95,25 +101,25 @@ pub struct Tool {
     pub title: Option<String>,
     pub description: String,
     pub origin: ToolOrigin,
-    /// Of the server behind us that has it.
+    /// Namespace of its server; `null` for built-in tools.
     pub namespace: Option<String>,
-    /// Its name over there.
+    /// Its name at the server.
     pub remote: Option<String>,
-    /// The user who installed its server, if it was not an administrator.
+    /// The user who owns its server.
     pub owner: Option<String>,
     pub enabled: bool,
     pub scope: Scope,
-    pub does: ToolDoes,
-    pub does_by: ToolDoesBy,
-    /// Calling it twice does no harm.
+    pub does: ToolEffect,
+    pub does_by: ToolEffectSource,
+    /// Whether a call can be repeated safely.
     pub safe_to_repeat: bool,
     pub state: ToolState,
     pub gate: Option<ToolGate>,
-    /// The ids that every call must name.
+    /// Ids that every call must contain.
     pub needs: Vec<String>,
 }
 
-/// A tool with what it takes and gives.
+/// A tool with its input and output schema.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ToolDetails {
     #[serde(flatten)]
@@ -122,47 +128,50 @@ pub struct ToolDetails {
     pub output_schema: Option<Value>,
 }
 
-/// What to change; what is not named stays as it is.
+/// The fields to change; omitted fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolChange {
     pub enabled: Option<bool>,
     pub scope: Option<Scope>,
-    /// For administrators.
+    /// Administrators only.
     pub safe_to_repeat: Option<bool>,
-    /// Whether it only reads. For administrators, and for tools of servers behind the gateway.
-    pub does: Option<DoesChange>,
+    /// Whether it only reads. Administrators only, and only for tools of upstream servers.
+    pub does: Option<ToolEffectChange>,
 }
 
 impl Admin {
-    /// By name. Users see the tools of servers that they installed.
+    /// Lists tools by name. Users see only the tools of servers that they own.
     pub async fn list_tools(&self, actor: &Actor) -> Result<Vec<Tool>, Error> {
-        Ok(self.known(actor).await?.into_iter().map(|details| details.tool).collect())
+        Ok(self.visible_tools(actor).await?.into_iter().map(|details| details.tool).collect())
     }
 
     pub async fn get_tool(&self, actor: &Actor, name: &str) -> Result<ToolDetails, Error> {
-        let known = self.known(actor).await?;
-        let found = known.into_iter().find(|details| details.tool.name == name);
+        let tools = self.visible_tools(actor).await?;
+        let found = tools.into_iter().find(|details| details.tool.name == name);
         found.ok_or_else(|| Error::not_found("tool", name))
     }
 
-    /// Counts from the next call on.
+    /// Changes a tool. The change applies from the next call on.
+    ///
+    /// Users may not change effects, nor a tool whose name another owner's tool shares, since settings are
+    /// kept by name.
     pub async fn set_tool(&self, actor: &Actor, name: &str, change: ToolChange) -> Result<Tool, Error> {
         const WHAT: &str = "admin.tool.set";
         let now = self.get_tool(actor, name).await?.tool;
-        if change.does.is_some() && now.origin == ToolOrigin::Own {
-            return Err(Error::invalid("does", "is part of the gateway's own tools; it cannot be set"));
+        if change.does.is_some() && now.origin == ToolOrigin::BuiltIn {
+            return Err(Error::invalid("does", "cannot be set for built-in tools"));
         }
         if !actor.is_admin() {
             if change.does.is_some() {
-                let why = "only an administrator says whether a tool only reads";
+                let why = "only an administrator may set whether a tool only reads";
                 return Err(self.refuse(actor, WHAT, why).await);
             }
             if change.safe_to_repeat.is_some() {
-                let why = "only an administrator says whether a tool may be called twice";
+                let why = "only an administrator may set whether a tool is safe to repeat";
                 return Err(self.refuse(actor, WHAT, why).await);
             }
-            if self.is_shared(actor, name).await? {
+            if self.query_name_conflict(actor, name).await? {
                 let why = "another server has a tool of this name; ask an administrator";
                 return Err(self.refuse(actor, WHAT, why).await);
             }
@@ -176,15 +185,15 @@ impl Admin {
             enabled: change.enabled.unwrap_or_else(|| before.as_ref().is_none_or(|before| before.enabled)),
             scope: scope
                 .or_else(|| before.as_ref().map(|before| before.scope.clone()))
-                .unwrap_or_else(|| AS_IT_CAME.to_owned()),
+                .unwrap_or_else(|| DEFAULT_SCOPE.to_owned()),
             safe_to_repeat: change
                 .safe_to_repeat
                 .unwrap_or_else(|| before.as_ref().is_some_and(|before| before.safe_to_repeat)),
             does: match change.does {
                 None => before.and_then(|before| before.does),
-                Some(DoesChange::Read) => Some(tool_setting::READ.to_owned()),
-                Some(DoesChange::Write) => Some(tool_setting::WRITE.to_owned()),
-                Some(DoesChange::AsOffered) => None,
+                Some(ToolEffectChange::Read) => Some(tool_setting::READ.to_owned()),
+                Some(ToolEffectChange::Write) => Some(tool_setting::WRITE.to_owned()),
+                Some(ToolEffectChange::AsOffered) => None,
             },
             updated_at: clock::now(),
             updated_by: actor.author(),
@@ -201,48 +210,51 @@ impl Admin {
             .on_conflict(OnConflict::column(tool_setting::Column::Name).update_columns(changed).to_owned())
             .exec_without_returning(&*open.write)
             .await?;
-        catalogue::touch(&open.write).await?;
+        catalogue::bump_revision(&open.write).await?;
         self.commit(open).await?;
         Ok(self.get_tool(actor, name).await?.tool)
     }
 
-    /// Whether somebody else's tool goes by the same name, so that what is said about one is said about both.
-    async fn is_shared(&self, actor: &Actor, name: &str) -> Result<bool, Error> {
-        let everything = self.everything().await?;
-        let mut others = everything.iter().filter(|details| details.tool.name == name);
+    /// Returns whether a tool of another owner has this name, so that a setting would affect both.
+    async fn query_name_conflict(&self, actor: &Actor, name: &str) -> Result<bool, Error> {
+        let all = self.all_tools().await?;
+        let mut others = all.iter().filter(|details| details.tool.name == name);
         Ok(others.any(|details| !actor.may_manage(details.tool.owner.as_deref())))
     }
 
-    async fn known(&self, actor: &Actor) -> Result<Vec<ToolDetails>, Error> {
-        let mut known = self.everything().await?;
-        known.retain(|details| actor.may_manage(details.tool.owner.as_deref()));
-        Ok(known)
+    /// Returns the tools that the actor may manage.
+    async fn visible_tools(&self, actor: &Actor) -> Result<Vec<ToolDetails>, Error> {
+        let mut tools = self.all_tools().await?;
+        tools.retain(|details| actor.may_manage(details.tool.owner.as_deref()));
+        Ok(tools)
     }
 
-    /// What is served and what is not, by name; of those that share a name, the one that is served first.
-    async fn everything(&self) -> Result<Vec<ToolDetails>, Error> {
+    /// Returns all tools by name, served or not; of those with the same name, the served one first.
+    async fn all_tools(&self) -> Result<Vec<ToolDetails>, Error> {
         let db = self.store.read();
-        let catalogue = self.calls.shelf.fresh(&self.store).await?;
-        let mut found: Vec<ToolDetails> = catalogue.all().filter_map(told::own).collect();
+        let catalogue = self.calls.catalogue.latest(&self.store).await?;
+        let mut found: Vec<ToolDetails> = catalogue.all().filter_map(view::built_in).collect();
         let settings = tool_setting::Entity::find().all(db).await?;
-        let servers = self.servers().await?;
+        let servers = self.load_servers().await?;
         for row in upstream_tool::Entity::find().all(db).await? {
             let Some(server) = servers.get(&row.namespace) else { continue };
             let setting = settings.iter().find(|setting| setting.name == row.name);
             let served = catalogue.get(&row.name).map(|served| &served.policy);
-            found.push(told::behind(row, server, setting, served));
+            found.push(view::from_row(row, server, setting, served));
         }
-        let waits = |details: &ToolDetails| details.tool.state != ToolState::Approved;
-        found.sort_by(|a, b| (&a.tool.name, waits(a)).cmp(&(&b.tool.name, waits(b))));
+        let unapproved = |details: &ToolDetails| details.tool.state != ToolState::Approved;
+        found.sort_by(|a, b| (&a.tool.name, unapproved(a)).cmp(&(&b.tool.name, unapproved(b))));
         Ok(found)
     }
 }
 
-/// What cannot be read is not served.
-pub(super) fn state(text: &str) -> ToolState {
-    match text {
-        upstream_tool::APPROVED => ToolState::Approved,
-        upstream_tool::GONE => ToolState::Gone,
-        _ => ToolState::Quarantined,
+impl ToolState {
+    /// Reads the state column. An unknown value counts as quarantined, so that the tool is not served.
+    pub(super) fn from_column(text: &str) -> Self {
+        match text {
+            upstream_tool::APPROVED => Self::Approved,
+            upstream_tool::GONE => Self::Gone,
+            _ => Self::Quarantined,
+        }
     }
 }

@@ -1,3 +1,5 @@
+//! Validation of transports, and their stored and displayed form.
+
 use url::Url;
 
 use crate::{
@@ -7,11 +9,11 @@ use crate::{
 };
 
 const FIELD: &str = "transport";
-const LONGEST: usize = 2048;
-const MOST: usize = 64;
+const MAX_TEXT_BYTES: usize = 2048;
+const MAX_ENTRIES: usize = 64;
 
 impl Transport {
-    /// Whether it makes sense, whoever asks for it.
+    /// Checks that the transport is valid, regardless of the actor.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Http(http) => http.check(),
@@ -19,36 +21,35 @@ impl Transport {
         }
     }
 
-    /// What of it only an administrator may ask for, if anything.
-    pub(super) fn needs_admin(&self) -> Option<&'static str> {
+    /// Returns why only an administrator may use this transport; `None` if users may, too.
+    pub(super) fn admin_only_reason(&self) -> Option<&'static str> {
         match self {
-            Self::Stdio(_) => Some("only an administrator may have programs started"),
+            Self::Stdio(_) => Some("only an administrator may register servers that are started as programs"),
             Self::Http(Http { token_file: Some(_), .. }) => {
-                Some("only an administrator may name files of the gateway's machine")
+                Some("only an administrator may refer to files on the gateway's machine")
             }
             Self::Http(Http { reach: Some(Reach::Anywhere), .. }) => {
-                Some("only an administrator may let a server be inside")
+                Some("only an administrator may allow internal addresses")
             }
             Self::Http(Http { url, .. }) if !is_public_url(url) => {
-                Some("only an administrator may install servers at addresses inside")
+                Some("only an administrator may register servers at internal addresses")
             }
             Self::Http(_) => None,
         }
     }
 
-    /// As it is stored: with where the server may be, since that depends on who says so.
-    pub(super) fn kept(&self, actor: &Actor) -> String {
-        let mut kept = self.clone();
-        if let Self::Http(http) = &mut kept {
-            let by_default = if actor.is_admin() { Reach::Anywhere } else { Reach::Public };
-            http.reach.get_or_insert(by_default);
+    /// Returns the stored form. The reach is filled in now, since its default depends on the actor.
+    pub(super) fn to_stored(&self, actor: &Actor) -> String {
+        let mut stored = self.clone();
+        if let Self::Http(http) = &mut stored {
+            let default = if actor.is_admin() { Reach::Anywhere } else { Reach::Public };
+            http.reach.get_or_insert(default);
         }
-        // Strings in structs: these always become JSON.
-        serde_json::to_string(&kept).unwrap_or_default()
+        subjects::encode_json_text(&stored)
     }
 
-    /// As it is shown: what follows the `?` of an address is often a key.
-    pub(super) fn shown(text: &str) -> Option<Self> {
+    /// Parses the stored form for display. The query of a URL is hidden, since it is often a key.
+    pub(super) fn for_display(text: &str) -> Option<Self> {
         let mut transport = serde_json::from_str(text).ok()?;
         if let Self::Http(Http { url, .. }) = &mut transport
             && let Some(at) = url.find('?')
@@ -61,18 +62,19 @@ impl Transport {
 
 impl Http {
     fn check(&self) -> Result<(), Error> {
-        let url = Url::parse(self.url.trim()).ok().filter(|url| self.url.len() <= LONGEST && url.has_host());
-        let url = url.ok_or_else(|| {
-            Error::invalid(FIELD, "the URL is not one; write it as https://tools.example.com/mcp")
-        })?;
+        let url =
+            Url::parse(self.url.trim()).ok().filter(|url| self.url.len() <= MAX_TEXT_BYTES && url.has_host());
+        let url = url
+            .ok_or_else(|| Error::invalid(FIELD, "invalid URL; for example https://tools.example.com/mcp"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Error::invalid(FIELD, "the URL must begin with http:// or https://"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            let right = "the URL must not hold a name or password; put the token into a file and name that";
-            return Err(Error::invalid(FIELD, right));
+            let message =
+                "the URL must not contain a name or password; put the token into a file and set token_file";
+            return Err(Error::invalid(FIELD, message));
         }
-        self.token_file.as_deref().map_or(Ok(()), path)
+        self.token_file.as_deref().map_or(Ok(()), check_path)
     }
 }
 
@@ -83,29 +85,35 @@ impl Stdio {
         }
         let sizes = [self.argv.len(), self.env.len(), self.secret_env.len()];
         let texts = self.argv.iter().chain(self.env.values());
-        if sizes.into_iter().any(|size| size > MOST) || texts.clone().any(|text| text.len() > LONGEST) {
-            let right = format!("at most {MOST} arguments and variables of {LONGEST} bytes each");
-            return Err(Error::invalid(FIELD, right));
+        if sizes.into_iter().any(|size| size > MAX_ENTRIES)
+            || texts.clone().any(|text| text.len() > MAX_TEXT_BYTES)
+        {
+            let message =
+                format!("at most {MAX_ENTRIES} arguments and variables of {MAX_TEXT_BYTES} bytes each");
+            return Err(Error::invalid(FIELD, message));
         }
         if texts.clone().any(|text| text.contains('\0')) {
-            return Err(Error::invalid(FIELD, "no argument or variable may hold a NUL"));
+            return Err(Error::invalid(FIELD, "no argument or variable may contain a NUL"));
         }
         let is_name = |name: &String| {
             !name.is_empty() && name.bytes().all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
         };
         if let Some(name) = self.env.keys().chain(self.secret_env.keys()).find(|name| !is_name(name)) {
-            return Err(Error::invalid(FIELD, format!("`{}` is no name of a variable", name.escape_debug())));
+            return Err(Error::invalid(
+                FIELD,
+                format!("`{}` is not a valid variable name", name.escape_debug()),
+            ));
         }
-        self.secret_env.values().try_for_each(|file| path(file))?;
-        self.folder.as_deref().map_or(Ok(()), path)
+        self.secret_env.values().try_for_each(|file| check_path(file))?;
+        self.folder.as_deref().map_or(Ok(()), check_path)
     }
 }
 
-fn path(text: &str) -> Result<(), Error> {
-    let is_path = text.starts_with('/') && text.len() <= LONGEST && !text.contains('\0');
+fn check_path(text: &str) -> Result<(), Error> {
+    let is_path = text.starts_with('/') && text.len() <= MAX_TEXT_BYTES && !text.contains('\0');
     if is_path {
         Ok(())
     } else {
-        Err(Error::invalid(FIELD, "files and folders are named from the root, as /etc/…"))
+        Err(Error::invalid(FIELD, "files and folders must be absolute paths, such as /etc/…"))
     }
 }

@@ -1,3 +1,5 @@
+//! The state of queues, instances and handoffs, read from NATS and cached for concurrent readers.
+
 use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
@@ -15,88 +17,88 @@ use tokio::{
 
 use crate::admin::{Actor, Admin, Error};
 
-/// Nobody waits longer for a look.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// So long a look is good for all who look.
-const FRESH: Duration = Duration::from_millis(900);
-/// Of each kind.
-const IN_WORK: u64 = 10;
-const ANSWERED: usize = 20;
+const NATS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a result, or a failure, is served from the cache.
+const CACHE_TTL: Duration = Duration::from_millis(900);
+const MAX_IN_WORK_PER_KIND: u64 = 10;
+const MAX_ANSWERS: usize = 20;
 
-/// How the work on handoffs is going.
+/// Queues, instances, handoffs in progress and the latest answers.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Work {
     #[serde(flatten)]
     pub status: Status,
-    /// Delivered and not settled, the longest in work first, up to 10 of each kind.
+    /// Handoffs that are delivered and not settled, longest first, at most 10 of each kind.
     pub in_work: Vec<InWork>,
-    /// The newest 20, newest first.
+    /// The latest 20 answers, newest first.
     pub answered: Vec<Answered>,
 }
 
-/// What the last look brought, for all who look at the same time. Also that nothing could be seen: or each of them
-/// would wait for that in turn.
+/// The last result, shared by concurrent readers. Failures are cached as well: otherwise each reader would
+/// wait for the timeout in turn.
 #[derive(Debug, Default)]
-pub(crate) struct Glance(Mutex<Option<Looked>>);
+pub(crate) struct WorkCache(Mutex<Option<CachedWork>>);
 
 #[derive(Debug)]
-struct Looked {
+struct CachedWork {
     at: Instant,
     work: Result<Arc<Work>, Error>,
 }
 
 impl Admin {
-    /// Queues, instances, what is in work and what was answered lately.
-    pub async fn look_at_work(&self, actor: &Actor) -> Result<Arc<Work>, Error> {
-        actor.sees_everything()?;
-        let mut last = self.glance.0.lock().await;
-        if let Some(Looked { at, work }) = &*last
-            && at.elapsed() < FRESH
+    /// Returns the state of the work, at most 900 ms old. Fails with [`Error::Unreachable`] if NATS does not
+    /// respond.
+    pub async fn get_work(&self, actor: &Actor) -> Result<Arc<Work>, Error> {
+        actor.ensure_admin()?;
+        let mut last = self.work_cache.0.lock().await;
+        if let Some(CachedWork { at, work }) = &*last
+            && at.elapsed() < CACHE_TTL
         {
             return work.clone();
         }
-        let before = last.as_ref().and_then(|looked| looked.work.as_ref().ok()).cloned();
+        let before = last.as_ref().and_then(|cached| cached.work.as_ref().ok()).cloned();
         let before = before.as_ref().map_or(&[][..], |work| &work.in_work);
-        let work = self.look(before).await.map(Arc::new);
-        *last = Some(Looked { at: Instant::now(), work: work.clone() });
+        let work = self.load_work(before).await.map(Arc::new);
+        *last = Some(CachedWork { at: Instant::now(), work: work.clone() });
         work
     }
 
-    async fn look(&self, before: &[InWork]) -> Result<Work, Error> {
+    async fn load_work(&self, before: &[InWork]) -> Result<Work, Error> {
         let broker = self.broker().await?;
-        let look = async {
+        let load = async {
             Ok(Work {
-                status: operate::status::look(&broker).await?,
-                in_work: operate::work::in_work(&broker, IN_WORK, before).await?,
-                answered: operate::work::answered(&broker, ANSWERED).await?,
+                status: operate::status::read(&broker).await?,
+                in_work: operate::work::in_work(&broker, MAX_IN_WORK_PER_KIND, before).await?,
+                answered: operate::work::answered(&broker, MAX_ANSWERS).await?,
             })
         };
-        in_time(PATIENCE, look).await
+        with_timeout(NATS_TIMEOUT, load).await
     }
 
+    /// Returns the NATS connection. Fails with [`Error::Conflict`] if none is configured.
     pub(super) async fn broker(&self) -> Result<Broker, Error> {
         let Some(nats) = &self.nats else {
-            return Err(Error::Conflict("the gateway has no NATS; set nats.url to see handoffs".to_owned()));
+            return Err(Error::Conflict("NATS is not configured; set nats.url to see handoffs".to_owned()));
         };
         nats.broker().await.map_err(|away| Error::Unreachable(away.to_string()))
     }
 }
 
-/// What NATS is asked for, with an end to the waiting.
-pub(super) fn in_time<'a, T: 'a>(
-    patience: Duration,
-    asked: impl Future<Output = Result<T, operate::Error>> + Send + 'a,
+/// Runs a request to NATS under a timeout and converts its error.
+pub(super) fn with_timeout<'a, T: 'a>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, operate::Error>> + Send + 'a,
 ) -> BoxFuture<'a, Result<T, Error>> {
-    // Boxed: it holds a conversation with NATS.
+    // Boxed, since the future is large.
     Box::pin(async move {
-        match timeout(patience, asked).await {
-            Ok(answered) => answered.map_err(|error| told(&error)),
-            Err(_) => Err(Error::Unreachable("NATS does not answer in time".to_owned())),
+        match timeout(limit, request).await {
+            Ok(result) => result.map_err(|error| convert_error(&error)),
+            Err(_) => Err(Error::Unreachable("NATS did not respond in time".to_owned())),
         }
     })
 }
 
-fn told(error: &operate::Error) -> Error {
+fn convert_error(error: &operate::Error) -> Error {
     let text = Chain(error).to_string();
     match error {
         operate::Error::NoSuchLetter(number) => Error::not_found("dead letter", number.to_string()),
@@ -108,7 +110,7 @@ fn told(error: &operate::Error) -> Error {
         | operate::Error::NothingToSign
         | operate::Error::Sign(_) => Error::Conflict(text),
         operate::Error::NoStreams
-        | operate::Error::NotTaken(_)
+        | operate::Error::NoResponders(_)
         | operate::Error::Publish(_)
         | operate::Error::Read(_)
         | operate::Error::Spill(_)

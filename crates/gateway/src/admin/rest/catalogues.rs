@@ -1,3 +1,5 @@
+//! REST handlers of the catalogues: projects, personas, nodes, models.
+
 use std::sync::Arc;
 
 use axum::{
@@ -7,8 +9,8 @@ use axum::{
 use http::StatusCode;
 
 use super::{
-    extract::{Body, By},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Body},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin,
@@ -18,25 +20,25 @@ use crate::admin::{
 /// List projects
 #[utoipa::path(
     get, path = "/api/v1/projects", tag = "catalogues", operation_id = "list_projects",
-    responses((status = 200, description = "OK", body = [Project]), Refused),
+    responses((status = 200, description = "OK", body = [Project]), Refusals),
 )]
 pub(super) async fn list_projects(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<Project>>, Refusal> {
     Ok(Json(admin.list_projects(&actor).await?))
 }
 
-/// Put a project there, or another in its place
+/// Create or replace a project
 #[utoipa::path(
     put, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "put_project",
     params(("id" = String, Path)),
     request_body = PutProject,
-    responses((status = 200, description = "OK", body = Project), Refused),
+    responses((status = 200, description = "OK", body = Project), Refusals),
 )]
 pub(super) async fn put_project(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
     Body(new): Body<PutProject>,
 ) -> Result<Json<Project>, Refusal> {
@@ -47,11 +49,11 @@ pub(super) async fn put_project(
 #[utoipa::path(
     delete, path = "/api/v1/projects/{id}", tag = "catalogues", operation_id = "delete_project",
     params(("id" = String, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete_project(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_project(&actor, &id).await?;
@@ -61,25 +63,25 @@ pub(super) async fn delete_project(
 /// List personas
 #[utoipa::path(
     get, path = "/api/v1/personas", tag = "catalogues", operation_id = "list_personas",
-    responses((status = 200, description = "OK", body = [Persona]), Refused),
+    responses((status = 200, description = "OK", body = [Persona]), Refusals),
 )]
 pub(super) async fn list_personas(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<Persona>>, Refusal> {
     Ok(Json(admin.list_personas(&actor).await?))
 }
 
-/// Put a persona there, or another in its place
+/// Create or replace a persona
 #[utoipa::path(
     put, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "put_persona",
     params(("id" = String, Path)),
     request_body = PutPersona,
-    responses((status = 200, description = "OK", body = Persona), Refused),
+    responses((status = 200, description = "OK", body = Persona), Refusals),
 )]
 pub(super) async fn put_persona(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
     Body(new): Body<PutPersona>,
 ) -> Result<Json<Persona>, Refusal> {
@@ -90,11 +92,11 @@ pub(super) async fn put_persona(
 #[utoipa::path(
     delete, path = "/api/v1/personas/{id}", tag = "catalogues", operation_id = "delete_persona",
     params(("id" = String, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete_persona(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_persona(&actor, &id).await?;
@@ -104,25 +106,25 @@ pub(super) async fn delete_persona(
 /// List nodes
 #[utoipa::path(
     get, path = "/api/v1/nodes", tag = "catalogues", operation_id = "list_nodes",
-    responses((status = 200, description = "OK", body = [Node]), Refused),
+    responses((status = 200, description = "OK", body = [Node]), Refusals),
 )]
 pub(super) async fn list_nodes(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<Node>>, Refusal> {
     Ok(Json(admin.list_nodes(&actor).await?))
 }
 
-/// Put a node there, or another in its place
+/// Create or replace a node
 #[utoipa::path(
     put, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "put_node",
     params(("id" = String, Path)),
     request_body = PutNode,
-    responses((status = 200, description = "OK", body = Node), Refused),
+    responses((status = 200, description = "OK", body = Node), Refusals),
 )]
 pub(super) async fn put_node(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
     Body(new): Body<PutNode>,
 ) -> Result<Json<Node>, Refusal> {
@@ -133,11 +135,11 @@ pub(super) async fn put_node(
 #[utoipa::path(
     delete, path = "/api/v1/nodes/{id}", tag = "catalogues", operation_id = "delete_node",
     params(("id" = String, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete_node(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_node(&actor, &id).await?;
@@ -147,25 +149,25 @@ pub(super) async fn delete_node(
 /// List models
 #[utoipa::path(
     get, path = "/api/v1/models", tag = "catalogues", operation_id = "list_models",
-    responses((status = 200, description = "OK", body = [Model]), Refused),
+    responses((status = 200, description = "OK", body = [Model]), Refusals),
 )]
 pub(super) async fn list_models(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<Model>>, Refusal> {
     Ok(Json(admin.list_models(&actor).await?))
 }
 
-/// Put a model there, or another in its place
+/// Create or replace a model
 #[utoipa::path(
     put, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "put_model",
     params(("id" = String, Path)),
     request_body = PutModel,
-    responses((status = 200, description = "OK", body = Model), Refused),
+    responses((status = 200, description = "OK", body = Model), Refusals),
 )]
 pub(super) async fn put_model(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
     Body(new): Body<PutModel>,
 ) -> Result<Json<Model>, Refusal> {
@@ -176,11 +178,11 @@ pub(super) async fn put_model(
 #[utoipa::path(
     delete, path = "/api/v1/models/{id}", tag = "catalogues", operation_id = "delete_model",
     params(("id" = String, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete_model(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_model(&actor, &id).await?;

@@ -1,3 +1,5 @@
+//! The OpenAPI document: general information, security scheme, and schemas taken from the wire contract.
+
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 use subjects::audit::{Head, Row};
@@ -13,7 +15,7 @@ use utoipa::{
 use super::refusal::{ErrorBody, ErrorDetails};
 use crate::admin::operations::Work;
 
-/// The part of the document that no single operation says.
+/// Returns the document without its operations, which the router adds.
 pub(super) fn base() -> utoipa::openapi::OpenApi {
     Document::openapi()
 }
@@ -22,9 +24,9 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
 #[openapi(
     info(
         title = "cynode-gateway administration",
-        description = "Who may call which tool, which servers are behind the gateway, and what happened.\n\n\
-                       Every request brings the token of an administrator or a user. Every change is in the audit before it \
-                       is answered."
+        description = "Administration of tools, access rules, upstream servers and the audit log.\n\n\
+                       Every request needs the token of an administrator or a user. Every change is recorded \
+                       in the audit log before the response is sent."
     ),
     components(schemas(ErrorBody, ErrorDetails)),
     modifiers(&Bearer),
@@ -35,9 +37,12 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "upstreams", description = "Upstream MCP servers."),
         (name = "rules", description = "Access rules."),
         (name = "settings", description = "System settings."),
-        (name = "catalogues", description = "Catalogues: images, models, nodes, personas, skills."),
+        (name = "catalogues", description = "Catalogues: projects, personas, nodes, models."),
         (name = "audit", description = "Audit log."),
-        (name = "work", description = "Handoffs: queued, in progress, answered and dead-lettered. Requires nats.url."),
+        (
+            name = "work",
+            description = "Handoffs: queued, in progress, answered and dead-lettered. Requires nats.url."
+        ),
     )
 )]
 struct Document;
@@ -51,7 +56,7 @@ impl Modify for Bearer {
     }
 }
 
-/// A row of the audit, as the contract has it.
+/// Stands for an audit row in the document; its schema is the one of the wire contract.
 pub(super) struct AuditRow;
 
 impl PartialSchema for AuditRow {
@@ -62,7 +67,7 @@ impl PartialSchema for AuditRow {
 
 impl ToSchema for AuditRow {}
 
-/// A signed head of the audit, as the contract has it.
+/// Stands for a signed head of the audit; its schema is the one of the wire contract.
 pub(super) struct AuditHead;
 
 impl PartialSchema for AuditHead {
@@ -73,7 +78,7 @@ impl PartialSchema for AuditHead {
 
 impl ToSchema for AuditHead {}
 
-/// How the work on handoffs is going.
+/// Stands for [`Work`] in the document; its schema comes from schemars.
 pub(super) struct WorkNow;
 
 impl PartialSchema for WorkNow {
@@ -84,17 +89,17 @@ impl PartialSchema for WorkNow {
 
 impl ToSchema for WorkNow {}
 
-/// Signed heads of the audit, and who signed them.
+/// Signed heads of the audit, with the public key of the signer.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "the document is made of its fields")]
+#[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct AuditHeads {
-    /// The public key of whoever signed.
+    /// The public key of the signer.
     key: String,
     heads: Vec<AuditHead>,
 }
 
 fn from_contract<T: JsonSchema>() -> RefOr<Schema> {
-    // In one piece: references would lead to places that the document does not have.
+    // Inlined: references would point to definitions that this document does not contain.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
     let read = serde_json::from_value::<Schema>(schema);

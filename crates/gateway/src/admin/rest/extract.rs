@@ -1,3 +1,5 @@
+//! Extractors: the authenticated actor, JSON bodies and query parameters, with errors as JSON.
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -12,30 +14,30 @@ use http::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{LARGEST_BODY, refusal::Refusal};
+use super::{MAX_BODY_BYTES, refusal::Refusal};
 use crate::{
-    admin::{Actor, Admin, Error, guard::proven},
+    admin::{Actor, Admin, Error, guard::mark_authenticated},
     clock, tokens,
 };
 
-/// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whoever asks, by the token that they bring.
-pub(super) struct By(pub(super) Actor);
+/// The actor that the bearer token of the request identifies.
+pub(super) struct Authenticated(pub(super) Actor);
 
-impl FromRequestParts<Arc<Admin>> for By {
+impl FromRequestParts<Arc<Admin>> for Authenticated {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Refusal> {
         let Some(secret) = bearer(&parts.headers) else {
-            let why = "bring the token of an administrator or a user as `Authorization: Bearer …`";
+            let why = "send an admin or user token as `Authorization: Bearer …`";
             return Err(unauthenticated(why));
         };
-        let presented = tokens::present(&admin.store, secret).await.map_err(Error::from)?;
+        let presented = tokens::look_up(&admin.store, secret).await.map_err(Error::from)?;
         let actor = Actor::of(&presented, clock::now());
         if actor.is_some() {
-            proven(&admin.strangers, &parts.extensions, secret);
+            mark_authenticated(&admin.unauthenticated, &parts.extensions, secret);
         }
         actor.map(Self).ok_or_else(|| {
             unauthenticated("invalid admin token: it is unknown, expired, revoked, or an agent token")
@@ -43,9 +45,10 @@ impl FromRequestParts<Arc<Admin>> for By {
     }
 }
 
+/// Returns the bearer token of a request; `None` if there is none or more than one `Authorization` header.
 pub(in crate::admin) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
-    // Two of them may be read one way here and another way elsewhere.
+    // A proxy might pick the other one of two headers.
     let (Some(header), None) = (given.next(), given.next()) else { return None };
     let (scheme, secret) = header.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
@@ -55,7 +58,7 @@ fn unauthenticated(why: &str) -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", why)
 }
 
-/// A body that is JSON, and just what is expected.
+/// A JSON body. Its content type must be JSON and its size within the limit.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Admin>> for Body<T> {
@@ -68,21 +71,25 @@ impl<T: DeserializeOwned> FromRequest<Arc<Admin>> for Body<T> {
             let why = "send JSON, with `Content-Type: application/json`";
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", why));
         }
-        let body = match timeout(PATIENCE, to_bytes(request.into_body(), LARGEST_BODY)).await {
+        let body = match timeout(BODY_TIMEOUT, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {
-                let why = format!("a body has at most {LARGEST_BODY} bytes");
+                let why = format!("the body must have at most {MAX_BODY_BYTES} bytes");
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why));
             }
             Err(_) => {
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not come"));
+                return Err(Refusal::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "too_slow",
+                    "the body did not arrive in time",
+                ));
             }
         };
         serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error.to_string()))
     }
 }
 
-/// What stands behind the `?`, and just what is expected.
+/// The query parameters of a request.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Admin>> for Query<T> {

@@ -1,11 +1,13 @@
+//! REST handlers of preferences.
+
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use http::StatusCode;
 
 use super::{
-    extract::{Body, By, Query},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Body, Query},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin,
@@ -16,11 +18,11 @@ use crate::admin::{
 #[utoipa::path(
     get, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_list",
     params(PreferenceFilter),
-    responses((status = 200, description = "OK", body = [Preference]), Refused),
+    responses((status = 200, description = "OK", body = [Preference]), Refusals),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Query(filter): Query<PreferenceFilter>,
 ) -> Result<Json<Vec<Preference>>, Refusal> {
     Ok(Json(admin.list_preferences(&actor, filter).await?))
@@ -30,11 +32,11 @@ pub(super) async fn list(
 #[utoipa::path(
     put, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_set",
     request_body = PutPreference,
-    responses((status = 200, description = "OK", body = Preference), Refused),
+    responses((status = 200, description = "OK", body = Preference), Refusals),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Body(new): Body<PutPreference>,
 ) -> Result<Json<Preference>, Refusal> {
     Ok(Json(admin.set_preference(&actor, new).await?))
@@ -44,11 +46,11 @@ pub(super) async fn set(
 #[utoipa::path(
     delete, path = "/api/v1/preferences", tag = "settings", operation_id = "preferences_delete",
     params(PreferenceAddress),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Query(at): Query<PreferenceAddress>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_preference(&actor, at).await?;

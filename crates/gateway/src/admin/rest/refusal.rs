@@ -1,3 +1,5 @@
+//! Error responses as JSON.
+
 use axum::{
     Json,
     response::{IntoResponse, Response},
@@ -8,7 +10,7 @@ use utoipa::{IntoResponses, ToSchema};
 
 use crate::admin::Error;
 
-/// What whoever asked is told instead of an answer.
+/// An error response: a status and a JSON body with code, message and field.
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct Refusal {
     status: StatusCode,
@@ -22,11 +24,11 @@ pub(super) struct ErrorBody {
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct ErrorDetails {
-    /// For programs; it does not change.
+    /// Stable error code for programs.
     code: &'static str,
-    /// For people.
+    /// Message for people.
     message: String,
-    /// What was filled in wrongly.
+    /// The invalid field.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'static str>,
 }
@@ -53,30 +55,30 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
-            let how = HeaderValue::from_static("Bearer realm=\"cynode-admin\"");
-            response.headers_mut().insert(WWW_AUTHENTICATE, how);
+            let scheme = HeaderValue::from_static("Bearer realm=\"cynode-admin\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
         }
         response
     }
 }
 
-/// What every operation may answer instead, for the document.
+/// The error responses of every operation, for the OpenAPI document.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "the document is made of its attributes")]
-pub(super) enum Refused {
-    /// The body, or what stands behind the `?`, cannot be read.
+#[expect(dead_code, reason = "only its attributes are used")]
+pub(super) enum Refusals {
+    /// The body or the query parameters cannot be parsed.
     #[response(status = 400)]
     Unreadable(ErrorBody),
-    /// No token, or one that administers nothing.
+    /// No token, or not an admin or user token.
     #[response(status = 401)]
     Unauthenticated(ErrorBody),
-    /// The token is good, but not for this.
+    /// The token does not permit this operation.
     #[response(status = 403)]
     Forbidden(ErrorBody),
-    /// There is no such thing.
+    /// Not found.
     #[response(status = 404)]
     NotFound(ErrorBody),
-    /// What is there stands against it.
+    /// The current state does not permit the operation.
     #[response(status = 409)]
     Conflict(ErrorBody),
     /// The body is too large.
@@ -85,13 +87,13 @@ pub(super) enum Refused {
     /// The body is not JSON.
     #[response(status = 415)]
     NotJson(ErrorBody),
-    /// A field is filled in wrongly.
+    /// A field is invalid.
     #[response(status = 422)]
     Invalid(ErrorBody),
-    /// A server behind the gateway did not answer as it should.
+    /// An upstream server or NATS did not respond.
     #[response(status = 502)]
     Unreachable(ErrorBody),
-    /// The store cannot be used at the moment.
+    /// The store is not available.
     #[response(status = 503)]
     Unavailable(ErrorBody),
 }

@@ -1,3 +1,5 @@
+//! REST handlers of access rules.
+
 use std::sync::Arc;
 
 use axum::{
@@ -9,29 +11,29 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    extract::{Body, By},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Body},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin,
     operations::{AccessRule, NewRule},
 };
 
-/// Every rule once, in the order in which they are to be asked.
+/// The ids of all rules, each once, in the order of evaluation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Order {
     ids: Vec<String>,
 }
 
-/// List rules in the order in which they are asked
+/// List rules in the order of evaluation
 #[utoipa::path(
     get, path = "/api/v1/rules", tag = "rules", operation_id = "rules_list",
-    responses((status = 200, description = "OK", body = [AccessRule]), Refused),
+    responses((status = 200, description = "OK", body = [AccessRule]), Refusals),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<AccessRule>>, Refusal> {
     Ok(Json(admin.list_rules(&actor).await?))
 }
@@ -40,25 +42,25 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/api/v1/rules", tag = "rules", operation_id = "rules_add",
     request_body = NewRule,
-    responses((status = 201, description = "Created", body = AccessRule), Refused),
+    responses((status = 201, description = "Created", body = AccessRule), Refusals),
 )]
 pub(super) async fn add(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Body(new): Body<NewRule>,
 ) -> Result<(StatusCode, Json<AccessRule>), Refusal> {
     Ok((StatusCode::CREATED, Json(admin.add_rule(&actor, new).await?)))
 }
 
-/// Put the rules in another order
+/// Reorder the rules
 #[utoipa::path(
     put, path = "/api/v1/rules/order", tag = "rules", operation_id = "rules_reorder",
     request_body = Order,
-    responses((status = 200, description = "OK", body = [AccessRule]), Refused),
+    responses((status = 200, description = "OK", body = [AccessRule]), Refusals),
 )]
 pub(super) async fn reorder(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Body(order): Body<Order>,
 ) -> Result<Json<Vec<AccessRule>>, Refusal> {
     Ok(Json(admin.reorder_rules(&actor, order.ids).await?))
@@ -68,11 +70,11 @@ pub(super) async fn reorder(
 #[utoipa::path(
     delete, path = "/api/v1/rules/{id}", tag = "rules", operation_id = "rules_remove",
     params(("id" = String, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.remove_rule(&actor, &id).await?;

@@ -1,3 +1,5 @@
+//! REST handlers of system settings.
+
 use std::sync::Arc;
 
 use axum::{
@@ -9,8 +11,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    extract::{Body, By, Query},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Body, Query},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin,
@@ -21,18 +23,18 @@ use crate::admin::{
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Expected {
-    /// Only if this is its version now.
+    /// Delete only if this is the current version.
     version: Option<i64>,
 }
 
 /// List system settings
 #[utoipa::path(
     get, path = "/api/v1/settings", tag = "settings", operation_id = "settings_list",
-    responses((status = 200, description = "OK", body = [Setting]), Refused),
+    responses((status = 200, description = "OK", body = [Setting]), Refusals),
 )]
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
 ) -> Result<Json<Vec<Setting>>, Refusal> {
     Ok(Json(admin.list_settings(&actor).await?))
 }
@@ -41,11 +43,11 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_get",
     params(("key" = String, Path)),
-    responses((status = 200, description = "OK", body = Setting), Refused),
+    responses((status = 200, description = "OK", body = Setting), Refusals),
 )]
 pub(super) async fn get(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(key): Path<String>,
 ) -> Result<Json<Setting>, Refusal> {
     Ok(Json(admin.get_setting(&actor, &key).await?))
@@ -56,11 +58,11 @@ pub(super) async fn get(
     put, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_set",
     params(("key" = String, Path)),
     request_body = PutSetting,
-    responses((status = 200, description = "OK", body = Setting), Refused),
+    responses((status = 200, description = "OK", body = Setting), Refusals),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(key): Path<String>,
     Body(new): Body<PutSetting>,
 ) -> Result<Json<Setting>, Refusal> {
@@ -71,11 +73,11 @@ pub(super) async fn set(
 #[utoipa::path(
     delete, path = "/api/v1/settings/{key}", tag = "settings", operation_id = "settings_delete",
     params(("key" = String, Path), Expected),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(key): Path<String>,
     Query(expected): Query<Expected>,
 ) -> Result<StatusCode, Refusal> {

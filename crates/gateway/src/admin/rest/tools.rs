@@ -1,3 +1,5 @@
+//! REST handlers of tools and of the quarantine.
+
 use std::sync::Arc;
 
 use axum::{
@@ -9,28 +11,31 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    extract::{Body, By},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Body},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin,
-    operations::{Difference, Tool, ToolChange, ToolDetails, Waiting},
+    operations::{Difference, QuarantinedTool, Tool, ToolChange, ToolDetails},
 };
 
-/// What was looked at.
+/// The reviewed version of a tool.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Approval {
-    /// `offered_hash` of what was looked at.
+    /// `offered_hash` of the reviewed version.
     hash: String,
 }
 
 /// List tools
 #[utoipa::path(
     get, path = "/api/v1/tools", tag = "tools", operation_id = "tools_list",
-    responses((status = 200, description = "OK", body = [Tool]), Refused),
+    responses((status = 200, description = "OK", body = [Tool]), Refusals),
 )]
-pub(super) async fn list(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Json<Vec<Tool>>, Refusal> {
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Authenticated(actor): Authenticated,
+) -> Result<Json<Vec<Tool>>, Refusal> {
     Ok(Json(admin.list_tools(&actor).await?))
 }
 
@@ -38,68 +43,75 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, By(actor): By) -> Resu
 #[utoipa::path(
     get, path = "/api/v1/tools/{name}", tag = "tools", operation_id = "tools_get",
     params(("name" = String, Path)),
-    responses((status = 200, description = "OK", body = ToolDetails), Refused),
+    responses((status = 200, description = "OK", body = ToolDetails), Refusals),
 )]
 pub(super) async fn get(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(name): Path<String>,
 ) -> Result<Json<ToolDetails>, Refusal> {
     Ok(Json(admin.get_tool(&actor, &name).await?))
 }
 
-/// Switch a tool on or off, or set its scope
+/// Enable or disable a tool, or set its scope and effect
 #[utoipa::path(
     patch, path = "/api/v1/tools/{name}", tag = "tools", operation_id = "tools_set",
     params(("name" = String, Path)),
     request_body = ToolChange,
-    responses((status = 200, description = "OK", body = Tool), Refused),
+    responses((status = 200, description = "OK", body = Tool), Refusals),
 )]
 pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(name): Path<String>,
     Body(change): Body<ToolChange>,
 ) -> Result<Json<Tool>, Refusal> {
     Ok(Json(admin.set_tool(&actor, &name, change).await?))
 }
 
-/// List tools that wait for approval
+/// List tools that need approval
 #[utoipa::path(
     get, path = "/api/v1/quarantine", tag = "tools", operation_id = "tools_quarantine",
-    responses((status = 200, description = "OK", body = [Waiting]), Refused),
+    responses((status = 200, description = "OK", body = [QuarantinedTool]), Refusals),
 )]
 pub(super) async fn quarantine(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
-) -> Result<Json<Vec<Waiting>>, Refusal> {
+    Authenticated(actor): Authenticated,
+) -> Result<Json<Vec<QuarantinedTool>>, Refusal> {
     Ok(Json(admin.list_quarantine(&actor).await?))
 }
 
-/// Show what changed about a tool
+/// Show the difference between the approved and the offered version of a tool
 #[utoipa::path(
     get, path = "/api/v1/quarantine/{namespace}/{remote}", tag = "tools", operation_id = "tools_diff",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
-    responses((status = 200, description = "OK", body = Difference), Refused),
+    params(
+        ("namespace" = String, Path),
+        ("remote" = String, Path, description = "Name of the tool at its upstream"),
+    ),
+    responses((status = 200, description = "OK", body = Difference), Refusals),
 )]
 pub(super) async fn diff(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
 ) -> Result<Json<Difference>, Refusal> {
     Ok(Json(admin.diff_tool(&actor, &namespace, &remote).await?))
 }
 
-/// Approve what a server offers
+/// Approve the offered version of a tool
 #[utoipa::path(
-    post, path = "/api/v1/quarantine/{namespace}/{remote}/approve", tag = "tools", operation_id = "tools_approve",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
+    post, path = "/api/v1/quarantine/{namespace}/{remote}/approve", tag = "tools",
+    operation_id = "tools_approve",
+    params(
+        ("namespace" = String, Path),
+        ("remote" = String, Path, description = "Name of the tool at its upstream"),
+    ),
     request_body = Approval,
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn approve(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
     Body(approval): Body<Approval>,
 ) -> Result<StatusCode, Refusal> {
@@ -107,15 +119,19 @@ pub(super) async fn approve(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Keep a tool out
+/// Reject a tool
 #[utoipa::path(
-    post, path = "/api/v1/quarantine/{namespace}/{remote}/reject", tag = "tools", operation_id = "tools_reject",
-    params(("namespace" = String, Path), ("remote" = String, Path, description = "Name of the tool at its upstream")),
-    responses((status = 204, description = "OK"), Refused),
+    post, path = "/api/v1/quarantine/{namespace}/{remote}/reject", tag = "tools",
+    operation_id = "tools_reject",
+    params(
+        ("namespace" = String, Path),
+        ("remote" = String, Path, description = "Name of the tool at its upstream"),
+    ),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn reject(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     admin.reject_tool(&actor, &namespace, &remote).await?;

@@ -1,3 +1,5 @@
+//! REST handlers of queues, handoffs and dead letters.
+
 use std::sync::Arc;
 
 use axum::{
@@ -9,34 +11,37 @@ use subjects::HandoffId;
 
 use super::{
     document::WorkNow,
-    extract::{By, Query},
-    refusal::{Refusal, Refused},
+    extract::{Authenticated, Query},
+    refusal::{Refusal, Refusals},
 };
 use crate::admin::{
     Admin, Error,
-    operations::{DeadFilter, DeadLetter, DeadLetterDetails, Life, ReplayedLetter, Work},
+    operations::{DeadFilter, DeadLetter, DeadLetterDetails, HandoffHistory, ReplayedLetter, Work},
 };
 
-/// Look at queues, instances, handoffs in work and the latest answers
+/// Get queues, instances, handoffs in progress and the latest answers
 #[utoipa::path(
     get, path = "/api/v1/work", tag = "work", operation_id = "work_look",
-    responses((status = 200, description = "OK", body = WorkNow), Refused),
+    responses((status = 200, description = "OK", body = WorkNow), Refusals),
 )]
-pub(super) async fn look(State(admin): State<Arc<Admin>>, By(actor): By) -> Result<Json<Work>, Refusal> {
-    Ok(Json(Work::clone(&*admin.look_at_work(&actor).await?)))
+pub(super) async fn status(
+    State(admin): State<Arc<Admin>>,
+    Authenticated(actor): Authenticated,
+) -> Result<Json<Work>, Refusal> {
+    Ok(Json(Work::clone(&*admin.get_work(&actor).await?)))
 }
 
-/// Get a handoff's life: attempts, turns, calls, what it cost, what was answered
+/// Get the history of a handoff: attempts, turns, calls, usage and answer
 #[utoipa::path(
     get, path = "/api/v1/handoffs/{id}", tag = "work", operation_id = "handoffs_get",
     params(("id" = String, Path)),
-    responses((status = 200, description = "OK", body = Life), Refused),
+    responses((status = 200, description = "OK", body = HandoffHistory), Refusals),
 )]
 pub(super) async fn handoff(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(id): Path<String>,
-) -> Result<Json<Life>, Refusal> {
+) -> Result<Json<HandoffHistory>, Refusal> {
     let id: HandoffId = id.parse().map_err(|_| Error::not_found("handoff", id))?;
     Ok(Json(admin.get_handoff(&actor, id).await?))
 }
@@ -45,59 +50,59 @@ pub(super) async fn handoff(
 #[utoipa::path(
     get, path = "/api/v1/dead", tag = "work", operation_id = "dead_list",
     params(DeadFilter),
-    responses((status = 200, description = "OK", body = [DeadLetter]), Refused),
+    responses((status = 200, description = "OK", body = [DeadLetter]), Refusals),
 )]
 pub(super) async fn dead(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Query(filter): Query<DeadFilter>,
 ) -> Result<Json<Vec<DeadLetter>>, Refusal> {
     Ok(Json(admin.list_dead(&actor, &filter).await?))
 }
 
-/// Get a dead letter with the handoff that it was
+/// Get a dead letter with its handoff
 #[utoipa::path(
     get, path = "/api/v1/dead/{number}", tag = "work", operation_id = "dead_get",
     params(("number" = u64, Path)),
-    responses((status = 200, description = "OK", body = DeadLetterDetails), Refused),
+    responses((status = 200, description = "OK", body = DeadLetterDetails), Refusals),
 )]
 pub(super) async fn letter(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(number): Path<String>,
 ) -> Result<Json<DeadLetterDetails>, Refusal> {
-    Ok(Json(admin.get_dead(&actor, read(&number)?).await?))
+    Ok(Json(admin.get_dead(&actor, parse_number(&number)?).await?))
 }
 
-/// Hand a dead letter off again
+/// Replay a dead letter
 #[utoipa::path(
     post, path = "/api/v1/dead/{number}/replay", tag = "work", operation_id = "dead_replay",
     params(("number" = u64, Path)),
-    responses((status = 200, description = "OK", body = ReplayedLetter), Refused),
+    responses((status = 200, description = "OK", body = ReplayedLetter), Refusals),
 )]
 pub(super) async fn replay(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(number): Path<String>,
 ) -> Result<Json<ReplayedLetter>, Refusal> {
-    Ok(Json(admin.replay_dead(&actor, read(&number)?).await?))
+    Ok(Json(admin.replay_dead(&actor, parse_number(&number)?).await?))
 }
 
-/// Take a dead letter away for good
+/// Drop a dead letter
 #[utoipa::path(
     delete, path = "/api/v1/dead/{number}", tag = "work", operation_id = "dead_drop",
     params(("number" = u64, Path)),
-    responses((status = 204, description = "OK"), Refused),
+    responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
-    By(actor): By,
+    Authenticated(actor): Authenticated,
     Path(number): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    admin.drop_dead(&actor, read(&number)?).await?;
+    admin.drop_dead(&actor, parse_number(&number)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn read(number: &str) -> Result<u64, Error> {
+fn parse_number(number: &str) -> Result<u64, Error> {
     number.parse().map_err(|_| Error::not_found("dead letter", number))
 }

@@ -5,17 +5,17 @@ use tokio::{join, time::sleep};
 
 use super::*;
 use crate::{
-    audit::{chain::Last, chain::following, record::Record},
+    audit::{chain::LastRow, chain::chain_rows, record::Record},
     policy::Standing,
     store::{Options, Store},
 };
 
-struct Place {
+struct TestStore {
     folder: TempDir,
     _store: Store,
 }
 
-impl Place {
+impl TestStore {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite://{}", folder.path().join("store.db").display());
@@ -42,35 +42,35 @@ impl Place {
 fn rows(after: i64, count: i64) -> Vec<Row> {
     let record =
         |number: i64| Record::begin(format!("call-{}", after + number), 0, &Standing::Unknown, "a.tool");
-    following(&Last { seq: after, hash: String::new() }, (0..count).map(record).collect()).0
+    chain_rows(&LastRow { seq: after, hash: String::new() }, (0..count).map(record).collect()).0
 }
 
 #[tokio::test]
-async fn rows_are_there_when_it_says_so() {
-    let place = Place::new().await;
+async fn rows_are_stored_when_append_returns() {
+    let place = TestStore::new().await;
     for (durability, after) in [(Durability::Process, 0), (Durability::Power, 10)] {
         let appender = place.appender(durability);
-        let appender = appender.add(rows(after, 1)).await.expect("added");
-        appender.add(rows(after + 1, 5)).await.expect("added");
+        let appender = appender.append(rows(after, 1)).await.expect("added");
+        appender.append(rows(after + 1, 5)).await.expect("added");
         assert_eq!(place.stored(), if durability == Durability::Process { 6 } else { 12 });
     }
 }
 
 #[tokio::test]
-async fn a_number_that_is_taken_is_too_late_and_nothing_of_it_is_kept() {
-    let place = Place::new().await;
-    place.appender(Durability::Process).add(rows(2, 1)).await.expect("added");
+async fn a_taken_sequence_number_is_rejected_and_no_row_of_its_group_is_stored() {
+    let place = TestStore::new().await;
+    place.appender(Durability::Process).append(rows(2, 1)).await.expect("added");
     for taken in [rows(2, 1), rows(0, 5)] {
-        let refused = place.appender(Durability::Process).add(taken).await.expect_err("taken");
-        assert!(matches!(refused, NotWritten::TooLate), "{refused:?}");
+        let refused = place.appender(Durability::Process).append(taken).await.expect_err("taken");
+        assert!(matches!(refused, WriteError::SequenceTaken), "{refused:?}");
         assert_eq!(place.stored(), 1);
     }
 }
 
-/// On one thread: were it held up, nothing would go on.
+/// Runs on one thread: if the append blocked it, the task that releases the lock could not run.
 #[tokio::test(flavor = "current_thread")]
-async fn while_another_process_has_the_file_only_this_waits() {
-    let place = Place::new().await;
+async fn waiting_for_another_process_does_not_block_the_thread() {
+    let place = TestStore::new().await;
     let other = Connection::open(place.path()).expect("it opens");
     other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let began = Instant::now();
@@ -80,21 +80,21 @@ async fn while_another_process_has_the_file_only_this_waits() {
         assert_eq!(place.stored(), 0);
         other.execute_batch("COMMIT").expect("released");
     };
-    let (added, ()) = join!(place.appender(Durability::Process).add(rows(0, 1)), holding);
-    added.expect("added").add(rows(1, 1)).await.expect("added");
+    let (added, ()) = join!(place.appender(Durability::Process).append(rows(0, 1)), holding);
+    added.expect("added").append(rows(1, 1)).await.expect("added");
     assert_eq!(place.stored(), 2);
 }
 
 #[tokio::test]
-async fn the_log_does_not_grow_without_end() {
-    let place = Place::new().await;
+async fn checkpoints_bound_the_size_of_the_write_ahead_log() {
+    let place = TestStore::new().await;
     let mut appender = place.appender(Durability::Process);
     let log = || fs::metadata(place.folder.path().join("store.db-wal")).expect("a log").len();
     let mut largest = 0;
     for group in 0..40 {
-        appender = appender.add(rows(group * 250, 250)).await.expect("added");
-        appender = appender.tidy().await.expect("tidied");
-        assert!(appender.untidied < TIDY_AT);
+        appender = appender.append(rows(group * 250, 250)).await.expect("added");
+        appender = appender.checkpoint().await.expect("checkpointed");
+        assert!(appender.since_checkpoint < CHECKPOINT_AFTER);
         if group == 10 {
             largest = log();
         }

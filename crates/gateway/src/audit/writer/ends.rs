@@ -1,3 +1,5 @@
+//! Commits the rows of calls that have ended, and the outcomes of their keys.
+
 use std::collections::BTreeSet;
 
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter};
@@ -6,62 +8,64 @@ use super::{Writer, within_patience};
 use crate::{
     audit::{
         appender::Appender,
-        chain::{Last, append, following, last, lock},
-        keys::settle,
-        not_written::NotWritten,
-        notes::{End, WasBegun},
+        chain::{LastRow, append, chain_rows, last_row, lock_chain},
+        keys::settle_key,
+        messages::{Announcement, End},
         record::Record,
-        recovery::with_rows,
+        recovery::recorded_ids,
+        write_error::WriteError,
     },
     clock,
     store::{Store, entity::in_flight},
 };
 
-/// A call that is younger cannot have been taken for lost: announcements are good for longer.
+/// A younger call cannot have been recovered as lost: every announcement is valid for longer than this.
 const MAY_BE_LOST_AFTER_US: i64 = 25_000_000;
 
 impl Writer {
-    /// Gives calls their rows and their keys what became of them. `None`: all of them had their rows already.
-    pub(super) async fn commit_ends(&mut self, group: &[End]) -> Result<Option<Last>, NotWritten> {
+    /// Writes the rows of calls and the outcomes of their keys. Returns the new last row; `None` if every
+    /// call had its row already.
+    pub(super) async fn commit_ends(&mut self, group: &[End]) -> Result<Option<LastRow>, WriteError> {
         if self.store.is_postgres() {
             return within_patience(&self.store, end_on_server(&self.store, group)).await;
         }
-        let with_keys = group.iter().any(|end| matches!(end.begun, WasBegun::WithKey(_)));
-        if with_keys { self.end_with_keys(group).await } else { self.end_plain(group).await }
+        let with_keys = group.iter().any(|end| matches!(end.announcement, Announcement::WithKey(_)));
+        if with_keys { self.end_with_keys(group).await } else { self.end_without_keys(group).await }
     }
 
-    /// One statement.
-    async fn end_plain(&mut self, group: &[End]) -> Result<Option<Last>, NotWritten> {
-        let turn = self.store.turn().await;
-        let records = if may_have_rows(group) { without_rows(&*turn, group).await? } else { all(group) };
+    /// Writes rows with a single statement; announcements are removed later.
+    async fn end_without_keys(&mut self, group: &[End]) -> Result<Option<LastRow>, WriteError> {
+        let writer = self.store.acquire_writer().await;
+        let records = if may_have_rows(group) { without_rows(&*writer, group).await? } else { all(group) };
         let mut now = None;
         if !records.is_empty() {
             let after = match self.last.take() {
                 Some(last) => last,
-                None => last(&*turn).await?,
+                None => last_row(&*writer).await?,
             };
-            now = Some(match self.store.file() {
+            now = Some(match self.store.sqlite_file() {
                 Some(file) => {
                     let appender = match self.appender.take() {
                         Some(appender) => appender,
                         None => Appender::open(file, self.store.durability())?,
                     };
-                    let (rows, last) = following(&after, records);
-                    self.appender = Some(appender.add(rows).await?);
+                    let (rows, last) = chain_rows(&after, records);
+                    self.appender = Some(appender.append(rows).await?);
                     last
                 }
-                None => append(&*turn, &after, records).await?,
+                None => append(&*writer, &after, records).await?,
             });
         }
-        drop(turn);
+        drop(writer);
+        // Announcements that are in the table and not in the log.
         let in_table = group.iter().filter_map(End::announced).filter(|id| !self.is_logged(id));
         let in_table: Vec<String> = in_table.map(str::to_owned).collect();
-        self.ended.extend(in_table);
+        self.recorded.extend(in_table);
         Ok(now)
     }
 
-    /// A key gets its answer together with the call's row.
-    async fn end_with_keys(&mut self, group: &[End]) -> Result<Option<Last>, NotWritten> {
+    /// Writes rows and the outcomes of keys in one transaction.
+    async fn end_with_keys(&mut self, group: &[End]) -> Result<Option<LastRow>, WriteError> {
         let write = self.store.write().await?;
         let announced: Vec<&str> =
             group.iter().filter_map(End::announced).filter(|id| !self.is_logged(id)).collect();
@@ -74,7 +78,7 @@ impl Writer {
         if !records.is_empty() {
             let after = match self.last.take() {
                 Some(last) => last,
-                None => last(&*write).await?,
+                None => last_row(&*write).await?,
             };
             now = Some(append(&*write, &after, records).await?);
         }
@@ -83,19 +87,21 @@ impl Writer {
     }
 }
 
-/// One transaction under the lock of the chain, so no other gateway adds a row in between.
-async fn end_on_server(store: &Store, group: &[End]) -> Result<Option<Last>, NotWritten> {
+/// Writes rows and outcomes of keys in one transaction under the chain's lock, so no other gateway appends in
+/// between.
+async fn end_on_server(store: &Store, group: &[End]) -> Result<Option<LastRow>, WriteError> {
     let announced: Vec<&str> = group.iter().filter_map(End::announced).collect();
     let write = store.write().await?;
-    lock(&write).await?;
-    let gone = if announced.is_empty() { 0 } else { remove(&*write, &announced).await? };
+    lock_chain(&write).await?;
+    let removed = if announced.is_empty() { 0 } else { remove(&*write, &announced).await? };
     settle_keys(&*write, group).await?;
-    // One that is not in flight any more was taken for lost and has its row, or we wrote it before.
-    let is_sure = gone == announced.len() as u64 && group.iter().all(|end| !end.was_tried);
-    let records = if is_sure { all(group) } else { without_rows(&*write, group).await? };
+    // A call whose announcement is gone has its row: it was recovered as lost, or an earlier attempt was
+    // committed.
+    let none_recorded = removed == announced.len() as u64 && group.iter().all(|end| !end.was_tried);
+    let records = if none_recorded { all(group) } else { without_rows(&*write, group).await? };
     let mut now = None;
     if !records.is_empty() {
-        now = Some(append(&*write, &last(&*write).await?, records).await?);
+        now = Some(append(&*write, &last_row(&*write).await?, records).await?);
     }
     write.commit().await?;
     Ok(now)
@@ -105,28 +111,29 @@ fn all(group: &[End]) -> Vec<Record> {
     group.iter().map(|end| end.record.clone()).collect()
 }
 
-/// Whether some may have their row already: an attempt may have succeeded, or the call may have been taken for lost while
-/// this process stood still. Asked while nothing else can write.
+/// Returns whether a call of the group may have its row already: an earlier attempt may have been committed,
+/// or the call may have been recovered as lost while this process was suspended. The caller must hold the
+/// writer guard.
 fn may_have_rows(group: &[End]) -> bool {
     let old = clock::now().saturating_sub(MAY_BE_LOST_AFTER_US);
     group.iter().any(|end| end.was_tried || end.record.created_at < old)
 }
 
-async fn without_rows(db: &impl ConnectionTrait, group: &[End]) -> Result<Vec<Record>, NotWritten> {
-    let written: BTreeSet<String> = with_rows(db, group.iter().map(|end| &end.record)).await?;
+async fn without_rows(db: &impl ConnectionTrait, group: &[End]) -> Result<Vec<Record>, WriteError> {
+    let written: BTreeSet<String> = recorded_ids(db, group.iter().map(|end| &end.record)).await?;
     let records = group.iter().map(|end| &end.record);
     Ok(records.filter(|record| !written.contains(&record.call_id)).cloned().collect())
 }
 
-async fn remove(db: &impl ConnectionTrait, announced: &[&str]) -> Result<u64, NotWritten> {
+async fn remove(db: &impl ConnectionTrait, announced: &[&str]) -> Result<u64, WriteError> {
     let ids = in_flight::Column::CallId.is_in(announced.iter().copied());
     Ok(in_flight::Entity::delete_many().filter(ids).exec(db).await?.rows_affected)
 }
 
-async fn settle_keys(db: &impl ConnectionTrait, group: &[End]) -> Result<(), NotWritten> {
+async fn settle_keys(db: &impl ConnectionTrait, group: &[End]) -> Result<(), WriteError> {
     for end in group {
-        if let WasBegun::WithKey(Some(finish)) = &end.begun {
-            settle(db, finish, &end.record.call_id).await?;
+        if let Announcement::WithKey(Some(outcome)) = &end.announcement {
+            settle_key(db, outcome, &end.record.call_id).await?;
         }
     }
     Ok(())

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn addresses_inside_are_not_for_agents() {
+fn internal_urls_are_not_public() {
     for text in [
         "http://169.254.169.254/latest/meta-data",
         "http://2130706433/",
@@ -51,16 +51,16 @@ fn addresses_inside_are_not_for_agents() {
 }
 
 #[test]
-fn an_address_inside_is_found_wherever_it_is() {
-    let inside = "http://10.0.0.8/x";
+fn an_internal_url_is_found_in_any_argument() {
+    let internal = "http://10.0.0.8/x";
     for arguments in [
-        json!({ "url": inside }),
-        json!({ "URL": inside }),
-        json!({ "urls": ["https://example.com/", inside] }),
-        json!({ "anything": inside }),
-        json!({ "a": { "b": [{ "c": inside }] } }),
-        json!({ "a": { inside: 1 } }),
-        json!({ inside: 1 }),
+        json!({ "url": internal }),
+        json!({ "URL": internal }),
+        json!({ "urls": ["https://example.com/", internal] }),
+        json!({ "anything": internal }),
+        json!({ "a": { "b": [{ "c": internal }] } }),
+        json!({ "a": { internal: 1 } }),
+        json!({ internal: 1 }),
         json!({ "request": "{\"url\":\"http://10.0.0.8/\"}" }),
         json!({ "request": "[[\"\\\\\\\\10.0.0.8\\\\x\"]]" }),
         json!({ "note": "//10.0.0.8/x" }),
@@ -74,15 +74,16 @@ fn an_address_inside_is_found_wherever_it_is() {
         json!({ "image-URI": "example.com" }),
         json!({ "headers": { "Host": "intranet" } }),
         json!({ "proxy": "127.0.0.1:3128" }),
-        json!({ "base_url": { "url": inside } }),
+        json!({ "base_url": { "url": internal } }),
     ] {
         let Value::Object(map) = &arguments else { panic!() };
-        assert!(forbidden("web.fetch", map).is_some(), "{arguments}");
-        assert!(forbidden("api.call", map).is_some(), "{arguments}");
-        assert!(forbidden("db.task.create", map).is_none(), "only fetchers fetch");
+        assert!(find_forbidden("web.fetch", map).is_some(), "{arguments}");
+        assert!(find_forbidden("api.call", map).is_some(), "{arguments}");
+        assert!(find_forbidden("db.task.create", map).is_none(), "only fetchers fetch");
     }
     for arguments in [
-        json!({ "url": "https://example.com/", "method": "GET", "timeout": 10, "follow": true, "body": null }),
+        json!({ "url": "https://example.com/", "method": "GET", "timeout": 10, "follow": true }),
+        json!({ "url": "https://example.com/", "body": null }),
         json!({ "query": "what is 10.0.0.8 for", "limit": "10", "page": "1.2" }),
         json!({ "query": "intranet", "note": "note: see below", "path": "/v1/users/localhost" }),
         json!({ "urls": ["https://example.com/", "http://example.org/a"], "include_url": true }),
@@ -90,13 +91,13 @@ fn an_address_inside_is_found_wherever_it_is() {
         json!({ "query": "http: the protocol", "time": "12:30" }),
     ] {
         let Value::Object(map) = &arguments else { panic!() };
-        assert_eq!(forbidden("web.search", map), None, "{arguments}");
+        assert_eq!(find_forbidden("web.search", map), None, "{arguments}");
     }
 }
 
 #[test]
-fn a_name_that_cannot_be_shown_is_not_shown() {
+fn an_unprintable_argument_name_is_not_reported() {
     let name = format!("{}\n", "x".repeat(80));
     let Value::Object(map) = json!({ name: "http://10.0.0.8/" }) else { panic!() };
-    assert_eq!(forbidden("web.fetch", &map).as_deref(), Some("arguments"));
+    assert_eq!(find_forbidden("web.fetch", &map).as_deref(), Some("arguments"));
 }

@@ -1,4 +1,4 @@
-//! A rule that looks at who calls what with which arguments.
+//! An access rule: allows or denies calls by caller, tool and arguments.
 
 use sea_orm::entity::prelude::*;
 

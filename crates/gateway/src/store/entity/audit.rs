@@ -1,4 +1,4 @@
-//! One call, whatever became of it. Rows are only ever added, each bound to the one before by its hash.
+//! An audit row: one call and its outcome. Rows are append-only; each hash covers the previous row's hash.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Where the chain of audit rows begins since the last pruning. One row.
+//! The point up to which the audit was pruned, from which the hash chain is verified. A single row.
 
 use sea_orm::entity::prelude::*;
 
@@ -7,7 +7,7 @@ use sea_orm::entity::prelude::*;
 pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: i32,
-    /// Of the last row that is gone.
+    /// Sequence number of the last pruned row.
     pub seq: i64,
     pub hash: String,
 }

@@ -1,4 +1,4 @@
-//! What an analyst found about one criterion of a task.
+//! An analyst's verdict on one acceptance criterion of a task.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What became of a call that must have its effect once.
+//! An idempotency key and the outcome of the call that claimed it.
 
 use sea_orm::entity::prelude::*;
 
@@ -24,7 +24,7 @@ pub enum Relation {}
 
 impl ActiveModelBehavior for ActiveModel {}
 
-/// The call may still be at work, or its gateway ended.
+/// The call is still running, or its gateway stopped before it finished.
 pub const RUNNING: &str = "running";
-/// `result` is the answer.
+/// The call finished; `result` holds its result.
 pub const DONE: &str = "done";

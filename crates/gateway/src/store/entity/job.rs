@@ -1,4 +1,4 @@
-//! A piece of work for a node, part of a task.
+//! A job: work that a node does for a task.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A way for an agent to be.
+//! A persona: text that describes how an agent should behave.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,5 @@
-//! A preference in one scope. A deleted one is kept, so that its versions go on.
+//! A preference in one scope. A deleted row is kept, so that its version numbers continue when it is set
+//! again.
 
 use sea_orm::entity::prelude::*;
 

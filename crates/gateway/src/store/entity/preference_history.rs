@@ -1,4 +1,4 @@
-//! What a preference was in each of its versions.
+//! The value of a preference in each of its versions.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Changes whenever something that decides about calls does. One row.
+//! A counter that increases whenever something changes that access decisions depend on. A single row.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A setting of the whole system.
+//! A system setting.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! `task_id` waits for `depends_on`.
+//! A dependency between tasks: `task_id` waits for `depends_on`.
 
 use sea_orm::entity::prelude::*;
 

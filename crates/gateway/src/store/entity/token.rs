@@ -1,4 +1,4 @@
-//! A bearer token, known by its hash alone.
+//! A bearer token. Only its hash is stored.
 
 use sea_orm::entity::prelude::*;
 

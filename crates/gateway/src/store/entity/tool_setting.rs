@@ -1,4 +1,4 @@
-//! What an administrator changed about a tool; a tool without a row is as it came.
+//! An administrator's settings for a tool. A tool without a row has its defaults.
 
 use sea_orm::entity::prelude::*;
 
@@ -10,15 +10,15 @@ pub struct Model {
     pub enabled: bool,
     pub scope: String,
     pub safe_to_repeat: bool,
-    /// `read` or `write` when an administrator said so.
+    /// [`READ`] or [`WRITE`] if an administrator has set it.
     pub does: Option<String>,
     pub updated_at: i64,
     pub updated_by: String,
 }
 
-/// It only reads, as far as an administrator says.
+/// An administrator declared the tool read-only.
 pub const READ: &str = "read";
-/// It may have an effect.
+/// An administrator declared that the tool may have effects.
 pub const WRITE: &str = "write";
 
 #[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]

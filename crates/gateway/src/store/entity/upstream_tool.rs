@@ -1,4 +1,4 @@
-//! A tool of an upstream: the copy that is served, and what the server says now.
+//! A tool of an upstream: the pinned definition that is served, and the definition the upstream offers now.
 
 use sea_orm::entity::prelude::*;
 
@@ -27,9 +27,9 @@ pub enum Relation {}
 
 impl ActiveModelBehavior for ActiveModel {}
 
-/// `pinned` is served.
+/// The pinned definition is served.
 pub const APPROVED: &str = "approved";
-/// New, changed, or in the way of another: nothing is served until an administrator decides.
+/// New, changed, or in conflict with another tool's name: not served until an administrator decides.
 pub const QUARANTINED: &str = "quarantined";
-/// The server does not offer it any more.
+/// The upstream no longer offers the tool.
 pub const GONE: &str = "gone";

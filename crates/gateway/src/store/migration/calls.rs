@@ -1,3 +1,5 @@
+//! Tables of the initial schema for upstreams, the audit and calls in flight.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 use super::{Index, table};
@@ -81,7 +83,8 @@ pub(super) fn tables() -> Vec<TableCreateStatement> {
     ]
 }
 
-/// The audit has few on purpose: every call pays for each of them, and it is read from its end, where rows are new.
+/// The audit has few indexes on purpose: every call pays for each of them, and queries mostly read the newest
+/// rows.
 pub(super) const INDEXES: &[Index] = &[
     Index::plain("upstream_tool", &["name"]),
     Index::plain("audit", &["call_id"]),

@@ -1,3 +1,5 @@
+//! Tables of the initial schema that access decisions depend on: tokens, tool settings, access rules.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 use super::{Index, table};

@@ -1,8 +1,11 @@
+//! Adds the `does` column to tool settings, and indexes by run.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 use super::Index;
 
-/// Adds what an administrator says about the effects of a tool, and indexes for runs: every call that names a run looks its tasks up.
+/// The column holds an administrator's statement whether a tool has effects. The indexes serve every call
+/// that names a run, since the tasks of the run are looked up.
 pub(super) struct ToolDoes;
 
 impl MigrationName for ToolDoes {
@@ -25,8 +28,6 @@ impl MigrationTrait for ToolDoes {
     }
 
     async fn down(&self, _manager: &SchemaManager) -> Result<(), DbErr> {
-        Err(DbErr::Migration(
-            "a store is not taken back to an older shape; restore a backup instead".to_owned(),
-        ))
+        Err(DbErr::Migration("this migration cannot be reverted; restore a backup instead".to_owned()))
     }
 }

@@ -1,3 +1,5 @@
+//! Tables of the initial schema that the built-in tools read and write.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 use super::{Index, table};

@@ -1,17 +1,19 @@
+//! Validates the paths of artifacts.
+
 use crate::tools::{ToolError, skills::is_hidden};
 
-pub(super) const LONGEST: usize = 512;
+pub(super) const MAX_PATH_BYTES: usize = 512;
 
-/// A path that is the same place on every system and leads nowhere else: relative, with forward slashes, without `.` and
-/// `..`, without characters that do not show.
+/// Checks that a path means the same on every system and cannot escape its folder: relative, with forward
+/// slashes, without `.` and `..`, and without invisible characters.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
-    if path.len() > LONGEST {
-        return Err(ToolError::TooLarge { what: "path", size: path.len(), limit: LONGEST });
+    if path.len() > MAX_PATH_BYTES {
+        return Err(ToolError::TooLarge { what: "path", size: path.len(), limit: MAX_PATH_BYTES });
     }
-    fault(path).map_or(Ok(()), |why| Err(ToolError::Invalid(format!("the path {why}"))))
+    find_fault(path).map_or(Ok(()), |why| Err(ToolError::Invalid(format!("the path {why}"))))
 }
 
-fn fault(path: &str) -> Option<&'static str> {
+fn find_fault(path: &str) -> Option<&'static str> {
     let mut parts = path.split('/');
     if path.is_empty() {
         Some("is empty")
@@ -20,7 +22,7 @@ fn fault(path: &str) -> Option<&'static str> {
     } else if path.contains('\\') {
         Some("has a backslash; parts are separated by /")
     } else if path.chars().any(|c| c.is_control() || is_hidden(c)) {
-        Some("has characters that do not show")
+        Some("has invisible characters")
     } else if path.as_bytes().get(1) == Some(&b':') {
         Some("begins with a drive")
     } else if parts.clone().any(|part| matches!(part, "." | "..")) {
@@ -37,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_nowhere_else() {
+    fn only_portable_relative_paths_are_accepted() {
         for good in ["a", "a/b.txt", "über/ein weg/.hidden", "a..b/...", "日本.md"] {
-            assert_eq!(fault(good), None, "{good}");
+            assert_eq!(find_fault(good), None, "{good}");
         }
         for bad in [
             "",
@@ -58,7 +60,7 @@ mod tests {
             "a\u{202e}b",
             "a\u{200b}b",
         ] {
-            assert!(fault(bad).is_some(), "{bad:?}");
+            assert!(find_fault(bad).is_some(), "{bad:?}");
         }
         assert!(check(&"a".repeat(512)).is_ok());
         assert!(matches!(check(&"a".repeat(513)), Err(ToolError::TooLarge { .. })));

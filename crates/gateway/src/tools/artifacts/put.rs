@@ -1,3 +1,5 @@
+//! `artifact.put`: writes a file of a task.
+
 use data_encoding::{BASE64, HEXLOWER};
 use schemars::JsonSchema;
 use sea_orm::{
@@ -9,20 +11,20 @@ use subjects::ScopeId;
 use uuid::Uuid;
 
 use super::{
-    Artifact, Head, missing,
-    path::{self, LONGEST},
+    Artifact, Metadata, not_found,
+    path::{self, MAX_PATH_BYTES},
 };
 use crate::{
     policy::ScopedId,
     store::entity::artifact,
-    tools::{Context, Does, OwnTool, ToolError, check, slice::Encoding, tasks},
+    tools::{BuiltInTool, Context, Does, ToolError, check, slice::Encoding, tasks},
 };
 
-const LARGEST: usize = 1024 * 1024;
-/// Base64 takes four characters for three bytes.
-const LARGEST_WRITTEN: usize = LARGEST.div_ceil(3) * 4;
-const MEDIA_TYPE: usize = 128;
-const MOST_OF_A_TASK: u64 = 1_000;
+const MAX_CONTENT_BYTES: usize = 1024 * 1024;
+/// Base64 encodes three bytes in four characters.
+const MAX_ENCODED_BYTES: usize = MAX_CONTENT_BYTES.div_ceil(3) * 4;
+const MAX_MEDIA_TYPE_BYTES: usize = 128;
+const MAX_ARTIFACTS_PER_TASK: u64 = 1_000;
 
 pub(super) struct Put;
 
@@ -32,18 +34,19 @@ pub(super) struct Input {
     task_id: ScopeId,
     run_id: Option<ScopeId>,
     /// Relative, with forward slashes: `reports/summary.md`.
-    #[schemars(length(max = LONGEST))]
+    #[schemars(length(max = MAX_PATH_BYTES))]
     path: String,
     /// The whole content: 1 MiB at most, after decoding.
-    #[schemars(length(max = LARGEST_WRITTEN))]
+    #[schemars(length(max = MAX_ENCODED_BYTES))]
     content: String,
     /// How `content` is written: text when not given.
     #[serde(default)]
     encoding: Encoding,
     /// `text/plain` or `application/octet-stream` when not given, by the encoding.
-    #[schemars(length(max = MEDIA_TYPE))]
+    #[schemars(length(max = MAX_MEDIA_TYPE_BYTES))]
     media_type: Option<String>,
-    /// The version that was read, 0 for a file that must not be there. When it has another one by now, nothing is changed.
+    /// The version that was read, 0 for a file that must not be there. When it has another one by now,
+    /// nothing is changed.
     expected_version: Option<i64>,
 }
 
@@ -51,15 +54,15 @@ pub(super) struct Input {
 pub(super) struct Output {
     #[serde(flatten)]
     artifact: Artifact,
-    /// False when the file was just so before.
+    /// False when the file already had this content and media type.
     changed: bool,
 }
 
-impl OwnTool for Put {
+impl BuiltInTool for Put {
     const NAME: &'static str = "artifact.put";
     const TITLE: &'static str = "Write an artifact";
-    const DESCRIPTION: &'static str = "Writes a file of a task, whole, 1 MiB at most. Writing to a path that is there makes \
-        its next version.";
+    const DESCRIPTION: &'static str = "Writes a file of a task, whole, 1 MiB at most. Writing to a path that \
+        is there makes its next version.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     type Input = Input;
@@ -67,7 +70,7 @@ impl OwnTool for Put {
 
     async fn run(context: &Context<'_>, input: Input) -> Result<Output, ToolError> {
         path::check(&input.path)?;
-        let content = decoded(&input.content, input.encoding)?;
+        let content = decode(&input.content, input.encoding)?;
         let media_type = media_type(input.media_type, input.encoding)?;
         let task = tasks::find(context, &input.task_id).await?;
         let new = artifact::Model {
@@ -83,7 +86,7 @@ impl OwnTool for Put {
             created_at: context.now,
             updated_at: context.now,
         };
-        let before = hold(context, &new).await?;
+        let before = lock(context, &new).await?;
         check::version("the artifact", input.expected_version, before.as_ref().map_or(0, |row| row.version))?;
         match before {
             Some(before) => replace(context, before, new).await,
@@ -92,12 +95,13 @@ impl OwnTool for Put {
     }
 }
 
-async fn hold(context: &Context<'_>, new: &artifact::Model) -> Result<Option<Head>, ToolError> {
+/// Locks the present version of the file until the transaction ends.
+async fn lock(context: &Context<'_>, new: &artifact::Model) -> Result<Option<Metadata>, ToolError> {
     let query = artifact::Entity::find()
         .filter(artifact::Column::TaskId.eq(&new.task_id))
         .filter(artifact::Column::Path.eq(&new.path))
         .lock_exclusive();
-    Ok(Head::of(query).into_model::<Head>().one(&context.db).await?)
+    Ok(Metadata::select(query).into_model::<Metadata>().one(&context.db).await?)
 }
 
 async fn insert(
@@ -105,24 +109,25 @@ async fn insert(
     new: artifact::Model,
     expected: Option<i64>,
 ) -> Result<Output, ToolError> {
-    let own = artifact::Entity::find().filter(artifact::Column::TaskId.eq(&new.task_id));
-    if own.count(&context.db).await? >= MOST_OF_A_TASK {
+    let existing = artifact::Entity::find().filter(artifact::Column::TaskId.eq(&new.task_id));
+    if existing.count(&context.db).await? >= MAX_ARTIFACTS_PER_TASK {
         return Err(ToolError::Conflict(format!(
-            "the task has {MOST_OF_A_TASK} artifacts, which is the most"
+            "the task already has {MAX_ARTIFACTS_PER_TASK} artifacts, which is the limit"
         )));
     }
     let insert = artifact::Entity::insert(artifact::ActiveModel::from(new.clone()))
         .on_conflict_do_nothing_on([artifact::Column::TaskId, artifact::Column::Path]);
-    if check::is_in(&insert.exec_without_returning(&context.db).await?) {
-        return Ok(Output { artifact: Head::from(new).into(), changed: true });
+    if check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
+        return Ok(Output { artifact: Metadata::from(new).into(), changed: true });
     }
-    // Somebody wrote it while we looked; this is the version after theirs.
-    let before = hold(context, &new).await?.ok_or_else(|| missing(&new.path))?;
+    // Another call created the file in the meantime; this one makes the next version.
+    let before = lock(context, &new).await?.ok_or_else(|| not_found(&new.path))?;
     check::version("the artifact", expected, before.version)?;
     replace(context, before, new).await
 }
 
-async fn replace(context: &Context<'_>, before: Head, new: artifact::Model) -> Result<Output, ToolError> {
+/// Writes the next version, unless content and media type are the same.
+async fn replace(context: &Context<'_>, before: Metadata, new: artifact::Model) -> Result<Output, ToolError> {
     if before.sha256 == new.sha256 && before.media_type == new.media_type {
         return Ok(Output { artifact: before.into(), changed: false });
     }
@@ -138,15 +143,15 @@ async fn replace(context: &Context<'_>, before: Head, new: artifact::Model) -> R
         ..Default::default()
     };
     let row = change.update(&context.db).await?;
-    Ok(Output { artifact: Head::from(row).into(), changed: true })
+    Ok(Output { artifact: Metadata::from(row).into(), changed: true })
 }
 
-fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, ToolError> {
+fn decode(content: &str, encoding: Encoding) -> Result<Vec<u8>, ToolError> {
     let limit = match encoding {
-        Encoding::Text => LARGEST,
-        Encoding::Base64 => LARGEST_WRITTEN,
+        Encoding::Text => MAX_CONTENT_BYTES,
+        Encoding::Base64 => MAX_ENCODED_BYTES,
     };
-    let too_large = |size: usize| ToolError::TooLarge { what: "content", size, limit: LARGEST };
+    let too_large = |size: usize| ToolError::TooLarge { what: "content", size, limit: MAX_CONTENT_BYTES };
     if content.len() > limit {
         return Err(too_large(content.len()));
     }
@@ -156,7 +161,7 @@ fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, ToolError> {
             .decode(content.as_bytes())
             .map_err(|error| ToolError::Invalid(format!("the content is not base64: {error}")))?,
     };
-    if bytes.len() > LARGEST { Err(too_large(bytes.len())) } else { Ok(bytes) }
+    if bytes.len() > MAX_CONTENT_BYTES { Err(too_large(bytes.len())) } else { Ok(bytes) }
 }
 
 fn media_type(given: Option<String>, encoding: Encoding) -> Result<String, ToolError> {
@@ -166,7 +171,7 @@ fn media_type(given: Option<String>, encoding: Encoding) -> Result<String, ToolE
             Encoding::Base64 => "application/octet-stream".to_owned(),
         });
     };
-    check::text("media_type", &given, MEDIA_TYPE)?;
+    check::text("media_type", &given, MAX_MEDIA_TYPE_BYTES)?;
     let is_token = |part: &str| {
         !part.is_empty()
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
@@ -176,5 +181,5 @@ fn media_type(given: Option<String>, encoding: Encoding) -> Result<String, ToolE
     if is_type && given.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return Ok(given);
     }
-    Err(ToolError::Invalid(format!("`{given}` is no media type")))
+    Err(ToolError::Invalid(format!("`{given}` is not a media type")))
 }

@@ -1,18 +1,20 @@
+//! `artifact.get` and `artifact.list`: read the files of a task.
+
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
 use super::{
-    Artifact, Head, missing,
-    path::{self, LONGEST},
+    Artifact, Metadata, not_found,
+    path::{self, MAX_PATH_BYTES},
 };
 use crate::{
     policy::ScopedId,
     store::entity::artifact,
     tools::{
-        Context, Does, OwnTool, ToolError,
-        page::{Page, Piece},
+        BuiltInTool, Context, Does, ToolError,
+        page::{Page, PageRequest},
         search,
         slice::{Encoding, slice},
         tasks,
@@ -27,18 +29,18 @@ pub(super) struct GetInput {
     task_id: ScopeId,
     /// Either this or `path`; when both are given, they must be of the same artifact.
     artifact_id: Option<ScopeId>,
-    #[schemars(length(max = LONGEST))]
+    #[schemars(length(max = MAX_PATH_BYTES))]
     path: Option<String>,
     /// Where to begin, in bytes.
     offset: Option<u64>,
     /// How many bytes: 16384 when not given, 65536 at most.
     limit: Option<u64>,
-    /// Text when it is text, else base64, when not given.
+    /// Defaults to text when the content is text, else to base64.
     encoding: Option<Encoding>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Got {
+pub(super) struct GetOutput {
     #[serde(flatten)]
     artifact: Artifact,
     encoding: Encoding,
@@ -50,17 +52,17 @@ pub(super) struct Got {
     next_offset: Option<usize>,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "artifact.get";
     const TITLE: &'static str = "Read an artifact";
-    const DESCRIPTION: &'static str = "Reads a file of a task, by artifact_id or path, whole or in pieces. `truncated` says \
-        that there is more.";
+    const DESCRIPTION: &'static str = "Reads a file of a task, by artifact_id or path, whole or in pieces. \
+        `truncated` says that there is more.";
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     type Input = GetInput;
-    type Output = Got;
+    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Got, ToolError> {
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
         let task = tasks::find(context, &input.task_id).await?;
         let mut query = artifact::Entity::find().filter(artifact::Column::TaskId.eq(task.id));
         let what = match (&input.artifact_id, &input.path) {
@@ -77,10 +79,10 @@ impl OwnTool for Get {
             path::check(path)?;
             query = query.filter(artifact::Column::Path.eq(path));
         }
-        let row = query.one(&context.db).await?.ok_or_else(|| missing(&what))?;
+        let row = query.one(&context.db).await?.ok_or_else(|| not_found(&what))?;
         let piece = slice(&row.content, input.offset, input.limit, input.encoding)?;
-        Ok(Got {
-            artifact: Head::from(row).into(),
+        Ok(GetOutput {
+            artifact: Metadata::from(row).into(),
             encoding: piece.encoding,
             content: piece.content,
             offset: piece.offset,
@@ -103,7 +105,7 @@ pub(super) struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "artifact.list";
     const TITLE: &'static str = "List artifacts";
     const DESCRIPTION: &'static str =
@@ -111,10 +113,10 @@ impl OwnTool for List {
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     type Input = ListInput;
-    type Output = Piece<Artifact>;
+    type Output = Page<Artifact>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Artifact>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Artifact>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = tasks::find(context, &input.task_id).await?;
         let mut query = artifact::Entity::find()
             .filter(artifact::Column::TaskId.eq(task.id))
@@ -122,8 +124,11 @@ impl OwnTool for List {
         if let Some(containing) = search::containing(input.text.as_deref(), &[artifact::Column::Path])? {
             query = query.filter(containing);
         }
-        let heads = Head::of(query).offset(page.offset).limit(page.fetch()).into_model::<Head>();
-        let found = heads.all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Artifact::from).collect()))
+        let rows = Metadata::select(query)
+            .offset(request.offset)
+            .limit(request.fetch_limit())
+            .into_model::<Metadata>();
+        let found = rows.all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Artifact::from).collect()))
     }
 }

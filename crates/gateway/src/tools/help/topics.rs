@@ -1,4 +1,6 @@
-/// Something that is about more than one tool.
+//! The texts of the help topics.
+
+/// A topic that concerns more than one tool.
 pub(super) struct Topic {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -9,48 +11,53 @@ pub(super) const TOPICS: [Topic; 6] = [
     Topic {
         name: "tasks",
         title: "Tasks, their names, statuses and dependencies",
-        text: "A task has a name that people say, like `deploy-docs`; it is unique in its project, or among the tasks of \
-               its user when it has no project. A name that is taken gets a number: `deploy-docs-2`.\n\
-               Statuses: pending, ready, running, blocked, completed, failed, canceled. The last three are final. From \
-               pending and ready a task may run, block or be canceled; only a running one completes. A task becomes \
-               ready or running only when everything it depends on is completed.\n\
-               Canceling a task cancels whatever depends on it, directly or not, and the answer lists those tasks.",
+        text: "A task has a name that people say, like `deploy-docs`; it is unique in its project, or among \
+               the tasks of its user when it has no project. A name that is taken gets a number: \
+               `deploy-docs-2`.\n\
+               Statuses: pending, ready, running, blocked, completed, failed, canceled. The last three are \
+               final. From pending and ready a task may run, block or be canceled; only a running one \
+               completes. A task becomes ready or running only when everything it depends on is completed.\n\
+               Canceling a task cancels whatever depends on it, directly or not, and the answer lists those \
+               tasks.",
     },
     Topic {
         name: "preferences",
         title: "Preferences, their scopes and versions",
-        text: "A preference has a key, a value and a scope. For each key the narrowest scope holds: task, then project, \
-               user, group, system; of several groups the last in the order of ids. A null hides what lies below it. An \
-               entry whose value is not of its type is passed over and reported. db.preference.effective resolves all of \
-               that; db.preference.list gives the entries as they are.\n\
+        text: "A preference has a key, a value and a scope. For each key the narrowest scope holds: task, \
+               then project, user, group, system; of several groups the last in the order of ids. A null \
+               hides what lies below it. An entry whose value is not of its type is passed over and \
+               reported. db.preference.effective resolves all of that; db.preference.list gives the entries \
+               as they are.\n\
                Every change makes a new version and is kept; also a deletion.",
     },
     Topic {
         name: "versions",
         title: "Changing what others may change too",
-        text: "What can be changed has a version. Give the one you read as `expected_version`: when somebody else was \
-               faster, nothing is changed and the error `conflict` says which version there is now. Read again, then \
-               decide again.",
+        text: "What can be changed has a version. Give the one you read as `expected_version`: when it has \
+               changed since, nothing is changed and the error `conflict` says which version there is now. \
+               Read again, then decide again.",
     },
     Topic {
         name: "lists",
         title: "Reading lists in pieces",
-        text: "A list gives a piece, and `next_cursor` when there is more. Give that as `cursor` to get the next piece. \
-               `limit` is at most 200; a piece may be shorter, since it is also kept small.",
+        text: "A list gives a piece, and `next_cursor` when there is more. Give that as `cursor` to get the \
+               next piece. `limit` is at most 200; a piece may be shorter, since it is also kept small.",
     },
     Topic {
         name: "artifacts",
         title: "Files of a task",
-        text: "An artifact is a file that belongs to a task, under a relative path with forward slashes. artifact.put \
-               writes it whole, 1 MiB at most, as text or base64; writing to the same path makes the next version. \
-               artifact.get reads it in pieces: `truncated` says that there is more, `next_offset` where it goes on.",
+        text: "An artifact is a file that belongs to a task, under a relative path with forward slashes. \
+               artifact.put writes it whole, 1 MiB at most, as text or base64; writing to the same path \
+               makes the next version. artifact.get reads it in pieces: `truncated` says that there is more, \
+               `next_offset` where it goes on.",
     },
     Topic {
         name: "errors",
         title: "What the errors of tools mean",
-        text: "invalid_arguments: the call was malformed, correct it once. not_found: no such thing in your scope, list \
-               instead of guessing. conflict: it changed meanwhile, or its state does not allow it; the message says \
-               which. too_large: over a limit. read_only: nobody changes this by a tool. malicious_content: the text \
-               holds what no skill may hold. store_unavailable: nothing was changed, try later.",
+        text: "invalid_arguments: the call was malformed, correct it once. not_found: no such thing in your \
+               scope, list instead of guessing. conflict: it changed meanwhile, or its state does not allow \
+               it; the message says which. too_large: over a limit. read_only: tools cannot change this. \
+               malicious_content: the text of a skill was rejected. store_unavailable: nothing was changed, \
+               try later.",
     },
 ];

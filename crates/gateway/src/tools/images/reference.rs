@@ -1,10 +1,13 @@
-pub(super) const LONGEST: usize = 512;
-const LONGEST_NAME: usize = 255;
-const LONGEST_TAG: usize = 128;
+//! Validates references to container images.
 
-/// The grammar of references to images, as registries and engines have it: `registry:port/path/name:tag@digest`.
+pub(super) const MAX_REFERENCE_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 255;
+const MAX_TAG_BYTES: usize = 128;
+
+/// Checks a reference against the grammar of registries and container engines:
+/// `registry:port/path/name:tag@digest`.
 pub(super) fn check(reference: &str) -> Result<(), &'static str> {
-    if reference.len() > LONGEST {
+    if reference.len() > MAX_REFERENCE_BYTES {
         return Err("the reference is longer than 512 bytes");
     }
     let (rest, digest) = match reference.split_once('@') {
@@ -25,7 +28,7 @@ pub(super) fn check(reference: &str) -> Result<(), &'static str> {
             "the tag is not one: letters, digits, `_`, `.` and `-`, 128 at most, no `.` or `-` first",
         );
     }
-    if name.len() > LONGEST_NAME {
+    if name.len() > MAX_NAME_BYTES {
         return Err("the name is longer than 255 bytes");
     }
     let parts: Vec<&str> = name.split('/').collect();
@@ -41,7 +44,7 @@ pub(super) fn check(reference: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Only what looks like a host is one: `localhost`, or with a dot or a port.
+/// Returns whether the first part of a name is a registry: `localhost`, or a host with a dot or a port.
 fn is_registry(part: &str) -> bool {
     let (host, port) = part.split_once(':').unwrap_or((part, ""));
     let has_port = part.contains(':');
@@ -59,10 +62,11 @@ fn is_registry(part: &str) -> bool {
 
 fn is_part(part: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends_well = part.bytes().next().is_some_and(is_word) && part.bytes().next_back().is_some_and(is_word);
+    let has_valid_ends =
+        part.bytes().next().is_some_and(is_word) && part.bytes().next_back().is_some_and(is_word);
     // Between words: one dot, one or two underscores, any number of hyphens.
     let mut separators = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    ends_well
+    has_valid_ends
         && separators.all(|between| {
             matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
         })
@@ -70,7 +74,7 @@ fn is_part(part: &str) -> bool {
 
 fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=LONGEST_TAG).contains(&tag.len())
+    (1..=MAX_TAG_BYTES).contains(&tag.len())
         && tag.bytes().next().is_some_and(is_word)
         && tag.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_read_as_registries_read_them() {
+    fn references_follow_the_grammar_of_registries() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         for good in [
             "alpine",

@@ -1,67 +1,75 @@
-//! What administrators do with preferences. They alone write those that decide about agents.
+//! Changes that administrators make to preferences. Only they may change governing keys.
 
 use sea_orm::{DatabaseExecutor, QuerySelect};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
 use super::{
-    Place, at,
-    write::{Change, Next, Writer, create, put},
+    ScopeRef, select,
+    write::{Change, NewVersion, Writer, create, write_version},
 };
 use crate::{
     store::entity::preference,
-    tools::{ToolError, check, value::Kept},
+    tools::{ToolError, check, value::StoredValue},
 };
 
-/// One preference in one scope.
+/// A key in a scope.
 #[derive(Debug)]
-pub(crate) struct Address {
-    place: Place,
+pub(crate) struct PreferenceTarget {
+    scope: ScopeRef,
     key: String,
 }
 
-impl Address {
+impl PreferenceTarget {
     pub(crate) fn new(scope: PreferenceScope, id: Option<ScopeId>, key: &str) -> Result<Self, ToolError> {
         check::key(key)?;
-        Ok(Self { place: Place::new(scope, id)?, key: key.to_owned() })
+        Ok(Self { scope: ScopeRef::new(scope, id)?, key: key.to_owned() })
     }
 }
 
-/// A change that an administrator makes, in a transaction of theirs.
+/// Changes preferences for an administrator, within the administrator's transaction.
 #[derive(Debug)]
-pub(crate) struct ByAdministrator<'a> {
+pub(crate) struct AdminPreferenceWriter<'a> {
     pub(crate) db: DatabaseExecutor<'a>,
     /// Microseconds since 1970.
     pub(crate) now: i64,
     pub(crate) author: String,
-    /// The version that it must have now; 0 means that it is not set. `None` means any.
+    /// The version that the preference must have now; 0 if it must not be set, `None` for any.
     pub(crate) expected: Option<i64>,
 }
 
-impl ByAdministrator<'_> {
-    pub(crate) async fn set(self, address: Address, value: &Value) -> Result<preference::Model, ToolError> {
-        let kept = Kept::new(value, None)?;
-        let before = self.current(&address).await?;
+impl AdminPreferenceWriter<'_> {
+    /// Creates or updates a preference. Fails with a conflict unless it has the expected version.
+    pub(crate) async fn set(
+        self,
+        target: PreferenceTarget,
+        value: &Value,
+    ) -> Result<preference::Model, ToolError> {
+        let stored = StoredValue::new(value, None)?;
+        let before = self.lock(&target).await?;
         check::version("the preference", self.expected, before.as_ref().map_or(0, |row| row.version))?;
         match before {
             Some(before) => {
-                let next = Next { kept: Some(kept), change: Change::Updated, reason: None };
-                put(&self.writer(), before, next).await
+                let new = NewVersion { value: Some(stored), change: Change::Updated, reason: None };
+                write_version(&self.writer(), before, new).await
             }
-            None => create(&self.writer(), &address.place, address.key, kept, None).await,
+            None => create(&self.writer(), &target.scope, target.key, stored, None).await,
         }
     }
 
-    pub(crate) async fn delete(self, address: Address) -> Result<(), ToolError> {
-        let before = self.current(&address).await?;
-        let before = before.ok_or_else(|| ToolError::not_found("preference", address.key))?;
+    /// Deletes a preference. Fails if it is not set or does not have the expected version.
+    pub(crate) async fn delete(self, target: PreferenceTarget) -> Result<(), ToolError> {
+        let before = self.lock(&target).await?;
+        let before = before.ok_or_else(|| ToolError::not_found("preference", target.key))?;
         check::version("the preference", self.expected, before.version)?;
-        put(&self.writer(), before, Next { kept: None, change: Change::Deleted, reason: None }).await?;
+        let new = NewVersion { value: None, change: Change::Deleted, reason: None };
+        write_version(&self.writer(), before, new).await?;
         Ok(())
     }
 
-    async fn current(&self, address: &Address) -> Result<Option<preference::Model>, ToolError> {
-        let row = at(&address.place, &address.key).lock_exclusive().one(&self.db).await?;
+    /// Locks the present version until the transaction ends; `None` if the preference is not set.
+    async fn lock(&self, target: &PreferenceTarget) -> Result<Option<preference::Model>, ToolError> {
+        let row = select(&target.scope, &target.key).lock_exclusive().one(&self.db).await?;
         Ok(row.filter(|row| !row.deleted))
     }
 

@@ -1,19 +1,22 @@
+//! The scopes that preferences are set in, and the set of scopes that applies to a caller.
+
 use sea_orm::{ColumnTrait, Condition, ExprTrait};
 use subjects::{PreferenceScope, ScopeId};
 
 use crate::{
     store::entity::preference,
-    tools::{Context, ToolError, own::Own, tasks},
+    tools::{Context, ToolError, confinement::Confinement, tasks},
 };
 
-/// One place where a preference can be set.
+/// One scope: its type and the id of the user, group, project or task. The id is empty for the system.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ScopeRef {
     scope: PreferenceScope,
     id: String,
 }
 
-impl Place {
+impl ScopeRef {
+    /// Fails if the id is missing, or given for the system's scope.
     pub(super) fn new(scope: PreferenceScope, id: Option<ScopeId>) -> Result<Self, ToolError> {
         match (scope, id) {
             (PreferenceScope::System, None) => Ok(Self { scope, id: String::new() }),
@@ -38,20 +41,21 @@ impl Place {
     }
 }
 
-/// All that applies to somebody at work on something. The system's preferences always do.
+/// The scopes that apply to a user, groups, a project and a task. The system's scope always applies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
+pub(super) struct ScopeSet {
     pub(super) user: Option<String>,
     pub(super) groups: Vec<String>,
     pub(super) project: Option<String>,
     pub(super) task: Option<String>,
 }
 
-impl Reach {
-    /// What a confined caller may read, if this is one: nothing of groups, since its token says nothing about them.
-    pub(super) async fn confined(context: &Context<'_>) -> Result<Option<Self>, ToolError> {
-        let own = Own::of(context).await?;
-        Ok(own.map(|Own { user, task, project }| Self {
+impl ScopeSet {
+    /// Returns the scopes that a confined caller may read; `None` for a manager. Groups are not included,
+    /// since a token names none.
+    pub(super) async fn of_confined(context: &Context<'_>) -> Result<Option<Self>, ToolError> {
+        let confinement = Confinement::of(context).await?;
+        Ok(confinement.map(|Confinement { user, task, project }| Self {
             user: Some(user),
             groups: Vec::new(),
             project,
@@ -59,8 +63,8 @@ impl Reach {
         }))
     }
 
-    /// What is not said follows from the task, if there is one.
-    pub(super) async fn completed(mut self, context: &Context<'_>) -> Result<Self, ToolError> {
+    /// Fills in user and project from the task, where they are not given.
+    pub(super) async fn completed_from_task(mut self, context: &Context<'_>) -> Result<Self, ToolError> {
         let Some(task) = self.task.as_deref().and_then(|task| task.parse::<ScopeId>().ok()) else {
             return Ok(self);
         };
@@ -71,23 +75,24 @@ impl Reach {
                 self.task = Some(task.id);
                 Ok(self)
             }
-            // Preferences may be there before the task is.
+            // Preferences may be set before the task exists.
             Err(ToolError::NotFound { .. }) => Ok(self),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn covers(&self, place: &Place) -> bool {
-        let is = |own: &Option<String>| own.as_ref() == Some(&place.id);
-        match place.scope {
+    pub(super) fn covers(&self, scope: &ScopeRef) -> bool {
+        let is = |id: &Option<String>| id.as_ref() == Some(&scope.id);
+        match scope.scope {
             PreferenceScope::System => true,
-            PreferenceScope::Group => self.groups.contains(&place.id),
+            PreferenceScope::Group => self.groups.contains(&scope.id),
             PreferenceScope::User => is(&self.user),
             PreferenceScope::Project => is(&self.project),
             PreferenceScope::Task => is(&self.task),
         }
     }
 
+    /// Returns a condition for the rows of these scopes.
     pub(super) fn condition(&self) -> Condition {
         let of = |scope: PreferenceScope| preference::Column::ScopeType.eq(text(scope));
         let mut any = Condition::any().add(of(PreferenceScope::System));
@@ -108,6 +113,7 @@ impl Reach {
     }
 }
 
+/// Returns the scope type as it is stored.
 pub(super) fn text(scope: PreferenceScope) -> &'static str {
     match scope {
         PreferenceScope::System => "system",

@@ -1,3 +1,5 @@
+//! `db.preference.create`, `update` and `delete`: change preferences and record their history.
+
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -5,18 +7,18 @@ use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 use uuid::Uuid;
 
-use super::{KEY, Place, Preference, at};
+use super::{MAX_KEY_BYTES, Preference, ScopeRef, select};
 use crate::{
     policy::Scope,
     store::entity::{preference, preference_history},
     tools::{
-        Context, Does, OwnTool, ToolError, check,
-        own::{managers_only, not_governing},
-        value::{Kept, ValueType},
+        BuiltInTool, Context, Does, ToolError, check,
+        confinement::{reject_governing, require_manager},
+        value::{StoredValue, ValueType},
     },
 };
 
-const REASON: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
@@ -35,7 +37,7 @@ impl Change {
     }
 }
 
-/// Who writes a preference, when, and in which transaction.
+/// The transaction, author and time of a change.
 pub(super) struct Writer<'w> {
     pub(super) db: &'w DatabaseExecutor<'w>,
     /// Microseconds since 1970.
@@ -57,50 +59,51 @@ pub(super) struct CreateInput {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named. A null hides what wider scopes have.
     value: Value,
-    /// That of the value when not given.
+    /// The type of the value when not given.
     value_type: Option<ValueType>,
     /// Why, for the history.
-    #[schemars(length(max = REASON))]
+    #[schemars(length(max = MAX_REASON_BYTES))]
     reason: Option<String>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "db.preference.create";
     const TITLE: &'static str = "Set a new preference";
-    const DESCRIPTION: &'static str = "Sets a preference in a scope where it is not set yet; where it is, that is a \
-        conflict and db.preference.update changes it.";
+    const DESCRIPTION: &'static str = "Sets a preference in a scope where it is not set yet; where it is, \
+        that is a conflict and db.preference.update changes it.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     type Input = CreateInput;
     type Output = Preference;
 
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Preference, ToolError> {
-        let place = Place::new(input.scope, input.scope_id)?;
-        may_be_changed(context, &place, &input.key, input.reason.as_deref())?;
-        let kept = Kept::new(&input.value, input.value_type)?;
-        create(&Writer::of(context), &place, input.key, kept, input.reason).await?.try_into()
+        let scope = ScopeRef::new(input.scope, input.scope_id)?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        let stored = StoredValue::new(&input.value, input.value_type)?;
+        create(&Writer::of(context), &scope, input.key, stored, input.reason).await?.try_into()
     }
 }
 
-/// Sets a preference that is not set there. One that was deleted goes on from the version it had.
+/// Sets a preference that is not set in the scope. A deleted one continues from its last version. Fails with
+/// a conflict if it is set.
 pub(super) async fn create(
     writer: &Writer<'_>,
-    place: &Place,
+    scope: &ScopeRef,
     key: String,
-    kept: Kept,
+    value: StoredValue,
     reason: Option<String>,
 ) -> Result<preference::Model, ToolError> {
     let row = preference::Model {
         id: Uuid::now_v7().to_string(),
-        scope_type: place.scope_type().to_owned(),
-        scope_id: place.id().to_owned(),
+        scope_type: scope.scope_type().to_owned(),
+        scope_id: scope.id().to_owned(),
         key,
-        value: kept.value.clone(),
-        value_type: kept.value_type.to_owned(),
+        value: value.value.clone(),
+        value_type: value.value_type.to_owned(),
         version: 1,
         deleted: false,
         updated_at: writer.now,
@@ -112,14 +115,15 @@ pub(super) async fn create(
             preference::Column::ScopeId,
             preference::Column::Key,
         ]);
-    if check::is_in(&insert.exec_without_returning(writer.db).await?) {
-        remember(writer, &row, Change::Created, reason).await?;
+    if check::was_inserted(&insert.exec_without_returning(writer.db).await?) {
+        record_history(writer, &row, Change::Created, reason).await?;
         return Ok(row);
     }
-    let before = at(place, &row.key).lock_exclusive().one(writer.db).await?;
+    let before = select(scope, &row.key).lock_exclusive().one(writer.db).await?;
     match before {
         Some(before) if before.deleted => {
-            put(writer, before, Next { kept: Some(kept), change: Change::Created, reason }).await
+            let new = NewVersion { value: Some(value), change: Change::Created, reason };
+            write_version(writer, before, new).await
         }
         before => {
             let version = before.map_or(0, |before| before.version);
@@ -136,20 +140,20 @@ pub(super) struct UpdateInput {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named. A null hides what wider scopes have.
     value: Value,
-    /// That of the value when not given.
+    /// The type of the value when not given.
     value_type: Option<ValueType>,
     /// The version that was read. When the preference has another one by now, nothing is changed.
     expected_version: Option<i64>,
     /// Why, for the history.
-    #[schemars(length(max = REASON))]
+    #[schemars(length(max = MAX_REASON_BYTES))]
     reason: Option<String>,
 }
 
-impl OwnTool for Update {
+impl BuiltInTool for Update {
     const NAME: &'static str = "db.preference.update";
     const TITLE: &'static str = "Change a preference";
     const DESCRIPTION: &'static str =
@@ -160,12 +164,12 @@ impl OwnTool for Update {
     type Output = Preference;
 
     async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Preference, ToolError> {
-        let place = Place::new(input.scope, input.scope_id)?;
-        may_be_changed(context, &place, &input.key, input.reason.as_deref())?;
-        let kept = Kept::new(&input.value, input.value_type)?;
-        let before = hold(context, &place, &input.key, input.expected_version).await?;
-        let new = Next { kept: Some(kept), change: Change::Updated, reason: input.reason };
-        put(&Writer::of(context), before, new).await?.try_into()
+        let scope = ScopeRef::new(input.scope, input.scope_id)?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        let stored = StoredValue::new(&input.value, input.value_type)?;
+        let before = lock(context, &scope, &input.key, input.expected_version).await?;
+        let new = NewVersion { value: Some(stored), change: Change::Updated, reason: input.reason };
+        write_version(&Writer::of(context), before, new).await?.try_into()
     }
 }
 
@@ -177,12 +181,12 @@ pub(super) struct DeleteInput {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
-    #[schemars(length(max = KEY))]
+    #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// The version that was read. When the preference has another one by now, nothing is changed.
     expected_version: Option<i64>,
     /// Why, for the history.
-    #[schemars(length(max = REASON))]
+    #[schemars(length(max = MAX_REASON_BYTES))]
     reason: Option<String>,
 }
 
@@ -190,85 +194,88 @@ pub(super) struct DeleteInput {
 pub(super) struct Deleted {
     key: String,
     deleted: bool,
-    /// Of the deletion. When it is set again, versions go on from here.
+    /// The version of the deletion. When the preference is set again, versions continue from here.
     version: i64,
 }
 
-impl OwnTool for Delete {
+impl BuiltInTool for Delete {
     const NAME: &'static str = "db.preference.delete";
     const TITLE: &'static str = "Delete a preference";
-    const DESCRIPTION: &'static str = "Takes a preference out of a scope, so that the wider scopes show through. Its history \
-        stays.";
+    const DESCRIPTION: &'static str = "Takes a preference out of a scope, so that the wider scopes show \
+        through. Its history stays.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     type Input = DeleteInput;
     type Output = Deleted;
 
     async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
-        let place = Place::new(input.scope, input.scope_id)?;
-        may_be_changed(context, &place, &input.key, input.reason.as_deref())?;
-        let before = hold(context, &place, &input.key, input.expected_version).await?;
-        let new = Next { kept: None, change: Change::Deleted, reason: input.reason };
-        let row = put(&Writer::of(context), before, new).await?;
+        let scope = ScopeRef::new(input.scope, input.scope_id)?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        let before = lock(context, &scope, &input.key, input.expected_version).await?;
+        let new = NewVersion { value: None, change: Change::Deleted, reason: input.reason };
+        let row = write_version(&Writer::of(context), before, new).await?;
         Ok(Deleted { key: row.key, deleted: true, version: row.version })
     }
 }
 
-fn may_be_changed(
+/// Checks that the caller may change this key in this scope, and the length of the reason.
+fn check_writable(
     context: &Context<'_>,
-    place: &Place,
+    scope: &ScopeRef,
     key: &str,
     reason: Option<&str>,
 ) -> Result<(), ToolError> {
-    if place.is_system() {
-        managers_only(context, "a preference of the system")?;
+    if scope.is_system() {
+        require_manager(context, "a preference of the system")?;
     }
     check::key(key)?;
-    not_governing(key)?;
-    check::text("reason", reason.unwrap_or_default(), REASON)
+    reject_governing(key)?;
+    check::text("reason", reason.unwrap_or_default(), MAX_REASON_BYTES)
 }
 
-async fn hold(
+/// Locks a preference that is set until the transaction ends, and checks its version.
+async fn lock(
     context: &Context<'_>,
-    place: &Place,
+    scope: &ScopeRef,
     key: &str,
     expected: Option<i64>,
 ) -> Result<preference::Model, ToolError> {
-    let row = at(place, key).lock_exclusive().one(&context.db).await?;
+    let row = select(scope, key).lock_exclusive().one(&context.db).await?;
     let row = row.filter(|row| !row.deleted).ok_or_else(|| ToolError::not_found("preference", key))?;
     check::version("the preference", expected, row.version)?;
     Ok(row)
 }
 
-/// What becomes of a preference.
-pub(super) struct Next {
-    /// `None`: it is deleted.
-    pub(super) kept: Option<Kept>,
+/// The next version of a preference.
+pub(super) struct NewVersion {
+    /// `None` deletes the preference.
+    pub(super) value: Option<StoredValue>,
     pub(super) change: Change,
     pub(super) reason: Option<String>,
 }
 
-pub(super) async fn put(
+/// Writes the next version of a preference and records it in the history.
+pub(super) async fn write_version(
     writer: &Writer<'_>,
     before: preference::Model,
-    next: Next,
+    new: NewVersion,
 ) -> Result<preference::Model, ToolError> {
     let version = before.version + 1;
     let mut change = preference::ActiveModel::from(before);
-    change.deleted = Set(next.kept.is_none());
-    if let Some(kept) = next.kept {
-        change.value = Set(kept.value);
-        change.value_type = Set(kept.value_type.to_owned());
+    change.deleted = Set(new.value.is_none());
+    if let Some(value) = new.value {
+        change.value = Set(value.value);
+        change.value_type = Set(value.value_type.to_owned());
     }
     change.version = Set(version);
     change.updated_at = Set(writer.now);
     change.updated_by = Set(writer.author.clone());
     let row = change.update(writer.db).await?;
-    remember(writer, &row, next.change, next.reason).await?;
+    record_history(writer, &row, new.change, new.reason).await?;
     Ok(row)
 }
 
-async fn remember(
+async fn record_history(
     writer: &Writer<'_>,
     row: &preference::Model,
     change: Change,

@@ -1,15 +1,17 @@
+//! `skills.list` and `skills.get`: find and load skills.
+
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
-use super::{NAME, Skill, SkillScope, of, own};
+use super::{MAX_NAME_BYTES, Skill, SkillScope, in_scopes, within};
 use crate::{
     store::entity::skill,
     tools::{
-        Context, Does, OwnTool, ToolError, check,
-        own::Own,
-        page::{Page, Piece},
+        BuiltInTool, Context, Does, ToolError, check,
+        confinement::Confinement,
+        page::{Page, PageRequest},
         search,
         slice::{Encoding, slice},
     },
@@ -31,22 +33,22 @@ pub(super) struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "skills.list";
     const TITLE: &'static str = "List skills";
     const DESCRIPTION: &'static str = "Lists skills by name, without their contents; skills.get has those.";
     const DOES: Does = Does::Read;
     type Input = ListInput;
-    type Output = Piece<Skill>;
+    type Output = Page<Skill>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Skill>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Skill>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = skill::Entity::find();
         let (user, project) = (input.user_id.as_ref(), input.project_id.as_ref());
-        if let Some(bound) = Own::of(context).await? {
-            query = query.filter(own(&bound));
+        if let Some(confinement) = Confinement::of(context).await? {
+            query = query.filter(within(&confinement));
         } else if user.is_some() || project.is_some() {
-            query = query.filter(of(user.map(ScopeId::as_str), project.map(ScopeId::as_str)));
+            query = query.filter(in_scopes(user.map(ScopeId::as_str), project.map(ScopeId::as_str)));
         }
         let columns = [skill::Column::Name, skill::Column::Description];
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
@@ -56,8 +58,8 @@ impl OwnTool for List {
             .order_by_asc(skill::Column::Name)
             .order_by_asc(skill::Column::ScopeType)
             .order_by_asc(skill::Column::ScopeId);
-        let found = ordered.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        Ok(page.cut(found.into_iter().map(Skill::try_from).collect::<Result<_, _>>()?))
+        let found = ordered.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Skill::try_from).collect::<Result<_, _>>()?))
     }
 }
 
@@ -69,7 +71,7 @@ pub(super) struct GetInput {
     /// Either this or `name`.
     skill_id: Option<ScopeId>,
     /// The skill of this name: of the project, else of the user, else of the system.
-    #[schemars(length(max = NAME))]
+    #[schemars(length(max = MAX_NAME_BYTES))]
     name: Option<String>,
     user_id: Option<ScopeId>,
     project_id: Option<ScopeId>,
@@ -80,7 +82,7 @@ pub(super) struct GetInput {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Got {
+pub(super) struct GetOutput {
     #[serde(flatten)]
     skill: Skill,
     content: String,
@@ -91,17 +93,17 @@ pub(super) struct Got {
     next_offset: Option<usize>,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "skills.get";
     const TITLE: &'static str = "Load a skill";
-    const DESCRIPTION: &'static str = "Gives a skill with its content, by skill_id or name, whole or in pieces. `truncated` \
-        says that there is more.";
+    const DESCRIPTION: &'static str = "Gives a skill with its content, by skill_id or name, whole or in \
+        pieces. `truncated` says that there is more.";
     const DOES: Does = Does::Read;
     type Input = GetInput;
-    type Output = Got;
+    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Got, ToolError> {
-        let bound = Own::of(context).await?;
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
+        let confinement = Confinement::of(context).await?;
         let mut query = skill::Entity::find();
         let what = match (&input.skill_id, &input.name) {
             (Some(id), _) => {
@@ -109,26 +111,26 @@ impl OwnTool for Get {
                 id.to_string()
             }
             (None, Some(name)) => {
-                check::words("name", name, NAME)?;
-                // A confined caller is held to its own below, whatever it names.
-                if bound.is_none() {
+                check::non_blank("name", name, MAX_NAME_BYTES)?;
+                // The query of a confined caller is restricted below, whatever user and project it names.
+                if confinement.is_none() {
                     let (user, project) = (input.user_id.as_ref(), input.project_id.as_ref());
-                    query = query.filter(of(user.map(ScopeId::as_str), project.map(ScopeId::as_str)));
+                    query = query.filter(in_scopes(user.map(ScopeId::as_str), project.map(ScopeId::as_str)));
                 }
                 query = query.filter(skill::Column::Name.eq(name));
                 name.clone()
             }
             (None, None) => return Err(ToolError::Invalid("name the skill by skill_id or name".to_owned())),
         };
-        if let Some(bound) = &bound {
-            query = query.filter(own(bound));
+        if let Some(confinement) = &confinement {
+            query = query.filter(within(confinement));
         }
         let found = query.all(&context.db).await?;
-        let narrowest = |row: &skill::Model| check::stored::<SkillScope>("scope", &row.scope_type).ok();
-        let row = found.into_iter().max_by_key(narrowest);
+        let scope = |row: &skill::Model| check::parse_stored::<SkillScope>("scope", &row.scope_type).ok();
+        let row = found.into_iter().max_by_key(scope);
         let row = row.ok_or_else(|| ToolError::not_found("skill", what))?;
         let piece = slice(row.content.as_bytes(), input.offset, input.limit, Some(Encoding::Text))?;
-        Ok(Got {
+        Ok(GetOutput {
             skill: row.try_into()?,
             content: piece.content,
             offset: piece.offset,

@@ -1,8 +1,8 @@
-//! Looks through the text of a skill before any agent reads it.
+//! Scans the text of a skill for malicious content before it is stored.
 //!
-//! It works by tables of what is known to be used against agents. It catches what is careless or copied; whoever is
-//! determined finds words that it does not know. So it is one guard of several: skills are written by managers alone, agents
-//! treat them as material below their own instructions, and every call is decided without looking at what a skill says.
+//! The scan matches tables of known attacks on agents. It finds careless or copied attacks; a determined
+//! attacker can word one that it does not know. It is one of several safeguards: only managers write skills,
+//! agents rank them below their own instructions, and access decisions never depend on the text of a skill.
 
 mod commands;
 mod hidden;
@@ -17,28 +17,29 @@ use std::fmt;
 
 pub(in crate::tools) use hidden::is_hidden;
 
-/// What was found.
+/// A match of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    /// The name of the pattern, for whoever wants to know why.
+pub(super) struct ScanMatch {
+    /// The name of the pattern, for reports.
     pub(super) pattern: &'static str,
-    what: &'static str,
+    /// What the text does, for the author of the skill.
+    description: &'static str,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ScanMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.what, self.pattern)
+        write!(f, "{} ({})", self.description, self.pattern)
     }
 }
 
-/// Whether a text holds something that looks like a secret.
-pub(crate) fn holds_a_secret(text: &str) -> bool {
+/// Returns whether a text contains something that looks like a secret.
+pub(crate) fn contains_secret(text: &str) -> bool {
     secrets::find(text).is_some()
 }
 
-/// The first thing in the text that no skill may hold.
-pub(super) fn scan(text: &str) -> Option<Found> {
-    let looks: [fn(&str) -> Option<Found>; 5] =
+/// Returns the first match of a pattern that no skill may contain.
+pub(super) fn scan(text: &str) -> Option<ScanMatch> {
+    let detectors: [fn(&str) -> Option<ScanMatch>; 5] =
         [hidden::find, phrases::find, commands::find, leaks::find, secrets::find];
-    looks.into_iter().find_map(|look| look(text))
+    detectors.into_iter().find_map(|detect| detect(text))
 }

@@ -1,3 +1,5 @@
+//! Installs the default skill, which every agent starts with.
+
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect,
 };
@@ -10,14 +12,14 @@ use crate::{
 };
 
 const NAME: &str = "cynode-interaction";
-const DESCRIPTION: &str = "How an agent gets things done here, whatever its role: the map, tool names, how to ask, what \
-                           to do when it does not work.";
-/// P17: the one that goes with every request, too.
+const DESCRIPTION: &str = "How an agent gets things done here, whatever its role: the map, tool names, how \
+                           to ask, what to do when it does not work.";
+/// P17: the same text that is part of every request to a model.
 const CONTENT: &str = include_str!("../../../../../instructions/skills/cynode-interaction.md");
 const AUTHOR: &str = "system";
 
-/// Puts the default skill into the store, or brings it up to date. It is read-only for agents, so this is the only way it
-/// changes.
+/// Inserts the default skill into the store, or updates it. It is read-only for agents, so it changes in no
+/// other way.
 pub async fn seed(store: &Store) -> Result<(), DbErr> {
     let write = store.write().await?;
     let now = clock::now();
@@ -34,7 +36,7 @@ pub async fn seed(store: &Store) -> Result<(), DbErr> {
         updated_at: now,
         updated_by: AUTHOR.to_owned(),
     };
-    // Several gateways may start at once.
+    // Several instances may start at the same time.
     skill::Entity::insert(skill::ActiveModel::from(new))
         .on_conflict_do_nothing_on([skill::Column::ScopeType, skill::Column::ScopeId, skill::Column::Name])
         .exec_without_returning(&*write)
@@ -67,7 +69,7 @@ mod tests {
     use crate::tools::skills::scan::scan;
 
     #[test]
-    fn our_own_skill_holds_nothing_that_no_skill_may_hold() {
+    fn the_default_skill_passes_the_scan() {
         assert_eq!(scan(CONTENT), None);
         assert_eq!(scan(DESCRIPTION), None);
     }

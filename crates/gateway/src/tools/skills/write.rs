@@ -1,14 +1,16 @@
+//! `skills.create`, `update` and `delete`: change skills. Every text is scanned first.
+
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{CONTENT, DESCRIPTION, NAME, Skill, SkillScope, scan::scan};
+use super::{MAX_CONTENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, Skill, SkillScope, scan::scan};
 use crate::{
     policy::Scope,
     store::entity::skill,
-    tools::{Context, Does, OwnTool, ToolError, check},
+    tools::{BuiltInTool, Context, Does, ToolError, check},
 };
 
 pub(super) struct Create;
@@ -17,13 +19,13 @@ pub(super) struct Create;
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateInput {
     /// Short, lowercase, with hyphens: `release-notes`.
-    #[schemars(length(max = NAME))]
+    #[schemars(length(max = MAX_NAME_BYTES))]
     name: String,
     /// When to use it.
-    #[schemars(length(max = DESCRIPTION))]
+    #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: String,
     /// The instructions, in Markdown.
-    #[schemars(length(max = CONTENT))]
+    #[schemars(length(max = MAX_CONTENT_BYTES))]
     content: String,
     /// For this user alone.
     user_id: Option<ScopeId>,
@@ -31,19 +33,21 @@ pub(super) struct CreateInput {
     project_id: Option<ScopeId>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "skills.create";
     const TITLE: &'static str = "Create a skill";
-    const DESCRIPTION: &'static str = "Creates a skill for a user, a project or all. Its text is looked through first; one \
-        that gives orders against the instructions, hides text, or runs or leaks what it should not is refused.";
+    const DESCRIPTION: &'static str = "Creates a skill for a user, a project or all. Its text is scanned \
+        first and refused if it overrides instructions, hides text, runs downloaded code or leaks \
+        credentials.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     type Input = CreateInput;
     type Output = Skill;
 
     async fn run(context: &Context<'_>, input: CreateInput) -> Result<Skill, ToolError> {
-        if !check::is_name(&input.name, NAME) {
-            let why = format!("a name has lowercase letters, digits and hyphens, {NAME} bytes at most");
+        if !check::is_name(&input.name, MAX_NAME_BYTES) {
+            let why =
+                format!("a name has lowercase letters, digits and hyphens, {MAX_NAME_BYTES} bytes at most");
             return Err(ToolError::Invalid(why));
         }
         check_texts(&input.description, &input.content)?;
@@ -76,7 +80,7 @@ impl OwnTool for Create {
                 skill::Column::ScopeId,
                 skill::Column::Name,
             ]);
-        if !check::is_in(&insert.exec_without_returning(&context.db).await?) {
+        if !check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
             return Err(ToolError::Conflict(format!("there is a skill {} already", row.name)));
         }
         row.try_into()
@@ -90,26 +94,27 @@ pub(super) struct Update;
 pub(super) struct UpdateInput {
     skill_id: ScopeId,
     /// When to use it.
-    #[schemars(length(max = DESCRIPTION))]
+    #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: Option<String>,
     /// The instructions, whole.
-    #[schemars(length(max = CONTENT))]
+    #[schemars(length(max = MAX_CONTENT_BYTES))]
     content: Option<String>,
     /// The version that was read. When the skill has another one by now, nothing is changed.
     expected_version: Option<i64>,
 }
 
-impl OwnTool for Update {
+impl BuiltInTool for Update {
     const NAME: &'static str = "skills.update";
     const TITLE: &'static str = "Change a skill";
-    const DESCRIPTION: &'static str = "Changes the description or the content of a skill. Its text is looked through as when it is created.";
+    const DESCRIPTION: &'static str =
+        "Changes the description or the content of a skill. Its text is scanned as in skills.create.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     type Input = UpdateInput;
     type Output = Skill;
 
     async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Skill, ToolError> {
-        let row = hold(context, &input.skill_id, input.expected_version).await?;
+        let row = lock(context, &input.skill_id, input.expected_version).await?;
         if input.description.is_none() && input.content.is_none() {
             return Err(ToolError::Invalid("nothing to change is given".to_owned()));
         }
@@ -144,7 +149,7 @@ pub(super) struct Deleted {
     deleted: bool,
 }
 
-impl OwnTool for Delete {
+impl BuiltInTool for Delete {
     const NAME: &'static str = "skills.delete";
     const TITLE: &'static str = "Delete a skill";
     const DESCRIPTION: &'static str = "Deletes a skill. One that is read-only stays.";
@@ -154,13 +159,14 @@ impl OwnTool for Delete {
     type Output = Deleted;
 
     async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
-        let row = hold(context, &input.skill_id, input.expected_version).await?;
+        let row = lock(context, &input.skill_id, input.expected_version).await?;
         skill::Entity::delete_by_id(&row.id).exec(&context.db).await?;
         Ok(Deleted { skill_id: row.id, name: row.name, deleted: true })
     }
 }
 
-async fn hold(context: &Context<'_>, id: &ScopeId, expected: Option<i64>) -> Result<skill::Model, ToolError> {
+/// Locks a skill until the transaction ends. Fails if it is read-only or does not have the expected version.
+async fn lock(context: &Context<'_>, id: &ScopeId, expected: Option<i64>) -> Result<skill::Model, ToolError> {
     let row = skill::Entity::find_by_id(id.as_str()).lock_exclusive().one(&context.db).await?;
     let row = row.ok_or_else(|| ToolError::not_found("skill", id.as_str()))?;
     if row.read_only {
@@ -170,10 +176,10 @@ async fn hold(context: &Context<'_>, id: &ScopeId, expected: Option<i64>) -> Res
     Ok(row)
 }
 
-/// The description is put before agents as well as the content.
+/// Checks and scans description and content: agents read both.
 fn check_texts(description: &str, content: &str) -> Result<(), ToolError> {
-    check::words("description", description, DESCRIPTION)?;
-    check::words("content", content, CONTENT)?;
+    check::non_blank("description", description, MAX_DESCRIPTION_BYTES)?;
+    check::non_blank("content", content, MAX_CONTENT_BYTES)?;
     for text in [description, content] {
         if let Some(found) = scan(text) {
             return Err(ToolError::Malicious(found.to_string()));

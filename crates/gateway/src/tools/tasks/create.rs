@@ -1,41 +1,44 @@
+//! `db.task.create`: creates a task with its dependencies.
+
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
 use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{CRITERIA, DESCRIPTION, Status, TITLE, Task, name};
+use super::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Status, Task, name};
 use crate::{
     policy::Scope,
     store::entity::{project, task, task_dependency},
-    tools::{Context, Does, OwnTool, ToolError, check},
+    tools::{BuiltInTool, Context, Does, ToolError, check},
 };
 
-pub(super) const DEPENDENCIES: usize = 100;
-/// No id and no name of a task is longer.
-pub(super) const REFERENCE: usize = 128;
+pub(super) const MAX_DEPENDENCIES: usize = 100;
+/// No id or name of a task is longer.
+pub(super) const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) struct Create;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Input {
-    /// Short, lowercase, with hyphens, as people would say it: `deploy-docs`. Made of the title when not given; one that
-    /// is taken gets a number.
-    #[schemars(length(max = TITLE))]
+    /// Short, lowercase, with hyphens, as people would say it: `deploy-docs`. Made of the title when not
+    /// given; one that is taken gets a number.
+    #[schemars(length(max = MAX_TITLE_BYTES))]
     name: Option<String>,
     /// One line. The name when not given.
-    #[schemars(length(max = TITLE))]
+    #[schemars(length(max = MAX_TITLE_BYTES))]
     title: Option<String>,
-    #[schemars(length(max = DESCRIPTION))]
+    #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: Option<String>,
     /// Each can be answered with yes or no.
-    #[schemars(length(max = CRITERIA))]
+    #[schemars(length(max = MAX_CRITERIA))]
     acceptance_criteria: Vec<String>,
     /// Where it stands among its neighbours; lower comes first.
     order: Option<i64>,
-    /// Ids or names of tasks in the same project (or of the same user, without a project) that must be completed first.
-    #[schemars(length(max = DEPENDENCIES))]
+    /// Ids or names of tasks in the same project (or of the same user, without a project) that must be
+    /// completed first.
+    #[schemars(length(max = MAX_DEPENDENCIES))]
     depends_on: Vec<String>,
     project_id: Option<ScopeId>,
     user_id: Option<ScopeId>,
@@ -45,11 +48,11 @@ pub(super) struct Input {
     run_id: Option<ScopeId>,
 }
 
-impl OwnTool for Create {
+impl BuiltInTool for Create {
     const NAME: &'static str = "db.task.create";
     const TITLE: &'static str = "Create a task";
-    const DESCRIPTION: &'static str = "Creates a task, pending, and gives it back with its task_id and the name it got. \
-        Names are unique in a project; a taken one gets a number.";
+    const DESCRIPTION: &'static str = "Creates a task, pending, and gives it back with its task_id and the \
+        name it got. Names are unique in a project; a taken one gets a number.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     type Input = Input;
@@ -64,11 +67,11 @@ impl OwnTool for Create {
             (None, None) => return Err(ToolError::Invalid("a task needs a title or a name".to_owned())),
         };
         super::check_title(&title)?;
-        check::text("name", &name, TITLE)?;
-        let Place { project, user, parent } = place(context, &input).await?;
+        check::text("name", &name, MAX_TITLE_BYTES)?;
+        let Placement { project, user, parent } = resolve_placement(context, &input).await?;
         let description = input.description.unwrap_or_default();
         super::check_description(&description)?;
-        let acceptance_criteria = super::criteria(&input.acceptance_criteria)?;
+        let acceptance_criteria = super::encode_criteria(&input.acceptance_criteria)?;
         let row = task::Model {
             id: Uuid::now_v7().to_string(),
             name,
@@ -76,7 +79,7 @@ impl OwnTool for Create {
             description,
             acceptance_criteria,
             status: Status::Pending.as_str().to_owned(),
-            scope_key: name::scope(project.as_deref(), user.as_deref()),
+            scope_key: name::scope_key(project.as_deref(), user.as_deref()),
             project_id: project,
             user_id: user,
             parent_task_id: parent,
@@ -88,20 +91,21 @@ impl OwnTool for Create {
             updated_at: context.now,
         };
         let row = name::insert(context, row).await?;
-        depend(context, &row, &input.depends_on).await?;
+        insert_dependencies(context, &row, &input.depends_on).await?;
         row.try_into()
     }
 }
 
-/// To whom a new task belongs.
-struct Place {
+/// The project, user and parent task of a new task.
+struct Placement {
     project: Option<String>,
     user: Option<String>,
     parent: Option<String>,
 }
 
-/// M106: what is named must be there and belong together.
-async fn place(context: &Context<'_>, input: &Input) -> Result<Place, ToolError> {
+/// M106: fails unless the given parent task and project exist and belong together. Project and user that are
+/// not given are inherited.
+async fn resolve_placement(context: &Context<'_>, input: &Input) -> Result<Placement, ToolError> {
     let mut project = input.project_id.as_ref().map(ToString::to_string);
     let mut user = input.user_id.as_ref().map(ToString::to_string);
     let mut parent = None;
@@ -120,15 +124,19 @@ async fn place(context: &Context<'_>, input: &Input) -> Result<Place, ToolError>
         let found = found.ok_or_else(|| ToolError::not_found("project", id))?;
         user = user.or(found.user_id);
     }
-    Ok(Place { project, user, parent })
+    Ok(Placement { project, user, parent })
 }
 
-/// A new task has nobody who waits for it, so there can be no circle yet.
-async fn depend(context: &Context<'_>, task: &task::Model, wanted: &[String]) -> Result<(), ToolError> {
+/// Adds the dependencies of a new task. No task depends on it yet, so they cannot form a cycle.
+async fn insert_dependencies(
+    context: &Context<'_>,
+    task: &task::Model,
+    wanted: &[String],
+) -> Result<(), ToolError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    for id in resolve(context, &task.scope_key, wanted).await? {
+    for id in resolve_dependencies(context, &task.scope_key, wanted).await? {
         let row =
             task_dependency::Model { task_id: task.id.clone(), depends_on: id, created_at: context.now };
         let insert = task_dependency::Entity::insert(task_dependency::ActiveModel::from(row));
@@ -137,17 +145,23 @@ async fn depend(context: &Context<'_>, task: &task::Model, wanted: &[String]) ->
     Ok(())
 }
 
-/// The tasks that are meant, each once. They are held, so that none is canceled before the dependency is there to see.
-async fn resolve(context: &Context<'_>, scope: &str, wanted: &[String]) -> Result<Vec<String>, ToolError> {
-    check::count("dependencies", wanted.len(), DEPENDENCIES)?;
+/// Returns the ids of the referenced tasks, each once. The rows are locked, so that none is canceled before
+/// the dependency is visible.
+async fn resolve_dependencies(
+    context: &Context<'_>,
+    scope: &str,
+    wanted: &[String],
+) -> Result<Vec<String>, ToolError> {
+    check::count("dependencies", wanted.len(), MAX_DEPENDENCIES)?;
     for reference in wanted {
-        check::words("dependency", reference, REFERENCE)?;
+        check::non_blank("dependency", reference, MAX_REFERENCE_BYTES)?;
     }
     let texts = || wanted.iter().map(String::as_str);
-    let meant = Condition::any().add(task::Column::Id.is_in(texts())).add(task::Column::Name.is_in(texts()));
+    let referenced =
+        Condition::any().add(task::Column::Id.is_in(texts())).add(task::Column::Name.is_in(texts()));
     let found = task::Entity::find()
         .filter(task::Column::ScopeKey.eq(scope))
-        .filter(meant)
+        .filter(referenced)
         .order_by_asc(task::Column::Id)
         .lock_shared()
         .all(&context.db)
@@ -157,7 +171,7 @@ async fn resolve(context: &Context<'_>, scope: &str, wanted: &[String]) -> Resul
         let by_id = found.iter().find(|row| row.id == *reference);
         let row = by_id.or_else(|| found.iter().find(|row| row.name == *reference));
         let row = row.ok_or_else(|| ToolError::not_found("task", reference))?;
-        can_be_waited_for(row)?;
+        check_dependency_status(row)?;
         if !ids.contains(&row.id) {
             ids.push(row.id.clone());
         }
@@ -165,7 +179,8 @@ async fn resolve(context: &Context<'_>, scope: &str, wanted: &[String]) -> Resul
     Ok(ids)
 }
 
-pub(super) fn can_be_waited_for(task: &task::Model) -> Result<(), ToolError> {
+/// Fails with a conflict if a task has failed or was canceled: no other task can wait for it then.
+pub(super) fn check_dependency_status(task: &task::Model) -> Result<(), ToolError> {
     let status = Status::of(task)?;
     if matches!(status, Status::Failed | Status::Canceled) {
         let why = format!("the task {} is {}; nothing can wait for it", task.name, status.as_str());

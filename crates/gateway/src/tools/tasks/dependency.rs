@@ -1,19 +1,21 @@
+//! `db.task.dependency.*`: which tasks a task waits for.
+
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, EntityTrait, PaginatorTrait, QueryFilter};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
 use super::{
-    Brief, Status,
-    create::{DEPENDENCIES, REFERENCE, can_be_waited_for},
-    graph::{self, Along},
+    Status, TaskSummary,
+    create::{MAX_DEPENDENCIES, MAX_REFERENCE_BYTES, check_dependency_status},
+    graph::{self, Direction},
 };
 use crate::{
     policy::{Scope, ScopedId},
     store::entity::{task, task_dependency},
     tools::{
-        Context, Does, OwnTool, ToolError, check,
-        page::{Page, Piece},
+        BuiltInTool, Context, Does, ToolError, check,
+        page::{Page, PageRequest},
     },
 };
 
@@ -21,8 +23,9 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct Edge {
     task_id: ScopeId,
-    /// The id or the name of the task to wait for, in the same project (or of the same user, without a project).
-    #[schemars(length(max = REFERENCE))]
+    /// The id or the name of the task to wait for, in the same project (or of the same user, without a
+    /// project).
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
     depends_on: String,
 }
 
@@ -30,17 +33,17 @@ pub(super) struct Edge {
 pub(super) struct Changed {
     task_id: String,
     depends_on: String,
-    /// False when it was so before.
+    /// False when nothing had to be changed.
     changed: bool,
 }
 
 pub(super) struct Add;
 
-impl OwnTool for Add {
+impl BuiltInTool for Add {
     const NAME: &'static str = "db.task.dependency.add";
     const TITLE: &'static str = "Make a task wait for another";
-    const DESCRIPTION: &'static str = "Makes a task wait for another one: it becomes ready or running only when that one \
-        is completed, and is canceled with it. Circles are refused.";
+    const DESCRIPTION: &'static str = "Makes a task wait for another one: it becomes ready or running only \
+        when that one is completed, and is canceled with it. Circles are refused.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
@@ -49,22 +52,26 @@ impl OwnTool for Add {
 
     async fn run(context: &Context<'_>, input: Edge) -> Result<Changed, ToolError> {
         let task = super::find(context, &input.task_id).await?;
-        let other = neighbour(context, &task, &input.depends_on).await?;
-        // Two who add at once could close a circle together: each holds all that the other would have to see.
-        let held = graph::hold(context, &[task.id.clone(), other.id.clone()], Along::Dependencies).await?;
-        let (Some(task), Some(other)) = (held.get(&task.id), held.get(&other.id)) else {
+        let other = find_in_same_scope(context, &task, &input.depends_on).await?;
+        // Two concurrent calls could form a cycle together, so each locks all rows that the other would have
+        // to read.
+        let locked =
+            graph::lock_reachable(context, &[task.id.clone(), other.id.clone()], Direction::Dependencies)
+                .await?;
+        let (Some(task), Some(other)) = (locked.get(&task.id), locked.get(&other.id)) else {
             return Err(ToolError::not_found("task", input.task_id));
         };
-        let waits = graph::reach(context, std::slice::from_ref(&other.id), Along::Dependencies).await?;
-        if waits.contains(&task.id) {
+        let waits_for =
+            graph::reachable(context, std::slice::from_ref(&other.id), Direction::Dependencies).await?;
+        if waits_for.contains(&task.id) {
             let why = format!("{} cannot wait for {}: that one waits for it", task.name, other.name);
             return Err(ToolError::Invalid(why));
         }
-        has_not_begun(task)?;
-        can_be_waited_for(other)?;
-        let own = task_dependency::Entity::find().filter(task_dependency::Column::TaskId.eq(&task.id));
-        let count = usize::try_from(own.count(&context.db).await?).unwrap_or(usize::MAX);
-        check::count("dependencies", count.saturating_add(1), DEPENDENCIES)?;
+        check_not_started(task)?;
+        check_dependency_status(other)?;
+        let existing = task_dependency::Entity::find().filter(task_dependency::Column::TaskId.eq(&task.id));
+        let count = usize::try_from(existing.count(&context.db).await?).unwrap_or(usize::MAX);
+        check::count("dependencies", count.saturating_add(1), MAX_DEPENDENCIES)?;
         let row = task_dependency::Model {
             task_id: task.id.clone(),
             depends_on: other.id.clone(),
@@ -72,13 +79,14 @@ impl OwnTool for Add {
         };
         let insert = task_dependency::Entity::insert(task_dependency::ActiveModel::from(row))
             .on_conflict_do_nothing_on([task_dependency::Column::TaskId, task_dependency::Column::DependsOn]);
-        let changed = check::is_in(&insert.exec_without_returning(&context.db).await?);
+        let changed = check::was_inserted(&insert.exec_without_returning(&context.db).await?);
         Ok(Changed { task_id: task.id.clone(), depends_on: other.id.clone(), changed })
     }
 }
 
-/// What runs is no longer told to wait.
-fn has_not_begun(task: &task::Model) -> Result<(), ToolError> {
+/// Fails with a conflict unless the task is pending or blocked: a task that has started cannot be made to
+/// wait.
+fn check_not_started(task: &task::Model) -> Result<(), ToolError> {
     let status = Status::of(task)?;
     if matches!(status, Status::Pending | Status::Blocked) {
         return Ok(());
@@ -91,15 +99,17 @@ fn has_not_begun(task: &task::Model) -> Result<(), ToolError> {
     Err(ToolError::Conflict(why))
 }
 
-/// A task in the same scope. Others are not told from ones that do not exist.
-async fn neighbour(
+/// Finds a task in the scope of another task, by id or name. A task in another scope is reported as not
+/// found.
+async fn find_in_same_scope(
     context: &Context<'_>,
     task: &task::Model,
     reference: &str,
 ) -> Result<task::Model, ToolError> {
-    check::words("depends_on", reference, REFERENCE)?;
-    let meant = Condition::any().add(task::Column::Id.eq(reference)).add(task::Column::Name.eq(reference));
-    let found = task::Entity::find().filter(task::Column::ScopeKey.eq(&task.scope_key)).filter(meant);
+    check::non_blank("depends_on", reference, MAX_REFERENCE_BYTES)?;
+    let referenced =
+        Condition::any().add(task::Column::Id.eq(reference)).add(task::Column::Name.eq(reference));
+    let found = task::Entity::find().filter(task::Column::ScopeKey.eq(&task.scope_key)).filter(referenced);
     let found = found.all(&context.db).await?;
     let by_id = found.iter().position(|row| row.id == reference).unwrap_or(0);
     found.into_iter().nth(by_id).ok_or_else(|| ToolError::not_found("task", reference))
@@ -107,7 +117,7 @@ async fn neighbour(
 
 pub(super) struct Remove;
 
-impl OwnTool for Remove {
+impl BuiltInTool for Remove {
     const NAME: &'static str = "db.task.dependency.remove";
     const TITLE: &'static str = "Let a task no longer wait for another";
     const DESCRIPTION: &'static str =
@@ -120,7 +130,7 @@ impl OwnTool for Remove {
 
     async fn run(context: &Context<'_>, input: Edge) -> Result<Changed, ToolError> {
         let task = super::find(context, &input.task_id).await?;
-        let other = neighbour(context, &task, &input.depends_on).await?;
+        let other = find_in_same_scope(context, &task, &input.depends_on).await?;
         let edge = (task.id.clone(), other.id.clone());
         let removed = task_dependency::Entity::delete_by_id(edge).exec(&context.db).await?;
         Ok(Changed { task_id: task.id, depends_on: other.id, changed: removed.rows_affected > 0 })
@@ -137,7 +147,7 @@ pub(super) struct ListInput {
     cursor: Option<String>,
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "db.task.dependency.list";
     const TITLE: &'static str = "List what a task waits for";
     const DESCRIPTION: &'static str = "Lists the tasks that a task depends on directly, with their statuses.";
@@ -145,12 +155,12 @@ impl OwnTool for List {
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Brief>;
+    type Output = Page<TaskSummary>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Brief>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<TaskSummary>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = super::find(context, &input.task_id).await?;
         let found = graph::dependencies(context, &task.id).await?;
-        Ok(page.of_all(found.into_iter().map(Brief::try_from).collect::<Result<_, _>>()?))
+        Ok(request.paginate(found.into_iter().map(TaskSummary::try_from).collect::<Result<_, _>>()?))
     }
 }

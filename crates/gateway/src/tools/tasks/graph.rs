@@ -1,3 +1,5 @@
+//! The graph of dependencies between tasks.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -7,89 +9,95 @@ use crate::{
     tools::{Context, ToolError},
 };
 
-/// Databases limit how many values one statement may name.
-pub(super) const AT_ONCE: usize = 500;
+/// Ids per statement: databases limit the number of parameters.
+pub(super) const MAX_IDS_PER_STATEMENT: usize = 500;
 
-/// Which way the dependencies are followed.
+/// The direction in which dependencies are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Along {
+pub(super) enum Direction {
     /// From a task to those it waits for.
     Dependencies,
     /// From a task to those that wait for it.
     Dependents,
 }
 
-/// The tasks that this one waits for, directly.
+/// Returns the tasks that a task waits for directly.
 pub(super) async fn dependencies(context: &Context<'_>, id: &str) -> Result<Vec<task::Model>, ToolError> {
-    let next = step(context, &[id.to_owned()], Along::Dependencies).await?;
-    rows(context, &next.into_iter().collect::<Vec<_>>()).await
+    let next = neighbours(context, &[id.to_owned()], Direction::Dependencies).await?;
+    load(context, &next.into_iter().collect::<Vec<_>>()).await
 }
 
-/// Everything that can be reached, the beginnings among it.
-pub(super) async fn reach(
+/// Returns the ids of all tasks that can be reached, including the given ones.
+pub(super) async fn reachable(
     context: &Context<'_>,
     from: &[String],
-    along: Along,
+    direction: Direction,
 ) -> Result<BTreeSet<String>, ToolError> {
     let mut reached: BTreeSet<String> = from.iter().cloned().collect();
-    let mut edge: Vec<String> = from.to_vec();
-    while !edge.is_empty() {
-        let next = step(context, &edge, along).await?;
-        edge = next.into_iter().filter(|id| reached.insert(id.clone())).collect();
+    let mut frontier: Vec<String> = from.to_vec();
+    while !frontier.is_empty() {
+        let next = neighbours(context, &frontier, direction).await?;
+        frontier = next.into_iter().filter(|id| reached.insert(id.clone())).collect();
     }
     Ok(reached)
 }
 
-/// The tasks that can be reached, held until the end of the call.
+/// Returns the tasks that can be reached, locked until the transaction ends.
 ///
-/// Dependencies may be added while we wait for a task that somebody else holds, so it looks again until nothing new is
-/// found. Adding one holds both of its ends; once all are held here, what is reached stays what it is. They are taken in
-/// the order of ids, so that two who want the same ones do not wait for each other.
-pub(super) async fn hold(
+/// Dependencies may be added while this call waits for a lock, so it searches again until it finds no new
+/// task. Adding a dependency locks both tasks, so once all are locked here the set no longer changes. Rows
+/// are locked in the order of ids, so that two calls for the same tasks do not deadlock.
+pub(super) async fn lock_reachable(
     context: &Context<'_>,
     from: &[String],
-    along: Along,
+    direction: Direction,
 ) -> Result<BTreeMap<String, task::Model>, ToolError> {
-    let (mut asked, mut held) = (BTreeSet::new(), BTreeMap::new());
+    let (mut requested, mut locked) = (BTreeSet::new(), BTreeMap::new());
     loop {
-        let reached = reach(context, from, along).await?;
-        let new: Vec<String> = reached.difference(&asked).cloned().collect();
+        let reached = reachable(context, from, direction).await?;
+        let new: Vec<String> = reached.difference(&requested).cloned().collect();
         if new.is_empty() {
-            return Ok(held);
+            return Ok(locked);
         }
-        for row in locked(context, &new).await? {
-            held.insert(row.id.clone(), row);
+        for row in lock(context, &new).await? {
+            locked.insert(row.id.clone(), row);
         }
-        asked.extend(new);
+        requested.extend(new);
     }
 }
 
-async fn step(context: &Context<'_>, from: &[String], along: Along) -> Result<BTreeSet<String>, ToolError> {
-    let (here, there) = match along {
-        Along::Dependencies => (task_dependency::Column::TaskId, task_dependency::Column::DependsOn),
-        Along::Dependents => (task_dependency::Column::DependsOn, task_dependency::Column::TaskId),
+/// Returns the ids of the tasks that are one step away.
+async fn neighbours(
+    context: &Context<'_>,
+    from: &[String],
+    direction: Direction,
+) -> Result<BTreeSet<String>, ToolError> {
+    let (from_column, to_column) = match direction {
+        Direction::Dependencies => (task_dependency::Column::TaskId, task_dependency::Column::DependsOn),
+        Direction::Dependents => (task_dependency::Column::DependsOn, task_dependency::Column::TaskId),
     };
     let mut found = BTreeSet::new();
-    for some in from.chunks(AT_ONCE) {
-        let query = task_dependency::Entity::find().select_only().column(there).filter(here.is_in(some));
+    for chunk in from.chunks(MAX_IDS_PER_STATEMENT) {
+        let query =
+            task_dependency::Entity::find().select_only().column(to_column).filter(from_column.is_in(chunk));
         found.extend(query.into_tuple::<String>().all(&context.db).await?);
     }
     Ok(found)
 }
 
-async fn rows(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+async fn load(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
     let mut found = Vec::new();
-    for some in ids.chunks(AT_ONCE) {
-        let query = task::Entity::find().filter(task::Column::Id.is_in(some));
+    for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
+        let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
         found.extend(query.order_by_asc(task::Column::Id).all(&context.db).await?);
     }
     Ok(found)
 }
 
-async fn locked(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+async fn lock(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
     let mut found = Vec::new();
-    for some in ids.chunks(AT_ONCE) {
-        let query = task::Entity::find().filter(task::Column::Id.is_in(some));
+    for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
+        let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
         found.extend(query.order_by_asc(task::Column::Id).lock_exclusive().all(&context.db).await?);
     }
     Ok(found)

@@ -1,3 +1,5 @@
+//! Names of tasks: readable, made from a title, and unique in their scope.
+
 use std::collections::BTreeSet;
 
 use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QuerySelect};
@@ -7,17 +9,18 @@ use crate::{
     tools::{Context, ToolError, check},
 };
 
-const LONGEST: usize = 64;
-/// Each time somebody else was faster, so many may begin at once with the same name.
-const TRIES: usize = 200;
+const MAX_NAME_BYTES: usize = 64;
+/// An attempt fails only when a concurrent call takes the name first, so this many calls may compete for one
+/// name.
+const MAX_ATTEMPTS: usize = 200;
 
-/// A name as people would say it: `deploy-docs`.
+/// Makes a name from a title, such as `deploy-docs`. Returns `task` if nothing of the title can be used.
 pub(super) fn slug(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars().flat_map(char::to_lowercase).filter(|c| !is_accent(*c)) {
         let c = if c.is_alphanumeric() { c } else { '-' };
         let doubled = c == '-' && (name.is_empty() || name.ends_with('-'));
-        if !doubled && name.len() + c.len_utf8() <= LONGEST {
+        if !doubled && name.len() + c.len_utf8() <= MAX_NAME_BYTES {
             name.push(c);
         }
     }
@@ -25,8 +28,8 @@ pub(super) fn slug(text: &str) -> String {
     if name.is_empty() { "task".to_owned() } else { name.to_owned() }
 }
 
-/// Where a name has to be unique.
-pub(super) fn scope(project: Option<&str>, user: Option<&str>) -> String {
+/// Returns the key of the scope in which the name of a task is unique.
+pub(super) fn scope_key(project: Option<&str>, user: Option<&str>) -> String {
     match (project, user) {
         (Some(project), _) => format!("project:{project}"),
         (None, Some(user)) => format!("user:{user}"),
@@ -36,45 +39,52 @@ pub(super) fn scope(project: Option<&str>, user: Option<&str>) -> String {
 
 /// Inserts the task under its name, or under that name with the next free number.
 ///
-/// The unique index decides who has a name. Whoever loses looks again: a statement that fails would end the whole
-/// transaction on PostgreSQL, so the insert gives way instead of failing.
+/// The unique index decides which of several concurrent calls gets a name; the others try the next number.
+/// The insert does nothing on a conflict, since a failed statement would abort the whole transaction on
+/// PostgreSQL.
 pub(super) async fn insert(context: &Context<'_>, mut row: task::Model) -> Result<task::Model, ToolError> {
-    let wanted = if check::is_name(&row.name, LONGEST) { row.name } else { slug(&row.name) };
-    for _ in 0..TRIES {
-        row.name = free(&wanted, &taken(context, &row.scope_key, &wanted).await?);
+    let wanted = if check::is_name(&row.name, MAX_NAME_BYTES) { row.name } else { slug(&row.name) };
+    for _ in 0..MAX_ATTEMPTS {
+        row.name = first_free(&wanted, &taken_names(context, &row.scope_key, &wanted).await?);
         let insert = task::Entity::insert(task::ActiveModel::from(row.clone()))
             .on_conflict_do_nothing_on([task::Column::ScopeKey, task::Column::Name]);
-        if check::is_in(&insert.exec_without_returning(&context.db).await?) {
+        if check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
             return Ok(row);
         }
     }
     Err(ToolError::Conflict(format!("too many tasks are being called {wanted} at once; try again")))
 }
 
-async fn taken(context: &Context<'_>, scope: &str, wanted: &str) -> Result<BTreeSet<String>, ToolError> {
-    // Nothing in a name means anything to LIKE.
-    let alike = Condition::any()
+/// Returns the names in a scope that are equal to `wanted`, or begin with it and a hyphen.
+async fn taken_names(
+    context: &Context<'_>,
+    scope: &str,
+    wanted: &str,
+) -> Result<BTreeSet<String>, ToolError> {
+    // Names contain no character that is special in LIKE.
+    let similar = Condition::any()
         .add(task::Column::Name.eq(wanted))
         .add(task::Column::Name.starts_with(format!("{wanted}-")));
     let names = task::Entity::find()
         .select_only()
         .column(task::Column::Name)
         .filter(task::Column::ScopeKey.eq(scope))
-        .filter(alike)
+        .filter(similar)
         .into_tuple::<String>();
     Ok(names.all(&context.db).await?.into_iter().collect())
 }
 
-fn free(wanted: &str, taken: &BTreeSet<String>) -> String {
+/// Returns the name, or the name with the lowest free number.
+fn first_free(wanted: &str, taken: &BTreeSet<String>) -> String {
     if !taken.contains(wanted) {
         return wanted.to_owned();
     }
-    // One of the first `taken + 1` numbers is free.
+    // One of the first `taken.len() + 1` numbers is free.
     let mut numbered = (2..).map(|number: u64| format!("{wanted}-{number}"));
     numbered.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
-/// An accent that stands by itself: with or without it, it is the same word.
+/// Returns whether a character is a combining accent, which is left out of names.
 fn is_accent(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }
@@ -84,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_people_would_say() {
+    fn a_slug_is_lowercase_words_joined_by_hyphens() {
         for (title, name) in [
             ("Deploy docs", "deploy-docs"),
             ("  Deploy -- the   Docs! ", "deploy-the-docs"),
@@ -95,17 +105,17 @@ mod tests {
             ("", "task"),
         ] {
             assert_eq!(slug(title), name, "{title:?}");
-            assert!(check::is_name(&slug(title), LONGEST));
+            assert!(check::is_name(&slug(title), MAX_NAME_BYTES));
         }
         assert_eq!(slug(&"word ".repeat(100)).len(), 64);
-        assert!(slug(&"é".repeat(100)).len() <= LONGEST);
+        assert!(slug(&"é".repeat(100)).len() <= MAX_NAME_BYTES);
     }
 
     #[test]
-    fn the_next_free_number_is_taken() {
+    fn a_taken_name_gets_the_lowest_free_number() {
         let taken = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(free("a", &taken(&[])), "a");
-        assert_eq!(free("a", &taken(&["a-2"])), "a");
-        assert_eq!(free("a", &taken(&["a", "a-2", "a-4", "a-b"])), "a-3");
+        assert_eq!(first_free("a", &taken(&[])), "a");
+        assert_eq!(first_free("a", &taken(&["a-2"])), "a");
+        assert_eq!(first_free("a", &taken(&["a", "a-2", "a-4", "a-b"])), "a-3");
     }
 }

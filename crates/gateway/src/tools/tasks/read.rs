@@ -1,3 +1,5 @@
+//! `db.task.get` and `db.task.list`: read tasks.
+
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -9,8 +11,8 @@ use crate::{
     policy::{Scope, ScopedId},
     store::entity::task,
     tools::{
-        Context, Does, OwnTool, ToolError,
-        page::{Page, Piece},
+        BuiltInTool, Context, Does, ToolError,
+        page::{Page, PageRequest},
         search,
     },
 };
@@ -24,7 +26,7 @@ pub(super) struct GetInput {
     task_id: ScopeId,
 }
 
-impl OwnTool for Get {
+impl BuiltInTool for Get {
     const NAME: &'static str = "db.task.get";
     const TITLE: &'static str = "Get a task";
     const DESCRIPTION: &'static str =
@@ -61,7 +63,7 @@ pub(super) struct ListInput {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Listed {
+pub(super) struct ListItem {
     task_id: String,
     name: String,
     title: String,
@@ -74,7 +76,7 @@ pub(super) struct Listed {
     updated_at: String,
 }
 
-impl TryFrom<task::Model> for Listed {
+impl TryFrom<task::Model> for ListItem {
     type Error = ToolError;
 
     fn try_from(row: task::Model) -> Result<Self, ToolError> {
@@ -93,18 +95,18 @@ impl TryFrom<task::Model> for Listed {
     }
 }
 
-impl OwnTool for List {
+impl BuiltInTool for List {
     const NAME: &'static str = "db.task.list";
     const TITLE: &'static str = "List tasks";
-    const DESCRIPTION: &'static str = "Lists tasks in their order, without descriptions; db.task.get has those. An agent \
-        that works on one task sees that task.";
+    const DESCRIPTION: &'static str = "Lists tasks in their order, without descriptions; db.task.get has \
+        those. An agent that works on one task sees that task.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     type Input = ListInput;
-    type Output = Piece<Listed>;
+    type Output = Page<ListItem>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Piece<Listed>, ToolError> {
-        let page = Page::of(input.limit, input.cursor.as_deref())?;
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<ListItem>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = task::Entity::find();
         for (column, id) in [
             (task::Column::ProjectId, &input.project_id),
@@ -122,15 +124,15 @@ impl OwnTool for List {
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        if let Some(bound) = context.bound() {
-            query = query.filter(task::Column::Id.eq(&bound.task));
+        if let Some(binding) = context.binding() {
+            query = query.filter(task::Column::Id.eq(&binding.task));
         }
         let ordered = query
             .order_by_asc(task::Column::Position)
             .order_by_asc(task::Column::CreatedAt)
             .order_by_asc(task::Column::Id);
-        let found = ordered.offset(page.offset).limit(page.fetch()).all(&context.db).await?;
-        let found = found.into_iter().map(Listed::try_from).collect::<Result<_, _>>()?;
-        Ok(page.cut(found))
+        let found = ordered.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        let found = found.into_iter().map(ListItem::try_from).collect::<Result<_, _>>()?;
+        Ok(request.build_page(found))
     }
 }

@@ -1,13 +1,15 @@
+//! `db.task.update`: changes a task, except for its name and status.
+
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set};
 use serde::Deserialize;
 use subjects::ScopeId;
 
-use super::{CRITERIA, DESCRIPTION, TITLE, Task};
+use super::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Task};
 use crate::{
     policy::{Scope, ScopedId},
     store::entity::task,
-    tools::{Context, Does, OwnTool, ToolError, check},
+    tools::{BuiltInTool, Context, Does, ToolError, check},
 };
 
 pub(super) struct Update;
@@ -16,12 +18,12 @@ pub(super) struct Update;
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
     task_id: ScopeId,
-    #[schemars(length(max = TITLE))]
+    #[schemars(length(max = MAX_TITLE_BYTES))]
     title: Option<String>,
-    #[schemars(length(max = DESCRIPTION))]
+    #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: Option<String>,
-    /// All of them: these take the place of those it had.
-    #[schemars(length(max = CRITERIA))]
+    /// The complete list, which replaces the present one.
+    #[schemars(length(max = MAX_CRITERIA))]
     acceptance_criteria: Option<Vec<String>>,
     /// Where it stands among its neighbours; lower comes first.
     order: Option<i64>,
@@ -29,11 +31,12 @@ pub(super) struct Input {
     expected_version: Option<i64>,
 }
 
-impl OwnTool for Update {
+impl BuiltInTool for Update {
     const NAME: &'static str = "db.task.update";
     const TITLE: &'static str = "Change a task";
-    const DESCRIPTION: &'static str = "Changes title, description, acceptance criteria or order of a task: what is given, \
-        and nothing else. Its name stays, since people know it by that. db.task.update_status changes the status.";
+    const DESCRIPTION: &'static str = "Changes title, description, acceptance criteria or order of a task: \
+        what is given, and nothing else. Its name stays, since people know it by that. db.task.update_status \
+        changes the status.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
@@ -41,7 +44,7 @@ impl OwnTool for Update {
     type Output = Task;
 
     async fn run(context: &Context<'_>, input: Input) -> Result<Task, ToolError> {
-        let row = super::hold(context, &input.task_id).await?;
+        let row = super::lock(context, &input.task_id).await?;
         check::version("the task", input.expected_version, row.version)?;
         let version = row.version + 1;
         let mut change = task::ActiveModel::from(row);
@@ -54,7 +57,7 @@ impl OwnTool for Update {
             change.description = Set(description);
         }
         if let Some(criteria) = input.acceptance_criteria {
-            change.acceptance_criteria = Set(super::criteria(&criteria)?);
+            change.acceptance_criteria = Set(super::encode_criteria(&criteria)?);
         }
         if let Some(order) = input.order {
             change.position = Set(order);

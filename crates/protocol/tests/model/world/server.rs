@@ -1,24 +1,26 @@
-use super::{At, Entry, FRESH, Job, REPLAY, REPLAY_UNANSWERED, Steps, WORKERS, World};
+//! Steps of the server (delivery, expiry, restart) and of the operator (replay).
+
+use super::{Entry, FRESH, Job, REPLAY, REPLAY_UNANSWERED, Stage, Steps, WORKERS, World};
 
 impl World {
     pub(super) fn steps_of_server(&self, steps: &mut Steps) {
         for (number, message) in self.queue.iter().enumerate() {
             let Some(message) = message else { continue };
             match message.pending {
-                // Also to one that is frozen: it lies in its socket.
+                // Also to a frozen worker: the message waits in its socket.
                 None => {
                     for worker in 0..WORKERS {
                         if self.workers[worker].job.is_none() {
-                            steps.push(("deliver", self.delivered(number, worker)));
+                            steps.push(("deliver", self.deliver(number, worker)));
                         }
                     }
                 }
                 Some((worker, delivery)) => {
                     let holds = |job: Job| usize::from(job.message) == number && job.delivery == delivery;
                     let worker = self.workers[usize::from(worker)];
-                    let beats = worker.job.is_some_and(holds) && !worker.frozen;
-                    if !beats {
-                        steps.push(("expire", self.expired(number)));
+                    let sends_heartbeats = worker.job.is_some_and(holds) && !worker.frozen;
+                    if !sends_heartbeats {
+                        steps.push(("expire", self.expire(number)));
                     }
                 }
             }
@@ -38,15 +40,15 @@ impl World {
         }
     }
 
-    fn delivered(&self, number: usize, worker: usize) -> Self {
+    fn deliver(&self, number: usize, worker: usize) -> Self {
         let mut after = *self;
-        let message = after.queue[number].as_mut().expect("it is there");
+        let message = after.queue[number].as_mut().expect("the message is queued");
         message.deliveries += u8::from(!std::mem::take(&mut message.forgotten));
         message.pending = Some((worker as u8, message.deliveries));
         after.workers[worker].job = Some(Job {
             message: number as u8,
             delivery: message.deliveries,
-            at: At::Read,
+            stage: Stage::Read,
             end: 0,
             attempt: 0,
             key: None,
@@ -54,22 +56,22 @@ impl World {
             has_last: false,
             is_claimed: false,
             unsure: false,
-            unheard: false,
+            unconfirmed: false,
         });
         after
     }
 
-    fn expired(&self, number: usize) -> Self {
+    fn expire(&self, number: usize) -> Self {
         let mut after = *self;
-        let message = after.queue[number].as_mut().expect("it is there");
+        let message = after.queue[number].as_mut().expect("the message is queued");
         let Some((worker, delivery)) = message.pending.take() else { return after };
         if let Some(job) = &mut after.workers[usize::from(worker)].job
             && usize::from(job.message) == number
             && job.delivery == delivery
         {
             after.losses += 1;
-            // One that has not read it yet does not know how long it lay there.
-            job.unsure = job.at != At::Read;
+            // A worker that has not read the message yet does not know how long it waited in the socket.
+            job.unsure = job.stage != Stage::Read;
         }
         after
     }

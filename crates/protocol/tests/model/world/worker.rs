@@ -1,7 +1,9 @@
-use protocol::Turn;
+//! Steps of a worker: one handoff from the delivery to its acknowledgement.
+
+use protocol::ClaimDecision;
 
 use super::{
-    At, Entry, Job, MAX_ATTEMPTS, Rule, Run, Scenario, Steps, Worker, World, handoff_of, holder, key_of,
+    Entry, Job, MAX_ATTEMPTS, Rule, Run, Scenario, Stage, Steps, Worker, World, handoff_of, holder, key_of,
 };
 
 impl World {
@@ -30,16 +32,16 @@ impl World {
             steps.push(("freeze", after));
         }
         if self.stops > 0 {
-            steps.push(("stop", self.stopped(number, job)));
+            steps.push(("stop", self.stop(number, job)));
         }
         self.work(scenario, number, job, steps);
     }
 
-    /// Orderly: what is in memory is stored with the word that it is handed back, then the message is.
-    fn stopped(&self, number: usize, job: Job) -> Self {
+    /// Stops in order: stores what is in memory with a `Released` entry, then hands the message back.
+    fn stop(&self, number: usize, job: Job) -> Self {
         let mut after = *self;
         after.stops -= 1;
-        // One that finds out that the handoff is not its own any more leaves the message alone.
+        // A worker that finds it is no longer the owner leaves the message alone.
         if !job.unsure && (!job.is_claimed || after.release(job)) {
             after.losses += u8::from(after.hand_back(job));
         }
@@ -50,12 +52,12 @@ impl World {
     fn release(&mut self, job: Job) -> bool {
         let run = &mut self.runs[handoff_of(job.message)];
         let mut end = job.end;
-        let in_memory = match job.at {
-            At::StoreTurn => Some(Entry::Turn(key_of(job))),
-            At::StoreResult => Some(Entry::Result),
-            At::Commit(Entry::Completed) if !job.has_last => Some(Entry::LastTurn),
-            // The answer is stored behind what the journal knows as its end, so this is refused.
-            At::Ack => return false,
+        let in_memory = match job.stage {
+            Stage::StoreTurn => Some(Entry::Turn(key_of(job))),
+            Stage::StoreResult => Some(Entry::Result),
+            Stage::Commit(Entry::Completed) if !job.has_last => Some(Entry::LastTurn),
+            // The answer is stored after the end that the journal knows of, so the append would be refused.
+            Stage::Ack => return false,
             _ => None,
         };
         if let Some(entry) = in_memory {
@@ -64,7 +66,8 @@ impl World {
         run.append(end, Entry::Released)
     }
 
-    /// The server does not ask whose delivery it was. Returns whether it was another's.
+    /// Hands the message back; the server does not check whose delivery it was. Returns whether it was
+    /// another worker's.
     fn hand_back(&mut self, job: Job) -> bool {
         let message = self.queue[usize::from(job.message)].as_mut();
         message
@@ -72,14 +75,14 @@ impl World {
             .is_some_and(|(_, delivery)| delivery != job.delivery)
     }
 
-    fn with(&self, number: usize, job: Job) -> Self {
+    fn with_job(&self, number: usize, job: Job) -> Self {
         let mut after = *self;
         after.workers[number].job = Some(job);
         after
     }
 
-    /// Its work is dropped; the message is left alone.
-    fn lost(&self, number: usize) -> Self {
+    /// Drops the job and leaves the message alone.
+    fn drop_job(&self, number: usize) -> Self {
         let mut after = *self;
         after.workers[number].job = None;
         after
@@ -87,88 +90,93 @@ impl World {
 
     fn work(&self, scenario: &Scenario, number: usize, job: Job, steps: &mut Steps) {
         let run = &self.runs[handoff_of(job.message)];
-        let at = |at| Job { at, unheard: false, ..job };
-        match job.at {
-            At::Read => steps.push(("read", self.read(scenario, number, job))),
-            At::LookInQueue => {
+        let at = |stage| Job { stage, unconfirmed: false, ..job };
+        match job.stage {
+            Stage::Read => steps.push(("read", self.read(scenario, number, job))),
+            Stage::LookInQueue => {
                 let history = run_up_to(run, job.end).history();
                 let me = holder(job.message, job.delivery);
                 let copy = history.held_by_copy(me).expect("a copy holds it");
                 let is_queued = self.queue[usize::try_from(copy).expect("few messages")].is_some();
                 steps.push((
                     "look in the queue",
-                    self.decided(number, job, history.turn(me, is_queued, MAX_ATTEMPTS)),
+                    self.apply(number, job, history.decide(me, is_queued, MAX_ATTEMPTS)),
                 ));
             }
-            At::Claim => {
+            Stage::Claim => {
                 self.append(number, job, Entry::Claim(job.message, job.delivery), steps, |job| Job {
                     is_claimed: true,
-                    at: match (job.key, job.has_result, job.has_last) {
-                        (_, _, true) => At::Commit(Entry::Completed),
-                        (None, ..) => At::Ask,
-                        (Some(_), false, _) => At::Call,
-                        (Some(_), true, _) => At::AskLast,
+                    stage: match (job.key, job.has_result, job.has_last) {
+                        (_, _, true) => Stage::Commit(Entry::Completed),
+                        (None, ..) => Stage::Ask,
+                        (Some(_), false, _) => Stage::Call,
+                        (Some(_), true, _) => Stage::AskLast,
                     },
                     ..job
                 })
             }
-            // Looked at before every question: no clock and no heartbeat tells that another has not taken over.
-            At::Ask | At::AskLast if run.end != job.end => steps.push(("fenced", self.lost(number))),
-            At::Ask => {
-                let mut after = self.with(number, at(At::StoreTurn));
+            // Checked before every model call: neither a clock nor a heartbeat proves that no other worker
+            // has taken over.
+            Stage::Ask | Stage::AskLast if run.end != job.end => {
+                steps.push(("fenced", self.drop_job(number)))
+            }
+            Stage::Ask => {
+                let mut after = self.with_job(number, at(Stage::StoreTurn));
                 after.paid[0] += 1;
                 after.paid_again |= self.lineage(job).any(|entry| matches!(entry, Entry::Turn(_)));
                 steps.push(("ask", after));
             }
-            At::Call if job.unsure => steps.push(("confirm", self.confirmed(number, job, At::Call))),
-            At::StoreTurn => {
+            Stage::Call if job.unsure => {
+                steps.push(("confirm", self.confirm_ownership(number, job, Stage::Call)))
+            }
+            Stage::StoreTurn => {
                 let key = key_of(job);
                 self.append(number, job, Entry::Turn(key), steps, |job| Job {
-                    at: At::Call,
+                    stage: Stage::Call,
                     key: Some(key),
                     ..job
                 });
             }
-            At::Call => steps.push(("begin the call", self.with(number, at(At::CallNow)))),
-            At::CallNow => {
-                let mut after = self.with(number, at(At::StoreResult));
+            Stage::Call => steps.push(("begin the call", self.with_job(number, at(Stage::CallNow)))),
+            Stage::CallNow => {
+                let mut after = self.with_job(number, at(Stage::StoreResult));
                 let key = job.key.expect("the turn is stored");
                 if !after.effects.contains(&Some(key)) {
                     *after.effects.iter_mut().find(|it| it.is_none()).expect("room") = Some(key);
                 }
                 steps.push(("call", after));
             }
-            At::StoreResult => {
+            Stage::StoreResult => {
                 self.append(number, job, Entry::Result, steps, |job| Job {
-                    at: At::AskLast,
+                    stage: Stage::AskLast,
                     has_result: true,
                     ..job
                 });
             }
-            At::AskLast => {
-                let mut after = self.with(number, at(At::Commit(Entry::Completed)));
+            Stage::AskLast => {
+                let mut after = self.with_job(number, at(Stage::Commit(Entry::Completed)));
                 after.paid[1] += 1;
                 after.paid_again |= self.lineage(job).any(|entry| entry == Entry::LastTurn);
                 steps.push(("ask for the answer", after));
                 if self.model_failures > 0 {
-                    let mut after = self.with(number, at(At::Letter(Entry::Failed)));
+                    let mut after = self.with_job(number, at(Stage::Letter(Entry::Failed)));
                     after.model_failures -= 1;
                     steps.push(("model fails", after));
                 }
             }
-            At::Letter(_) | At::Commit(_) if job.unsure => {
-                steps.push(("confirm", self.confirmed(number, job, job.at)));
+            Stage::Letter(_) | Stage::Commit(_) if job.unsure => {
+                steps.push(("confirm", self.confirm_ownership(number, job, job.stage)));
             }
-            At::Letter(answer) => {
-                let mut after = self.with(number, at(At::Commit(answer)));
+            Stage::Letter(answer) => {
+                let mut after = self.with_job(number, at(Stage::Commit(answer)));
                 after.letters = after.letters.max(1);
                 steps.push(("store a letter", after));
             }
-            At::Commit(answer) => {
-                self.append(number, job, answer, steps, |job| Job { at: At::Ack, ..job });
+            Stage::Commit(answer) => {
+                self.append(number, job, answer, steps, |job| Job { stage: Stage::Ack, ..job });
             }
-            At::Ack => {
-                let mut after = self.lost(number);
+            Stage::Ack => {
+                let mut after = self.drop_job(number);
                 after.acked_unanswered |= !run.is_answered();
                 after.queue[usize::from(job.message)] = None;
                 steps.push(("acknowledge", after));
@@ -176,12 +184,12 @@ impl World {
         }
     }
 
-    /// Looks whether the run still ends with its own entry.
-    fn confirmed(&self, number: usize, job: Job, at: At) -> Self {
+    /// Confirms ownership: the run must still end with the worker's own entry.
+    fn confirm_ownership(&self, number: usize, job: Job, stage: Stage) -> Self {
         if self.runs[handoff_of(job.message)].end == job.end {
-            self.with(number, Job { at, unsure: false, ..job })
+            self.with_job(number, Job { stage, unsure: false, ..job })
         } else {
-            self.lost(number)
+            self.drop_job(number)
         }
     }
 
@@ -206,47 +214,49 @@ impl World {
             ..job
         };
         if run.is_answered() {
-            return self.with(number, Job { at: At::Ack, ..job });
+            return self.with_job(number, Job { stage: Stage::Ack, ..job });
         }
         let me = holder(job.message, job.delivery);
         match scenario.rule {
             Rule::Messages if history.held_by_copy(me).is_some() => {
-                self.with(number, Job { at: At::LookInQueue, ..job })
+                self.with_job(number, Job { stage: Stage::LookInQueue, ..job })
             }
-            Rule::Messages => self.decided(number, job, history.turn(me, false, MAX_ATTEMPTS)),
-            Rule::AgeOfLastEntry if history.fruitless >= MAX_ATTEMPTS => {
-                self.decided(number, job, Turn::Poisoned)
+            Rule::Messages => self.apply(number, job, history.decide(me, false, MAX_ATTEMPTS)),
+            Rule::AgeOfLastEntry if history.attempts_without_progress >= MAX_ATTEMPTS => {
+                self.apply(number, job, ClaimDecision::Poisoned)
             }
-            Rule::AgeOfLastEntry => self.decided(number, job, Turn::Take),
+            Rule::AgeOfLastEntry => self.apply(number, job, ClaimDecision::Claim),
         }
     }
 
-    fn decided(&self, number: usize, job: Job, turn: Turn) -> Self {
-        match turn {
-            Turn::Take => self.with(number, Job { at: At::Claim, ..job }),
-            Turn::Poisoned => self.with(number, Job { at: At::Letter(Entry::Poisoned), ..job }),
-            Turn::Superseded => self.lost(number),
-            Turn::WaitForCopy => {
-                let mut after = self.lost(number);
+    fn apply(&self, number: usize, job: Job, decision: ClaimDecision) -> Self {
+        match decision {
+            ClaimDecision::Claim => self.with_job(number, Job { stage: Stage::Claim, ..job }),
+            ClaimDecision::Poisoned => {
+                self.with_job(number, Job { stage: Stage::Letter(Entry::Poisoned), ..job })
+            }
+            ClaimDecision::Superseded => self.drop_job(number),
+            ClaimDecision::WaitForCopy => {
+                let mut after = self.drop_job(number);
                 after.hand_back(job);
                 after
             }
         }
     }
 
-    /// An append under the compare-and-set, heard or not.
+    /// Appends under compare-and-set; with a restart left, also without learning the outcome.
     fn append(&self, number: usize, job: Job, entry: Entry, steps: &mut Steps, stored: impl Fn(Job) -> Job) {
         let run = handoff_of(job.message);
         let next = |world: &Self| {
-            let job = stored(Job { end: job.end + 1, unheard: false, ..job });
-            world.with(number, job)
+            let job = stored(Job { end: job.end + 1, unconfirmed: false, ..job });
+            world.with_job(number, job)
         };
-        // A claim that comes too late is made anew after another look; everything else is lost.
-        let too_late = || match job.at {
-            At::Claim => self.with(number, Job { at: At::Read, unheard: false, ..job }),
-            _ => self.lost(number),
+        // A claim that comes too late is tried again after another read; any other job is dropped.
+        let too_late = || match job.stage {
+            Stage::Claim => self.with_job(number, Job { stage: Stage::Read, unconfirmed: false, ..job }),
+            _ => self.drop_job(number),
         };
-        if job.unheard && self.runs[run].end == job.end + 1 && self.runs[run].last() == Some(entry) {
+        if job.unconfirmed && self.runs[run].end == job.end + 1 && self.runs[run].last() == Some(entry) {
             steps.push(("find it stored", next(self)));
             return;
         }
@@ -257,9 +267,9 @@ impl World {
         }
         steps.push(("append", next(&after)));
         if self.restarts > 0 {
-            let mut unheard = after.with(number, Job { unheard: true, ..job });
-            unheard.restarts -= 1;
-            steps.push(("append, unheard", unheard));
+            let mut unconfirmed = after.with_job(number, Job { unconfirmed: true, ..job });
+            unconfirmed.restarts -= 1;
+            steps.push(("append, unconfirmed", unconfirmed));
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Tools that require input before they answer.
+
 use rmcp::{
     ErrorData,
     model::{
@@ -7,16 +9,16 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
-/// What a tool asks for in one round, and under which state it is to be asked again.
+/// The input that a tool requests in one round, and the state that the next request must carry.
 struct Round {
     questions: Vec<(&'static str, Value)>,
-    /// What the suite calls opaque is a constant here, so that any other is known not to be ours.
+    /// A constant, so that a tampered state is detected.
     state: Option<&'static str>,
 }
 
 type Response = Result<CallToolResponse, ErrorData>;
 
-/// The answer of a tool that asks first, if it is one.
+/// Returns the answer of a tool that requires input, or `None` for other tools.
 pub(crate) fn answer(
     request: &CallToolRequestParams,
     client: Option<&ClientCapabilities>,
@@ -53,7 +55,7 @@ pub(crate) fn answer(
     Some(next(request, &rounds))
 }
 
-/// Goes by the state which round was answered; without one it is the first.
+/// Finds the answered round by the state and returns the next one, or the result after the last.
 fn next(request: &CallToolRequestParams, rounds: &[Round]) -> Response {
     let Some(responses) = &request.input_responses else { return Ok(ask(&rounds[0])) };
     let state = request.request_state.as_deref();

@@ -1,8 +1,8 @@
-//! A server that has the tools which the MCP conformance suite calls, to stand behind our gateway when the suite examines
-//! that: what the suite sees is then the gateway's doing alone.
+//! An upstream with the tools that the MCP conformance suite calls, for running the suite against the
+//! gateway.
 //!
-//! It serves both eras on loopback and says where on its one line of output. It has tools and nothing else: its
-//! lists of resources and prompts are empty, and in the older era it asks nothing of a client.
+//! Serves both eras on loopback and prints its URL as its only line of output. It has only tools: its lists
+//! of resources and prompts are empty, and in the older era it sends no requests to the client.
 
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a fixture that cannot be set up must stop")]
 
@@ -13,9 +13,9 @@ use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
 
-mod ask; // tools that ask before they answer
-mod server; // what is called, and by whom
-mod tools; // what is listed, and plain answers
+mod ask;
+mod server;
+mod tools;
 
 #[tokio::main]
 async fn main() {
@@ -29,7 +29,7 @@ async fn main() {
     let service = StreamableHttpService::new(|| Ok(server::Server), sessions, config);
     let app = Router::new().nest_service("/mcp", service);
     println!("http://{address}/mcp");
-    // Without it every answer waits for the other side's delayed acknowledgement.
+    // Without TCP_NODELAY every response waits for the client's delayed acknowledgement.
     let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP socket"));
     axum::serve(listener, app).await.expect("serving ends with the process");
 }

@@ -1,3 +1,5 @@
+//! The MCP server: lists the tools and dispatches calls.
+
 #![expect(deprecated, reason = "the older era has logging")]
 
 use std::time::Duration;
@@ -17,15 +19,16 @@ use tokio::time::sleep;
 
 use crate::{ask, tools};
 
-/// So that what is told on the way comes before the answer and not with it.
-const BETWEEN: Duration = Duration::from_millis(50);
+/// The delay between notifications, so that they are sent before the result and not together with it.
+const STEP_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server;
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        // The SDK lists prompts and resources unasked, none of each; a server has to declare what it lists.
+        // rmcp serves empty lists of prompts and resources by default, and a server must declare what it
+        // lists.
         let declared = json!({"tools": {}, "logging": {}, "prompts": {}, "resources": {}, "completions": {}});
         let capabilities = serde_json::from_value(declared);
         let mut config = ServerConfig::new(capabilities.expect("capabilities"));
@@ -78,13 +81,13 @@ impl ServerHandler for Server {
             "test_tool_with_logging" | "test_logging_tool" => {
                 for line in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
                     log(&context, line).await;
-                    sleep(BETWEEN).await;
+                    sleep(STEP_DELAY).await;
                 }
             }
             "test_tool_with_progress" => {
                 for percent in [0.0, 50.0, 100.0] {
                     progress(&context, percent).await;
-                    sleep(BETWEEN).await;
+                    sleep(STEP_DELAY).await;
                 }
             }
             name => return Err(ErrorData::invalid_params(format!("unknown tool {name}"), None)),
@@ -93,7 +96,7 @@ impl ServerHandler for Server {
     }
 }
 
-/// The newer era has a line of the log only where a request asks for it.
+/// Sends a log message. In the newer era only if the request asks for it.
 async fn log(context: &RequestContext<RoleServer>, line: &str) {
     let version = context.protocol_version();
     let newer = version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
@@ -101,13 +104,13 @@ async fn log(context: &RequestContext<RoleServer>, line: &str) {
         return;
     }
     let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(line));
-    // One that has gone misses nothing.
+    // Fails if the client has disconnected, which is fine.
     drop(context.peer.notify_logging_message(message).await);
 }
 
 async fn progress(context: &RequestContext<RoleServer>, percent: f64) {
     if let Some(token) = context.meta.get_progress_token() {
-        let told = ProgressNotificationParam::new(token, percent).with_total(100.0);
-        drop(context.peer.notify_progress(told).await);
+        let progress = ProgressNotificationParam::new(token, percent).with_total(100.0);
+        drop(context.peer.notify_progress(progress).await);
     }
 }

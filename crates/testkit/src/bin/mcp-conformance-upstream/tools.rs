@@ -1,13 +1,15 @@
+//! The list of tools, and the tools with constant answers.
+
 use rmcp::model::{CallToolResult, Tool};
 use serde_json::{Value, json};
 
 /// One red pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// No sound at all.
+/// A WAV file without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-/// Those without arguments; the others are in `all`.
+/// The tools without arguments; the others are added in `all`.
 const PLAIN: [&str; 20] = [
     "test_simple_text",
     "test_image_content",
@@ -45,7 +47,7 @@ fn tool(name: &str, schema: &Value) -> Tool {
     serde_json::from_value(tool).expect("a tool")
 }
 
-/// Keywords of JSON Schema 2020-12 that nobody may lose on the way.
+/// Returns a schema with keywords of JSON Schema 2020-12 that must be preserved.
 fn dialect() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -70,7 +72,7 @@ fn dialect() -> Value {
     })
 }
 
-/// An argument that the newer era wants in a header too.
+/// Returns a schema with an argument that must also be sent in a header in the newer era.
 fn header() -> Value {
     json!({
         "type": "object",
@@ -79,7 +81,7 @@ fn header() -> Value {
     })
 }
 
-/// The answer of a tool that needs nothing but its name.
+/// Returns the constant answer of a tool, or `None` for other tools.
 pub(crate) fn answer(name: &str) -> Option<CallToolResult> {
     let image = json!({"type": "image", "data": PNG, "mimeType": "image/png"});
     let content = match name {

@@ -1,3 +1,5 @@
+//! Verification of the audit's hash chain, with its last result cached.
+
 use std::sync::{Arc, PoisonError};
 
 use axum::{extract::State, response::Response};
@@ -9,84 +11,97 @@ use crate::{
         Actor, Error,
         console::{
             Console, Failure,
+            components::{Tone, badge, short},
             flash::{self, Flash},
-            form::Posted,
+            form::PostedForm,
+            format,
             page::Section,
-            parts::{Tone, badge, short},
-            when,
         },
-        operations::Verified,
+        operations::AuditVerification,
     },
     audit::Filter,
     clock,
 };
 
-/// So long an outcome is shown again instead of following the chain anew.
-const FRESH_US: i64 = 10_000_000;
-/// A longer chain is followed when somebody asks for it, not whenever somebody looks at a page.
-const SHORT_CHAIN: i64 = 20_000;
+/// How long a result is shown before the chain is verified again.
+const CACHE_TTL_US: i64 = 10_000_000;
+/// A longer chain is verified only on request, not with every page.
+const MAX_AUTO_CHECK_ROWS: i64 = 20_000;
 
-/// What following the chain brought, and when.
+/// The result of a verification, its time, and the last sealed head.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Checked {
-    pub(in super::super) verified: Verified,
+pub(in super::super) struct ChainCheck {
+    pub(in super::super) verified: AuditVerification,
     at: i64,
     head: Option<Head>,
 }
 
 pub(in super::super) async fn verify(
     State(console): State<Arc<Console>>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, Failure> {
-    let checked = follow(&console, &posted.session.actor).await?;
-    let Verified { ok, rows, heads, problem, .. } = checked.verified;
+    let check = run_check(&console, &posted.session.actor).await?;
+    let AuditVerification { ok, rows, heads, problem, .. } = check.verified;
     let text = match problem {
-        None => format!("The chain is intact: {} rows, {heads} signed heads match.", when::number(rows)),
+        None => format!("The chain is intact: {} rows, {heads} signed heads match.", format::number(rows)),
         Some(problem) => format!("The chain is broken: {problem}."),
     };
     Ok(flash::redirect(&console, Section::Audit.address(), &Flash { good: ok, text }))
 }
 
-/// How many rows there are now.
-pub(in super::super) async fn rows(console: &Console, actor: &Actor) -> Result<i64, Error> {
+/// Returns the number of rows in the chain.
+pub(in super::super) async fn count_rows(console: &Console, actor: &Actor) -> Result<i64, Error> {
     let newest = console.admin.query_audit(actor, &Filter { limit: Some(1), ..Filter::default() }).await?;
     let (pruned, _) = console.admin.export_audit(actor).await?;
     Ok(newest.first().map_or(0, |row| row.seq - pruned.pruned_seq))
 }
 
-/// The last outcome, or a new one where that costs little.
-pub(in super::super) async fn lately(console: &Console, actor: &Actor) -> Result<Option<Checked>, Error> {
-    match last(console) {
-        Some(checked) if clock::now() - checked.at < FRESH_US => Ok(Some(checked)),
-        old if rows(console, actor).await? > SHORT_CHAIN => Ok(old),
-        _ => Ok(Some(follow(console, actor).await?)),
+/// Returns the last result, or a new one if the chain is short enough to verify now.
+pub(in super::super) async fn recent_check(
+    console: &Console,
+    actor: &Actor,
+) -> Result<Option<ChainCheck>, Error> {
+    match last_check(console) {
+        Some(check) if clock::now() - check.at < CACHE_TTL_US => Ok(Some(check)),
+        old if count_rows(console, actor).await? > MAX_AUTO_CHECK_ROWS => Ok(old),
+        _ => Ok(Some(run_check(console, actor).await?)),
     }
 }
 
-fn last(console: &Console) -> Option<Checked> {
-    console.checked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn last_check(console: &Console) -> Option<ChainCheck> {
+    console.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-async fn follow(console: &Console, actor: &Actor) -> Result<Checked, Error> {
+async fn run_check(console: &Console, actor: &Actor) -> Result<ChainCheck, Error> {
     let verified = console.admin.verify_audit(actor).await?;
     let head = console.admin.audit_heads(actor).await?.heads.pop();
-    let checked = Checked { verified, at: clock::now(), head };
-    *console.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked.clone());
-    Ok(checked)
+    let check = ChainCheck { verified, at: clock::now(), head };
+    *console.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check.clone());
+    Ok(check)
 }
 
-pub(in super::super) fn verdict(checked: Option<&Checked>) -> Markup {
-    let Some(Checked { verified, at, head }) = checked else {
+/// Renders the result of a verification.
+pub(in super::super) fn render_check(check: Option<&ChainCheck>) -> Markup {
+    let Some(ChainCheck { verified, at, head }) = check else {
         return html! { p .parts { (badge(Tone::Plain, "Not verified yet")) } };
     };
     html! {
         p .parts {
-            @if verified.ok { (badge(Tone::Good, "Chain holds")) } @else { (badge(Tone::Bad, "Chain is broken")) }
-            span { "verified " (when::at(*at)) }
+            @if verified.ok {
+                (badge(Tone::Good, "Chain intact"))
+            } @else {
+                (badge(Tone::Bad, "Chain broken"))
+            }
+            span { "verified " (format::time(*at)) }
         }
         @if let Some(problem) = &verified.problem { p .wrong { (flash::sentence(problem)) } }
         @if let Some(head) = head {
-            p .parts { span { "Last sealed: row " (when::number(head.seq)) ", " (when::at(head.at)) ", " (short(&head.hash)) } }
+            p .parts {
+                span {
+                    "Last sealed: row " (format::number(head.seq)) ", " (format::time(head.at)) ", "
+                    (short(&head.hash))
+                }
+            }
         } @else {
             p .parts { span { "No head has been sealed yet." } }
         }

@@ -1,19 +1,21 @@
+//! The filter of the audit page: form, query parameters, and match of live rows.
+
 use maud::{Markup, html};
 use subjects::audit::Row;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     admin::console::{
+        components::{self, FormState, input, options},
         form::Fields,
         page::Section,
-        parts::{self, Filled, input, options},
     },
     audit::Filter,
     clock,
 };
 
 const AGENTS: [(&str, &str); 7] = [
-    ("", "Anybody"),
+    ("", "Any"),
     ("project_manager", "Project manager"),
     ("project_analyst", "Project analyst"),
     ("sandbox", "Sandbox"),
@@ -28,20 +30,20 @@ const STATUSES: [(&str, &str); 6] = [
     ("failure", "Failed"),
     ("denied", "Not run"),
     ("replayed", "Answered from the recorded result"),
-    ("unknown", "Not known"),
+    ("unknown", "Unknown"),
 ];
 const NAMES: [&str; 9] =
     ["tool", "agent", "decision", "status", "user_id", "task_id", "subject", "since", "until"];
 
-/// Which rows somebody wants to see.
+/// The rows to show, as asked for in the address.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct AuditFilter {
     pub(super) filter: Filter,
-    asked: Vec<(&'static str, String)>,
+    parameters: Vec<(&'static str, String)>,
 }
 
-impl Wanted {
-    pub(super) fn read(fields: &Fields) -> Self {
+impl AuditFilter {
+    pub(super) fn from_fields(fields: &Fields) -> Self {
         let filter = Filter {
             tool: fields.owned("tool"),
             agent: fields.owned("agent"),
@@ -50,23 +52,23 @@ impl Wanted {
             subject: fields.owned("subject"),
             user_id: fields.owned("user_id"),
             task_id: fields.owned("task_id"),
-            since: fields.given("since").and_then(read_moment),
-            until: fields.given("until").and_then(read_moment),
+            since: fields.given("since").and_then(parse_moment),
+            until: fields.given("until").and_then(parse_moment),
             before: fields.given("before").and_then(|before| before.parse().ok()),
             ..Filter::default()
         };
-        let asked = NAMES.into_iter().filter_map(|name| Some((name, fields.owned(name)?))).collect();
-        Self { filter, asked }
+        let parameters = NAMES.into_iter().filter_map(|name| Some((name, fields.owned(name)?))).collect();
+        Self { filter, parameters }
     }
 
-    /// An address that asks for the same, and for more.
+    /// Returns an address with these parameters and `more`.
     pub(super) fn address(&self, path: &str, more: &[(&str, &str)]) -> String {
-        let asked = self.asked.iter().map(|(name, value)| (*name, value.as_str()));
-        parts::address(path, &asked.chain(more.iter().copied()).collect::<Vec<_>>())
+        let parameters = self.parameters.iter().map(|(name, value)| (*name, value.as_str()));
+        components::address(path, &parameters.chain(more.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Whether a row that comes now is one of them. The same conditions as in the store.
-    pub(super) fn has(&self, row: &Row) -> bool {
+    /// Returns whether a new row matches. The conditions are those of the query in the store.
+    pub(super) fn matches(&self, row: &Row) -> bool {
         let Filter { tool, agent, decision, status, subject, user_id, task_id, since, until, .. } =
             &self.filter;
         let equal = |wanted: &Option<String>, is: Option<&str>| {
@@ -87,13 +89,13 @@ impl Wanted {
     }
 
     pub(super) fn form(&self, fields: &Fields) -> Markup {
-        let filled = Filled { fields, error: None };
+        let filled = FormState { fields, error: None };
         let text = |name: &str, kind: &str, label: &str| input(filled, (name, name), kind, label, "");
         html! {
-            details .filters open[!self.asked.is_empty()] {
-                summary { "Filter" @if !self.asked.is_empty() { " (" (self.asked.len()) " set)" } }
+            details .filters open[!self.parameters.is_empty()] {
+                summary { "Filter" @if !self.parameters.is_empty() { " (" (self.parameters.len()) " set)" } }
                 form .filter method="get" action=(Section::Audit.address()) role="search" {
-                    (text("tool", "search", "Tool, as db.*"))
+                    (text("tool", "search", "Tool, such as db.*"))
                     (options(filled, "agent", "Who", "", &AGENTS))
                     (options(filled, "decision", "Decision", "", &DECISIONS))
                     (options(filled, "status", "Outcome", "", &STATUSES))
@@ -104,7 +106,9 @@ impl Wanted {
                     (text("until", "datetime-local", "Until (UTC)"))
                     div .actions {
                         button .button type="submit" { "Filter" }
-                        @if !self.asked.is_empty() { a .button .quiet href=(Section::Audit.address()) { "Clear" } }
+                        @if !self.parameters.is_empty() {
+                            a .button .quiet href=(Section::Audit.address()) { "Clear" }
+                        }
                     }
                 }
             }
@@ -112,15 +116,15 @@ impl Wanted {
     }
 }
 
-/// As a field for a time writes it, in UTC.
-pub(in super::super) fn moment(micros: i64) -> String {
+/// Formats a time as a `datetime-local` field contains it, in UTC.
+pub(in super::super) fn format_moment(micros: i64) -> String {
     let at = clock::from_micros(micros);
     let (hour, minute, second) = at.time().as_hms();
     format!("{}T{hour:02}:{minute:02}:{second:02}", at.date())
 }
 
-/// Browsers leave the seconds out when they are none.
-fn read_moment(text: &str) -> Option<i64> {
+/// Parses a `datetime-local` value; browsers omit seconds that are zero.
+fn parse_moment(text: &str) -> Option<i64> {
     let seconds = if text.matches(':').count() == 1 { ":00" } else { "" };
     let at = OffsetDateTime::parse(&format!("{text}{seconds}Z"), &Rfc3339).ok()?;
     Some(clock::micros(at))
@@ -131,10 +135,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_as_they_are_written() {
+    fn formatted_moments_are_parsed_back() {
         let at = 1_800_000_000_000_000;
-        assert_eq!(read_moment(&moment(at)), Some(at));
-        assert_eq!(read_moment("2027-01-15T08:00"), Some(at));
-        assert_eq!(read_moment("yesterday"), None);
+        assert_eq!(parse_moment(&format_moment(at)), Some(at));
+        assert_eq!(parse_moment("2027-01-15T08:00"), Some(at));
+        assert_eq!(parse_moment("yesterday"), None);
     }
 }

@@ -1,3 +1,5 @@
+//! Live audit rows as server-sent events.
+
 use std::{
     convert::Infallible,
     sync::Arc,
@@ -15,53 +17,53 @@ use futures_util::{StreamExt, stream};
 use http::HeaderMap;
 use tokio::time::timeout;
 
-use super::{Wanted, row};
+use super::{AuditFilter, row};
 use crate::admin::console::{Console, Failure, form::Fields, session::Session};
 
-/// So often it is looked whether whoever watches is still in.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LAST_SEEN: &str = "last-event-id";
+/// How often the session of a live stream is checked.
+const SESSION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Rows as they come, each as the row of a table. Ends with the session.
+/// Streams new rows, each as an HTML table row. Ends with the session.
 pub(in super::super) async fn live(
     State(console): State<Arc<Console>>,
     session: Session,
     fields: Fields,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let seen = headers.get(LAST_SEEN).and_then(|seen| seen.to_str().ok()).or(fields.given("after"));
+    let seen = headers.get(LAST_EVENT_ID).and_then(|seen| seen.to_str().ok()).or(fields.given("after"));
     let after = seen.and_then(|seen| seen.parse().ok());
     let rows = console.admin.tail_audit(&session.actor, after).await?;
-    let watching = Watching {
+    let audit = AuditStream {
         rows: Box::pin(rows),
-        wanted: Wanted::read(&fields),
+        filter: AuditFilter::from_fields(&fields),
         console,
         headers,
-        looked: Instant::now(),
+        checked_at: Instant::now(),
     };
-    let events = stream::unfold(watching, |mut watching| async { Some((watching.next().await?, watching)) });
+    let events = stream::unfold(audit, |mut audit| async { Some((audit.next().await?, audit)) });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-struct Watching<S> {
+struct AuditStream<S> {
     rows: S,
-    wanted: Wanted,
+    filter: AuditFilter,
     console: Arc<Console>,
     headers: HeaderMap,
-    looked: Instant,
+    checked_at: Instant,
 }
 
-impl<S: futures_util::Stream<Item = subjects::audit::Row> + Unpin> Watching<S> {
+impl<S: futures_util::Stream<Item = subjects::audit::Row> + Unpin> AuditStream<S> {
     async fn next(&mut self) -> Option<Result<Event, Infallible>> {
         loop {
-            let next = timeout(LOOK_EVERY, self.rows.next()).await;
-            if self.looked.elapsed() >= LOOK_EVERY {
-                self.looked = Instant::now();
-                // Not known is not in.
+            let next = timeout(SESSION_CHECK_INTERVAL, self.rows.next()).await;
+            if self.checked_at.elapsed() >= SESSION_CHECK_INTERVAL {
+                self.checked_at = Instant::now();
+                // A session that cannot be confirmed has ended.
                 Session::find(&self.console, &self.headers).await.ok().flatten()?;
             }
             match next {
-                Ok(Some(next)) if self.wanted.has(&next) => {
+                Ok(Some(next)) if self.filter.matches(&next) => {
                     let event = Event::default().id(next.seq.to_string()).data(row(&next).into_string());
                     return Some(Ok(event));
                 }

@@ -1,3 +1,5 @@
+//! The form for a new server.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
@@ -6,20 +8,20 @@ use axum::{
 };
 use maud::html;
 
-use super::at;
+use super::server_address;
 use crate::admin::{
     Error,
     console::{
         Console, Failure,
+        components::{FormState, address, area, checkbox, form, input, options},
         flash::{self, Flash},
-        form::{Fields, Posted},
+        form::{Fields, PostedForm},
+        format,
         page::{Section, page},
-        parts::{Filled, address, area, checkbox, form, input, options},
         session::Session,
         tools::SCOPES,
-        when,
     },
-    operations::{Added, Http, NewUpstream, Stdio, Transport},
+    operations::{AddedUpstream, Http, NewUpstream, Stdio, Transport},
 };
 
 pub(in super::super) async fn new(
@@ -33,17 +35,17 @@ pub(in super::super) async fn new(
 
 pub(in super::super) async fn add(
     State(console): State<Arc<Console>>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, Failure> {
-    let Posted { session, fields } = posted;
-    let added = match read(&session, &fields) {
+    let PostedForm { session, fields } = posted;
+    let added = match parse_form(&session, &fields) {
         Ok(new) => console.admin.add_upstream(&session.actor, new).await,
         Err(error) => Err(error),
     };
     match added {
         Ok(added) => {
-            let flash = Flash { good: added.problem.is_none(), text: told(&added) };
-            Ok(flash::redirect(&console, &at(&added.upstream.namespace), &flash))
+            let flash = Flash { good: added.problem.is_none(), text: added_message(&added) };
+            Ok(flash::redirect(&console, &server_address(&added.upstream.namespace), &flash))
         }
         Err(error @ (Error::Unavailable | Error::Unrecorded)) => Err(error.into()),
         Err(error) => {
@@ -52,7 +54,7 @@ pub(in super::super) async fn add(
     }
 }
 
-fn told(added: &Added) -> String {
+fn added_message(added: &AddedUpstream) -> String {
     let namespace = &added.upstream.namespace;
     match (&added.problem, added.refreshed) {
         (Some(problem), _) => {
@@ -61,13 +63,13 @@ fn told(added: &Added) -> String {
         (None, refreshed) => {
             let waiting = refreshed.map_or(0, |refreshed| refreshed.new).saturating_sub(added.approved);
             let (approved, waiting) =
-                (when::count(added.approved, "tool is", "tools are"), when::count(waiting, "waits", "wait"));
-            format!("{namespace} added. {approved} approved, {waiting} need approval.")
+                (format::count(added.approved, "tool", "tools"), format::count(waiting, "needs", "need"));
+            format!("{namespace} added. {approved} approved, {waiting} approval.")
         }
     }
 }
 
-fn read(session: &Session, fields: &Fields) -> Result<NewUpstream, Error> {
+fn parse_form(session: &Session, fields: &Fields) -> Result<NewUpstream, Error> {
     let transport = match fields.text("kind") {
         "stdio" => Transport::Stdio(Stdio {
             argv: fields.lines("argv").map(str::to_owned).collect(),
@@ -89,7 +91,7 @@ fn read(session: &Session, fields: &Fields) -> Result<NewUpstream, Error> {
         scope: fields.text("scope").parse().unwrap_or_default(),
         call_timeout: fields.owned("call_timeout"),
         concurrency: concurrency
-            .map_err(|_| Error::Invalid { field: "concurrency", message: "is no number".to_owned() })?,
+            .map_err(|_| Error::Invalid { field: "concurrency", message: "is not a number".to_owned() })?,
         owner: fields.owned("owner"),
         trust_first: fields.is_on("trust_first"),
     })
@@ -106,34 +108,52 @@ fn variables(field: &'static str, fields: &Fields) -> Result<BTreeMap<String, St
 fn form_page(console: &Console, session: &Session, fields: &Fields, error: Option<&Error>) -> Response {
     let is_admin = session.actor.is_admin();
     let kind = if is_admin && fields.text("kind") == "stdio" { "stdio" } else { "http" };
-    let filled = Filled { fields, error };
+    let filled = FormState { fields, error };
     let body = html! {
         p .crumbs { a href=(Section::Servers.address()) { "Servers" } " / Add" }
         @if is_admin {
             nav .tabs aria-label="Transport" {
                 ul {
                     @for (it, title) in [("http", "Over HTTP"), ("stdio", "As a program")] {
-                        li { a href=(address("/console/servers/new", &[("kind", it)])) aria-current=[(it == kind).then_some("true")] { (title) } }
+                        li {
+                            a href=(address("/console/servers/new", &[("kind", it)]))
+                                aria-current=[(it == kind).then_some("true")] {
+                                (title)
+                            }
+                        }
                     }
                 }
             }
         }
         div .card .narrow {
             (filled.alert())
-            @if kind == "stdio" && !console.admin.stdio {
-                p .flash .bad { "This gateway does not start programs. Set upstreams.stdio = true to allow it." }
+            @if kind == "stdio" && !console.admin.allow_stdio {
+                p .flash .bad {
+                    "This gateway does not start programs. Set upstreams.stdio = true to allow it."
+                }
             }
             (form(session, "/console/servers", &[("kind", kind)], &html! {
                 (input(filled, ("namespace", "namespace"), "text", "Name",
                     "Lowercase letters, digits and hyphens. Tools are named name.tool."))
                 @if kind == "stdio" {
-                    (area(filled, ("argv", "transport"), "Program and arguments", "One per line, the program first. No shell is involved."))
+                    (area(
+                        filled,
+                        ("argv", "transport"),
+                        "Program and arguments",
+                        "One per line, the program first. No shell is involved.",
+                    ))
                     (area(filled, ("env", "env"), "Variables", "One NAME=value per line."))
                     (area(filled, ("secret_env", "secret_env"), "Variables from files",
                         "One NAME=/path per line; the program gets the content of the file."))
                     (input(filled, ("folder", "folder"), "text", "Folder", "Working directory. Optional."))
                 } @else {
-                    (input(filled, ("url", "transport"), "url", "Address", "For example https://tools.example.com/mcp"))
+                    (input(
+                        filled,
+                        ("url", "transport"),
+                        "url",
+                        "Address",
+                        "For example https://tools.example.com/mcp",
+                    ))
                     @if is_admin {
                         (input(filled, ("token_file", "token_file"), "text", "Token file",
                             "A file on the gateway's machine with the server's bearer token. Optional."))
@@ -142,10 +162,28 @@ fn form_page(console: &Console, session: &Session, fields: &Fields, error: Optio
                 (options(filled, "scope", "Which agents may call its tools", "", &SCOPES))
                 details .more {
                     summary { "More" }
-                    (input(filled, ("call_timeout", "call_timeout"), "text", "Call timeout", "For example 30s (the default); at most 10m."))
-                    (input(filled, ("concurrency", "concurrency"), "number", "Concurrent calls", "Default 8."))
+                    (input(
+                        filled,
+                        ("call_timeout", "call_timeout"),
+                        "text",
+                        "Call timeout",
+                        "For example 30s (the default); at most 10m.",
+                    ))
+                    (input(
+                        filled,
+                        ("concurrency", "concurrency"),
+                        "number",
+                        "Concurrent calls",
+                        "Default 8.",
+                    ))
                     @if is_admin {
-                        (input(filled, ("owner", "owner"), "text", "User", "User who owns the server. Shared by all users if empty."))
+                        (input(
+                            filled,
+                            ("owner", "owner"),
+                            "text",
+                            "User",
+                            "User who owns the server. Shared by all users if empty.",
+                        ))
                         (checkbox(filled, "prefix", "Prefix tool names with the server name",
                             "Without the prefix, tools keep their upstream names."))
                         (checkbox(filled, "trust_first", "Approve its tools without review",

@@ -1,26 +1,29 @@
+//! Tables of instances, handoffs in progress and answers.
+
 use maud::{Markup, html};
 use operate::work::{Answered, InWork};
 use subjects::{InFlight, InstanceState, InstanceStatus, Usage};
 
-use super::{address, picture::slots};
+use super::{address, charts::slots};
 use crate::{
     admin::console::{
-        parts::{Tone, agent, badge, cells, dash, empty, name, short, table, visible},
-        when,
+        components::{Tone, agent, badge, cells, dash, empty, name, short, table, visible},
+        format,
     },
     clock,
 };
 
 const INSTANCES: [&str; 5] = ["Instance", "State", "Busy", "Model", "Since"];
-const IN_WORK: [&str; 5] = ["Handoff", "Kind", "Handed off", "Taken up by", "So far"];
-const ANSWERED: [&str; 5] = ["Handoff", "Status", "When", "Answered by", "Work"];
+const IN_WORK: [&str; 5] = ["Handoff", "Kind", "Published", "Claimed by", "Usage"];
+const ANSWERED: [&str; 5] = ["Handoff", "Status", "When", "Answered by", "Usage"];
 
 pub(super) fn instances(instances: &[InstanceStatus]) -> Markup {
     if instances.is_empty() {
         return empty(
             "No instances running.",
             &html! {
-                "Start one with " code { "cynode-pma --role=project_manager" } "; handoffs stay queued until then."
+                "Start one with " code { "cynode-pma --role=project_manager" }
+                "; handoffs stay queued until then."
             },
         );
     }
@@ -28,7 +31,11 @@ pub(super) fn instances(instances: &[InstanceStatus]) -> Markup {
         .iter()
         .map(|it| {
             let cells_of = [
-                html! { (name(it.instance.as_str())) span .sub { (agent(it.role.as_str())) " · " (visible(&it.version)) } },
+                html! {
+                    (name(it.instance.as_str())) span .sub {
+                        (agent(it.role.as_str())) " · " (visible(&it.version))
+                    }
+                },
                 state(it.state),
                 html! {
                     ul .slot-lines {
@@ -36,7 +43,7 @@ pub(super) fn instances(instances: &[InstanceStatus]) -> Markup {
                     }
                 },
                 html! { bdi { (visible(&it.model_route)) } },
-                when::at(clock::micros(it.started_at.at())),
+                format::time(clock::micros(it.started_at.at())),
             ];
             html! { tr role="row" { (cells(&INSTANCES, &cells_of)) } }
         })
@@ -75,17 +82,23 @@ pub(super) fn in_work(in_work: &[InWork]) -> Markup {
             let cells_of = [
                 handoff(id.as_deref()),
                 html! { (it.kind.as_str()) },
-                when::at(clock::micros(it.published_at.at())),
+                format::time(clock::micros(it.published_at.at())),
                 match so_far {
                     None => html! { "Not claimed" },
                     Some(so_far) => html! {
-                        @match &so_far.instance { Some(instance) => { (name(instance.as_str())) } None => { "Handed back" } }
+                        @match &so_far.instance {
+                            Some(instance) => { (name(instance.as_str())) } None => { "Handed back" }
+                        }
                         @if so_far.attempt > 1 { span .sub { "attempt " (so_far.attempt) } }
                     },
                 },
                 match so_far {
                     None => dash(),
-                    Some(so_far) => html! { (usage(&so_far.usage)) span .sub { "last entry " (when::at(clock::micros(so_far.last_at.at()))) } },
+                    Some(so_far) => html! {
+                        (usage(&so_far.usage)) span .sub {
+                            "last entry " (format::time(clock::micros(so_far.last_at.at())))
+                        }
+                    },
                 },
             ];
             html! { tr role="row" { (cells(&IN_WORK, &cells_of)) } }
@@ -107,7 +120,7 @@ pub(super) fn answered(answered: &[Answered]) -> Markup {
                     (status(&it.status, it.error.is_some()))
                     @if let Some(error) = it.error { span .sub { (error.as_str()) } }
                 },
-                when::at(clock::micros(it.at.at())),
+                format::time(clock::micros(it.at.at())),
                 html! {
                     (name(it.instance.as_str()))
                     @if it.attempts > 1 { span .sub { "attempt " (it.attempts) } }
@@ -117,7 +130,7 @@ pub(super) fn answered(answered: &[Answered]) -> Markup {
             html! { tr role="row" { (cells(&ANSWERED, &cells_of)) } }
         })
         .collect();
-    table("The latest answers, newest first", &ANSWERED, &rows)
+    table("Latest answers, newest first", &ANSWERED, &rows)
 }
 
 fn handoff(id: Option<&str>) -> Markup {
@@ -127,7 +140,7 @@ fn handoff(id: Option<&str>) -> Markup {
     }
 }
 
-/// An answer's status: the word, and whether it is good.
+/// Renders the status of an answer as a badge.
 pub(in crate::admin::console) fn status(word: &str, failed: bool) -> Markup {
     let tone = match word {
         _ if failed => Tone::Bad,
@@ -139,7 +152,7 @@ pub(in crate::admin::console) fn status(word: &str, failed: bool) -> Markup {
     badge(tone, &agent(word))
 }
 
-/// What something cost, in few words.
+/// Renders calls, tokens and cost.
 fn usage(usage: &Usage) -> Markup {
     let tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
     if *usage == Usage::default() {
@@ -147,12 +160,12 @@ fn usage(usage: &Usage) -> Markup {
     }
     html! {
         span .plain {
-            (when::count(number(usage.model_calls), "model call", "model calls")) ", "
-            (when::count(number(usage.tool_calls), "tool call", "tool calls"))
+            (format::count(number(usage.model_calls), "model call", "model calls")) ", "
+            (format::count(number(usage.tool_calls), "tool call", "tool calls"))
         }
         span .sub {
-            (when::number(i64::try_from(tokens).unwrap_or(i64::MAX))) " tokens"
-            @if let Some(cost) = usage.cost_usd { " · " (when::dollars(cost)) }
+            (format::number(i64::try_from(tokens).unwrap_or(i64::MAX))) " tokens"
+            @if let Some(cost) = usage.cost_usd { " · " (format::dollars(cost)) }
         }
     }
 }

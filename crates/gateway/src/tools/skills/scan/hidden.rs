@@ -1,34 +1,37 @@
-use super::Found;
+//! Finds characters that hide text from human readers.
 
-/// Characters that do not show, or that make a text show other than it is.
+use super::ScanMatch;
+
+/// Returns whether a character is invisible, or makes a text appear different from what it is.
 pub(in crate::tools) fn is_hidden(c: char) -> bool {
-    is_invisible(c) || is_turning(c) || is_tag(c)
+    is_invisible(c) || is_bidi_control(c) || is_tag(c)
 }
 
-pub(super) fn find(text: &str) -> Option<Found> {
-    // A mark of the byte order at the very beginning is how some editors save.
+pub(super) fn find(text: &str) -> Option<ScanMatch> {
+    // Some editors save a byte order mark at the beginning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut before = ' ';
     for c in text.chars() {
-        let what = match c {
-            _ if is_turning(c) => {
-                Some(("bidi", "it turns the direction of writing, to show other than it is"))
-            }
+        let found = match c {
+            _ if is_bidi_control(c) => Some((
+                "bidi",
+                "it contains bidirectional control characters, which change how the text appears",
+            )),
             _ if is_tag(c) => Some(("tags", "it hides text in tag characters")),
-            _ if is_invisible(c) => Some(("invisible", "it holds characters that do not show")),
-            // Joiners are needed to write Persian and to join emoji; in the middle of a Latin word they hide it.
+            _ if is_invisible(c) => Some(("invisible", "it contains invisible characters")),
+            // Joiners are legitimate in Persian and in emoji; inside a Latin word they hide it from the scan.
             '\u{200c}' | '\u{200d}' if before.is_ascii_alphanumeric() => {
-                Some(("joiner", "it holds characters that do not show within words"))
+                Some(("joiner", "it contains invisible characters within words"))
             }
             _ if is_selector(c) && is_selector(before) => {
                 Some(("selectors", "it hides text in variation selectors"))
             }
             '\n' | '\r' | '\t' => None,
-            _ if c.is_control() => Some(("control", "it holds control characters")),
+            _ if c.is_control() => Some(("control", "it contains control characters")),
             _ => None,
         };
-        if let Some((pattern, what)) = what {
-            return Some(Found { pattern, what });
+        if let Some((pattern, description)) = found {
+            return Some(ScanMatch { pattern, description });
         }
         before = c;
     }
@@ -39,7 +42,7 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}')
 }
 
-fn is_turning(c: char) -> bool {
+fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -47,7 +50,8 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// One chooses the shape of the character before it; several in a row are a code.
+/// Returns whether a character is a variation selector. One selects the glyph of the character before it;
+/// several in a row encode hidden text.
 fn is_selector(c: char) -> bool {
     matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }

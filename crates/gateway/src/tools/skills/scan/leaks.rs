@@ -1,12 +1,14 @@
+//! Finds commands and sentences that send credentials elsewhere.
+
 use super::{
-    Found,
-    commands::{first, lines, tokens},
-    phrases::is_denied,
+    ScanMatch,
+    commands::{lines, program, tokens},
+    phrases::is_negated,
     words::words,
 };
 
-/// Where credentials lie.
-const PLACES: [&str; 14] = [
+/// Files and addresses that hold credentials.
+const CREDENTIAL_LOCATIONS: [&str; 14] = [
     ".ssh/id_",
     "id_rsa",
     "id_ed25519",
@@ -22,14 +24,16 @@ const PLACES: [&str; 14] = [
     "169.254.169.254",
     "metadata.google.internal",
 ];
-/// What takes something elsewhere.
+/// Programs that send data to another host.
 const SENDERS: [&str; 9] = ["curl", "wget", "nc", "ncat", "socat", "scp", "ftp", "invoke-webrequest", "iwr"];
-const SEND: [&str; 9] =
+/// Verbs that ask to send something.
+const SEND_VERBS: [&str; 9] =
     ["send", "post", "upload", "email", "mail", "forward", "exfiltrate", "transmit", "leak"];
-const TREASURES: [&str; 8] =
+/// Words for credentials.
+const CREDENTIALS: [&str; 8] =
     ["credentials", "password", "passwords", "secrets", "cookies", "apikey", "apikeys", "passphrase"];
-/// Two words that are one treasure.
-const PAIRS: [(&str, &str); 6] = [
+/// Pairs of words for credentials.
+const CREDENTIAL_PAIRS: [(&str, &str); 6] = [
     ("api", "key"),
     ("api", "keys"),
     ("private", "key"),
@@ -38,50 +42,52 @@ const PAIRS: [(&str, &str); 6] = [
     ("access", "tokens"),
 ];
 
-/// Credentials on their way out.
-pub(super) fn find(text: &str) -> Option<Found> {
+/// Finds the first line that sends credentials, or asks for them to be sent.
+pub(super) fn find(text: &str) -> Option<ScanMatch> {
     lines(text).iter().find_map(|line| {
-        let pattern = if sends_a_file(line) {
+        let pattern = if sends_credential_file(line) {
             "credentials_sent"
-        } else if sends_the_environment(line) {
+        } else if sends_environment(line) {
             "environment_sent"
-        } else if asks_to_send(line) {
+        } else if asks_to_send_credentials(line) {
             "credentials_asked_for"
         } else {
             return None;
         };
-        Some(Found { pattern, what: "it takes credentials elsewhere" })
+        Some(ScanMatch { pattern, description: "it sends credentials elsewhere" })
     })
 }
 
-fn sends_a_file(line: &str) -> bool {
-    PLACES.iter().any(|place| line.contains(place)) && tokens(line).any(|token| SENDERS.contains(&token))
+fn sends_credential_file(line: &str) -> bool {
+    CREDENTIAL_LOCATIONS.iter().any(|location| line.contains(location))
+        && tokens(line).any(|token| SENDERS.contains(&token))
 }
 
 /// `env | curl …`
-fn sends_the_environment(line: &str) -> bool {
+fn sends_environment(line: &str) -> bool {
     let mut parts = line.split('|');
-    let takes =
+    let is_environment =
         |part: &str| tokens(part).last().is_some_and(|word| matches!(word, "env" | "printenv" | "set"));
-    parts.any(takes) && parts.any(|part| first(part).is_some_and(|word| SENDERS.contains(&word)))
+    parts.any(is_environment) && parts.any(|part| program(part).is_some_and(|word| SENDERS.contains(&word)))
 }
 
-/// In so many words, and with an address.
-fn asks_to_send(line: &str) -> bool {
-    const NEAR: usize = 8;
+/// Returns whether a sentence asks to send credentials to a URL or mail address.
+fn asks_to_send_credentials(line: &str) -> bool {
+    /// Words within which verb, credential and `to` must follow each other.
+    const MAX_DISTANCE: usize = 8;
     if !has_address(line) {
         return false;
     }
     let words = words(line);
-    let is_treasure = |at: usize| {
+    let is_credential = |at: usize| {
         let next = words.get(at + 1).map_or("", String::as_str);
-        TREASURES.contains(&words[at].as_str()) || PAIRS.contains(&(words[at].as_str(), next))
+        CREDENTIALS.contains(&words[at].as_str()) || CREDENTIAL_PAIRS.contains(&(words[at].as_str(), next))
     };
     (0..words.len()).any(|at| {
-        SEND.contains(&words[at].as_str())
-            && !is_denied(&words, at)
-            && (at + 1..words.len().min(at + NEAR))
-                .any(|at| is_treasure(at) && words[at..].iter().take(NEAR).any(|word| word == "to"))
+        SEND_VERBS.contains(&words[at].as_str())
+            && !is_negated(&words, at)
+            && (at + 1..words.len().min(at + MAX_DISTANCE))
+                .any(|at| is_credential(at) && words[at..].iter().take(MAX_DISTANCE).any(|word| word == "to"))
     })
 }
 

@@ -1,18 +1,24 @@
-use super::{Found, words::words};
+//! Finds phrases that try to override an agent's instructions or make it act in secret.
 
-/// Words that follow each other, at most `gap` others between two of them.
+use super::{ScanMatch, words::words};
+
+/// A sequence of words, each one of several alternatives.
 struct Phrase {
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
+    /// The alternatives for each word.
     steps: &'static [&'static [&'static str]],
-    gap: usize,
-    /// A word soon after that makes it harmless: instructions *in* a page may well be ignored.
-    unless_then: &'static [&'static str],
+    /// How many other words may stand between two steps.
+    max_gap: usize,
+    /// Words that make the phrase harmless if one of them follows soon: instructions *in* a page may be
+    /// ignored.
+    unless_followed_by: &'static [&'static str],
 }
 
 const OVERRIDES: &str = "it tells agents to set their instructions aside";
-const SET_ASIDE: &[&str] = &["ignore", "disregard", "forget", "override", "bypass", "overrule", "discard"];
-const ORDERS: &[&str] = &[
+const OVERRIDE_VERBS: &[&str] =
+    &["ignore", "disregard", "forget", "override", "bypass", "overrule", "discard"];
+const INSTRUCTIONS: &[&str] = &[
     "instructions",
     "instruction",
     "prompt",
@@ -25,15 +31,15 @@ const ORDERS: &[&str] = &[
     "programming",
     "rules",
 ];
-const WATCHERS: &[&str] =
+const PEOPLE: &[&str] =
     &["user", "users", "operator", "operators", "human", "humans", "administrator", "reviewer"];
 
 const PHRASES: [Phrase; 9] = [
     Phrase {
         name: "override_earlier",
-        what: OVERRIDES,
+        description: OVERRIDES,
         steps: &[
-            SET_ASIDE,
+            OVERRIDE_VERBS,
             &[
                 "previous",
                 "prior",
@@ -45,21 +51,21 @@ const PHRASES: [Phrase; 9] = [
                 "system",
                 "developer",
             ],
-            ORDERS,
+            INSTRUCTIONS,
         ],
-        gap: 3,
-        unless_then: &[],
+        max_gap: 3,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "override_all",
-        what: OVERRIDES,
+        description: OVERRIDES,
         steps: &[
-            SET_ASIDE,
+            OVERRIDE_VERBS,
             &["all", "any", "every", "the"],
             &["instructions", "prompts", "directives", "guardrails"],
         ],
-        gap: 1,
-        unless_then: &[
+        max_gap: 1,
+        unless_followed_by: &[
             "in",
             "inside",
             "within",
@@ -74,80 +80,80 @@ const PHRASES: [Phrase; 9] = [
     },
     Phrase {
         name: "override_given",
-        what: OVERRIDES,
+        description: OVERRIDES,
         steps: &[
-            SET_ASIDE,
+            OVERRIDE_VERBS,
             &["instructions", "everything", "anything", "all", "rules"],
             &["you"],
             &["told", "given"],
         ],
-        gap: 3,
-        unless_then: &[],
+        max_gap: 3,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "new_identity",
-        what: "it gives agents another identity",
+        description: "it gives agents another identity",
         steps: &[
             &["you"],
             &["are"],
             &["now"],
             &["dan", "jailbroken", "unrestricted", "unfiltered", "uncensored", "root", "free"],
         ],
-        gap: 2,
-        unless_then: &["to"],
+        max_gap: 2,
+        unless_followed_by: &["to"],
     },
     Phrase {
         name: "without_limits",
-        what: "it gives agents another identity",
+        description: "it gives agents another identity",
         steps: &[
             &["act", "behave", "respond", "answer", "pretend"],
             &["without", "no"],
             &["restrictions", "limitations", "guardrails", "filters", "safeguards"],
         ],
-        gap: 5,
-        unless_then: &[],
+        max_gap: 5,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "reveal_instructions",
-        what: "it asks for the instructions of agents",
+        description: "it asks for the instructions of agents",
         steps: &[
             &["reveal", "print", "repeat", "show", "output", "leak", "disclose", "dump", "expose"],
             &["system", "hidden", "initial", "secret"],
             &["prompt", "prompts", "instructions"],
         ],
-        gap: 2,
-        unless_then: &[],
+        max_gap: 2,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "without_telling",
-        what: "it tells agents to do something in secret",
-        steps: &[&["without"], &["telling", "informing", "notifying", "alerting"], WATCHERS],
-        gap: 1,
-        unless_then: &[],
+        description: "it tells agents to do something in secret",
+        steps: &[&["without"], &["telling", "informing", "notifying", "alerting"], PEOPLE],
+        max_gap: 1,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "hide_from",
-        what: "it tells agents to do something in secret",
-        steps: &[&["hide", "conceal"], &["this", "it", "that", "these", "them"], &["from"], WATCHERS],
-        gap: 2,
-        unless_then: &[],
+        description: "it tells agents to do something in secret",
+        steps: &[&["hide", "conceal"], &["this", "it", "that", "these", "them"], &["from"], PEOPLE],
+        max_gap: 2,
+        unless_followed_by: &[],
     },
     Phrase {
         name: "do_not_mention",
-        what: "it tells agents to do something in secret",
+        description: "it tells agents to do something in secret",
         steps: &[
             &["dont", "not", "never"],
             &["mention", "disclose", "report"],
             &["this", "it", "these"],
             &["to"],
-            WATCHERS,
+            PEOPLE,
         ],
-        gap: 1,
-        unless_then: &["until", "before"],
+        max_gap: 1,
+        unless_followed_by: &["until", "before"],
     },
 ];
 
-/// What only the frame around a conversation has.
+/// Markers that only the format of a conversation contains, never its messages.
 const MARKERS: [&str; 9] = [
     "<|im_start|>",
     "<|im_end|>",
@@ -160,29 +166,32 @@ const MARKERS: [&str; 9] = [
     "<tool_call>",
 ];
 
-pub(super) fn find(text: &str) -> Option<Found> {
+pub(super) fn find(text: &str) -> Option<ScanMatch> {
     let lower = text.to_lowercase();
     if MARKERS.iter().any(|marker| lower.contains(marker)) {
-        return Some(Found { pattern: "message_markers", what: "it poses as a message of the conversation" });
+        return Some(ScanMatch {
+            pattern: "message_markers",
+            description: "it poses as a message of the conversation",
+        });
     }
     let words = words(text);
     let found = PHRASES.iter().find(|phrase| phrase.is_in(&words))?;
-    Some(Found { pattern: found.name, what: found.what })
+    Some(ScanMatch { pattern: found.name, description: found.description })
 }
 
 impl Phrase {
     fn is_in(&self, words: &[String]) -> bool {
         (0..words.len()).any(|begin| {
-            // What a skill forbids, it does not ask for.
-            !is_denied(words, begin)
+            // A phrase after a negation forbids what it names.
+            !is_negated(words, begin)
                 && self.end(words, begin).is_some_and(|end| {
                     let after = words[end..].iter().take(3);
-                    !after.into_iter().any(|word| self.unless_then.contains(&word.as_str()))
+                    !after.into_iter().any(|word| self.unless_followed_by.contains(&word.as_str()))
                 })
         })
     }
 
-    /// Behind the last word of the phrase, if it begins here.
+    /// Returns the index after the last word of the phrase, if it begins at `begin`.
     fn end(&self, words: &[String], begin: usize) -> Option<usize> {
         let (first, rest) = self.steps.split_first()?;
         if !first.contains(&words.get(begin)?.as_str()) {
@@ -190,7 +199,7 @@ impl Phrase {
         }
         let mut at = begin + 1;
         for step in rest {
-            let ahead = words.get(at..)?.iter().take(self.gap + 1);
+            let ahead = words.get(at..)?.iter().take(self.max_gap + 1);
             let skipped = ahead.into_iter().position(|word| step.contains(&word.as_str()))?;
             at += skipped + 1;
         }
@@ -198,8 +207,9 @@ impl Phrase {
     }
 }
 
-pub(super) fn is_denied(words: &[String], begin: usize) -> bool {
-    const DENIALS: [&str; 8] = ["not", "never", "dont", "cannot", "cant", "wont", "refuse", "nor"];
+/// Returns whether one of the two words before `begin` is a negation.
+pub(super) fn is_negated(words: &[String], begin: usize) -> bool {
+    const NEGATIONS: [&str; 8] = ["not", "never", "dont", "cannot", "cant", "wont", "refuse", "nor"];
     let before = &words[begin.saturating_sub(2)..begin];
-    before.iter().any(|word| DENIALS.contains(&word.as_str()))
+    before.iter().any(|word| NEGATIONS.contains(&word.as_str()))
 }

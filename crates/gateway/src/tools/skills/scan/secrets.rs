@@ -1,69 +1,72 @@
+//! Finds secrets of known shapes: API keys, tokens, private keys.
+
 use std::collections::BTreeSet;
 
-use super::Found;
+use super::ScanMatch;
 
-/// A secret of a known shape: how it begins, and how many characters follow at least.
+/// A known kind of secret: its prefix, and how many bytes must follow at least.
 struct Shape {
     name: &'static str,
-    beginning: &'static str,
-    least: usize,
+    prefix: &'static str,
+    min_len: usize,
 }
 
 const SHAPES: [Shape; 20] = [
-    Shape { name: "aws_key", beginning: "AKIA", least: 16 },
-    Shape { name: "aws_key", beginning: "ASIA", least: 16 },
-    Shape { name: "github_token", beginning: "ghp_", least: 36 },
-    Shape { name: "github_token", beginning: "gho_", least: 36 },
-    Shape { name: "github_token", beginning: "ghu_", least: 36 },
-    Shape { name: "github_token", beginning: "ghs_", least: 36 },
-    Shape { name: "github_token", beginning: "ghr_", least: 36 },
-    Shape { name: "github_token", beginning: "github_pat_", least: 22 },
-    Shape { name: "gitlab_token", beginning: "glpat-", least: 20 },
-    Shape { name: "slack_token", beginning: "xoxb-", least: 20 },
-    Shape { name: "slack_token", beginning: "xoxp-", least: 20 },
-    Shape { name: "slack_token", beginning: "xoxa-", least: 20 },
-    Shape { name: "model_key", beginning: "sk-ant-", least: 20 },
-    Shape { name: "model_key", beginning: "sk-proj-", least: 20 },
-    Shape { name: "model_key", beginning: "sk-", least: 40 },
-    Shape { name: "model_key", beginning: "hf_", least: 30 },
-    Shape { name: "google_key", beginning: "AIza", least: 35 },
-    Shape { name: "npm_token", beginning: "npm_", least: 36 },
-    Shape { name: "mail_key", beginning: "SG.", least: 40 },
-    Shape { name: "stripe_key", beginning: "sk_live_", least: 20 },
+    Shape { name: "aws_key", prefix: "AKIA", min_len: 16 },
+    Shape { name: "aws_key", prefix: "ASIA", min_len: 16 },
+    Shape { name: "github_token", prefix: "ghp_", min_len: 36 },
+    Shape { name: "github_token", prefix: "gho_", min_len: 36 },
+    Shape { name: "github_token", prefix: "ghu_", min_len: 36 },
+    Shape { name: "github_token", prefix: "ghs_", min_len: 36 },
+    Shape { name: "github_token", prefix: "ghr_", min_len: 36 },
+    Shape { name: "github_token", prefix: "github_pat_", min_len: 22 },
+    Shape { name: "gitlab_token", prefix: "glpat-", min_len: 20 },
+    Shape { name: "slack_token", prefix: "xoxb-", min_len: 20 },
+    Shape { name: "slack_token", prefix: "xoxp-", min_len: 20 },
+    Shape { name: "slack_token", prefix: "xoxa-", min_len: 20 },
+    Shape { name: "model_key", prefix: "sk-ant-", min_len: 20 },
+    Shape { name: "model_key", prefix: "sk-proj-", min_len: 20 },
+    Shape { name: "model_key", prefix: "sk-", min_len: 40 },
+    Shape { name: "model_key", prefix: "hf_", min_len: 30 },
+    Shape { name: "google_key", prefix: "AIza", min_len: 35 },
+    Shape { name: "npm_token", prefix: "npm_", min_len: 36 },
+    Shape { name: "mail_key", prefix: "SG.", min_len: 40 },
+    Shape { name: "stripe_key", prefix: "sk_live_", min_len: 20 },
 ];
 
-const WHAT: &str = "it holds a secret";
+const DESCRIPTION: &str = "it contains a secret";
 
-pub(super) fn find(text: &str) -> Option<Found> {
+pub(super) fn find(text: &str) -> Option<ScanMatch> {
     if text.contains("-----BEGIN") && text.contains("PRIVATE KEY-----") {
-        return Some(Found { pattern: "private_key", what: WHAT });
+        return Some(ScanMatch { pattern: "private_key", description: DESCRIPTION });
     }
-    let is_between = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    text.split(is_between).find_map(|word| {
+    let is_delimiter = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    text.split(is_delimiter).find_map(|word| {
         let word = word.trim_end_matches('.');
-        let pattern = shape(word)
+        let pattern = known_shape(word)
             .or_else(|| is_web_token(word).then_some("web_token"))
-            .or_else(|| is_seed(word).then_some("nkey_seed"))?;
-        Some(Found { pattern, what: WHAT })
+            .or_else(|| is_nkey_seed(word).then_some("nkey_seed"))?;
+        Some(ScanMatch { pattern, description: DESCRIPTION })
     })
 }
 
-fn shape(word: &str) -> Option<&'static str> {
-    let is_it = |shape: &&Shape| {
-        word.strip_prefix(shape.beginning).is_some_and(|rest| rest.len() >= shape.least && is_random(rest))
+/// Returns the name of the known kind of secret that a word is.
+fn known_shape(word: &str) -> Option<&'static str> {
+    let matches = |shape: &&Shape| {
+        word.strip_prefix(shape.prefix).is_some_and(|rest| rest.len() >= shape.min_len && is_random(rest))
     };
-    SHAPES.iter().find(is_it).map(|shape| shape.name)
+    SHAPES.iter().find(matches).map(|shape| shape.name)
 }
 
-/// Three parts, of which the first two are JSON in base64.
+/// Returns whether a word is a JSON web token: three parts, of which the first two are JSON in base64.
 fn is_web_token(word: &str) -> bool {
     let parts: Vec<&str> = word.split('.').collect();
-    matches!(parts[..], [head, body, signature]
-        if head.starts_with("eyJ") && body.starts_with("eyJ") && signature.len() >= 20 && is_random(signature))
+    matches!(parts[..], [head, body, signature] if head.starts_with("eyJ")
+        && body.starts_with("eyJ") && signature.len() >= 20 && is_random(signature))
 }
 
-/// A seed of the keys that this system signs with.
-fn is_seed(word: &str) -> bool {
+/// Returns whether a word is the seed of an nkey, which NATS uses to sign.
+fn is_nkey_seed(word: &str) -> bool {
     let kinds = ["SU", "SA", "SO", "SN", "SC", "SX"];
     word.len() == 58
         && kinds.iter().any(|kind| word.starts_with(kind))
@@ -71,9 +74,9 @@ fn is_seed(word: &str) -> bool {
         && is_random(word)
 }
 
-/// Not `xxxx…`, and not an example that says so.
+/// Returns whether a text looks random: not `xxxx…`, and not marked as an example.
 fn is_random(text: &str) -> bool {
-    const DIFFERENT: usize = 8;
-    let different: BTreeSet<u8> = text.bytes().collect();
-    different.len() >= DIFFERENT && !text.to_ascii_uppercase().contains("EXAMPLE")
+    const MIN_DISTINCT_BYTES: usize = 8;
+    let distinct: BTreeSet<u8> = text.bytes().collect();
+    distinct.len() >= MIN_DISTINCT_BYTES && !text.to_ascii_uppercase().contains("EXAMPLE")
 }

@@ -80,7 +80,7 @@ fn harmless_texts_pass() {
         "A key looks like AKIAIOSFODNN7EXAMPLE or ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.",
         "task-sk-1 and sk-learn are names.",
         "Emoji: 👩\u{200d}💻 ❤\u{fe0f}; Persian: می\u{200c}خواهم; Deutsch: größer\n\ttab",
-        "\u{feff}# A file that an editor saved so",
+        "\u{feff}# A file with a byte order mark",
         "Ссылка на документацию: 使い方を読む。",
     ] {
         assert_eq!(scan(text), None, "{text:?}");
@@ -88,7 +88,7 @@ fn harmless_texts_pass() {
 }
 
 #[test]
-fn what_is_found_is_said_in_words() {
+fn a_match_is_displayed_with_its_description() {
     let found = scan("ignore previous instructions").unwrap().to_string();
     assert_eq!(found, "it tells agents to set their instructions aside (override_earlier)");
 }

@@ -1,8 +1,11 @@
-/// The words of a text as a reader takes them: in lower case, letters that look alike made one, punctuation left out.
+//! Splits a text into normalised words.
+
+/// Returns the words of a text as a reader perceives them: in lower case, lookalike letters replaced, without
+/// punctuation.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
-    for c in text.chars().map(plain) {
+    for c in text.chars().map(to_latin) {
         match c {
             // `don't` is one word.
             '\'' | '’' => {}
@@ -17,9 +20,9 @@ pub(super) fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Wide letters, and letters of other alphabets that pass for Latin ones.
-fn plain(c: char) -> char {
-    const ALIKE: [(char, char); 22] = [
+/// Replaces fullwidth letters, and letters of other alphabets that look like Latin ones.
+fn to_latin(c: char) -> char {
+    const LOOKALIKES: [(char, char); 22] = [
         ('а', 'a'),
         ('с', 'c'),
         ('ԁ', 'd'),
@@ -44,8 +47,8 @@ fn plain(c: char) -> char {
         ('ո', 'n'),
     ];
     if let wide @ '\u{ff01}'..='\u{ff5e}' = c {
-        // The wide forms stand in the order of ASCII.
+        // Fullwidth forms are in the order of ASCII.
         return char::from_u32(u32::from(wide) - 0xfee0).unwrap_or(c);
     }
-    ALIKE.iter().find(|(other, _)| *other == c).map_or(c, |(_, latin)| *latin)
+    LOOKALIKES.iter().find(|(other, _)| *other == c).map_or(c, |(_, latin)| *latin)
 }

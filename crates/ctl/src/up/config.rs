@@ -1,0 +1,188 @@
+//! Programs, arguments, ports and files of a local stack.
+
+use std::path::{Path, PathBuf};
+
+use subjects::streams::Layout;
+
+use crate::{
+    cli::{Link, Up},
+    error::Error,
+};
+
+/// Endings of environment variables that the processes do not inherit. A worker refuses to start with a
+/// provider's key in its environment, and the gateway would read `GATEWAY_PORT` as a setting; a stack should
+/// start despite both.
+const NOT_INHERITED: [&str; 6] =
+    ["_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY", "HF_TOKEN", "GATEWAY_PORT", "PMA_ROLE"];
+
+/// A process of the stack.
+#[derive(Clone, Debug)]
+pub(super) struct ProcessSpec {
+    pub(super) name: String,
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+}
+
+/// Locations and settings of the stack.
+pub(super) struct StackConfig {
+    pub(super) data: PathBuf,
+    up: Up,
+    layout: Layout,
+    nats_server: PathBuf,
+    gateway: PathBuf,
+    worker: PathBuf,
+}
+
+impl StackConfig {
+    /// Finds the programs and creates the data folder.
+    pub(super) fn find(up: Up, layout: Layout) -> Result<Self, Error> {
+        let beside = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
+        let find = |name: &'static str, given: Option<&PathBuf>| {
+            let on_path = std::env::var_os("PATH").unwrap_or_default();
+            let mut places: Vec<PathBuf> = given.cloned().into_iter().collect();
+            if given.is_none() {
+                places.extend(beside.iter().map(|folder| folder.join(name)));
+                places.push(Path::new(".tools/bin").join(name));
+                places.extend(std::env::split_paths(&on_path).map(|folder| folder.join(name)));
+            }
+            places.into_iter().find(|place| place.is_file()).ok_or(Error::ProgramNotFound(name))
+        };
+        let data = std::path::absolute(&up.data).map_err(|error| Error::Write(up.data.clone(), error))?;
+        std::fs::create_dir_all(&data).map_err(|error| Error::Write(data.clone(), error))?;
+        if !up.instructions.is_dir() {
+            return Err(Error::InstructionsNotFound(up.instructions));
+        }
+        Ok(Self {
+            nats_server: find("nats-server", up.nats_server.as_ref())?,
+            gateway: find("cynode-gateway", None)?,
+            worker: find("cynode-pma", None)?,
+            data,
+            up,
+            layout,
+        })
+    }
+
+    /// Returns the ports that must be free, each with the setting that changes it.
+    pub(super) fn ports(&self) -> [(u16, &'static str); 3] {
+        let (nats, gateway) = (self.up.nats_port, self.up.gateway_port);
+        [(nats, "NATS_PORT"), (gateway, "GATEWAY_PORT"), (gateway.saturating_add(1), "GATEWAY_PORT")]
+    }
+
+    pub(super) fn nats_url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.up.nats_port)
+    }
+
+    pub(super) fn mcp_url(&self) -> String {
+        format!("http://127.0.0.1:{}/mcp", self.up.gateway_port)
+    }
+
+    pub(super) fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.up.gateway_port.saturating_add(1))
+    }
+
+    pub(super) fn admin_token(&self) -> PathBuf {
+        self.data.join("gateway/admin.token")
+    }
+
+    pub(super) fn manager_token(&self) -> PathBuf {
+        self.data.join("manager.token")
+    }
+
+    pub(super) fn link(&self) -> Link {
+        Link::to(self.nats_url(), self.layout)
+    }
+
+    pub(super) fn nats(&self) -> ProcessSpec {
+        let store = self.data.join("nats").display().to_string();
+        let port = self.up.nats_port.to_string();
+        let arguments = ["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &store].map(str::to_owned).to_vec();
+        ProcessSpec { name: "nats".to_owned(), program: self.nats_server.clone(), arguments }
+    }
+
+    pub(super) fn gateway(&self) -> ProcessSpec {
+        let arguments = vec![
+            format!("--data={}", self.data.join("gateway").display()),
+            format!("--listen=127.0.0.1:{}", self.up.gateway_port),
+            format!("--admin-listen=127.0.0.1:{}", self.up.gateway_port.saturating_add(1)),
+            format!("--set=nats.url={}", self.nats_url()),
+            format!("--set=nats.layout={}", self.layout),
+            "--set=audit.seal_every=1s".to_owned(),
+        ];
+        ProcessSpec { name: "gateway".to_owned(), program: self.gateway.clone(), arguments }
+    }
+
+    pub(super) fn workers(&self) -> Vec<ProcessSpec> {
+        let managers = (1..=self.up.managers).map(|number| {
+            let mut spec = self.worker("project_manager", format!("manager-{number}"));
+            spec.arguments.extend([
+                "--set=analysts.enabled=true".to_owned(),
+                format!("--set=gateway.url={}", self.mcp_url()),
+                format!("--set=gateway.token_file={}", self.manager_token().display()),
+            ]);
+            spec
+        });
+        let analysts =
+            (1..=self.up.analysts).map(|number| self.worker("project_analyst", format!("analyst-{number}")));
+        managers.chain(analysts).collect()
+    }
+
+    fn worker(&self, role: &str, name: String) -> ProcessSpec {
+        let mut arguments = vec![
+            "run".to_owned(),
+            format!("--role={role}"),
+            format!("--nats-url={}", self.nats_url()),
+            format!("--set=nats.layout={}", self.layout),
+            format!("--set=instance={name}"),
+            format!("--set=instructions.root={}", self.up.instructions.display()),
+            // Short, so that the tour shows a takeover without a long wait.
+            "--set=worker.ack_wait=5s".to_owned(),
+        ];
+        match &self.up.model_url {
+            Some(url) => {
+                arguments.push(format!("--set=inference.base_url={url}"));
+                arguments.push(format!("--set=inference.model={}", self.up.model));
+                let token = self.up.model_token_file.as_ref();
+                arguments.extend(token.map(|file| format!("--set=inference.token_file={}", file.display())));
+            }
+            None => {
+                let pause = humantime::format_duration(self.up.think_time);
+                arguments.push(format!("--set=inference.offline_delay={pause}"));
+            }
+        }
+        ProcessSpec { name, program: self.worker.clone(), arguments }
+    }
+
+    pub(super) fn has_model(&self) -> bool {
+        self.up.model_url.is_some()
+    }
+
+    pub(super) fn describe_model(&self) -> String {
+        match &self.up.model_url {
+            Some(url) => format!("{} at {}", self.up.model, broker::redact_url(url)),
+            None => "the offline model (INFERENCE_URL=… MODEL=… for a real one)".to_owned(),
+        }
+    }
+
+    pub(super) fn welcome(&self) -> String {
+        format!(
+            "\nYou talk to the project manager of the project “{}”. /tasks lists its tasks, /help all \
+             commands, Ctrl-C stops everything.\nConsole: {}/console (sign in with the token in {}). \
+             Logs: {}\n",
+            super::seed::TITLE,
+            self.admin_url(),
+            relative_path(&self.admin_token()),
+            relative_path(&self.data.join("*.log")),
+        )
+    }
+}
+
+/// Returns whether the processes inherit an environment variable.
+pub(super) fn is_inherited(name: &str) -> bool {
+    !NOT_INHERITED.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Returns a path relative to the current folder, if it is below it.
+fn relative_path(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(path).display().to_string()
+}

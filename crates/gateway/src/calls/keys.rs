@@ -1,0 +1,54 @@
+//! Idempotency keys of calls: a key stands for one effect, and a later call with it gets the answer of the
+//! first.
+
+use rmcp::model::CallToolResult;
+
+use super::{Request, ToolReply};
+use crate::{
+    policy::{Agent, Caller},
+    store::entity::idempotency,
+};
+
+/// Returns the namespace of the caller's keys. It does not depend on the token, because another instance may
+/// continue the work with another token.
+pub(super) fn holder(caller: &Caller) -> String {
+    match &caller.agent {
+        Agent::Manager => caller.agent.kind().to_string(),
+        Agent::Analyst(bound) | Agent::Sandbox(bound) => {
+            format!("{} {} {}", caller.agent.kind(), bound.user, bound.task)
+        }
+    }
+}
+
+/// Returns the reply of the earlier call that holds the key, or an error if that was a different call. `None`
+/// if the earlier call has no answer yet.
+pub(super) fn recorded_reply(
+    known: &idempotency::Model,
+    request: &Request,
+    digest: &str,
+) -> Option<ToolReply> {
+    if known.tool != request.tool || known.arguments_digest != digest {
+        return Some(ToolReply::failure(
+            "key_reused",
+            "This idempotency key was used for another call. Nothing was done; \
+             use a different key for each call.",
+        ));
+    }
+    if known.state != idempotency::DONE {
+        return None;
+    }
+    let result = known.result.as_deref().map(serde_json::from_str::<CallToolResult>);
+    Some(match result {
+        Some(Ok(result)) => ToolReply::replayed(result),
+        _ => ToolReply::failure("in_doubt", "The call was made, but its recorded answer cannot be read."),
+    })
+}
+
+/// Returns the reply for a key whose earlier call was lost.
+pub(super) fn in_doubt() -> ToolReply {
+    ToolReply::failure(
+        "in_doubt",
+        "An earlier call with this key was started, and it is unknown whether it had its effect. \
+         Check before you try again.",
+    )
+}

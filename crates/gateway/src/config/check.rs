@@ -1,0 +1,140 @@
+//! Checks the settings and converts them into a [`Config`].
+
+use std::{path::PathBuf, time::Duration};
+
+use settings::{CheckedTelemetry, Checker, Error, NatsConnection, Text, check_telemetry, nats_options};
+
+use super::{
+    Admin, Audit, Calls, Config, Connections, Mcp, Nats, Unauthenticated, Upstreams,
+    raw::{self, Raw},
+};
+use crate::store::{self, Durability};
+
+const MOMENT: Duration = Duration::from_millis(1);
+/// As for every administrator's token.
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_BYTES: usize = 64 << 20;
+const MAX_RATE: u32 = 10_000_000;
+
+pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Result<Config, Error> {
+    let data = PathBuf::from(raw.data.as_str());
+    let in_data =
+        |text: &Option<Text>, name: &str| given(text).map_or_else(|| data.join(name), PathBuf::from);
+    Ok(Config {
+        mcp: mcp(check, &raw.mcp)?,
+        admin: Admin {
+            listen: check.address("admin.listen", &raw.admin.listen)?,
+            hosts: hosts(check, "admin.hosts", &raw.admin.hosts)?,
+            token_file: in_data(&raw.admin.token_file, "admin.token"),
+            token_lives: check.duration(
+                "admin.token_lives",
+                &raw.admin.token_lives,
+                MOMENT..=MAX_TOKEN_LIFETIME,
+            )?,
+            session: check.positive_duration("admin.session", &raw.admin.session)?,
+            https: check.boolean("admin.https", &raw.admin.https)?,
+        },
+        store: store(check, &raw.store, &data.join("gateway.db"))?,
+        audit: Audit {
+            signing_key_file: in_data(&raw.audit.signing_key_file, "audit.nk"),
+            head_file: in_data(&raw.audit.head_file, "audit-heads.jsonl"),
+            seal_every: check.positive_duration("audit.seal_every", &raw.audit.seal_every)?,
+            keep: match raw.audit.keep.as_str().trim() {
+                "forever" => None,
+                _ => Some(check.positive_duration("audit.keep", &raw.audit.keep)?),
+            },
+        },
+        calls: Calls {
+            max_result_bytes: check.number(
+                "calls.max_result_bytes",
+                &raw.calls.max_result_bytes,
+                1024..=MAX_BYTES,
+            )?,
+            per_second: check.number("calls.per_second", &raw.calls.per_second, 1..=MAX_RATE)?,
+            keep_keys: check.positive_duration("calls.keep_keys", &raw.calls.keep_keys)?,
+        },
+        connections: connections(check, &raw.connections)?,
+        unauthenticated: Unauthenticated {
+            per_second: check.number(
+                "unauthenticated.per_second",
+                &raw.unauthenticated.per_second,
+                1..=MAX_RATE,
+            )?,
+            report_every: check
+                .positive_duration("unauthenticated.report_every", &raw.unauthenticated.report_every)?,
+        },
+        upstreams: Upstreams {
+            connect_timeout: check
+                .positive_duration("upstreams.connect_timeout", &raw.upstreams.connect_timeout)?,
+            refresh_every: check
+                .positive_duration("upstreams.refresh_every", &raw.upstreams.refresh_every)?,
+            stdio: check.boolean("upstreams.stdio", &raw.upstreams.stdio)?,
+        },
+        nats: nats(check, &raw.nats)?,
+        grace: check.positive_duration("grace", &raw.grace)?,
+        telemetry: telemetry(check, &raw.telemetry)?,
+        data,
+        file,
+    })
+}
+
+fn mcp(check: &Checker<'_>, raw: &raw::Mcp) -> Result<Mcp, Error> {
+    Ok(Mcp {
+        listen: check.address("mcp.listen", &raw.listen)?,
+        hosts: hosts(check, "mcp.hosts", &raw.hosts)?,
+        origins: raw.origins.clone(),
+        max_body_bytes: check.number("mcp.max_body_bytes", &raw.max_body_bytes, 1024..=MAX_BYTES)?,
+        read_timeout: check.positive_duration("mcp.read_timeout", &raw.read_timeout)?,
+    })
+}
+
+fn store(check: &Checker<'_>, raw: &raw::Store, default: &std::path::Path) -> Result<store::Options, Error> {
+    let durabilities = [("process", Durability::Process), ("power", Durability::Power)];
+    Ok(store::Options {
+        url: given(&raw.url).map_or_else(|| format!("sqlite://{}", default.display()), str::to_owned),
+        max_connections: check.number("store.max_connections", &raw.max_connections, 2..=500)?,
+        patience: check.positive_duration("store.patience", &raw.patience)?,
+        durability: check.choice("store.durability", &raw.durability, &durabilities)?,
+    })
+}
+
+fn connections(check: &Checker<'_>, raw: &raw::Connections) -> Result<Connections, Error> {
+    Ok(Connections {
+        max: check.number("connections.max", &raw.max, 8..=1_000_000)?,
+        header_timeout: check.positive_duration("connections.header_timeout", &raw.header_timeout)?,
+        idle_timeout: check.positive_duration("connections.idle_timeout", &raw.idle_timeout)?,
+    })
+}
+
+fn nats(check: &Checker<'_>, raw: &raw::Nats) -> Result<Option<Nats>, Error> {
+    let Some(url) = raw.url.as_ref().filter(|url| !url.as_str().is_empty()) else { return Ok(None) };
+    let connection = NatsConnection {
+        url,
+        creds_file: raw.creds_file.as_ref(),
+        nkey_file: raw.nkey_file.as_ref(),
+        inbox_prefix: &raw.inbox_prefix,
+        layout: &raw.layout,
+        tls: &raw.tls,
+    };
+    Ok(Some(Nats {
+        options: nats_options(check, connection, "cynode-gateway".to_owned())?,
+        signing_key_file: given(&raw.signing_key_file).map(PathBuf::from),
+    }))
+}
+
+fn telemetry(check: &Checker<'_>, raw: &raw::Telemetry) -> Result<CheckedTelemetry, Error> {
+    check_telemetry(check, &raw.log_format, &raw.log_level, raw.otlp_endpoint.as_ref())
+}
+
+/// Refuses an empty list, which would mean any name to the code that checks it.
+fn hosts(check: &Checker<'_>, key: &str, hosts: &[String]) -> Result<Vec<String>, Error> {
+    if hosts.is_empty() || hosts.iter().any(|host| host.trim().is_empty()) {
+        return Err(check.refuse(key, "name at least one host, as in [\"gateway.internal\"]"));
+    }
+    Ok(hosts.to_vec())
+}
+
+/// An empty value is the same as none.
+fn given(text: &Option<Text>) -> Option<&str> {
+    text.as_ref().map(Text::as_str).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,32 @@
+//! Settings of a program: flag > file > environment > default, each value with its source.
+//!
+//! A program declares its settings as sections ([`section!`]), loads them with [`Program::load`], and turns them into
+//! its own checked configuration with a [`Checker`], which names key, source and remedy of a value that it refuses.
+//! The NATS and telemetry sections are the same for all programs.
+
+mod checker;
+mod environment;
+mod error;
+mod flags;
+mod nats;
+mod program;
+mod reference;
+mod renamed;
+mod section;
+mod telemetry_section;
+mod text;
+
+pub use checker::Checker;
+pub use error::Error;
+pub use flags::Flags;
+pub use nats::{NatsConnection, NatsTls, nats_options};
+pub use program::{Loaded, Program};
+pub use section::{Describe, Setting, keys};
+pub use telemetry_section::{CheckedTelemetry, check_telemetry};
+pub use text::Text;
+
+#[doc(hidden)]
+pub mod private {
+    //! Used by the expansion of [`section!`](crate::section).
+    pub use crate::section::join;
+}

@@ -1,0 +1,46 @@
+//! Asks a program on this machine whether it is well, as the health check of a container does.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use reqwest::StatusCode;
+
+use crate::collector::install_crypto;
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error("no answer from {url}")]
+    Unreachable { url: String, source: reqwest::Error },
+    #[error("{url} answered {status}: {body}")]
+    Unhealthy { url: String, status: StatusCode, body: String },
+}
+
+/// Requests a health endpoint of a program that listens on `listen`, and returns its answer.
+pub async fn probe(listen: SocketAddr, path: &str) -> Result<String, ProbeError> {
+    let url = format!("http://{}{path}", reachable(listen));
+    install_crypto();
+    let answer = async {
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let answer = client.get(&url).send().await?;
+        Ok((answer.status(), answer.text().await?))
+    };
+    match answer.await {
+        Ok((StatusCode::OK, body)) => Ok(body.trim_end().to_owned()),
+        Ok((status, body)) => Err(ProbeError::Unhealthy { url, status, body: body.trim_end().to_owned() }),
+        Err(source) => Err(ProbeError::Unreachable { url, source }),
+    }
+}
+
+/// A program that listens on all addresses is reached on loopback.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}

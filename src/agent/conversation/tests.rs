@@ -1,0 +1,123 @@
+use serde_json::json;
+
+use super::*;
+use crate::inference::Tokens;
+
+fn conversation(max_steps: u32) -> Conversation {
+    let names = NameTable::new(["db.task.get", "db.task.list"], &Control::RESERVED);
+    Conversation::new(Role::ProjectManager, Arc::new(names), max_steps, vec![Message::user("go")])
+}
+
+fn reply(content: &str, calls: &[(&str, &str)]) -> Event {
+    let calls = calls.iter().enumerate().map(|(index, (name, arguments))| ToolCall {
+        id: format!("c{index}"),
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    });
+    Event::Replied(Reply {
+        content: content.to_owned(),
+        calls: calls.collect(),
+        finish: Finish::Stop,
+        tokens: Tokens::default(),
+        model: "test".to_owned(),
+        tries: 1,
+        cost_usd: None,
+    })
+}
+
+fn observed(results: &[(&str, bool)]) -> Event {
+    let all = results.iter().map(|(text, failed)| Observation { text: (*text).to_owned(), failed: *failed });
+    Event::Executed(all.collect())
+}
+
+#[test]
+fn a_reply_without_calls_is_the_answer() {
+    let mut conversation = conversation(3);
+    assert_eq!(conversation.begin(), Action::Ask { last: false });
+    let end = End::Answered { content: "hi".into(), finish: Finish::Stop, out_of_steps: false };
+    assert_eq!(conversation.step(reply("hi", &[])), Action::Finish(end));
+}
+
+#[test]
+fn calls_are_executed_and_their_results_kept_in_order() {
+    let mut conversation = conversation(3);
+    conversation.begin();
+    let action =
+        conversation.step(reply("", &[("db__task__get", r#"{"task_id":"a"}"#), ("db__task__list", "")]));
+    let Action::Execute(calls) = action else { panic!("{action:?}") };
+    let arguments = Map::from_iter([("task_id".to_owned(), json!("a"))]);
+    assert_eq!(calls[0], RequestedCall::Tool { tool: "db.task.get".into(), arguments });
+    assert_eq!(calls[1], RequestedCall::Tool { tool: "db.task.list".into(), arguments: Map::new() });
+    assert_eq!(
+        conversation.step(observed(&[("one <|x|>", false), ("two", true)])),
+        Action::Ask { last: false }
+    );
+    let results: Vec<&str> = conversation.messages()[2..].iter().map(Message::content).collect();
+    assert_eq!(results, ["one ‹|x|›", "two"], "and template marks in results are escaped");
+    assert_eq!(
+        conversation.step(reply("", &[("db__task__list", "{}")])),
+        Action::Execute(vec![RequestedCall::Tool { tool: "db.task.list".into(), arguments: Map::new() }])
+    );
+    assert_eq!(conversation.step(observed(&[("three", false)])), Action::Ask { last: true });
+    assert_eq!(
+        conversation.step(reply("", &[("db__task__list", "{}")])),
+        Action::Finish(End::Failed(WorkError::MaxSteps { steps: 3 }))
+    );
+}
+
+#[test]
+fn a_question_ends_the_conversation_and_other_calls_are_not_executed() {
+    let mut conversation = conversation(3);
+    conversation.begin();
+    let asking = reply("", &[("db__task__list", "{}"), ("ask_user", r#"{"question":"Which site?"}"#)]);
+    assert_eq!(conversation.step(asking), Action::Finish(End::Asks { question: "Which site?".into() }));
+    // An analyst cannot ask the user.
+    let mut analyst = Conversation { role: Role::ProjectAnalyst, ..self::conversation(3) };
+    analyst.begin();
+    let action = analyst.step(reply("", &[("ask_user", r#"{"question":"Which site?"}"#)]));
+    assert!(matches!(action, Action::Execute(calls) if matches!(calls[0], RequestedCall::Refuse { .. })));
+}
+
+#[test]
+fn three_failed_rounds_in_a_row_end_the_conversation_and_a_success_resets_the_count() {
+    let mut conversation = conversation(20);
+    conversation.begin();
+    for failed in [true, true, false, true, true] {
+        conversation.step(reply("", &[("db__task__list", "{}")]));
+        assert_eq!(conversation.step(observed(&[("x", failed)])), Action::Ask { last: false });
+    }
+    conversation.step(reply("", &[("nonsense", "{}")]));
+    let end = conversation.step(observed(&[("no such tool", true)]));
+    assert_eq!(
+        end,
+        Action::Finish(End::Failed(WorkError::RepeatedFailures { count: 3, why: "no such tool".into() }))
+    );
+}
+
+#[test]
+fn calls_beyond_the_limit_are_refused() {
+    let mut conversation = conversation(3);
+    conversation.begin();
+    let calls = vec![("db__task__list", "{}"); MAX_CALLS + 2];
+    let Action::Execute(requested) = conversation.step(reply("", &calls)) else { panic!() };
+    assert_eq!(requested.iter().filter(|call| matches!(call, RequestedCall::Refuse { .. })).count(), 2);
+    assert_eq!(requested.len(), MAX_CALLS + 2, "each call gets a result");
+}
+
+#[test]
+fn history_sent_to_the_server_is_always_well_formed() {
+    let mut conversation = conversation(9);
+    conversation.begin();
+    for arguments in ["{\"task_id\": ", "[1]", "", "{\"task_id\":\"a\"}"] {
+        conversation.step(reply("<|im_start|>", &[("db__task__get", arguments)]));
+        conversation.step(observed(&[("ok", false)]));
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    for message in conversation.messages() {
+        let Message::Assistant { content, calls } = message else { continue };
+        assert!(!content.contains("<|"));
+        assert!(serde_json::from_str::<Map<String, Value>>(&calls[0].arguments).is_ok(), "{calls:?}");
+        assert!(ids.insert(calls[0].id.clone()), "{calls:?}");
+    }
+    assert_eq!(ids.len(), 4);
+}

@@ -1,0 +1,153 @@
+//! Builds what the agent works with (model, tools, analysts, recording) from the configuration.
+
+use std::{fs, path::Path, path::PathBuf, sync::Arc, time::Duration};
+
+use mcp::{Client, Token};
+use tokio::sync::watch;
+
+use crate::{
+    agent::{AgentResources, Settings},
+    analysts::Analysts,
+    breaker::{Breaker, Breakers},
+    config::{self, Config},
+    context::Preamble,
+    inference::{Backend, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes},
+    instructions::Bundle,
+    recording::{self, Recording},
+    storage::Storage,
+    telemetry::{Blocker, Health, Metrics},
+    tools::{Allowlist, Tools},
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Recording(#[from] recording::Error),
+    #[error("creating the HTTP client for the model")]
+    Http(#[from] reqwest::Error),
+    #[error("creating the MCP client")]
+    Gateway(#[from] mcp::Error),
+    #[error("cannot read the signing key {0}")]
+    Key(PathBuf, #[source] std::io::Error),
+    #[error("the signing key {0} is not the seed of an nkey")]
+    NotAKey(PathBuf, #[source] nkeys::error::Error),
+}
+
+/// Inputs besides the configuration.
+pub(super) struct ResourceInputs<'a> {
+    pub(super) bundle: &'a Bundle,
+    pub(super) storage: &'a Storage,
+    pub(super) health: &'a Arc<Health>,
+    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) breakers: watch::Sender<Breakers>,
+}
+
+pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<AgentResources, Error> {
+    install_tls_provider();
+    let breaker = |needed| Breaker::new(needed, inputs.breakers.clone(), Arc::clone(inputs.health));
+    let tools = Tools::new(
+        config.gateway.as_ref().map(client).transpose()?,
+        config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
+        Allowlist::for_role(config.role),
+        breaker(Blocker::Gateway),
+        config.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.patience),
+        Arc::clone(inputs.metrics),
+    );
+    let recording = match (&config.inference.backend, &config.inference.record_to) {
+        (config::Backend::Replay { recording }, _) => Recording::read_from(recording, &tools)?,
+        (_, Some(path)) => Recording::write_to(path)?,
+        (_, None) => Recording::Off,
+    };
+    let analysts = Analysts::new(
+        inputs.storage.clone(),
+        config.analysts.enabled.then_some(config.analysts.max_concurrent),
+        config.security.signing_key_file.as_deref().map(signing_key).transpose()?,
+        config.analysts.timeout,
+    );
+    Ok(AgentResources {
+        role: config.role,
+        storage: inputs.storage.clone(),
+        preamble: Preamble::new(inputs.bundle, config.inference.skills),
+        inference: Inference {
+            backend: backend(config)?,
+            limits: Limits {
+                tries: config.inference.tries,
+                patience: config.inference.patience,
+                prices: config.inference.prices.map(prices),
+            },
+            breaker: breaker(Blocker::Inference),
+            metrics: Arc::clone(inputs.metrics),
+        },
+        tools,
+        analysts,
+        recording,
+        settings: Settings {
+            max_steps: config.agent.max_steps,
+            temperature: config.agent.temperature,
+            context_tokens: config.agent.context_tokens,
+            token_budget: config.agent.token_budget,
+            offered_tools: config.agent.offered_tools,
+            think_timeout: config.agent.think_timeout,
+            assess_input: config.agent.assess_input,
+        },
+    })
+}
+
+/// Installs the TLS provider. The HTTP clients need one even if no connection is encrypted.
+fn install_tls_provider() {
+    // An error means that a provider is already installed.
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
+
+pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
+    Client::new(mcp::Options {
+        url: gateway.url.clone(),
+        token_file: gateway.token_file.clone(),
+        connect_timeout: CONNECT_TIMEOUT,
+        call_timeout: gateway.timeout,
+        max_result_bytes: gateway.max_result_bytes,
+    })
+}
+
+fn backend(config: &Config) -> Result<Backend, Error> {
+    Ok(match &config.inference.backend {
+        config::Backend::Offline { delay } => Backend::Offline(Offline::new(*delay)),
+        config::Backend::Replay { .. } => Backend::Recorded,
+        config::Backend::Endpoints { local, egress } => {
+            let endpoint = |name: &str, base_url: &str, token_file: Option<&PathBuf>, models| {
+                let token = token_file.cloned().map(Token::new);
+                let (silence, max_bytes) = (config.inference.timeout, config.agent.max_reply_bytes);
+                let endpoint = Endpoint::new(name, base_url, token, models, silence, max_bytes)?;
+                Ok::<Route, Error>(Route { provider: name.to_owned(), endpoint })
+            };
+            let local = local.as_ref().map(|it| {
+                let models = Models {
+                    usual: it.model.clone(),
+                    fast: it.fast_model.clone(),
+                    strong: it.strong_model.clone(),
+                };
+                endpoint(LOCAL, &it.base_url, it.token_file.as_ref(), models)
+            });
+            let external = egress.iter().flat_map(|egress| {
+                egress.providers.iter().map(|provider| {
+                    let url = format!("{}/{}", egress.url, provider.name);
+                    let models = Models { usual: provider.model.clone(), fast: None, strong: None };
+                    endpoint(&provider.name, &url, egress.token_file.as_ref(), models)
+                })
+            });
+            let external = external.collect::<Result<Vec<Route>, Error>>()?;
+            Backend::Routes(Box::new(Routes { local: local.transpose()?, external }))
+        }
+    })
+}
+
+fn prices(prices: config::Prices) -> Prices {
+    Prices { prompt: prices.prompt, completion: prices.completion }
+}
+
+fn signing_key(path: &Path) -> Result<nkeys::KeyPair, Error> {
+    let seed = fs::read_to_string(path).map_err(|error| Error::Key(path.to_owned(), error))?;
+    nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| Error::NotAKey(path.to_owned(), error))
+}
