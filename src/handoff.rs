@@ -180,7 +180,7 @@ impl HandoffRunner {
         let queue = self.storage.broker.layout.handoffs(delivery.kind.role());
         let published = delivery.published_at.unix_timestamp_nanos();
         let id = HandoffId::for_queue_message(queue, delivery.sequence, published);
-        let claimant = self.claimant(delivery, id, None, &[]);
+        let claimant = self.claimant(delivery, id);
         match journal::claim(&self.storage, claimant, true).await? {
             Claim::Ours(journal) => {
                 delivery.set_probation(Some(journal));
@@ -213,20 +213,15 @@ impl HandoffRunner {
         }
     }
 
-    fn claimant<'a>(
-        &'a self,
-        delivery: &Delivery,
-        id: HandoffId,
-        origin: Option<&'a Origin>,
-        replays: &'a [HandoffId],
-    ) -> Claimant<'a> {
+    fn claimant<'a>(&'a self, delivery: &Delivery, id: HandoffId) -> Claimant<'a> {
         Claimant {
             kind: delivery.kind,
             id,
             instance: &self.instance,
             holder: Holder { message: delivery.sequence, delivery: delivery.deliveries },
-            origin,
-            replays,
+            origin: None,
+            work: None,
+            replays: &[],
             ack_wait: delivery.ack_wait(),
             max_attempts: self.max_attempts,
         }
@@ -312,7 +307,12 @@ impl HandoffRunner {
     ) -> Result<Verdict, Error> {
         let handoff = &admitted.handoff;
         let origin = Origin::from(&handoff.scope);
-        let claimant = self.claimant(delivery, handoff.id, Some(&origin), &handoff.replays);
+        let claimant = Claimant {
+            origin: Some(&origin),
+            work: Some(&handoff.work),
+            replays: &handoff.replays,
+            ..self.claimant(delivery, handoff.id)
+        };
         let claim = journal::claim(&self.storage, claimant, read_first).await?;
         if let Claim::Ours(journal) = &claim {
             delivery.set_journal(journal);

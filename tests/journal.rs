@@ -200,7 +200,7 @@ async fn unreadable_journal_ends_in_an_answer_and_a_dead_letter() {
     assert_eq!((answer.status, answer.trace.stop), (Status::Failed, Stop::GivenUp));
     let error = answer.error.expect("an error");
     assert_eq!(error.code, ErrorCode::Internal);
-    assert!(error.message.contains("what was done before cannot be read"), "{}", error.message);
+    assert!(error.message.contains("the journal cannot be read"), "{}", error.message);
     assert_eq!(orchestrator.stored(streams::DEAD).await, 1);
     orchestrator.wait_until_settled().await;
     assert_eq!(worker.metric("pma_model_calls_total").await, Some(0.0), "the turn was started over");

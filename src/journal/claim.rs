@@ -9,7 +9,7 @@ use broker::Chain;
 use bytes::Bytes;
 use protocol::{ClaimDecision, Holder};
 use subjects::{
-    HandoffId, InstanceId, Kind, Pattern, Role, Subject,
+    HandoffId, InstanceId, Kind, Pattern, Role, Subject, Work,
     journal::{Claimed, Entry, Origin, Record, Unreadable},
 };
 use tokio::{sync, time::Instant};
@@ -30,6 +30,9 @@ use crate::{
 /// Limit on claim attempts that lose against another instance.
 const MAX_TRIES: u32 = 16;
 
+/// Bytes of the request that a claim holds, for people who look at the journal.
+const MAX_REQUEST_BYTES: usize = 400;
+
 /// What is claimed, by which instance and with which delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
@@ -38,6 +41,8 @@ pub(crate) struct Claimant<'a> {
     pub(crate) instance: &'a InstanceId,
     pub(crate) holder: Holder,
     pub(crate) origin: Option<&'a Origin>,
+    /// The work, unless the message could not be decoded.
+    pub(crate) work: Option<&'a Work>,
     /// Handoffs that this one replays, oldest first. Their journals are reused.
     pub(crate) replays: &'a [HandoffId],
     pub(crate) ack_wait: Duration,
@@ -169,6 +174,7 @@ async fn append_claim(
         queued: claimant.holder.message,
         delivery: claimant.holder.delivery,
         origin: claimant.origin.cloned(),
+        request: claimant.work.filter(|_| attempt == 1).map(|work| work.request_excerpt(MAX_REQUEST_BYTES)),
     };
     tail.append(storage, &Entry::new(vec![Record::Claimed(claimed)])).await?;
     reach(Point::Claimed).await;

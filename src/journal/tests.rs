@@ -47,6 +47,7 @@ async fn claimed(storage: &Storage) -> Arc<Journal> {
         instance: &"test".parse().unwrap(),
         holder: Holder { message: 1, delivery: 1 },
         origin: None,
+        work: None,
         replays: &[],
         ack_wait: Duration::from_secs(30),
         max_attempts: 5,

@@ -93,6 +93,7 @@ impl Journals {
             // Each claim is a later delivery of the same message, as after a crash.
             holder: Holder { message: 1, delivery: self.deliveries.fetch_add(1, Ordering::Relaxed) + 1 },
             origin: None,
+            work: None,
             replays: &[],
             ack_wait: Duration::from_secs(30),
             max_attempts: u32::MAX,

@@ -1,12 +1,14 @@
 //! Handoffs: the envelope on the wire, the decoded form, and the checks in between.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    Chat, CodecError, Continue, Encoding, ErrorCode, HandoffId, Kind, Plan, Schedule, ScopeId, Subject,
-    Timestamp, Verify, encode, shape::Body,
+    Chat, ChatRole, CodecError, Continue, Encoding, ErrorCode, HandoffId, Kind, Plan, Schedule, ScopeId,
+    Subject, Timestamp, Verify, encode, shape::Body,
 };
 
 /// The major version of the contract that this build implements.
@@ -47,6 +49,31 @@ impl Work {
             Self::Plan(_) => Kind::Plan,
             Self::Continue(_) => Kind::Continue,
             Self::Verify(_) => Kind::Verify,
+        }
+    }
+
+    /// Returns what is asked for, in the words of the handoff, cut to at most `max_bytes`.
+    pub fn request_excerpt(&self, max_bytes: usize) -> String {
+        let text = match self {
+            Self::Chat(chat) => {
+                let last = chat.messages.iter().rfind(|message| message.role == ChatRole::User);
+                Cow::from(last.map_or("", |message| &message.content))
+            }
+            Self::Schedule(schedule) => match &schedule.payload {
+                Value::String(prompt) => Cow::from(prompt),
+                other => Cow::from(other.to_string()),
+            },
+            Self::Plan(plan) => Cow::from(&plan.goal),
+            Self::Continue(work) => Cow::from(&work.input),
+            Self::Verify(verify) => {
+                let criteria = verify.acceptance_criteria.join("; ");
+                Cow::from(format!("{}: {criteria}", verify.task_id))
+            }
+        };
+        let text = text.trim();
+        match text.floor_char_boundary(max_bytes) {
+            all if all == text.len() => text.to_owned(),
+            cut => format!("{}…", &text[..text.floor_char_boundary(cut.saturating_sub('…'.len_utf8()))]),
         }
     }
 
@@ -275,5 +302,22 @@ impl Handoff {
             replays: self.replays.clone(),
             payload,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(goal: &str) -> Work {
+        Work::Plan(Plan { goal: goal.to_owned(), acceptance_criteria: Vec::new(), constraints: Vec::new() })
+    }
+
+    #[test]
+    fn excerpt_of_a_request_is_cut_between_characters() {
+        assert_eq!(plan(" Publish the site. ").request_excerpt(400), "Publish the site.");
+        let long = plan(&"é".repeat(300)).request_excerpt(400);
+        assert!(long.len() <= 400 && long.ends_with("é…"), "{long}");
+        assert_eq!(plan("").request_excerpt(400), "");
     }
 }

@@ -81,6 +81,9 @@ pub struct Claimed {
     /// The user and project of the handoff. Absent in entries of builds that did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// What the handoff asks for, cut short. In the first claim only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// The user and project on whose behalf a handoff runs. Its journal is not used for any other user or
@@ -305,6 +308,7 @@ mod tests {
             queued: 7,
             delivery: 1,
             origin: None,
+            request: None,
         })
     }
 

@@ -46,8 +46,8 @@ fn images_copy_existing_paths_and_do_not_run_as_root() {
     }
     for program in ["cynode-pma", "cynode-gateway"] {
         let check = format!("CMD [\"/usr/local/bin/{program}\", \"health\"]");
-        let has_check = |stage: &&str| stage.contains("HEALTHCHECK ") && stage.contains(&check);
-        assert!(stages.iter().any(|stage| has_check(&stage)), "the image of {program} has no health check");
+        let has_check = |stage: &str| stage.contains("HEALTHCHECK ") && stage.contains(&check);
+        assert!(stages.iter().any(|stage| has_check(stage)), "the image of {program} has no health check");
     }
     let set = |program: &str| -> BTreeMap<String, String> {
         let stage = stages

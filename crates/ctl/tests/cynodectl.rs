@@ -348,9 +348,13 @@ async fn journal_is_shown_followed_and_printed_as_json() {
 
     let shown = ctl(&nats, &["journal", "show", &id]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
-    for part in
-        ["attempt 1 by", "turn 1: local/scripted answered", "call 0: db.task.create …", "not answered yet"]
-    {
+    for part in [
+        "attempt 1 by",
+        "“Create the tasks of",
+        "turn 1: local/scripted answered",
+        "call 0: db.task.create …",
+        "not answered yet",
+    ] {
         assert!(shown.stdout.contains(part), "{part}: {shown:?}");
     }
     first.process.kill();

@@ -71,8 +71,14 @@ impl<'f> Checker<'f> {
     /// Accepts one of a few words.
     pub fn choice<T: Copy>(&self, key: &str, text: &Text, choices: &[(&str, T)]) -> Result<T, Error> {
         let chosen = choices.iter().find(|(word, _)| *word == text.0.trim());
-        let words = || choices.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
-        chosen.map(|(_, value)| *value).ok_or_else(|| self.wrong(key, &text.0, &words()))
+        chosen.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            let right = match words.split_last() {
+                Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+                _ => words.concat(),
+            };
+            self.wrong(key, &text.0, &right)
+        })
     }
 
     /// Accepts a file that exists, since it holds what is needed at once.

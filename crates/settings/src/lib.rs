@@ -1,6 +1,6 @@
 //! Settings of a program: flag > file > environment > default, each value with its source.
 //!
-//! A program declares its settings as sections ([`section!`]), loads them with [`Program::load`], and turns them into
+//! A program declares its settings as sections (`section!`), loads them with [`Program::load`], and turns them into
 //! its own checked configuration with a [`Checker`], which names key, source and remedy of a value that it refuses.
 //! The NATS and telemetry sections are the same for all programs.
 
@@ -27,6 +27,6 @@ pub use text::Text;
 
 #[doc(hidden)]
 pub mod private {
-    //! Used by the expansion of [`section!`](crate::section).
+    //! Used by the expansion of `section!`.
     pub use crate::section::join;
 }

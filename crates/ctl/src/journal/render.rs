@@ -41,9 +41,11 @@ impl JournalRenderer {
             Record::Claimed(claimed) => {
                 self.owner = Some(claimed.clone());
                 self.since = Some(at.clone());
-                let Claimed { attempt, instance, build, queued, .. } = claimed;
+                let Claimed { attempt, instance, build, queued, request, .. } = claimed;
                 let resumed = if *attempt > 1 { ", resuming from here" } else { "" };
-                format!("attempt {attempt} by {instance} ({build}), queue message {queued}{resumed}")
+                let request = request.as_deref().map(|text| format!(": “{}”", excerpt(text)));
+                let request = request.unwrap_or_default();
+                format!("attempt {attempt} by {instance} ({build}), queue message {queued}{resumed}{request}")
             }
             Record::Context(context) => format!("offered {}", print::sanitize(&context.tools.join(", "))),
             Record::ModelTurn(turn) => model_turn(turn),

@@ -44,7 +44,7 @@ pub(crate) async fn letters(orchestrator: &Orchestrator, count: u64) {
 pub(crate) fn hostile_entry() -> String {
     let at = "2026-11-14T10:00:00Z";
     let records = json!([
-        { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1 },
+        { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1, "request": EVIL },
         { "record": "context", "tools": [EVIL] },
         { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5, "reply":
             { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 }, "model": EVIL, "tries": 2, "cost_usd": null } },
@@ -177,6 +177,7 @@ async fn untrusted_text_in_journals_is_escaped() {
         page.body
     );
     assert!(page.shows(&format!("href=\"/console/handoffs/{VERIFICATION}\"")), "{}", page.body);
+    assert!(page.shows("<dt>Request</dt>"), "{}", page.body);
     assert!(admin.get(letter).await.shows("&lt;script&gt;alert(1)"));
 }
 

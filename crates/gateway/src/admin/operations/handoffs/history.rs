@@ -30,6 +30,8 @@ pub struct HandoffHistory {
     pub role: &'static str,
     /// `null` if neither the queue nor an answer contains it.
     pub kind: Option<&'static str>,
+    /// What it asks for, cut short and with secrets redacted; `null` if no journal entry says it.
+    pub request: Option<String>,
     pub state: HandoffState,
     pub began_at: i64,
     /// Time of the answer.
@@ -126,6 +128,7 @@ impl HandoffHistory {
             handoff_id: run.id.to_string(),
             role: run.role.as_str(),
             kind: None,
+            request: None,
             state: HandoffState::Unknown,
             began_at: now,
             ended_at: None,
@@ -189,6 +192,9 @@ impl HandoffHistory {
         steps.cut_off(self.current_attempt(at).0, at);
         self.end_attempt(AttemptEnd::Lost, at);
         self.state = HandoffState::InWork;
+        if let Some(request) = &claimed.request {
+            self.request = Some(telemetry::redact(request).into_owned());
+        }
         self.attempts.push(Attempt {
             number: claimed.attempt,
             instance: claimed.instance.to_string(),

@@ -27,6 +27,7 @@ fn claimed(attempt: u32, instance: &str) -> Record {
         queued: 7,
         delivery: 1,
         origin: None,
+        request: (attempt == 1).then(|| "Greet me. token=abcdefgh12345678".to_owned()),
     })
 }
 
@@ -120,6 +121,8 @@ fn history_of_a_killed_worker_has_both_attempts() {
         (history.attempts[0].last_at, history.attempts[0].ended_at),
         (105 * SECOND, Some(130 * SECOND))
     );
+    let request = history.request.as_deref().unwrap();
+    assert!(request.starts_with("Greet me.") && !request.contains("abcdefgh12345678"), "{request}");
     let steps: Vec<_> =
         history.steps.iter().map(|step| (step.attempt, step.what, step.outcome, span(step))).collect();
     assert_eq!(
