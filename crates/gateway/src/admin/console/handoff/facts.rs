@@ -25,12 +25,12 @@ pub(super) fn facts(history: &HandoffHistory) -> Markup {
     html! {
         div .card {
             dl .facts .dense {
+                @if let Some(request) = &history.request {
+                    div .whole { dt { "Request" } dd { (visible_lines(request)) } }
+                }
                 div { dt { "State" } dd { (state(history)) } }
                 div {
                     dt { "Kind" } dd { @match history.kind { Some(kind) => { (kind) } None => { (dash()) } } }
-                }
-                @if let Some(request) = &history.request {
-                    div .whole { dt { "Request" } dd { (visible_lines(request)) } }
                 }
                 div { dt { "For" } dd { (agent(history.role)) } }
                 div { dt { "Started" } dd { (format::time(history.began_at)) } }
