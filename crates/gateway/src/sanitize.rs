@@ -23,6 +23,19 @@ pub fn tool(mut tool: Tool, name: &str) -> Tool {
     tool
 }
 
+/// Escapes hidden characters as `\u{…}`, so that a person sees them.
+pub fn escape_hidden(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_hidden(letter) {
+            out.extend(letter.escape_unicode());
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
 /// Sanitizes the text and the structured content of a result.
 pub fn result(mut result: CallToolResult) -> CallToolResult {
     for block in &mut result.content {

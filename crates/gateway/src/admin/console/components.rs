@@ -40,15 +40,7 @@ pub(super) fn name(text: &str) -> Markup {
 
 /// Escapes invisible characters.
 pub(super) fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if sanitize::is_hidden(letter) {
-            out.extend(letter.escape_unicode());
-        } else {
-            out.push(letter);
-        }
-    }
-    out
+    sanitize::escape_hidden(text)
 }
 
 /// Like [`visible`], but keeps line breaks.

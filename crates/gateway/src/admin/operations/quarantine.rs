@@ -13,7 +13,8 @@ use super::ToolState;
 use crate::{
     admin::{Actor, Admin, Error, change::Change},
     catalogue::{self, Backend},
-    clock, sanitize,
+    clock,
+    sanitize::{self, escape_hidden},
     store::entity::{upstream, upstream_tool},
     upstreams::{REASON_NEW, unservable_reason},
 };
@@ -302,21 +303,8 @@ fn diff_lines(row: &upstream_tool::Model) -> Vec<String> {
 /// Formats JSON with sorted members, so that only real changes differ.
 fn pretty(text: Option<&str>) -> String {
     let Some(text) = text else { return String::new() };
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return visible(text) };
-    let mut pretty = visible(&format!("{value:#}"));
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return escape_hidden(text) };
+    let mut pretty = escape_hidden(&format!("{value:#}"));
     pretty.push('\n');
     pretty
-}
-
-/// Escapes invisible characters, so that the reviewer sees them.
-fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if sanitize::is_hidden(letter) {
-            out.extend(letter.escape_unicode());
-        } else {
-            out.push(letter);
-        }
-    }
-    out
 }
