@@ -122,6 +122,17 @@ async fn health_and_metrics_are_served() {
     assert_eq!(worker.get("/healthz").await, (200, "alive\n".to_owned()));
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
     assert_eq!(worker.get("/nothing").await.0, 404);
+    // The health check of the image.
+    let listen = worker.http().unwrap();
+    for (arguments, code, answer) in [
+        (vec!["health", "--http-listen", &listen], 0, "alive\n"),
+        (vec!["health", "--ready", "--http-listen", &listen], 0, "ready\n"),
+        (vec!["health", "--http-listen", "127.0.0.1:1"], 69, ""),
+        (vec!["health"], 64, ""),
+    ] {
+        let asked = testkit::run(&testkit::binary("cynode-pma"), testkit::workspace(), &arguments, &[]);
+        assert_eq!((asked.code, asked.stdout.as_str()), (code, answer), "{arguments:?}: {}", asked.stderr);
+    }
     let settled = "pma_handoffs_settled_total{kind=\"chat\",outcome=\"answered\"}";
     eventually("the handoff to be counted", async || {
         worker.metric(settled).await.filter(|count| *count == 1.0)
