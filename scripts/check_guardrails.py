@@ -23,14 +23,15 @@ CHECKED_RULES = "7d82cf6b5370aba6"
 MAY_DEPEND_ON = {
     "subjects": set(),
     "broker": {"subjects"},
+    "policy": set(),
     "protocol": set(),
     "operate": {"subjects", "broker"},
     "mcp": set(),
     "telemetry": set(),
     "settings": {"subjects", "broker", "telemetry"},
     "upstream": {"mcp"},
-    "cynode-gateway": {"subjects", "broker", "operate", "mcp", "upstream", "settings", "telemetry"},
-    "cynode-pma": {"subjects", "protocol", "broker", "mcp", "settings", "telemetry"},
+    "cynode-gateway": {"subjects", "policy", "broker", "operate", "mcp", "upstream", "settings", "telemetry"},
+    "cynode-pma": {"subjects", "policy", "protocol", "broker", "mcp", "settings", "telemetry"},
     "cynodectl": {"subjects", "broker", "operate", "mcp"},
     "testkit": {"subjects", "mcp"},
 }

@@ -1,82 +1,28 @@
-//! The allowlist of each role.
+//! The allowlist of a worker's role, as the gateway enforces it.
 
+use policy::AgentKind;
 use subjects::Role;
 
-/// P16: which tools a role may call. The gateway enforces the same list; this one avoids calls that it would
-/// deny.
+/// P16: which tools a role may call. Asking it first avoids calls that the gateway would deny.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowlist(Role);
-
-const MANAGER: [&str; 14] = [
-    "db.*",
-    "node.*",
-    "sandbox.*",
-    "artifact.*",
-    "model.*",
-    "connector.*",
-    "web.fetch",
-    "web.search",
-    "api.call",
-    "git.*",
-    "help.*",
-    "skills.*",
-    "persona.*",
-    "workflow.*",
-];
-
-const ANALYST: [&str; 9] = [
-    "db.finding.create",
-    "artifact.get",
-    "artifact.list",
-    "web.fetch",
-    "web.search",
-    "api.call",
-    "help.*",
-    "skills.list",
-    "skills.get",
-];
-
-/// Last parts of the names of tools that only read the database.
-const READS: [&str; 4] = ["get", "list", "effective", "search"];
+pub(crate) struct Allowlist(AgentKind);
 
 impl Allowlist {
     pub(crate) fn for_role(role: Role) -> Self {
-        Self(role)
+        Self(match role {
+            Role::ProjectManager => AgentKind::ProjectManager,
+            Role::ProjectAnalyst => AgentKind::ProjectAnalyst,
+        })
     }
 
     pub(crate) fn permits(self, tool: &str) -> bool {
-        match self.0 {
-            Role::ProjectManager => MANAGER.iter().any(|pattern| matches(pattern, tool)),
-            Role::ProjectAnalyst => {
-                ANALYST.iter().any(|pattern| matches(pattern, tool)) || is_database_read(tool)
-            }
-        }
+        policy::lists(self.0, tool)
     }
 
     /// Lists the permitted patterns, for the log.
     pub(crate) fn describe(self) -> String {
-        match self.0 {
-            Role::ProjectManager => MANAGER.join(" "),
-            Role::ProjectAnalyst => {
-                let reads: Vec<String> = READS.iter().map(|verb| format!("db.*.{verb}")).collect();
-                format!("{} {}", reads.join(" "), ANALYST.join(" "))
-            }
-        }
+        policy::describe_allowlist(self.0)
     }
-}
-
-fn matches(pattern: &str, tool: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => tool.len() > prefix.len() && tool.starts_with(prefix),
-        None => pattern == tool,
-    }
-}
-
-fn is_database_read(tool: &str) -> bool {
-    let mut parts = tool.split('.');
-    parts.next() == Some("db")
-        && parts.next_back().is_some_and(|verb| READS.contains(&verb))
-        && parts.count() >= 1
 }
 
 #[cfg(test)]

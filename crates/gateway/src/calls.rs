@@ -18,13 +18,13 @@ use tracing::{Instrument, Span, error, info};
 use upstream::Progress;
 
 use self::keyed_calls::KeyedCalls;
+use policy::{CallIds, Denial, Permitted, Standing};
+
 use crate::{
     audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded},
     canonical,
     catalogue::{Backend, CatalogueCache, ServedTool},
-    clock,
-    policy::{self, CallIds, Denial, Permitted, Standing},
-    spans,
+    clock, spans,
     store::{Store, entity::idempotency},
     upstreams::Upstreams,
 };

@@ -10,12 +10,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 pub use effect::{Effect, EffectSource};
+use policy::{Rule, Standing, check_visible};
 use sea_orm::{DbErr, EntityTrait, ExprTrait, sea_query::Expr};
 use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::{
-    policy::{self, Rule, Standing, check_visible},
     store::{
         Store, WriteTransaction,
         entity::{revision, upstream},

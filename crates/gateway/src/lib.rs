@@ -18,7 +18,6 @@ pub mod data_lock;
 pub mod front;
 pub mod metrics;
 pub mod nats;
-pub mod policy;
 mod reload;
 pub mod run;
 pub mod sanitize;

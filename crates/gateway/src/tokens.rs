@@ -8,6 +8,7 @@ use std::{
 };
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use policy::{Agent, AgentKind, Caller, Standing, TokenBinding};
 use rand::TryRngCore;
 use sea_orm::{
     ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
@@ -18,7 +19,6 @@ use uuid::Uuid;
 
 use crate::{
     clock,
-    policy::{Agent, AgentKind, Caller, Standing, TokenBinding},
     store::{
         Store, WriteTransaction,
         entity::{revision, token},

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_gateway::policy::{
+use policy::{
     Agent, Caller, Facts, Gate, Origin, Scope, ScopedId, Standing, TaskFacts, TokenBinding, Tool, decide,
 };
 use serde_json::{Map, Value};

@@ -5,13 +5,13 @@ mod store {
     pub(crate) mod world;
 }
 
+use policy::{Agent, Standing, TokenBinding};
 use std::{sync::Arc, time::Duration};
 
 use cynode_gateway::{
     audit::{self, Announcement, Decision, Ledger, Record, Status},
     calls::Outcome,
     clock,
-    policy::{Agent, Standing, TokenBinding},
     store::entity::in_flight,
     tokens::{self, Holder},
 };

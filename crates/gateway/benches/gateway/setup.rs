@@ -1,9 +1,9 @@
 //! Starts the processes under test: a server with one tool, the gateway in front of it, and FastMCP's proxy.
 
+use policy::Agent;
 use std::{fs, path::PathBuf, time::Duration};
 
 use cynode_gateway::{
-    policy::Agent,
     store::{self, Durability, Store, entity},
     tokens::{self, Holder},
 };

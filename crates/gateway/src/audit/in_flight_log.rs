@@ -131,7 +131,7 @@ pub(super) fn clear(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Standing;
+    use policy::Standing;
 
     fn record(call_id: &str) -> Record {
         Record::begin(call_id.to_owned(), 0, &Standing::Unknown, "a.tool")

@@ -1,12 +1,10 @@
 //! The record of one call before it has its place in the chain, and its conversion to and from rows.
 
+use policy::{CallIds, Standing};
 use serde::{Deserialize, Serialize};
 use subjects::audit::Row;
 
-use crate::{
-    policy::{CallIds, Standing},
-    store::entity::audit,
-};
+use crate::store::entity::audit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -6,6 +6,8 @@ use serde_json::Value;
 use tracing::error;
 
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keys};
+use policy::{Permitted, Standing};
+
 use crate::{
     audit::{
         Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Unavailable, claim_key,
@@ -13,7 +15,6 @@ use crate::{
     },
     catalogue::CallerTools,
     clock,
-    policy::{Permitted, Standing},
     store::entity::in_flight,
     tools::{Context, Does, Entry, ToolError},
 };

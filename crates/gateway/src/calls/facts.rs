@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use policy::{CallIds, Caller, Facts, Origin, ScopedId, TaskFacts};
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 
-use crate::{
-    policy::{CallIds, Caller, Facts, Origin, ScopedId, TaskFacts},
-    store::{
-        Store,
-        entity::{job, project, task},
-    },
+use crate::store::{
+    Store,
+    entity::{job, project, task},
 };
 
 /// Reads only what the decision may need. A manager's call of a built-in tool that names a single id needs

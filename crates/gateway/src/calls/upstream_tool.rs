@@ -11,12 +11,12 @@ use tracing::Instrument;
 use upstream::Failure;
 
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keyed_calls::KeyedCall, keys};
+use policy::Permitted;
+
 use crate::{
     audit::{Announcement, BeginError, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record},
     catalogue::UpstreamTool,
-    clock,
-    policy::Permitted,
-    sanitize, spans,
+    clock, sanitize, spans,
     store::entity::idempotency,
 };
 

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::{Backend, Catalogue, Effect, ServedTool, UpstreamTool};
+use policy::{Condition, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool};
+
 use crate::{
-    policy::{self, Condition, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool},
     store::{
         Store,
         entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},

@@ -14,9 +14,10 @@ use tokio::sync::mpsc;
 use upstream::Progress;
 
 use super::edge::Identity;
+use policy::Denial;
+
 use crate::{
     calls::{Calls, Outcome, Request},
-    policy::Denial,
     sanitize,
 };
 

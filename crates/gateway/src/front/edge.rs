@@ -27,10 +27,11 @@ use tracing::error;
 use uuid::Uuid;
 
 use super::{Front, LiveSettings, fast_path, peek::peek};
+use policy::{Denial, Standing};
+
 use crate::{
     audit::{Record, Unavailable},
     clock,
-    policy::{Denial, Standing},
     serve::ConnectionAuth,
     tokens::PresentedToken,
     unauthenticated::Admission,

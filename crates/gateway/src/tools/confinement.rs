@@ -3,7 +3,9 @@
 use sea_orm::EntityTrait;
 
 use super::{Context, ToolError};
-use crate::{policy::is_governing, store::entity::task};
+use policy::is_governing;
+
+use crate::store::entity::task;
 
 /// The user, task and project that a confined caller may read, besides what is available to every caller.
 #[derive(Clone, Debug)]

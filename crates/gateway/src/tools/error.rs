@@ -16,7 +16,7 @@ pub enum ToolError {
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
     ReadOnly(String),
-    /// A key that controls what agents may do, see [`is_governing`](crate::policy::is_governing).
+    /// A key that controls what agents may do, see [`is_governing`](policy::is_governing).
     #[error("{0} governs agents; only an administrator can change it, with cynodectl or REST")]
     Governing(String),
     #[error("content rejected: {0}")]

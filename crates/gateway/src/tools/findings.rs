@@ -11,11 +11,9 @@ use super::{
     page::{Page, PageRequest},
     tasks,
 };
-use crate::{
-    clock,
-    policy::{Scope, ScopedId},
-    store::entity::finding,
-};
+use policy::{Scope, ScopedId};
+
+use crate::{clock, store::entity::finding};
 
 const MAX_CRITERION_BYTES: usize = 4 * 1024;
 const MAX_EVIDENCE_BYTES: usize = 16 * 1024;

@@ -12,11 +12,9 @@ use super::{
     page::{Page, PageRequest},
     search,
 };
-use crate::{
-    clock,
-    policy::{Scope, Switch},
-    store::entity::allowed_image,
-};
+use policy::{Scope, Switch};
+
+use crate::{clock, store::entity::allowed_image};
 
 const MAX_NOTE_BYTES: usize = 1024;
 

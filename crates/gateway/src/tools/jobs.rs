@@ -8,11 +8,9 @@ use subjects::ScopeId;
 use uuid::Uuid;
 
 use super::{BuiltInTool, Context, Does, Entry, ToolError, check, tasks};
-use crate::{
-    clock,
-    policy::{Scope, ScopedId},
-    store::entity::job,
-};
+use policy::{Scope, ScopedId};
+
+use crate::{clock, store::entity::job};
 
 const MAX_KIND_BYTES: usize = 64;
 const MAX_PAYLOAD_BYTES: usize = 8 * 1024;

@@ -9,7 +9,9 @@ use super::{
     BuiltInTool, Context, Does, Entry, ToolError, check,
     page::{Page, PageRequest},
 };
-use crate::{clock, policy::Scope, store::entity::model};
+use policy::Scope;
+
+use crate::{clock, store::entity::model};
 
 const MAX_PROVIDER_BYTES: usize = 128;
 const MAX_REFERENCE_BYTES: usize = 128;

@@ -9,7 +9,9 @@ use super::{
     BuiltInTool, Context, Does, Entry, ToolError, check,
     page::{Page, PageRequest},
 };
-use crate::{clock, policy::Scope, store::entity::node};
+use policy::Scope;
+
+use crate::{clock, store::entity::node};
 
 const MAX_STATUS_BYTES: usize = 64;
 const MAX_REFERENCE_BYTES: usize = 128;

@@ -9,7 +9,9 @@ use super::{
     page::{Page, PageRequest},
     search,
 };
-use crate::{clock, policy::Scope, store::entity::persona};
+use policy::Scope;
+
+use crate::{clock, store::entity::persona};
 
 const MAX_REFERENCE_BYTES: usize = 128;
 

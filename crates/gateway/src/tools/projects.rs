@@ -8,9 +8,10 @@ use super::{
     BuiltInTool, Context, Does, Entry, ToolError,
     page::{Page, PageRequest},
 };
+use policy::{Scope, ScopedId};
+
 use crate::{
     clock,
-    policy::{Scope, ScopedId},
     store::entity::{project, task},
 };
 

@@ -15,9 +15,10 @@ use super::{
     page::{Page, PageRequest},
     value::{StoredValue, ValueType},
 };
+use policy::Scope;
+
 use crate::{
     clock,
-    policy::Scope,
     store::entity::{revision, system_setting},
 };
 

@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{ToolError, VisibleTools};
-use crate::policy::{Caller, Scope, ScopedId, Switch, TokenBinding};
+use policy::{Caller, Scope, ScopedId, Switch, TokenBinding};
 
 /// Whether a tool only reads, or may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -126,7 +126,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::policy::Standing;
+    use policy::Standing;
 
     fn origin(number: u32) -> Origin {
         Origin::from(IpAddr::V4(Ipv4Addr::from(number)))

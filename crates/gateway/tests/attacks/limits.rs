@@ -122,7 +122,7 @@ async fn attack_16_injection_through_arguments() {
     }
 }
 
-/// 17: fetching internal addresses. (All notations of an address are tested in `policy/urls.rs`.)
+/// 17: fetching internal addresses. (All notations of an address are tested in `crates/policy/src/urls.rs`.)
 #[tokio::test]
 async fn attack_17_internal_addresses() {
     let server =

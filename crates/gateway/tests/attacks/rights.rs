@@ -1,9 +1,8 @@
 //! Agents that try to extend their own rights.
 
-use cynode_gateway::{
-    policy::{Switch, is_governing},
-    tools,
-};
+use policy::{Switch, is_governing};
+
+use cynode_gateway::tools;
 use serde_json::{Value, json};
 use testkit::GatewayProcess;
 

@@ -1,11 +1,9 @@
 //! Descriptions, schemas and scopes of the built-in tools.
 
+use policy::{Scope, Switch};
 use std::collections::BTreeSet;
 
-use cynode_gateway::{
-    policy::{Scope, Switch},
-    tools,
-};
+use cynode_gateway::tools;
 use serde_json::Value;
 
 /// Models rely on descriptions: every tool describes its effect, its input and its output.

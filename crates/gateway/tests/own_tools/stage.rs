@@ -1,10 +1,10 @@
 //! A store, the built-in tools, and callers.
 
+use policy::{Agent, AgentKind, Caller, Origin, TokenBinding, allows};
 use std::{collections::BTreeMap, time::Duration};
 
 use cynode_gateway::{
     clock,
-    policy::{Agent, AgentKind, Caller, Origin, TokenBinding, allows},
     store::{Durability, Options, Store},
     tools::{self, Context, Does, Entry, ToolError, VisibleTool, VisibleTools},
 };

@@ -1,5 +1,6 @@
 //! A gateway without its listeners: store, ledger, calls.
 
+use policy::Agent;
 use std::{sync::Arc, time::Duration};
 
 use cynode_gateway::{
@@ -7,7 +8,6 @@ use cynode_gateway::{
     calls::{Calls, Limits, Outcome, Request},
     catalogue::{self, CatalogueCache},
     clock, config,
-    policy::Agent,
     store::{
         self, Durability, Store,
         entity::{tool_setting, upstream, upstream_tool},

@@ -20,12 +20,11 @@ use super::{
     page::{Section, page},
     session::Session,
 };
-use crate::{
-    admin::{
-        Error,
-        operations::{AccessRule, NewRule},
-    },
-    policy::Effect,
+use policy::Effect;
+
+use crate::admin::{
+    Error,
+    operations::{AccessRule, NewRule},
 };
 
 const HEADINGS: [&str; 6] = ["Order", "Effect", "Who", "Tool", "Reason", ""];

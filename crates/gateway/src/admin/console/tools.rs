@@ -14,10 +14,11 @@ use super::{
     page::{Section, page},
     session::Session,
 };
+use policy::Scope;
+
 use crate::{
     admin::operations::{Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectSource, ToolOrigin, ToolState},
     audit::Filter,
-    policy::Scope,
 };
 
 const HEADINGS: [&str; 4] = ["Tool", "From", "For", "Agents may call it"];

@@ -1,6 +1,8 @@
 //! Names of servers. They prefix tool names that people read, so no two names may look alike. Does no I/O.
 
-use crate::{admin::Error, policy::FAMILIES};
+use policy::FAMILIES;
+
+use crate::admin::Error;
 
 const FIELD: &str = "namespace";
 const MAX_BYTES: usize = 32;

@@ -1,5 +1,6 @@
 //! Access rules: list, add, remove, reorder.
 
+use policy::{AgentKind, Effect};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,7 +10,6 @@ use uuid::Uuid;
 use crate::{
     admin::{Actor, Admin, Error, change::Change, check},
     catalogue, clock,
-    policy::{AgentKind, Effect},
     store::entity::access_rule,
 };
 

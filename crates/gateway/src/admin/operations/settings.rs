@@ -1,5 +1,6 @@
 //! System settings: list, set, delete.
 
+use policy::Switch;
 use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,7 +9,6 @@ use utoipa::ToSchema;
 use crate::{
     admin::{Actor, Admin, Error, check},
     catalogue, clock,
-    policy::Switch,
     store::entity::system_setting,
 };
 

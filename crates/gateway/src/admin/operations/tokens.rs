@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use policy::{Agent, TokenBinding};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -10,7 +11,6 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     admin::{Actor, Admin, Error, check},
     admin_token, clock,
-    policy::{Agent, TokenBinding},
     store::entity::{login, task, token},
     tokens::{self, Holder},
 };

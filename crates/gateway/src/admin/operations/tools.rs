@@ -2,6 +2,7 @@
 
 mod view;
 
+use policy::Scope;
 use sea_orm::{EntityTrait, sea_query::OnConflict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,7 +11,6 @@ use utoipa::ToSchema;
 use crate::{
     admin::{Actor, Admin, Error},
     catalogue, clock,
-    policy::Scope,
     store::entity::{tool_setting, upstream_tool},
 };
 

@@ -1,10 +1,10 @@
 //! Validation of transports, and their stored and displayed form.
 
+use policy::is_public_url;
 use url::Url;
 
 use crate::{
     admin::{Actor, Error},
-    policy::is_public_url,
     upstreams::{Http, Reach, Stdio, Transport},
 };
 

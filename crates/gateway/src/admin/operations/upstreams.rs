@@ -8,10 +8,11 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::{ToolState, namespaces};
+use policy::Scope;
+
 use crate::{
     admin::{Actor, Admin, Error, check},
     catalogue, clock,
-    policy::Scope,
     store::entity::{tool_setting, upstream, upstream_tool},
     upstreams::{Health, Transport},
 };

@@ -4,9 +4,10 @@ use tempfile::TempDir;
 use tokio::{join, time::sleep};
 
 use super::*;
+use policy::Standing;
+
 use crate::{
     audit::{chain::LastRow, chain::chain_rows, record::Record},
-    policy::Standing,
     store::{Options, Store},
 };
 

@@ -14,8 +14,9 @@ use super::{
     Artifact, Metadata, not_found,
     path::{self, MAX_PATH_BYTES},
 };
+use policy::ScopedId;
+
 use crate::{
-    policy::ScopedId,
     store::entity::artifact,
     tools::{BuiltInTool, Context, Does, ToolError, check, slice::Encoding, tasks},
 };

@@ -7,8 +7,9 @@ use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
 use super::{MAX_KEY_BYTES, read::MAX_GROUPS, resolve::resolve, scope::ScopeSet};
+use policy::Scope;
+
 use crate::{
-    policy::Scope,
     store::entity::preference,
     tools::{
         BuiltInTool, Context, Does, ToolError, check,

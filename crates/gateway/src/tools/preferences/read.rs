@@ -11,9 +11,10 @@ use super::{
     scope::{self, ScopeSet},
     select,
 };
+use policy::Scope;
+
 use crate::{
     clock,
-    policy::Scope,
     store::entity::{preference, preference_history},
     tools::{
         BuiltInTool, Context, Does, ToolError, check,

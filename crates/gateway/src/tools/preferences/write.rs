@@ -8,8 +8,9 @@ use subjects::{PreferenceScope, ScopeId};
 use uuid::Uuid;
 
 use super::{MAX_KEY_BYTES, Preference, ScopeRef, select};
+use policy::Scope;
+
 use crate::{
-    policy::Scope,
     store::entity::{preference, preference_history},
     tools::{
         BuiltInTool, Context, Does, ToolError, check,

@@ -7,8 +7,9 @@ use subjects::ScopeId;
 use uuid::Uuid;
 
 use super::{MAX_CONTENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, Skill, SkillScope, scan::scan};
+use policy::Scope;
+
 use crate::{
-    policy::Scope,
     store::entity::skill,
     tools::{BuiltInTool, Context, Does, ToolError, check},
 };

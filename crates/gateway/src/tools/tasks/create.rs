@@ -7,8 +7,9 @@ use subjects::ScopeId;
 use uuid::Uuid;
 
 use super::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Status, Task, name};
+use policy::Scope;
+
 use crate::{
-    policy::Scope,
     store::entity::{project, task, task_dependency},
     tools::{BuiltInTool, Context, Does, ToolError, check},
 };

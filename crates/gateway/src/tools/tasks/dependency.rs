@@ -10,8 +10,9 @@ use super::{
     create::{MAX_DEPENDENCIES, MAX_REFERENCE_BYTES, check_dependency_status},
     graph::{self, Direction},
 };
+use policy::{Scope, ScopedId};
+
 use crate::{
-    policy::{Scope, ScopedId},
     store::entity::{task, task_dependency},
     tools::{
         BuiltInTool, Context, Does, ToolError, check,

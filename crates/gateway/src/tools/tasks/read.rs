@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
 use super::{Status, Task};
+use policy::{Scope, ScopedId};
+
 use crate::{
     clock,
-    policy::{Scope, ScopedId},
     store::entity::task,
     tools::{
         BuiltInTool, Context, Does, ToolError,

@@ -11,8 +11,9 @@ use super::{
     Task, TaskSummary,
     graph::{self, Direction, MAX_IDS_PER_STATEMENT},
 };
+use policy::{Scope, ScopedId};
+
 use crate::{
-    policy::{Scope, ScopedId},
     store::entity::task,
     tools::{BuiltInTool, Context, Does, ToolError, check},
 };

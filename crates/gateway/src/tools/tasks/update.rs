@@ -6,8 +6,9 @@ use serde::Deserialize;
 use subjects::ScopeId;
 
 use super::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Task};
+use policy::{Scope, ScopedId};
+
 use crate::{
-    policy::{Scope, ScopedId},
     store::entity::task,
     tools::{BuiltInTool, Context, Does, ToolError, check},
 };

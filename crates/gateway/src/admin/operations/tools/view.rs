@@ -4,9 +4,10 @@ use rmcp::model::Tool as McpTool;
 use serde_json::Value;
 
 use super::{Tool, ToolDetails, ToolEffect, ToolEffectSource, ToolGate, ToolOrigin, ToolState};
+use policy::{Origin, Scope};
+
 use crate::{
     catalogue::{Backend, Effect, EffectSource, ServedTool},
-    policy::{self, Origin, Scope},
     sanitize,
     store::entity::{tool_setting, upstream, upstream_tool},
     tools::Does,

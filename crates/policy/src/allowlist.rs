@@ -58,18 +58,37 @@ const DATABASE_READS: [&str; 4] = ["get", "list", "effective", "search"];
 const SANDBOX: [&str; 7] =
     ["artifact.*", "memory.*", "skills.list", "skills.get", "web.*", "api.call", "help.*"];
 
+/// Returns whether the allowlist of an agent type names a tool. Tools of installed upstreams are in no list.
+pub fn lists(kind: AgentKind, tool: &str) -> bool {
+    let names = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
+    match kind {
+        AgentKind::ProjectManager => names(&MANAGER),
+        AgentKind::ProjectAnalyst => names(&ANALYST) || is_database_read(tool),
+        AgentKind::Sandbox => names(&SANDBOX),
+    }
+}
+
+/// Renders the allowlist of an agent type, for the log.
+pub fn describe_allowlist(kind: AgentKind) -> String {
+    match kind {
+        AgentKind::ProjectManager => MANAGER.join(" "),
+        AgentKind::ProjectAnalyst => {
+            let reads: Vec<String> = DATABASE_READS.iter().map(|verb| format!("db.*.{verb}")).collect();
+            format!("{} {}", reads.join(" "), ANALYST.join(" "))
+        }
+        AgentKind::Sandbox => SANDBOX.join(" "),
+    }
+}
+
 /// Returns whether the allowlist of an agent type includes a tool.
 ///
 /// Installed tools belong to no family. Their scope, set at installation, decides between managers and
 /// sandboxes; analysts, which only read, may not call them (M115).
 pub fn allows(kind: AgentKind, tool: &str, origin: &Origin) -> bool {
-    let lists = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
     match (kind, origin) {
         (AgentKind::ProjectManager | AgentKind::Sandbox, Origin::Installed { .. }) => true,
         (AgentKind::ProjectAnalyst, Origin::Installed { .. }) => false,
-        (AgentKind::ProjectManager, _) => lists(&MANAGER),
-        (AgentKind::ProjectAnalyst, _) => lists(&ANALYST) || is_database_read(tool),
-        (AgentKind::Sandbox, _) => lists(&SANDBOX),
+        (_, _) => lists(kind, tool),
     }
 }
 

@@ -18,7 +18,7 @@ mod urls;
 
 pub use addresses::is_public_address;
 pub use agent::{Agent, AgentKind, Caller, Standing, TokenBinding};
-pub use allowlist::{FAMILIES, allows};
+pub use allowlist::{FAMILIES, allows, describe_allowlist, lists};
 pub use decide::{Permitted, check_visible, decide};
 pub use denial::Denial;
 pub use governing::{Switch, is_governing};
