@@ -10,8 +10,9 @@ use super::throughput::fill;
 const STARTS: usize = 11;
 const IDLE: Duration = Duration::from_secs(20);
 const IN_FLIGHT: usize = 10_000;
-const HANDOFFS: usize = 60_000;
-const THINKING: Duration = Duration::from_millis(200);
+const HANDOFFS: usize = 30_000;
+/// Long enough that all slots are taken before the first handoff ends.
+const THINKING: Duration = Duration::from_secs(3);
 
 pub(crate) async fn start_to_ready(report: &mut Report) {
     println!("start to ready: {STARTS} starts against a running server");
