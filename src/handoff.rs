@@ -111,7 +111,8 @@ pub(crate) fn run(runner: Arc<HandoffRunner>, delivery: Delivery) -> impl Future
         let settling = spans::settle(&delivery, verdict.settlement);
         let settled =
             delivery.settle(&runner.storage.broker.client, verdict.settlement).instrument(settling.clone());
-        if let Err(error) = settled.await {
+        // Boxed, as much below: while the agent works, a handoff should hold little.
+        if let Err(error) = Box::pin(settled).await {
             metrics.ack_failures.inc();
             telemetry::mark_failed(&settling, "not_confirmed");
             warn!(
@@ -181,7 +182,7 @@ impl HandoffRunner {
         let published = delivery.published_at.unix_timestamp_nanos();
         let id = HandoffId::for_queue_message(queue, delivery.sequence, published);
         let claimant = self.claimant(delivery, id);
-        match journal::claim(&self.storage, claimant, true).await? {
+        match Box::pin(journal::claim(&self.storage, claimant, true)).await? {
             Claim::Ours(journal) => {
                 delivery.set_probation(Some(journal));
                 Ok(None)
@@ -289,7 +290,7 @@ impl HandoffRunner {
                 // A redelivery to this instance, or a copy. It is held until the running one ends, and then
                 // finds its answer.
                 Err(NotStarted::AlreadyRunning(ended)) => {
-                    Box::pin(self.end_probation(delivery)).await;
+                    self.end_probation(delivery).await;
                     ended.cancelled().await;
                 }
             }
@@ -313,7 +314,7 @@ impl HandoffRunner {
             replays: &handoff.replays,
             ..self.claimant(delivery, handoff.id)
         };
-        let claim = journal::claim(&self.storage, claimant, read_first).await?;
+        let claim = Box::pin(journal::claim(&self.storage, claimant, read_first)).await?;
         if let Claim::Ours(journal) = &claim {
             delivery.set_journal(journal);
         }
@@ -344,7 +345,8 @@ impl HandoffRunner {
                 // Not answered: the answer under this id belongs to the other handoff.
                 let why = "its id belongs to a handoff of another user or project; publish it under a new id";
                 let why = Refusal::new(ErrorCode::ScopeMismatch, why);
-                self.dead_letter_writer().write_dead_letter(&failed_handoff(delivery), &why).await?;
+                Box::pin(self.dead_letter_writer().write_dead_letter(&failed_handoff(delivery), &why))
+                    .await?;
                 self.metrics.count_refused(delivery.kind, why.code);
                 return Ok(Verdict::done(Outcome::Refused));
             }

@@ -121,6 +121,6 @@ fn print(text: &str) -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "reports a fatal error")]
 fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("cynode-pma: {}", telemetry::redact(&Chain(error).to_string()));
+    eprintln!("cynode-pma: {}", secrets::redact(&Chain(error).to_string()));
     ExitCode::from(code)
 }

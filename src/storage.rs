@@ -105,7 +105,8 @@ impl Storage {
     {
         let (mut waits, mut waiting) = (RetryDelays::forever(FIRST_WAIT, MAX_WAIT), None);
         loop {
-            match read().await {
+            // Boxed: a request to JetStream is a large future, and a handoff in flight seldom makes one.
+            match Box::pin(read()).await {
                 Ok(found) => return found,
                 Err(error) => {
                     waiting.get_or_insert_with(|| self.breaker.count_waiting());
@@ -119,7 +120,7 @@ impl Storage {
     /// Stores a body in a role's object store under `name`, retrying until it succeeds.
     pub(crate) async fn spill(&self, role: Role, name: &str, body: &[u8]) {
         let mut waits = RetryDelays::forever(FIRST_WAIT, MAX_WAIT);
-        while let Err(error) = broker::spill(&self.broker, role, name, body).await {
+        while let Err(error) = Box::pin(broker::spill(&self.broker, role, name, body)).await {
             self.wait_before_retry(&mut waits, "cannot write the object store", &error).await;
         }
     }
@@ -128,7 +129,7 @@ impl Storage {
     pub(crate) async fn fetch(&self, role: Role, name: &str) -> Result<Bytes, SpillError> {
         let mut waits = RetryDelays::forever(FIRST_WAIT, MAX_WAIT);
         loop {
-            match broker::fetch(&self.broker, role, name).await {
+            match Box::pin(broker::fetch(&self.broker, role, name)).await {
                 Err(error) if !error.is_missing() => {
                     self.wait_before_retry(&mut waits, "cannot read the object store", &error).await;
                 }
@@ -168,7 +169,7 @@ impl Storage {
     /// Asks the server whether the streams of a role's runs and of dead letters accept messages.
     pub(crate) async fn check_available(&self, role: Role) -> bool {
         for stream in [self.broker.layout.runs(role), streams::DEAD] {
-            if !self.check_writable(stream, role).await {
+            if !Box::pin(self.check_writable(stream, role)).await {
                 return false;
             }
         }

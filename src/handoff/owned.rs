@@ -75,7 +75,7 @@ impl OwnedHandoff<'_> {
                 // Cancel-safe: sleeping only.
                 () = tokio::time::sleep(self.runner.max_turn) => Err(Stopped::TooLong),
                 // Lost ownership: the pending model or tool call is dropped before anything else is done.
-                loss = self.journal.lost() => return self.settle_lost(loss).await,
+                loss = self.journal.lost() => return Box::pin(self.settle_lost(loss)).await,
                 // The losing future is dropped, which cancels the work.
                 outcome = work => Ok(outcome),
             }
@@ -83,13 +83,13 @@ impl OwnedHandoff<'_> {
         // Another instance may own the handoff if this one was suspended. Then nothing is published for it,
         // not even a cancellation.
         if let Err(loss) = self.journal.confirm_ownership().await {
-            return self.settle_lost(loss).await;
+            return Box::pin(self.settle_lost(loss)).await;
         }
         // The journal is stored for a later replay. An answer needs no journal: it is complete by itself.
         if ended.as_ref().map_or(true, |outcome| outcome.dead_letter) {
             tokio::select! {
                 biased;
-                loss = self.journal.lost() => return self.settle_lost(loss).await,
+                loss = self.journal.lost() => return Box::pin(self.settle_lost(loss)).await,
                 // Cancel-safe: records that were not stored stay pending.
                 () = self.journal.write_if_costly() => {}
             }
@@ -194,7 +194,7 @@ impl OwnedHandoff<'_> {
     async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
         let mut after = match self.journal.close().await {
             Ok(after) => after,
-            Err(loss) => return self.settle_lost(loss).await,
+            Err(loss) => return Box::pin(self.settle_lost(loss)).await,
         };
         reach(Point::BeforeAnswer).await;
         let (storage, kind, encoding) = (&self.runner.storage, self.delivery.kind, self.admitted.encoding);
@@ -204,7 +204,7 @@ impl OwnedHandoff<'_> {
                 Ok(Committed::Ours(stored)) => break stored,
                 Ok(Committed::Fenced) => match Box::pin(self.journal.close_after_conflict(after)).await {
                     Ok(now) => after = now,
-                    Err(loss) => return self.settle_lost(loss).await,
+                    Err(loss) => return Box::pin(self.settle_lost(loss)).await,
                 },
                 Err(reply::Error::Publish(PublishError::TooLarge)) if short.is_none() => {
                     // Another attempt would produce an answer of the same size at the same cost.

@@ -205,7 +205,7 @@ pub(super) fn request_fault(why: &str) -> Fault {
 /// Shortens a text to one line without control characters and secrets.
 fn summarize(text: &str) -> String {
     // Redacted before cutting, since a secret that is cut may not be recognised.
-    let text = telemetry::redact(text);
+    let text = secrets::redact(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ").chars().take(MAX_ERROR_CHARS).collect()
 }

@@ -1,8 +1,9 @@
 //! Builds what the agent works with (model, tools, analysts, recording) from the configuration.
 
-use std::{fs, path::Path, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mcp::{Client, Token};
+use secrets::signing_key;
 use tokio::sync::watch;
 
 use crate::{
@@ -29,10 +30,8 @@ pub enum Error {
     Http(#[from] reqwest::Error),
     #[error("creating the MCP client")]
     Gateway(#[from] mcp::Error),
-    #[error("cannot read the signing key {0}")]
-    Key(PathBuf, #[source] std::io::Error),
-    #[error("the signing key {0} is not the seed of an nkey")]
-    NotAKey(PathBuf, #[source] nkeys::error::Error),
+    #[error(transparent)]
+    SigningKey(#[from] signing_key::Error),
 }
 
 /// Inputs besides the configuration.
@@ -63,7 +62,7 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
     let analysts = Analysts::new(
         inputs.storage.clone(),
         config.analysts.enabled.then_some(config.analysts.max_concurrent),
-        config.security.signing_key_file.as_deref().map(signing_key).transpose()?,
+        config.security.signing_key_file.as_deref().map(signing_key::read).transpose()?,
         config.analysts.timeout,
     );
     Ok(AgentResources {
@@ -145,9 +144,4 @@ fn backend(config: &Config) -> Result<Backend, Error> {
 
 fn prices(prices: config::Prices) -> Prices {
     Prices { prompt: prices.prompt, completion: prices.completion }
-}
-
-fn signing_key(path: &Path) -> Result<nkeys::KeyPair, Error> {
-    let seed = fs::read_to_string(path).map_err(|error| Error::Key(path.to_owned(), error))?;
-    nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| Error::NotAKey(path.to_owned(), error))
 }

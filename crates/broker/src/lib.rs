@@ -6,6 +6,7 @@
 mod confirm;
 mod connect;
 mod layout;
+mod on_demand;
 mod provision;
 mod publish;
 mod read;
@@ -19,6 +20,7 @@ pub use connect::{
     Auth, Broker, ConnectError, MIN_SERVER, Options, Tls, connect, is_inbox_prefix, redact_url,
 };
 pub use layout::{LayoutMismatch, MisplacedSubject, check_layout};
+pub use on_demand::{OnDemand, Unavailable};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision};
 pub use publish::{Expect, PublishError, Stored, Unconfirmed, publish, publish_within};
 pub use read::{ReadError, all_on, last_on, last_under, message_at, next_on};

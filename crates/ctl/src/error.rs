@@ -61,14 +61,12 @@ pub(crate) enum Error {
     NoInstance,
     #[error("reading {0}")]
     File(PathBuf, #[source] std::io::Error),
-    #[error("{0} contains no nkey seed")]
-    Key(PathBuf, #[source] nkeys::error::Error),
+    #[error(transparent)]
+    SigningKey(#[from] secrets::signing_key::Error),
     #[error("writing a message")]
     Encode(#[from] subjects::CodecError),
     #[error("creating or reading streams and consumers")]
     Provision(#[from] broker::ProvisionError),
-    #[error("generating a key")]
-    GenerateKey(#[source] nkeys::error::Error),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
     #[error("nothing was removed; pass --yes to remove without a prompt")]
@@ -150,7 +148,7 @@ impl Error {
             | Self::Tour(_)
             | Self::Tool(..) => Exit::Failed,
             Self::File(..)
-            | Self::Key(..)
+            | Self::SigningKey(_)
             | Self::Input(_)
             | Self::Encode(_)
             | Self::Operate(operate::Error::Encode(_))
@@ -182,7 +180,6 @@ impl Error {
             | Self::Tools(_)
             | Self::Signals(_)
             | Self::Provision(_)
-            | Self::GenerateKey(_)
             | Self::GatewayUnreachable(..)
             | Self::GatewayResponse(_) => Exit::Unavailable,
         }

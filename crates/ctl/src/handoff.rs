@@ -1,6 +1,6 @@
 //! `cynodectl handoff`: publishes a handoff and waits for its answer.
 
-use std::{io::Read, path::Path, time::Duration};
+use std::{io::Read, time::Duration};
 
 use async_nats::HeaderMap;
 use broker::Broker;
@@ -32,7 +32,7 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     let mut handoff = new(work, scope, common.deadline);
     handoff.id = common.id.unwrap_or(handoff.id);
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
-    let key = common.sign.as_deref().map(read_key).transpose()?;
+    let key = common.sign.as_deref().map(secrets::signing_key::read).transpose()?;
     let listener = submit(broker, &handoff, encoding, key.as_ref()).await?;
     if common.no_wait {
         if json {
@@ -134,10 +134,4 @@ fn text_or_input(text: String) -> Result<String, Error> {
     let mut input = String::new();
     std::io::stdin().read_to_string(&mut input).map_err(Error::Input)?;
     Ok(input.trim_end().to_owned())
-}
-
-/// Reads an nkey seed from a file.
-pub(crate) fn read_key(file: &Path) -> Result<KeyPair, Error> {
-    let seed = std::fs::read_to_string(file).map_err(|source| Error::File(file.to_owned(), source))?;
-    KeyPair::from_seed(seed.trim()).map_err(|source| Error::Key(file.to_owned(), source))
 }

@@ -20,14 +20,15 @@ use upstream::Progress;
 use self::keyed_calls::KeyedCalls;
 use policy::{CallIds, Denial, Permitted, Standing};
 
-use crate::{
-    audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded},
+use audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded};
+use registry::{
     canonical,
     catalogue::{Backend, CatalogueCache, ServedTool},
-    clock, spans,
-    store::{Store, entity::idempotency},
     upstreams::Upstreams,
 };
+use store::{Store, clock, entity::idempotency};
+
+use crate::spans;
 
 /// A call as the caller requested it.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Calls {
     pub(crate) store: Store,
-    pub(crate) catalogue: CatalogueCache,
+    pub(crate) catalogue: Arc<CatalogueCache>,
     pub(crate) ledger: Ledger,
     upstreams: Arc<Upstreams>,
     limits: Limits,
@@ -129,7 +130,7 @@ impl From<DbErr> for CallError {
 impl Calls {
     pub fn new(
         store: Store,
-        catalogue: CatalogueCache,
+        catalogue: Arc<CatalogueCache>,
         ledger: Ledger,
         upstreams: Arc<Upstreams>,
         limits: Limits,

@@ -6,10 +6,10 @@ mod raw;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use access::unauthenticated;
 pub use cli::{Cli, Command};
+use registry::upstreams;
 use settings::{CheckedTelemetry, Error, Program};
-
-use crate::{admin_token::AdminToken, store};
 
 const PROGRAM: Program = Program {
     name: "cynode-gateway",
@@ -34,13 +34,13 @@ const PROGRAM: Program = Program {
 pub struct Config {
     pub data: PathBuf,
     pub mcp: Mcp,
-    pub admin: Admin,
+    pub admin: admin::Settings,
     pub store: store::Options,
     pub audit: Audit,
     pub calls: Calls,
-    pub connections: Connections,
-    pub unauthenticated: Unauthenticated,
-    pub upstreams: Upstreams,
+    pub connections: listener::Limits,
+    pub unauthenticated: unauthenticated::Settings,
+    pub upstreams: upstreams::Settings,
     /// `None`: no heads are published, and the console shows no handoffs.
     pub nats: Option<Nats>,
     /// Time that running calls get after a signal to stop.
@@ -63,26 +63,6 @@ pub struct Mcp {
 }
 
 #[derive(Clone, Debug)]
-pub struct Admin {
-    pub listen: SocketAddr,
-    pub hosts: Vec<String>,
-    /// File with the first administrator's token; created if it is missing.
-    pub token_file: PathBuf,
-    /// Lifetime of a token that is created for that file.
-    pub token_lives: Duration,
-    /// Lifetime of a console session.
-    pub session: Duration,
-    /// Whether administrators use TLS, so that cookies are marked `Secure`.
-    pub https: bool,
-}
-
-impl Admin {
-    pub fn token(&self) -> AdminToken {
-        AdminToken { file: self.token_file.clone(), lifetime: self.token_lives }
-    }
-}
-
-#[derive(Clone, Debug)]
 pub struct Audit {
     pub signing_key_file: PathBuf,
     pub head_file: PathBuf,
@@ -98,33 +78,6 @@ pub struct Calls {
     pub per_second: u32,
     /// Retention of idempotency keys and their answers.
     pub keep_keys: Duration,
-}
-
-/// Limits of each listener.
-#[derive(Clone, Copy, Debug)]
-pub struct Connections {
-    pub max: usize,
-    /// How long the head of a request may take, from its first byte.
-    pub header_timeout: Duration,
-    /// How long a connection may be idle between requests.
-    pub idle_timeout: Duration,
-}
-
-/// Limits of clients without a valid token.
-#[derive(Clone, Copy, Debug)]
-pub struct Unauthenticated {
-    /// Requests per second from one address; the burst is five times as large.
-    pub per_second: u32,
-    /// How often the refused requests of one address get an audit row.
-    pub report_every: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Upstreams {
-    pub connect_timeout: Duration,
-    pub refresh_every: Duration,
-    /// Whether upstreams may be programs that the gateway starts.
-    pub stdio: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ fn process(pid: Option<u32>) -> String {
 /// SQLite's own locks on it.
 #[derive(Debug)]
 #[must_use = "dropping it lets other processes use the folder"]
-pub struct DataLock {
+pub(crate) struct DataLock {
     _folder: File,
     _store: Option<File>,
 }
@@ -49,7 +49,7 @@ pub struct DataLock {
 impl DataLock {
     /// Acquires both locks. Fails if another process holds one, and names that process if it is known. Writes
     /// only to the lock file; creates an empty store file if there is none.
-    pub fn acquire(folder: &Path, store: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn acquire(folder: &Path, store: Option<&Path>) -> Result<Self, Error> {
         let path = folder.join(LOCK_FILE);
         let file_error = |error| Error::File(path.clone(), error);
         std::fs::create_dir_all(folder).map_err(file_error)?;

@@ -15,12 +15,12 @@ use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
 };
 
+use access::{tokens::TokenCache, unauthenticated::UnauthenticatedLimiter};
+use store::Store;
+
 use crate::{
     calls::Calls,
     config::{self, Config},
-    store::Store,
-    tokens::TokenCache,
-    unauthenticated::UnauthenticatedLimiter,
 };
 
 type Mcp = StreamableHttpService<server::Server, NeverSessionManager>;
@@ -34,7 +34,7 @@ struct LiveSettings {
 }
 
 /// Serves MCP requests of agents.
-pub struct Front {
+pub(crate) struct Front {
     store: Store,
     calls: Arc<Calls>,
     tokens: TokenCache,
@@ -60,17 +60,17 @@ impl Front {
     }
 
     /// Applies a new configuration. Requests in flight keep the old one.
-    pub fn reload(&self, config: &Config) {
+    pub(crate) fn reload(&self, config: &Config) {
         self.live.store(Arc::new(LiveSettings::new(&self.calls, config)));
         self.unauthenticated.reload(config.unauthenticated);
     }
 
     /// Removes idle callers from the rate limiter.
-    pub fn drop_idle_callers(&self) {
+    pub(crate) fn drop_idle_callers(&self) {
         self.live.load().rate_limiter.retain_recent();
     }
 
-    pub fn router(self: Arc<Self>) -> Router {
+    pub(crate) fn router(self: Arc<Self>) -> Router {
         Router::new().route("/mcp", any(edge::handle)).with_state(self)
     }
 }

@@ -105,6 +105,6 @@ fn say(text: &str) -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the error that ends the process")]
 fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("cynode-gateway: {}", telemetry::redact(&Chain(error).to_string()));
+    eprintln!("cynode-gateway: {}", secrets::redact(&Chain(error).to_string()));
     ExitCode::from(code)
 }

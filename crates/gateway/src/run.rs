@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use broker::{ConnectError, OnDemand};
 use sea_orm::DbErr;
+use secrets::signing_key;
 use subjects::audit::{ChainError, ChainVerifier};
 use tokio::{
     net::TcpListener,
@@ -14,24 +16,23 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
-use crate::{
-    admin::{self, Admin},
+use access::{
     admin_token::{self, Adoption},
-    audit::{self, Announcement, Ledger, Record, Seal, Sealed},
+    unauthenticated::UnauthenticatedLimiter,
+};
+use admin::Admin;
+use audit::{Announcement, Ledger, Record, Seal, Sealed};
+use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
+use store::{Store, clock};
+
+use crate::{
     calls::{Calls, Limits},
-    catalogue::CatalogueCache,
-    clock,
     config::{Cli, Config},
     data_lock::{self, DataLock},
     front::Front,
+    health::{self, Watched},
     metrics::Metrics,
-    nats::{self, Nats},
     reload::ModifiedAt,
-    serve,
-    store::{self, Store},
-    tools,
-    unauthenticated::UnauthenticatedLimiter,
-    upstreams::Upstreams,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +52,9 @@ pub enum Error {
     #[error("sealing the audit")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
-    Nats(#[from] nats::Error),
+    Nats(#[from] ConnectError),
+    #[error(transparent)]
+    SigningKey(#[from] signing_key::Error),
     #[error("cannot install signal handlers")]
     Signals(#[source] std::io::Error),
 }
@@ -87,7 +90,7 @@ pub async fn check(config: &Config) -> Result<String, Error> {
         rows.iter().try_for_each(|row| chain.check(row))?;
     }
     let (rows, heads) = chain.finish()?;
-    let tools = tools::all().len();
+    let tools = control::all().len();
     store.close().await;
     drop(lock);
     Ok(format!("ok: {rows} audit rows verified, {heads} signed heads match, {tools} built-in tools"))
@@ -103,9 +106,11 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     if recovered > 0 {
         warn!(calls = recovered, "Calls interrupted by the last shutdown recorded in the audit.");
     }
-    tools::seed(&store).await?;
+    control::seed(&store).await?;
     let adoption = config.admin.token().adopt(&store).await?;
-    let nats = config.nats.as_ref().map(Nats::open).transpose()?;
+    let signing_key_file = config.nats.as_ref().and_then(|nats| nats.signing_key_file.as_deref());
+    let signing_key = signing_key_file.map(signing_key::read).transpose()?;
+    let nats = config.nats.as_ref().map(|nats| Arc::new(OnDemand::new(nats.options.clone())));
     if let Some(nats) = &nats {
         nats.connect_at_start().await?;
     }
@@ -113,7 +118,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     seal.prepare().await?;
     let seal = Arc::new(seal);
     let metrics = Arc::<Metrics>::default();
-    let (ledger, writing) = Ledger::start_with_metrics(store.clone(), metrics.clone());
+    let (ledger, writing) = Ledger::start_with_metrics(store.clone(), metrics.audit.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
     record_revoked(&ledger, &adoption).await;
@@ -122,22 +127,26 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     background.spawn(watching);
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
-    let catalogue = CatalogueCache::new(tools::all());
-    let calls = Arc::new(Calls::new(store.clone(), catalogue, ledger, upstreams.clone(), limits));
-    let unauthenticated =
-        UnauthenticatedLimiter::new(store.clone(), calls.ledger.clone(), config.unauthenticated);
+    let catalogue = Arc::new(CatalogueCache::new(control::all()));
+    let calls =
+        Arc::new(Calls::new(store.clone(), catalogue.clone(), ledger.clone(), upstreams.clone(), limits));
+    let unauthenticated = UnauthenticatedLimiter::new(store.clone(), ledger.clone(), config.unauthenticated);
     let unauthenticated = Arc::new(unauthenticated);
     let front = Front::new(store.clone(), calls.clone(), unauthenticated.clone(), &config);
-    let resources = admin::AdminResources {
+    let admin = Admin::new(admin::Resources {
         store: store.clone(),
-        calls: calls.clone(),
+        ledger: ledger.clone(),
+        catalogue,
         upstreams: upstreams.clone(),
         seal: seal.clone(),
         nats,
-        metrics,
+        signing_key,
         unauthenticated: unauthenticated.clone(),
-    };
-    let admin = Admin::new(resources, &config, stop.clone());
+        settings: config.admin.clone(),
+        allow_stdio: config.upstreams.stdio,
+        stop: stop.clone(),
+    });
+    let watched = Watched { store: store.clone(), upstreams: upstreams.clone(), metrics, stop: stop.clone() };
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
@@ -147,10 +156,15 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     info!(%address, %admin_address, seal = seal.public_key(), store = store_url, "Ready.");
 
     let servers = TaskTracker::new();
-    servers.spawn(serve::serve(agents, front.clone().router(), config.connections, stop.clone()));
-    servers.spawn(serve::serve(administrators, admin.router(), config.connections, stop.clone()));
+    servers.spawn(listener::serve(agents, front.clone().router(), config.connections, stop.clone()));
+    servers.spawn(listener::serve(
+        administrators,
+        admin.router().merge(health::router(watched)),
+        config.connections,
+        stop.clone(),
+    ));
     servers.close();
-    let maintenance = run_maintenance(&config, &store, &calls.ledger, &front, &unauthenticated, &seal, &stop);
+    let maintenance = run_maintenance(&config, &store, &ledger, &front, &unauthenticated, &seal, &stop);
     let reloading = crate::reload::watch(cli, &config, modified_at, &front, &stop);
     select! {
         () = async { tokio::join!(maintenance, reloading); } => {}
@@ -170,7 +184,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     upstreams.close_all().await;
     unauthenticated.report_all().await;
     // These hold the last handles on the ledger; the writer ends once it has written its remaining messages.
-    drop((front, calls, upstreams, unauthenticated));
+    drop((front, calls, ledger, upstreams, unauthenticated));
     background.close();
     if timeout(config.grace, background.wait()).await.is_err() {
         error!("Audit still being written at the shutdown deadline.");

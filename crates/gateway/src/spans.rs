@@ -4,10 +4,9 @@
 use telemetry::{TRACES, mark_failed, set_attribute, set_remote_parent};
 use tracing::{Span, field::Empty, info_span};
 
-use crate::{
-    calls::{Outcome, Request},
-    catalogue::UpstreamTool,
-};
+use registry::catalogue::UpstreamTool;
+
+use crate::calls::{Outcome, Request};
 
 const METHOD: &str = "tools/call";
 

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use cynode_gateway::store::entity::audit;
 use reqwest::Client;
 use sea_orm::{ColumnTrait, Database, EntityTrait, QueryFilter, sea_query::Expr};
 use serde_json::{Value, json};
+use store::entity::audit;
 use testkit::{Answer, Gateway, GatewayProcess, Tool, cynodectl, run};
 use tokio::{
     io::AsyncWriteExt,

@@ -425,7 +425,7 @@ fn gated_tool_needs_its_setting() {
 #[test]
 fn table_matches_the_built_in_tools() {
     let lines = lines();
-    for entry in cynode_gateway::tools::all() {
+    for entry in control::all() {
         let line = lines.iter().find(|line| line.tool == entry.name);
         let line = line.unwrap_or_else(|| panic!("{} is not in the table", entry.name));
         let needed = |id: &ScopedId| matches!(id, ScopedId::Task | ScopedId::Run | ScopedId::Job);

@@ -8,13 +8,10 @@ mod store {
 use policy::{Agent, Standing, TokenBinding};
 use std::{sync::Arc, time::Duration};
 
-use cynode_gateway::{
-    audit::{self, Announcement, Decision, Ledger, Record, Status},
-    calls::Outcome,
-    clock,
-    store::entity::in_flight,
-    tokens::{self, Holder},
-};
+use ::store::{clock, entity::in_flight};
+use access::tokens::{self, Holder};
+use audit::{Announcement, Decision, Ledger, Record, Status};
+use cynode_gateway::calls::Outcome;
 use sea_orm::{ConnectionTrait, EntityTrait};
 use serde_json::json;
 use store::world::{World, verified};
@@ -132,7 +129,7 @@ async fn chain_verifies_after_old_rows_are_pruned(world: World) {
     world.ledger.end(record(11), Announcement::None).await.unwrap();
     assert_eq!(verified(&world.store).await, Ok(11));
     // Rows that were not pruned cannot be removed unnoticed.
-    cynode_gateway::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();
+    ::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();
     assert_eq!(verified(&world.store).await, Err(ChainError::Missing(8)));
 }
 

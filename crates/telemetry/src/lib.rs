@@ -4,7 +4,6 @@
 mod collector;
 mod logs;
 mod probe;
-mod redact;
 mod trace;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -13,7 +12,6 @@ use tokio::runtime::Handle;
 pub use collector::{Endpoint, Error, InvalidEndpoint};
 pub use logs::{Format, is_level};
 pub use probe::{ProbeError, probe};
-pub use redact::redact;
 pub use trace::{
     TRACES, is_enabled, mark_failed, rename_span, set_attribute, set_remote_parent, string_array, traceparent,
 };

@@ -11,7 +11,9 @@ use tracing_subscriber::{
     prelude::*,
 };
 
-use crate::{Options, TRACES, redact, trace};
+use secrets::redact;
+
+use crate::{Options, TRACES, trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -9,7 +9,7 @@ use super::selected;
 use crate::{
     cli::LetterSelection,
     error::{Error, Exit},
-    handoff, print,
+    print,
 };
 
 pub(super) async fn run(
@@ -18,7 +18,7 @@ pub(super) async fn run(
     key: Option<&Path>,
     json: bool,
 ) -> Result<Exit, Error> {
-    let key = key.map(handoff::read_key).transpose()?;
+    let key = key.map(secrets::signing_key::read).transpose()?;
     let letters = selected(broker, selection).await?;
     if letters.is_empty() {
         print::note("no dead letters to replay");

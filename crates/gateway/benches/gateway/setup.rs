@@ -3,12 +3,10 @@
 use policy::Agent;
 use std::{fs, path::PathBuf, time::Duration};
 
-use cynode_gateway::{
-    store::{self, Durability, Store, entity},
-    tokens::{self, Holder},
-};
+use access::tokens::{self, Holder};
 use sea_orm::{EntityTrait, sea_query::Expr};
 use serde_json::Value;
+use store::{Durability, Store, entity};
 use tempfile::TempDir;
 use testkit::{ConformanceUpstream, Process, binary, eventually, free_port, python_newer};
 
@@ -111,9 +109,9 @@ async fn prepare(folder: &TempDir, url: &str) {
         .await
         .unwrap();
     write.commit().await.unwrap();
-    let (upstreams, _looking) = cynode_gateway::upstreams::Upstreams::start(
+    let (upstreams, _looking) = registry::upstreams::Upstreams::start(
         store.clone(),
-        cynode_gateway::config::Upstreams {
+        registry::upstreams::Settings {
             connect_timeout: Duration::from_secs(5),
             refresh_every: Duration::from_secs(60),
             stdio: false,

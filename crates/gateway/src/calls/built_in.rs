@@ -8,16 +8,13 @@ use tracing::error;
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keys};
 use policy::{Permitted, Standing};
 
-use crate::{
-    audit::{
-        Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Unavailable, claim_key,
-        in_flight_row, settle_key,
-    },
-    catalogue::CallerTools,
-    clock,
-    store::entity::in_flight,
-    tools::{Context, Does, Entry, ToolError},
+use audit::{
+    Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Unavailable, claim_key,
+    in_flight_row, settle_key,
 };
+use control::{Context, Does, Entry, ToolError};
+use registry::catalogue::CallerTools;
+use store::{clock, entity::in_flight};
 
 /// Time without an audit row after which another instance considers the call lost.
 const LOST_AFTER_US: i64 = 60_000_000;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use policy::{CallIds, Caller, Facts, Origin, ScopedId, TaskFacts};
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 
-use crate::store::{
+use store::{
     Store,
     entity::{job, project, task},
 };

@@ -13,10 +13,7 @@ use sea_orm::{DbErr, EntityTrait};
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    clock,
-    store::{Store, entity::in_flight},
-};
+use store::{Store, clock, entity::in_flight};
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -6,7 +6,7 @@ use rmcp::model::CallToolResult;
 use super::{Request, ToolReply};
 use policy::{Agent, Caller};
 
-use crate::store::entity::idempotency;
+use store::entity::idempotency;
 
 /// Returns the namespace of the caller's keys. It does not depend on the token, because another instance may
 /// continue the work with another token.

@@ -13,12 +13,11 @@ use upstream::Failure;
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keyed_calls::KeyedCall, keys};
 use policy::Permitted;
 
-use crate::{
-    audit::{Announcement, BeginError, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record},
-    catalogue::UpstreamTool,
-    clock, sanitize, spans,
-    store::entity::idempotency,
-};
+use audit::{Announcement, BeginError, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record};
+use registry::{catalogue::UpstreamTool, sanitize};
+use store::{clock, entity::idempotency};
+
+use crate::spans;
 
 /// Time that a call may take in addition to its timeout, for connecting and for the commit of its row.
 const OVERHEAD: Duration = Duration::from_secs(30);
@@ -212,7 +211,7 @@ fn to_reply(result: CallToolResult) -> ToolReply {
     result.meta.get_or_insert_with(MetaObject::default).0.insert(UNTRUSTED.to_owned(), true.into());
     if result.is_error == Some(true) {
         let failed = ToolReply::success(result);
-        return ToolReply { status: crate::audit::Status::Failure, error_type: Some("tool_error"), ..failed };
+        return ToolReply { status: audit::Status::Failure, error_type: Some("tool_error"), ..failed };
     }
     ToolReply::success(result)
 }

@@ -2,13 +2,15 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use access::unauthenticated;
+use registry::upstreams;
 use settings::{CheckedTelemetry, Checker, Error, NatsConnection, Text, check_telemetry, nats_options};
 
 use super::{
-    Admin, Audit, Calls, Config, Connections, Mcp, Nats, Unauthenticated, Upstreams,
+    Audit, Calls, Config, Mcp, Nats,
     raw::{self, Raw},
 };
-use crate::store::{self, Durability};
+use store::Durability;
 
 const MOMENT: Duration = Duration::from_millis(1);
 /// As for every administrator's token.
@@ -22,7 +24,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
         |text: &Option<Text>, name: &str| given(text).map_or_else(|| data.join(name), PathBuf::from);
     Ok(Config {
         mcp: mcp(check, &raw.mcp)?,
-        admin: Admin {
+        admin: admin::Settings {
             listen: check.address("admin.listen", &raw.admin.listen)?,
             hosts: hosts(check, "admin.hosts", &raw.admin.hosts)?,
             token_file: in_data(&raw.admin.token_file, "admin.token"),
@@ -54,7 +56,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             keep_keys: check.positive_duration("calls.keep_keys", &raw.calls.keep_keys)?,
         },
         connections: connections(check, &raw.connections)?,
-        unauthenticated: Unauthenticated {
+        unauthenticated: unauthenticated::Settings {
             per_second: check.number(
                 "unauthenticated.per_second",
                 &raw.unauthenticated.per_second,
@@ -63,7 +65,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             report_every: check
                 .positive_duration("unauthenticated.report_every", &raw.unauthenticated.report_every)?,
         },
-        upstreams: Upstreams {
+        upstreams: upstreams::Settings {
             connect_timeout: check
                 .positive_duration("upstreams.connect_timeout", &raw.upstreams.connect_timeout)?,
             refresh_every: check
@@ -98,8 +100,8 @@ fn store(check: &Checker<'_>, raw: &raw::Store, default: &std::path::Path) -> Re
     })
 }
 
-fn connections(check: &Checker<'_>, raw: &raw::Connections) -> Result<Connections, Error> {
-    Ok(Connections {
+fn connections(check: &Checker<'_>, raw: &raw::Connections) -> Result<listener::Limits, Error> {
+    Ok(listener::Limits {
         max: check.number("connections.max", &raw.max, 8..=1_000_000)?,
         header_timeout: check.positive_duration("connections.header_timeout", &raw.header_timeout)?,
         idle_timeout: check.positive_duration("connections.idle_timeout", &raw.idle_timeout)?,

@@ -16,10 +16,9 @@ use upstream::Progress;
 use super::edge::Identity;
 use policy::Denial;
 
-use crate::{
-    calls::{Calls, Outcome, Request},
-    sanitize,
-};
+use registry::sanitize;
+
+use crate::calls::{Calls, Outcome, Request};
 
 /// An own code, in the range that JSON-RPC reserves for servers.
 const DENIED: ErrorCode = ErrorCode(-32003);

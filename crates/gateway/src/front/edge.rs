@@ -29,13 +29,10 @@ use uuid::Uuid;
 use super::{Front, LiveSettings, fast_path, peek::peek};
 use policy::{Denial, Standing};
 
-use crate::{
-    audit::{Record, Unavailable},
-    clock,
-    serve::ConnectionAuth,
-    tokens::PresentedToken,
-    unauthenticated::Admission,
-};
+use access::{tokens::PresentedToken, unauthenticated::Admission};
+use audit::{Record, Unavailable};
+use listener::ConnectionAuth;
+use store::clock;
 
 const PARSE_ERROR: i32 = -32700;
 const INTERNAL_ERROR: i32 = -32603;

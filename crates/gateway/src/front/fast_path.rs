@@ -39,7 +39,9 @@ use super::{
     call::{Call, PROGRESS_BUFFER, progress_param},
     edge::{DROPPED_MCP_HEADERS, Identity, MCP_HEADER_PREFIX},
 };
-use crate::{calls::Calls, catalogue::Catalogue};
+use registry::catalogue::Catalogue;
+
+use crate::calls::Calls;
 
 const METHOD: &str = "tools/call";
 /// Prefix of the keys in `_meta` that the protocol itself defines.

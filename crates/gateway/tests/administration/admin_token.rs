@@ -2,9 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use cynode_gateway::store::entity::token;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
 use serde_json::{Value, json};
+use store::entity::token;
 use testkit::{GatewayProcess, eventually};
 use tokio::task::JoinSet;
 
@@ -168,7 +168,7 @@ async fn token_of_an_earlier_build_gets_an_expiry() {
         all.one(&store(gateway).await).await.unwrap().unwrap().expires_at
     };
     let day = 24 * 60 * 60 * 1_000_000_i64;
-    let now = cynode_gateway::clock::now();
+    let now = store::clock::now();
     let fresh = expires(&gateway).await;
     assert!((89 * day..91 * day).contains(&(fresh - now)), "90 days: {fresh}");
     token::Entity::update_many()

@@ -1,11 +1,11 @@
 //! The audit: rows, manipulation of rows, export and following.
 
-use cynode_gateway::store::entity::audit;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, DatabaseConnection, EntityTrait, IntoActiveModel, QueryFilter, QueryOrder,
 };
 use serde_json::{Value, json};
+use store::entity::audit;
 use subjects::audit::Row;
 use testkit::{Finished, GatewayProcess, Nats, eventually};
 
@@ -252,8 +252,7 @@ async fn every_change_has_its_row_after_a_kill() {
         gateway.start_again().await;
     }
     let db = store(&gateway).await;
-    let changes =
-        cynode_gateway::store::entity::system_setting::Entity::find().all(&db).await.expect("rows").len();
+    let changes = store::entity::system_setting::Entity::find().all(&db).await.expect("rows").len();
     let rows = audit::Entity::find()
         .filter(audit::Column::Tool.eq("admin.setting.set"))
         .all(&db)

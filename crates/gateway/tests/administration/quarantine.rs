@@ -1,8 +1,8 @@
 //! Tools that wait for approval.
 
-use cynode_gateway::store::entity::upstream_tool;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, IntoActiveModel};
 use serde_json::{Value, json};
+use store::entity::upstream_tool;
 use testkit::GatewayProcess;
 
 use crate::support::{UPSTREAMS, manager, offer, offered, seen, server, store, user};

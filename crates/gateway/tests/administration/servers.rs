@@ -1,8 +1,8 @@
 //! Upstreams and their owners.
 
-use cynode_gateway::store::entity::{tool_setting, upstream_tool};
 use sea_orm::EntityTrait;
 use serde_json::{Value, json};
+use store::entity::{tool_setting, upstream_tool};
 use testkit::GatewayProcess;
 
 use crate::support::{UPSTREAMS, manager, offer, offered, seen, server, store, user};

@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use cynode_gateway::store::entity::upstream_tool;
 use sea_orm::{Database, DatabaseConnection, EntityTrait};
 use serde_json::{Value, json};
+use store::entity::upstream_tool;
 use testkit::{Finished, GatewayProcess, cynodectl, run};
 
 pub(crate) const TOKENS: &str = "/api/v1/tokens";

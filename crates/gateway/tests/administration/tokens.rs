@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cynode_gateway::store::entity::task;
 use sea_orm::EntityTrait;
 use serde_json::{Value, json};
+use store::entity::task;
 use testkit::{GatewayProcess, eventually_within};
 
 use crate::support::{TOKENS, seen, store};

@@ -1,8 +1,8 @@
 //! Addresses of fetch tools and of upstreams.
 
-use cynode_gateway::store::entity::upstream;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, Database, EntityTrait};
 use serde_json::{Value, json};
+use store::entity::upstream;
 use testkit::{Answer, Gateway, GatewayProcess, Tool};
 
 use super::scripted_upstream::{ScriptedUpstream, tool};

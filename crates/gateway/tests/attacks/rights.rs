@@ -2,7 +2,6 @@
 
 use policy::{Switch, is_governing};
 
-use cynode_gateway::tools;
 use serde_json::{Value, json};
 use testkit::GatewayProcess;
 
@@ -75,8 +74,8 @@ async fn agent_cannot_enable_its_own_gated_tools() {
 /// A value that an agent wrote before this rule existed has no effect.
 #[tokio::test]
 async fn setting_that_an_agent_wrote_has_no_effect() {
-    use cynode_gateway::store::entity::system_setting;
     use sea_orm::{ActiveModelTrait, Database, IntoActiveModel};
+    use store::entity::system_setting;
     let mut gateway = GatewayProcess::start().await;
     let manager = gateway.manager().await;
     let row = system_setting::Model {
@@ -198,10 +197,14 @@ fn list_of_settings_that_control_agents_is_closed() {
     assert_eq!(Switch::ALL.map(Switch::key), [SWITCH]);
     for switch in Switch::ALL {
         assert!(is_governing(switch.key()), "{}", switch.key());
-        assert!(tools::all().iter().any(|tool| tool.gate == Some(switch)), "{} gates no tool", switch.key());
+        assert!(
+            control::all().iter().any(|tool| tool.gate == Some(switch)),
+            "{} gates no tool",
+            switch.key()
+        );
     }
     let gated: Vec<&str> =
-        tools::all().iter().filter(|tool| tool.gate.is_some()).map(|tool| tool.name).collect();
+        control::all().iter().filter(|tool| tool.gate.is_some()).map(|tool| tool.name).collect();
     assert_eq!(gated.iter().copied().collect::<std::collections::BTreeSet<_>>(), IMAGE_TOOLS.into());
     for (key, expected) in [
         ("agents.project_manager.additional_context", true),

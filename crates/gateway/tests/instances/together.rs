@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cynode_gateway::store::{Durability, Options, Store};
 use futures_util::future::join_all;
 use sea_orm::ConnectionTrait;
 use serde_json::{Value, json};
+use store::{Durability, Options, Store};
 use testkit::{Answer, Gateway, Postgres, Tool, eventually};
 use tokio::task::JoinSet;
 

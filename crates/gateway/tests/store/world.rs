@@ -3,21 +3,19 @@
 use policy::Agent;
 use std::{sync::Arc, time::Duration};
 
-use cynode_gateway::{
-    audit::{self, Ledger},
-    calls::{Calls, Limits, Outcome, Request},
+use access::tokens::{self, Holder};
+use audit::Ledger;
+use cynode_gateway::calls::{Calls, Limits, Outcome, Request};
+use registry::{
     catalogue::{self, CatalogueCache},
-    clock, config,
-    store::{
-        self, Durability, Store,
-        entity::{tool_setting, upstream, upstream_tool},
-    },
-    tokens::{self, Holder},
-    tools,
     upstreams::Upstreams,
 };
 use sea_orm::{EntityTrait, sea_query::Expr};
 use serde_json::{Value, json};
+use store::{
+    Durability, Store, clock,
+    entity::{tool_setting, upstream, upstream_tool},
+};
 use subjects::audit::{ChainError, ChainVerifier};
 use tempfile::TempDir;
 use testkit::Postgres;
@@ -60,7 +58,7 @@ impl World {
         let tasks = TaskTracker::new();
         let (ledger, writing) = Ledger::start(store.clone());
         tasks.spawn(writing);
-        let settings = config::Upstreams {
+        let settings = registry::upstreams::Settings {
             connect_timeout: Duration::from_secs(2),
             refresh_every: Duration::from_secs(3600),
             stdio: false,
@@ -68,7 +66,7 @@ impl World {
         // No background refresh: tests decide when.
         let (upstreams, _) = Upstreams::start(store.clone(), settings, 1 << 20, CancellationToken::new());
         let limits = Limits { max_result_bytes: 1 << 20, keep_keys: Duration::from_secs(3600) };
-        let catalogue = CatalogueCache::new(tools::all());
+        let catalogue = Arc::new(CatalogueCache::new(control::all()));
         let calls = Arc::new(Calls::new(store.clone(), catalogue, ledger.clone(), upstreams.clone(), limits));
         let holder = Holder::Agent(Agent::Manager);
         let manager =

@@ -1,0 +1,9 @@
+//! Who is calling the gateway.
+//!
+//! - [`tokens`]: tokens of agents, users and administrators
+//! - [`admin_token`]: the first administrator's token, in a file
+//! - [`unauthenticated`]: rate limits by address for clients without a valid token
+
+pub mod admin_token;
+pub mod tokens;
+pub mod unauthenticated;

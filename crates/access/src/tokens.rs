@@ -1,0 +1,279 @@
+//! Access tokens: random secrets that are shown once, stored as hashes, expire, and can be revoked at once
+//! (M116).
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use policy::{Agent, AgentKind, Caller, Standing, TokenBinding};
+use rand::TryRngCore;
+use sea_orm::{
+    ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
+    sea_query::{Expr, Query},
+};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use store::{
+    Store, WriteTransaction, clock,
+    entity::{revision, token},
+};
+
+/// Prefix of every secret, so that people and secret scanners recognise one.
+const PREFIX: &str = "cyn_";
+const ADMIN: &str = "admin";
+const USER: &str = "user";
+
+/// The holder of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Calls tools.
+    Agent(Agent),
+    /// Administers the gateway; calls no tools.
+    Admin,
+    /// Installs their own upstreams; calls no tools.
+    User(String),
+}
+
+impl Holder {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Agent(agent) => agent.kind().as_str(),
+            Self::Admin => ADMIN,
+            Self::User(_) => USER,
+        }
+    }
+
+    fn columns(&self) -> (Option<String>, Option<String>) {
+        match self {
+            Self::Agent(agent) => (
+                agent.binding().map(|bound| bound.user.clone()),
+                agent.binding().map(|bound| bound.task.clone()),
+            ),
+            Self::Admin => (None, None),
+            Self::User(user) => (Some(user.clone()), None),
+        }
+    }
+
+    /// Reads the holder from a row; `None` if the row is inconsistent (M117).
+    pub fn from_row(row: &token::Model) -> Option<Self> {
+        let bound = || Some(TokenBinding { user: row.user_id.clone()?, task: row.task_id.clone()? });
+        match row.agent.as_str() {
+            ADMIN => Some(Self::Admin),
+            USER => Some(Self::User(row.user_id.clone()?)),
+            kind => Some(Self::Agent(match kind.parse().ok()? {
+                AgentKind::ProjectManager if row.user_id.is_none() && row.task_id.is_none() => Agent::Manager,
+                AgentKind::ProjectManager => return None,
+                AgentKind::ProjectAnalyst => Agent::Analyst(bound()?),
+                AgentKind::Sandbox => Agent::Sandbox(bound()?),
+            })),
+        }
+    }
+}
+
+/// A new token. The secret is not stored, so it is known only here.
+#[derive(Clone)]
+pub struct IssuedToken {
+    pub row: token::Model,
+    pub secret: String,
+}
+
+impl std::fmt::Debug for IssuedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedToken").field("id", &self.row.id).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the system's random generator failed")]
+    NoRandomness,
+    #[error("the store is temporarily unavailable")]
+    Store(#[from] DbErr),
+}
+
+/// Issues a token in its own transaction. `by` is the author for the row.
+pub async fn issue(
+    store: &Store,
+    label: &str,
+    holder: &Holder,
+    lifetime: Duration,
+    by: &str,
+) -> Result<IssuedToken, Error> {
+    let write = store.write().await?;
+    let issued = issue_in(&write, label, holder, lifetime, by).await?;
+    write.commit().await?;
+    Ok(issued)
+}
+
+/// Issues a token as part of a transaction of the caller.
+pub async fn issue_in(
+    write: &WriteTransaction,
+    label: &str,
+    holder: &Holder,
+    lifetime: Duration,
+    by: &str,
+) -> Result<IssuedToken, Error> {
+    let secret = new_secret()?;
+    let row = insert(write, &secret, label, holder, lifetime, by).await?;
+    Ok(IssuedToken { row, secret })
+}
+
+/// Stores a token with a given secret, as part of a transaction of the caller.
+pub async fn insert(
+    write: &WriteTransaction,
+    secret: &str,
+    label: &str,
+    holder: &Holder,
+    lifetime: Duration,
+    by: &str,
+) -> Result<token::Model, Error> {
+    let now = clock::now();
+    let lifetime = i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX);
+    let (user_id, task_id) = holder.columns();
+    let row = token::Model {
+        id: Uuid::now_v7().to_string(),
+        hash: hash(secret),
+        label: label.to_owned(),
+        agent: holder.kind().to_owned(),
+        user_id,
+        task_id,
+        created_at: now,
+        created_by: by.to_owned(),
+        expires_at: now.saturating_add(lifetime),
+        revoked_at: None,
+    };
+    token::Entity::insert(token::ActiveModel::from(row.clone())).exec(&**write).await?;
+    Ok(row)
+}
+
+/// Revokes a token in its own transaction; returns whether there was a token to revoke.
+pub async fn revoke(store: &Store, id: &str) -> Result<bool, DbErr> {
+    let write = store.write().await?;
+    let revoked = revoke_in(&write, id).await?;
+    write.commit().await?;
+    Ok(revoked)
+}
+
+/// Revokes a token as part of a transaction of the caller; returns whether there was a token to revoke.
+pub async fn revoke_in(write: &WriteTransaction, id: &str) -> Result<bool, DbErr> {
+    let revoked = token::Entity::update_many()
+        .col_expr(token::Column::RevokedAt, Expr::value(clock::now()))
+        .filter(token::Column::Id.eq(id))
+        .filter(token::Column::RevokedAt.is_null())
+        .exec(&**write)
+        .await?;
+    Ok(revoked.rows_affected > 0)
+}
+
+/// Lists all tokens, newest first.
+pub async fn list(store: &Store) -> Result<Vec<token::Model>, DbErr> {
+    token::Entity::find().order_by_desc(token::Column::CreatedAt).all(store.read()).await
+}
+
+/// What the store knows about a presented token, and the revision of the catalogue.
+#[derive(Clone, Debug)]
+pub struct PresentedToken {
+    /// `None` if the token is unknown.
+    pub row: Option<token::Model>,
+    pub revision: i64,
+}
+
+impl PresentedToken {
+    pub fn unknown() -> Self {
+        Self { row: None, revision: 0 }
+    }
+
+    /// Returns the standing of an agent. Tokens of administrators and users are unknown here.
+    pub fn standing(&self, now: i64) -> Standing {
+        let holder = self.row.as_ref().and_then(|row| Some((row, Holder::from_row(row)?)));
+        let Some((row, Holder::Agent(agent))) = holder else { return Standing::Unknown };
+        let caller = Caller { token: row.id.clone(), agent };
+        if row.revoked_at.is_some() {
+            Standing::Revoked(caller)
+        } else if row.expires_at <= now {
+            Standing::Expired(caller)
+        } else {
+            Standing::Valid(caller)
+        }
+    }
+
+    /// Returns the row and holder of a valid token of an administrator or user; `None` for agents.
+    pub fn administrator(&self, now: i64) -> Option<(&token::Model, Holder)> {
+        let row = self.row.as_ref().filter(|row| row.revoked_at.is_none() && row.expires_at > now)?;
+        match Holder::from_row(row)? {
+            Holder::Agent(_) => None,
+            holder => Some((row, holder)),
+        }
+    }
+}
+
+#[derive(FromQueryResult)]
+struct TokenAndRevision {
+    #[sea_orm(nested)]
+    token: token::Model,
+    revision: i64,
+}
+
+/// Looks a secret up in the store. Done for every call, so that revocations and changed settings take effect
+/// at once on every instance.
+pub async fn look_up(store: &Store, secret: &str) -> Result<PresentedToken, DbErr> {
+    let now = Query::select().column(revision::Column::Value).from(revision::Entity).to_owned();
+    let found = token::Entity::find()
+        .filter(token::Column::Hash.eq(hash(secret)))
+        .expr_as(Expr::from(now), "revision")
+        .into_model::<TokenAndRevision>()
+        .one(store.read())
+        .await?;
+    Ok(found.map_or_else(PresentedToken::unknown, |found| PresentedToken {
+        row: Some(found.token),
+        revision: found.revision,
+    }))
+}
+
+/// Caches looked-up tokens until the store changes. With PostgreSQL, which other instances can change,
+/// nothing is cached.
+#[derive(Debug, Default)]
+pub struct TokenCache(Mutex<(u64, HashMap<String, PresentedToken>)>);
+
+/// The cache is cleared when it has more entries than this.
+const MAX_CACHED_TOKENS: usize = 4096;
+
+impl TokenCache {
+    /// Returns the cached token, or looks it up.
+    pub async fn look_up(&self, store: &Store, secret: &str) -> Result<PresentedToken, DbErr> {
+        let Some(changes) = store.change_count() else { return look_up(store, secret).await };
+        let hash = hash(secret);
+        {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.0 != changes || known.1.len() > MAX_CACHED_TOKENS {
+                *known = (changes, HashMap::new());
+            }
+            if let Some(presented) = known.1.get(&hash) {
+                return Ok(presented.clone());
+            }
+        }
+        let presented = look_up(store, secret).await?;
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A row that was read while the store changed may be outdated. Unknown tokens are not cached.
+        if store.change_count() == Some(changes) && known.0 == changes && presented.row.is_some() {
+            known.1.insert(hash, presented.clone());
+        }
+        Ok(presented)
+    }
+}
+
+/// Generates a secret with 256 random bits.
+pub fn new_secret() -> Result<String, Error> {
+    let mut bytes = [0; 32];
+    rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(|_| Error::NoRandomness)?;
+    Ok(format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes)))
+}
+
+/// Returns the SHA-256 of a secret in hex. A secret has 256 random bits, so a plain hash cannot be reversed.
+pub fn hash(secret: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(secret))
+}

@@ -1,0 +1,265 @@
+//! Pages of tokens: list with filter, issue, revoke.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use maud::{Markup, html};
+
+use super::{
+    Console, Failure,
+    components::{
+        FormState, Tone, address, agent, author, badge, button, cells, confirm, empty, form, input, name,
+        options, or_dash, short, table,
+    },
+    flash,
+    form::{Fields, PostedForm},
+    format,
+    page::{Section, page, with_actions},
+    session::Session,
+};
+use crate::{
+    Error,
+    operations::{IssuedToken, NewToken, Token, TokenFilter, TokenKind, TokenState},
+};
+
+const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Expires", ""];
+const STATES: [(&str, &str); 4] =
+    [("", "Any state"), ("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked")];
+/// Value, kind, title and description.
+const KINDS: [(&str, TokenKind, &str, &str); 5] = [
+    (
+        "project_manager",
+        TokenKind::ProjectManager,
+        "Project manager",
+        "An agent that acts for the system; not bound to a user or task.",
+    ),
+    (
+        "project_analyst",
+        TokenKind::ProjectAnalyst,
+        "Project analyst",
+        "An agent that reads and reports; bound to one user and one task.",
+    ),
+    ("sandbox", TokenKind::Sandbox, "Sandbox", "An agent in a sandbox; bound to one user and one task."),
+    ("user", TokenKind::User, "User", "A person who installs their own servers. Cannot call tools."),
+    ("admin", TokenKind::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
+];
+
+pub(super) async fn list(
+    State(console): State<Arc<Console>>,
+    session: Session,
+    fields: Fields,
+) -> Result<Response, Failure> {
+    let state = match fields.text("state") {
+        "active" => Some(TokenState::Active),
+        "expired" => Some(TokenState::Expired),
+        "revoked" => Some(TokenState::Revoked),
+        _ => None,
+    };
+    let agent = kind(fields.text("agent")).map(|(_, agent, ..)| agent);
+    let user_id = fields.owned("user_id");
+    let filter = TokenFilter { state, agent, user_id, task_id: None, limit: None };
+    let tokens = console.admin.list_tokens(&session.actor, &filter).await?;
+    let rows: Vec<Markup> = tokens.iter().map(|token| row(&session, token)).collect();
+    let mut kinds = vec![("", "Any")];
+    kinds.extend(KINDS.map(|(word, _, title, _)| (word, title)));
+    let filled = FormState { fields: &fields, error: None };
+    let body = html! {
+        form .filter method="get" action=(Section::Tokens.address()) role="search" {
+            (options(filled, "state", "State", "", &STATES))
+            (options(filled, "agent", "For", "", &kinds))
+            (input(filled, ("user_id", "user_id"), "search", "User", ""))
+            button .button type="submit" { "Filter" }
+        }
+        @if rows.is_empty() {
+            (empty("No matching tokens.", &html! {
+                a href=(Section::Tokens.address()) { "Show all tokens" }
+                " or " a href="/console/tokens/new" { "issue one" } "."
+            }))
+        } @else {
+            p .count { (format::count(rows.len(), "token", "tokens")) ", newest first" }
+            (table("Tokens, newest first", &HEADINGS, &rows))
+        }
+    };
+    let actions = html! { a .button href="/console/tokens/new" { "Issue a token" } };
+    Ok(with_actions(&session, Some(Section::Tokens), "Tokens", &actions, &body))
+}
+
+pub(super) async fn new(session: Session, fields: Fields) -> Result<Response, Failure> {
+    require_admin(&session)?;
+    Ok(issue_page(&session, &fields, None))
+}
+
+pub(super) async fn issue(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let PostedForm { session, fields } = posted;
+    let (_, agent, ..) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
+    let new = NewToken {
+        label: fields.text("label").to_owned(),
+        agent,
+        user_id: fields.owned("user_id"),
+        task_id: fields.owned("task_id"),
+        lives: fields.owned("lives"),
+    };
+    match console.admin.issue_token(&session.actor, new).await {
+        // No redirect: the secret is shown once and must not be stored in between.
+        Ok(issued) => Ok(issued_page(&session, &issued)),
+        Err(error @ (Error::Forbidden(_) | Error::Unavailable | Error::Unrecorded)) => Err(error.into()),
+        Err(error) => Ok((error.status(), issue_page(&session, &fields, Some(&error))).into_response()),
+    }
+}
+
+pub(super) async fn revoke(
+    State(console): State<Arc<Console>>,
+    posted: PostedForm,
+) -> Result<Response, Failure> {
+    let revoked = console.admin.revoke_token(&posted.session.actor, posted.fields.text("id")).await;
+    flash::redirect_after(&console, Section::Tokens.address(), revoked, |token| {
+        format!("Token “{}” revoked. Its next call is denied.", token.label)
+    })
+}
+
+/// Refuses users on pages that call no operation, which would refuse them.
+pub(super) fn require_admin(session: &Session) -> Result<(), Failure> {
+    if session.actor.is_admin() {
+        return Ok(());
+    }
+    Err(Error::Forbidden("only an administrator may do this".to_owned()).into())
+}
+
+fn kind(word: &str) -> Option<(&'static str, TokenKind, &'static str, &'static str)> {
+    KINDS.into_iter().find(|(known, ..)| *known == word)
+}
+
+fn row(session: &Session, token: &Token) -> Markup {
+    let (tone, state) = match token.state {
+        TokenState::Active => (Tone::Good, "Active"),
+        TokenState::Expired => (Tone::Plain, "Expired"),
+        TokenState::Revoked => (Tone::Bad, "Revoked"),
+    };
+    let calls = address(Section::Audit.address(), &[("subject", &token.id)]);
+    let action = match token.state {
+        TokenState::Active if token.id == session.actor.token_id => {
+            html! { span .hint { "You are signed in with it" } }
+        }
+        TokenState::Active => confirm(
+            "Revoke",
+            &html! {
+                "Clients that use “" bdi { (token.label) }
+                "” are denied from the next call on. This cannot be undone."
+            },
+            &button(
+                session,
+                "/console/tokens/revoke",
+                &[("id", &token.id)],
+                "danger small",
+                "Revoke this token",
+            ),
+        ),
+        TokenState::Expired | TokenState::Revoked => html! {},
+    };
+    let cells_of = [
+        html! {
+            bdi { (token.label) }
+            span .sub {
+                a href=(calls) title="Calls with this token in the audit" { (short(&token.id)) }
+                " by " (author(&token.created_by)) ", " (format::timestamp(&token.created_at))
+            }
+        },
+        html! { span .nowrap { (agent(&token.agent)) } },
+        html! {
+            (or_dash(token.user_id.as_deref()))
+            @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
+        },
+        badge(tone, state),
+        format::timestamp(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
+        action,
+    ];
+    html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
+}
+
+fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Response {
+    let (word, agent, title, about) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
+    let filled = FormState { fields, error };
+    let is_bound = matches!(agent, TokenKind::ProjectAnalyst | TokenKind::Sandbox);
+    let lives = if is_bound {
+        "For example 8h or 7days; at most 30 days. Default one day."
+    } else {
+        "For example 12h or 90days; at most 365 days. Default 30 days."
+    };
+    let body = html! {
+        p .crumbs { a href=(Section::Tokens.address()) { "Tokens" } " / Issue" }
+        nav .tabs aria-label="Agent type" {
+            ul {
+                @for (it, _, title, _) in KINDS {
+                    li {
+                        a href=(address("/console/tokens/new", &[("agent", it)]))
+                            aria-current=[(it == word).then_some("true")] {
+                            (title)
+                        }
+                    }
+                }
+            }
+        }
+        div .card .narrow {
+            h2 { (title) }
+            p { (about) }
+            (filled.alert())
+            (form(session, "/console/tokens", &[("agent", word)], &html! {
+                (input(filled, ("label", "label"), "text", "Label", "A name to recognise it by."))
+                @if is_bound || agent == TokenKind::User {
+                    (input(
+                        filled,
+                        ("user_id", "user_id"),
+                        "text",
+                        "User",
+                        "Id of the user that it acts for.",
+                    ))
+                }
+                @if is_bound {
+                    (input(
+                        filled,
+                        ("task_id", "task_id"),
+                        "text",
+                        "Task",
+                        "Id of the task that it is bound to.",
+                    ))
+                }
+                (input(filled, ("lives", "lives"), "text", "Lifetime", lives))
+                button .button type="submit" { "Issue the token" }
+            }))
+        }
+    };
+    page(session, Some(Section::Tokens), "Issue a token", &body)
+}
+
+fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
+    let IssuedToken { token, secret } = issued;
+    let body = html! {
+        div .card .narrow {
+            p .flash role="status" {
+                "The token “" bdi { (token.label) } "” is valid now. "
+                strong { "The secret is shown only now:" }
+                " it is not stored, so copy it before you leave this page."
+            }
+            div .secret {
+                code #secret { (secret) }
+                button .button .quiet type="button" data-copy="secret" hidden { "Copy" }
+            }
+            p .hint #copied aria-live="polite" {}
+            dl .facts {
+                div { dt { "For" } dd { (agent(&token.agent)) } }
+                @if let Some(user) = &token.user_id { div { dt { "User" } dd { bdi { (user) } } } }
+                @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
+                div { dt { "Expires" } dd { (format::timestamp(&token.expires_at)) } }
+                div { dt { "Id" } dd { (name(&token.id)) } }
+            }
+        }
+        p { a .button .quiet href=(Section::Tokens.address()) { "Back to tokens" } }
+    };
+    page(session, Some(Section::Tokens), "Token issued", &body)
+}

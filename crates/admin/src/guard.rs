@@ -1,0 +1,131 @@
+//! Middleware in front of REST and console: host name check, rate limit for unauthenticated clients, body
+//! limits.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{ConnectInfo, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{
+    Extensions, Method, StatusCode,
+    header::{HOST, RETRY_AFTER},
+    uri::Authority,
+};
+use tokio::time::timeout;
+
+use super::{
+    Admin, console,
+    rest::{self, Refusal},
+};
+use access::unauthenticated::{RetryAfter, UnauthenticatedLimiter};
+use listener::ConnectionAuth;
+
+/// Refuses requests for host names that `admin.hosts` does not list. This stops DNS rebinding: a foreign site
+/// whose name resolves to this address.
+pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (Some(authority), ..) => Some(authority.as_str()),
+        (None, Some(host), None) => host.to_str().ok(),
+        _ => None,
+    };
+    if host.is_some_and(|host| is_known_host(host, &admin.settings.hosts)) {
+        return next.run(request).await;
+    }
+    let why = "host name not allowed; admin.hosts lists the allowed names";
+    Refusal::new(StatusCode::FORBIDDEN, "forbidden", why).into_response()
+}
+
+/// How long a request body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// More than any form or REST request needs.
+const MAX_BODY_BYTES: usize = 256 << 10;
+
+/// Limits the rate of requests without a valid token or session by address, before anything is looked up.
+/// Reads the whole body under a timeout, so that no client can hold a connection with a slow body.
+pub(super) async fn limit_rate(
+    State(admin): State<Arc<Admin>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let secrets: Vec<&str> =
+        rest::bearer(request.headers()).into_iter().chain(console::session_id(request.headers())).collect();
+    // The login form has its own limit, which sees the token in the form.
+    let is_login = request.method() == Method::POST && request.uri().path() == console::LOGIN;
+    if !is_login && let Err(wait) = admin.unauthenticated.admit(peer.ip(), &secrets).await {
+        return rate_limited(wait);
+    }
+    let (parts, body) = request.into_parts();
+    match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(Err(_)) => {
+            let why = format!("the body must have at most {MAX_BODY_BYTES} bytes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why).into_response()
+        }
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time")
+            .into_response(),
+    }
+}
+
+/// Notes that a request carried a valid token or session: its connection is kept and its secret is exempt
+/// from the rate limit by address.
+pub(super) fn mark_authenticated(
+    unauthenticated: &UnauthenticatedLimiter,
+    extensions: &Extensions,
+    secret: &str,
+) {
+    if let Some(auth) = extensions.get::<ConnectionAuth>() {
+        auth.mark_authenticated();
+    }
+    if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<SocketAddr>>() {
+        unauthenticated.mark_valid(peer.ip(), secret);
+    }
+}
+
+fn rate_limited(wait: RetryAfter) -> Response {
+    let why = format!(
+        "too many requests from this address without a valid token; try again in {} s",
+        wait.seconds()
+    );
+    let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", why).into_response();
+    response.headers_mut().insert(RETRY_AFTER, wait.seconds().into());
+    response
+}
+
+fn is_known_host(host: &str, known: &[String]) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = without_brackets(authority.host());
+    known.iter().any(|it| without_brackets(it).eq_ignore_ascii_case(name) || it.eq_ignore_ascii_case(host))
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_hosts_are_accepted_with_any_port_unless_one_is_configured() {
+        let known = ["localhost", "127.0.0.1", "::1", "gateway.internal:8443"].map(str::to_owned);
+        for (host, expected) in [
+            ("localhost", true),
+            ("LocalHost:8791", true),
+            ("127.0.0.1:1", true),
+            ("[::1]:8791", true),
+            ("gateway.internal:8443", true),
+            ("gateway.internal:1", false),
+            ("localhost.evil.example", false),
+            ("evil.example", false),
+            ("", false),
+            ("localhost:x:y", false),
+        ] {
+            assert_eq!(is_known_host(host, &known), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Adds servers and refreshes the tools that they offer.
+
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::{NewUpstream, Upstream};
+use registry::upstreams::Refreshed;
+
+use crate::{Actor, Admin, Error};
+
+/// A registered server and the result of its first refresh.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Added)]
+pub struct AddedUpstream {
+    pub upstream: Upstream,
+    /// `null` if the server did not respond.
+    pub refreshed: Option<Refreshed>,
+    /// Number of tools that were approved without review.
+    pub approved: usize,
+    /// Why the refresh failed. The server is registered nevertheless.
+    pub problem: Option<String>,
+}
+
+impl Admin {
+    /// Registers a server and lists its tools. They need approval, unless `trust_first` is set.
+    pub async fn add_upstream(&self, actor: &Actor, new: NewUpstream) -> Result<AddedUpstream, Error> {
+        self.register(actor, &new).await?;
+        let (refreshed, problem) = match self.refresh(actor, &new.namespace).await {
+            Ok(refreshed) => (Some(refreshed), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let approved = match (&refreshed, new.trust_first) {
+            (Some(_), true) => self.approve_new_tools(actor, &new.namespace).await?,
+            _ => 0,
+        };
+        let upstream = self.get_upstream(actor, &new.namespace).await?;
+        Ok(AddedUpstream { upstream, refreshed, approved, problem })
+    }
+
+    /// Lists the tools of a server anew; changed tools go to quarantine.
+    pub async fn refresh_upstream(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
+        self.load_server(actor, namespace).await?;
+        self.refresh(actor, namespace).await
+    }
+
+    async fn refresh(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
+        let refreshed = self.upstreams.refresh(namespace).await.map_err(Error::from);
+        let about = json!({ "namespace": namespace });
+        self.record_outcome(actor, "admin.upstream.refresh", &about, refreshed.as_ref().err()).await?;
+        refreshed
+    }
+}

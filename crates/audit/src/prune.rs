@@ -1,0 +1,45 @@
+//! Retention: deletes old rows from the beginning of the chain.
+
+use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
+
+use super::chain::lock_chain;
+use store::{
+    Store,
+    entity::{audit, audit_pruned},
+};
+
+/// Deletes rows older than `before` (microseconds) and stores the hash that the chain now begins with.
+/// Returns the number of deleted rows.
+pub async fn prune(store: &Store, before: i64) -> Result<u64, DbErr> {
+    let write = store.write().await?;
+    // Without the lock, two gateways that prune at the same time could move the beginning of the chain back.
+    lock_chain(&write).await?;
+    // Only rows before the first one that is kept are deleted, so that the chain has no gap.
+    let first_kept = audit::Entity::find()
+        .filter(audit::Column::CreatedAt.gte(before))
+        .order_by_asc(audit::Column::Seq)
+        .one(&*write)
+        .await?;
+    let last_gone = match &first_kept {
+        Some(kept) => audit::Entity::find_by_id(kept.seq - 1).one(&*write).await?,
+        // Every row is old. The last one stays, so that signed heads can still be verified.
+        None => {
+            let last = audit::Entity::find().order_by_desc(audit::Column::Seq).one(&*write).await?;
+            match last {
+                Some(last) => audit::Entity::find_by_id(last.seq - 1).one(&*write).await?,
+                None => None,
+            }
+        }
+    };
+    let Some(last_gone) = last_gone else { return Ok(0) };
+    let gone =
+        audit::Entity::delete_many().filter(audit::Column::Seq.lte(last_gone.seq)).exec(&*write).await?;
+    audit_pruned::Entity::update_many()
+        .col_expr(audit_pruned::Column::Seq, Expr::value(last_gone.seq))
+        .col_expr(audit_pruned::Column::Hash, Expr::value(last_gone.hash))
+        .filter(audit_pruned::Column::Id.eq(1))
+        .exec(&*write)
+        .await?;
+    write.commit().await?;
+    Ok(gone.rows_affected)
+}

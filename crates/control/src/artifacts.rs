@@ -1,0 +1,105 @@
+//! `artifact.*`: the files of a task.
+
+mod path;
+mod put;
+mod read;
+
+use schemars::JsonSchema;
+use sea_orm::{FromQueryResult, QuerySelect, Select};
+use serde::Serialize;
+
+use super::{Entry, ToolError};
+use store::{
+    clock,
+    entity::artifact::{self, Column},
+};
+
+pub(super) fn tools() -> Vec<Entry> {
+    vec![Entry::of::<put::Put>(), Entry::of::<read::Get>(), Entry::of::<read::List>()]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Artifact {
+    artifact_id: String,
+    task_id: String,
+    run_id: Option<String>,
+    path: String,
+    media_type: String,
+    /// In bytes.
+    size: i64,
+    sha256: String,
+    version: i64,
+    created_at: String,
+    updated_at: String,
+}
+
+/// The columns of an artifact without its content, which may be large.
+#[derive(Debug, FromQueryResult)]
+struct Metadata {
+    id: String,
+    task_id: String,
+    run_id: Option<String>,
+    path: String,
+    media_type: String,
+    size: i64,
+    sha256: String,
+    version: i64,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl Metadata {
+    /// Restricts a query to these columns.
+    fn select(query: Select<artifact::Entity>) -> Select<artifact::Entity> {
+        query.select_only().columns([
+            Column::Id,
+            Column::TaskId,
+            Column::RunId,
+            Column::Path,
+            Column::MediaType,
+            Column::Size,
+            Column::Sha256,
+            Column::Version,
+            Column::CreatedAt,
+            Column::UpdatedAt,
+        ])
+    }
+}
+
+impl From<Metadata> for Artifact {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            artifact_id: metadata.id,
+            task_id: metadata.task_id,
+            run_id: metadata.run_id,
+            path: metadata.path,
+            media_type: metadata.media_type,
+            size: metadata.size,
+            sha256: metadata.sha256,
+            version: metadata.version,
+            created_at: clock::text(metadata.created_at),
+            updated_at: clock::text(metadata.updated_at),
+        }
+    }
+}
+
+impl From<artifact::Model> for Metadata {
+    fn from(row: artifact::Model) -> Self {
+        Self {
+            id: row.id,
+            task_id: row.task_id,
+            run_id: row.run_id,
+            path: row.path,
+            media_type: row.media_type,
+            size: row.size,
+            sha256: row.sha256,
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+fn not_found(what: &str) -> ToolError {
+    ToolError::not_found("artifact", what)
+}

@@ -1,0 +1,68 @@
+//! Validates the paths of artifacts.
+
+use crate::{ToolError, skills::is_hidden};
+
+pub(super) const MAX_PATH_BYTES: usize = 512;
+
+/// Checks that a path means the same on every system and cannot escape its folder: relative, with forward
+/// slashes, without `.` and `..`, and without invisible characters.
+pub(super) fn check(path: &str) -> Result<(), ToolError> {
+    if path.len() > MAX_PATH_BYTES {
+        return Err(ToolError::TooLarge { what: "path", size: path.len(), limit: MAX_PATH_BYTES });
+    }
+    find_fault(path).map_or(Ok(()), |why| Err(ToolError::Invalid(format!("the path {why}"))))
+}
+
+fn find_fault(path: &str) -> Option<&'static str> {
+    let mut parts = path.split('/');
+    if path.is_empty() {
+        Some("is empty")
+    } else if path.starts_with('/') {
+        Some("must be relative")
+    } else if path.contains('\\') {
+        Some("has a backslash; parts are separated by /")
+    } else if path.chars().any(|c| c.is_control() || is_hidden(c)) {
+        Some("has invisible characters")
+    } else if path.as_bytes().get(1) == Some(&b':') {
+        Some("begins with a drive")
+    } else if parts.clone().any(|part| matches!(part, "." | "..")) {
+        Some("has `.` or `..` in it")
+    } else if parts.any(|part| part.trim().is_empty()) {
+        Some("has an empty part")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_portable_relative_paths_are_accepted() {
+        for good in ["a", "a/b.txt", "über/ein weg/.hidden", "a..b/...", "日本.md"] {
+            assert_eq!(find_fault(good), None, "{good}");
+        }
+        for bad in [
+            "",
+            "/a",
+            "a/",
+            "a//b",
+            "..",
+            "a/../b",
+            "./a",
+            "a/.",
+            "a\\b",
+            "a\nb",
+            "a\0",
+            "C:/a",
+            "a/ /b",
+            "a\u{202e}b",
+            "a\u{200b}b",
+        ] {
+            assert!(find_fault(bad).is_some(), "{bad:?}");
+        }
+        assert!(check(&"a".repeat(512)).is_ok());
+        assert!(matches!(check(&"a".repeat(513)), Err(ToolError::TooLarge { .. })));
+    }
+}

@@ -1,0 +1,54 @@
+//! The built-in tools. Each is a type that implements [`BuiltInTool`].
+//!
+//! A tool accesses the store only through its [`Context`]. For a tool that writes this is one transaction, in
+//! which its effect and the record of the call are committed together.
+
+mod error;
+mod spec;
+
+mod check;
+mod confinement;
+mod page;
+mod search;
+mod slice;
+mod value;
+
+mod artifacts;
+mod findings;
+mod help;
+mod images;
+mod jobs;
+mod models;
+mod nodes;
+mod personas;
+mod preferences;
+mod projects;
+mod settings;
+mod skills;
+mod tasks;
+
+pub use error::ToolError;
+pub use help::{VisibleTool, VisibleTools};
+pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
+pub use skills::seed;
+pub use spec::{BuiltInTool, Context, Does, Entry};
+
+/// Returns all built-in tools.
+pub fn all() -> Vec<Entry> {
+    let families = [
+        help::tools(),
+        projects::tools(),
+        tasks::tools(),
+        jobs::tools(),
+        preferences::tools(),
+        settings::tools(),
+        findings::tools(),
+        artifacts::tools(),
+        skills::tools(),
+        personas::tools(),
+        nodes::tools(),
+        models::tools(),
+        images::tools(),
+    ];
+    families.into_iter().flatten().collect()
+}

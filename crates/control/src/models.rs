@@ -1,0 +1,113 @@
+//! `model.*`: the models that agents may be routed to.
+
+use schemars::JsonSchema;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
+};
+use policy::Scope;
+
+use store::{clock, entity::model};
+
+const MAX_PROVIDER_BYTES: usize = 128;
+const MAX_REFERENCE_BYTES: usize = 128;
+
+pub(super) fn tools() -> Vec<Entry> {
+    vec![Entry::of::<List>(), Entry::of::<Get>()]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Model {
+    model_id: String,
+    name: String,
+    provider: String,
+    capabilities: Value,
+    /// How much it can take in at once.
+    context_tokens: i64,
+    updated_at: String,
+}
+
+impl From<model::Model> for Model {
+    fn from(row: model::Model) -> Self {
+        Self {
+            model_id: row.id,
+            name: row.name,
+            provider: row.provider,
+            capabilities: serde_json::from_str(&row.capabilities).unwrap_or_default(),
+            context_tokens: row.context_tokens,
+            updated_at: clock::text(row.updated_at),
+        }
+    }
+}
+
+struct List;
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ListInput {
+    /// Only models of this provider.
+    #[schemars(length(max = MAX_PROVIDER_BYTES))]
+    provider: Option<String>,
+    limit: Option<u64>,
+    cursor: Option<String>,
+}
+
+impl BuiltInTool for List {
+    const NAME: &'static str = "model.list";
+    const TITLE: &'static str = "List models";
+    const DESCRIPTION: &'static str =
+        "Lists the models that agents may be routed to, by name, with provider and capabilities.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = ListInput;
+    type Output = Page<Model>;
+
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Model>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
+        let mut query = model::Entity::find().order_by_asc(model::Column::Name);
+        if let Some(provider) = &input.provider {
+            check::text("provider", provider, MAX_PROVIDER_BYTES)?;
+            query = query.filter(model::Column::Provider.eq(provider));
+        }
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Model::from).collect()))
+    }
+}
+
+struct Get;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GetInput {
+    /// The id or the name of the model.
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
+    model_id: String,
+}
+
+impl BuiltInTool for Get {
+    const NAME: &'static str = "model.get";
+    const TITLE: &'static str = "Get a model";
+    const DESCRIPTION: &'static str =
+        "Gives one model: its provider, what it can do, and how much it takes in.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = GetInput;
+    type Output = Model;
+
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<Model, ToolError> {
+        check::non_blank("model_id", &input.model_id, MAX_REFERENCE_BYTES)?;
+        let by_id = model::Entity::find_by_id(&input.model_id).one(&context.db).await?;
+        let found = match by_id {
+            Some(found) => Some(found),
+            None => {
+                let named = model::Entity::find().filter(model::Column::Name.eq(&input.model_id));
+                named.one(&context.db).await?
+            }
+        };
+        found.map(Model::from).ok_or_else(|| ToolError::not_found("model", input.model_id))
+    }
+}

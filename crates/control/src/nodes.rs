@@ -1,0 +1,110 @@
+//! `node.*`: the machines that run jobs.
+
+use schemars::JsonSchema;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
+};
+use policy::Scope;
+
+use store::{clock, entity::node};
+
+const MAX_STATUS_BYTES: usize = 64;
+const MAX_REFERENCE_BYTES: usize = 128;
+
+pub(super) fn tools() -> Vec<Entry> {
+    vec![Entry::of::<List>(), Entry::of::<Get>()]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Node {
+    node_id: String,
+    name: String,
+    status: String,
+    capabilities: Value,
+    /// When it last gave a sign of life.
+    seen_at: String,
+}
+
+impl From<node::Model> for Node {
+    fn from(row: node::Model) -> Self {
+        Self {
+            node_id: row.id,
+            name: row.name,
+            status: row.status,
+            capabilities: serde_json::from_str(&row.capabilities).unwrap_or_default(),
+            seen_at: clock::text(row.seen_at),
+        }
+    }
+}
+
+struct List;
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ListInput {
+    /// Only nodes in this status.
+    #[schemars(length(max = MAX_STATUS_BYTES))]
+    status: Option<String>,
+    limit: Option<u64>,
+    cursor: Option<String>,
+}
+
+impl BuiltInTool for List {
+    const NAME: &'static str = "node.list";
+    const TITLE: &'static str = "List nodes";
+    const DESCRIPTION: &'static str = "Lists the nodes that run jobs, by name, with status and capabilities.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = ListInput;
+    type Output = Page<Node>;
+
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Node>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
+        let mut query = node::Entity::find().order_by_asc(node::Column::Name);
+        if let Some(status) = &input.status {
+            check::text("status", status, MAX_STATUS_BYTES)?;
+            query = query.filter(node::Column::Status.eq(status));
+        }
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(Node::from).collect()))
+    }
+}
+
+struct Get;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GetInput {
+    /// The id or the name of the node.
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
+    node_id: String,
+}
+
+impl BuiltInTool for Get {
+    const NAME: &'static str = "node.get";
+    const TITLE: &'static str = "Get a node";
+    const DESCRIPTION: &'static str =
+        "Gives one node: its status, what it can do, and when it was last seen.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = GetInput;
+    type Output = Node;
+
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<Node, ToolError> {
+        check::non_blank("node_id", &input.node_id, MAX_REFERENCE_BYTES)?;
+        let by_id = node::Entity::find_by_id(&input.node_id).one(&context.db).await?;
+        let found = match by_id {
+            Some(found) => Some(found),
+            None => {
+                let named = node::Entity::find().filter(node::Column::Name.eq(&input.node_id));
+                named.one(&context.db).await?
+            }
+        };
+        found.map(Node::from).ok_or_else(|| ToolError::not_found("node", input.node_id))
+    }
+}

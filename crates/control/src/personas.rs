@@ -1,0 +1,120 @@
+//! `persona.*`: texts that describe how an agent should behave.
+
+use schemars::JsonSchema;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    page::{Page, PageRequest},
+    search,
+};
+use policy::Scope;
+
+use store::{clock, entity::persona};
+
+const MAX_REFERENCE_BYTES: usize = 128;
+
+pub(super) fn tools() -> Vec<Entry> {
+    vec![Entry::of::<List>(), Entry::of::<Get>()]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct PersonaSummary {
+    persona_id: String,
+    name: String,
+    description: String,
+    updated_at: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Persona {
+    #[serde(flatten)]
+    summary: PersonaSummary,
+    content: String,
+}
+
+impl From<persona::Model> for PersonaSummary {
+    fn from(row: persona::Model) -> Self {
+        Self {
+            persona_id: row.id,
+            name: row.name,
+            description: row.description,
+            updated_at: clock::text(row.updated_at),
+        }
+    }
+}
+
+impl From<persona::Model> for Persona {
+    fn from(mut row: persona::Model) -> Self {
+        let content = std::mem::take(&mut row.content);
+        Self { summary: row.into(), content }
+    }
+}
+
+struct List;
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ListInput {
+    /// Only personas with this text in their name or description.
+    #[schemars(length(max = 200))]
+    text: Option<String>,
+    limit: Option<u64>,
+    cursor: Option<String>,
+}
+
+impl BuiltInTool for List {
+    const NAME: &'static str = "persona.list";
+    const TITLE: &'static str = "List personas";
+    const DESCRIPTION: &'static str =
+        "Lists the personas by name, without their content; persona.get has that.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = ListInput;
+    type Output = Page<PersonaSummary>;
+
+    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<PersonaSummary>, ToolError> {
+        let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
+        let mut query = persona::Entity::find().order_by_asc(persona::Column::Name);
+        let columns = [persona::Column::Name, persona::Column::Description];
+        if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
+            query = query.filter(containing);
+        }
+        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
+        Ok(request.build_page(found.into_iter().map(PersonaSummary::from).collect()))
+    }
+}
+
+struct Get;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GetInput {
+    /// The id or the name of the persona.
+    #[schemars(length(max = MAX_REFERENCE_BYTES))]
+    persona_id: String,
+}
+
+impl BuiltInTool for Get {
+    const NAME: &'static str = "persona.get";
+    const TITLE: &'static str = "Get a persona";
+    const DESCRIPTION: &'static str = "Gives one persona with its content.";
+    const DOES: Does = Does::Read;
+    const SCOPE: Scope = Scope::Pm;
+    type Input = GetInput;
+    type Output = Persona;
+
+    async fn run(context: &Context<'_>, input: GetInput) -> Result<Persona, ToolError> {
+        check::non_blank("persona_id", &input.persona_id, MAX_REFERENCE_BYTES)?;
+        let by_id = persona::Entity::find_by_id(&input.persona_id).one(&context.db).await?;
+        let found = match by_id {
+            Some(found) => Some(found),
+            None => {
+                let named = persona::Entity::find().filter(persona::Column::Name.eq(&input.persona_id));
+                named.one(&context.db).await?
+            }
+        };
+        found.map(Persona::from).ok_or_else(|| ToolError::not_found("persona", input.persona_id))
+    }
+}

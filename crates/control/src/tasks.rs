@@ -1,0 +1,156 @@
+//! `db.task.*`: tasks, their statuses and their dependencies.
+
+mod create;
+mod dependency;
+mod graph;
+mod name;
+mod read;
+mod status;
+mod update;
+
+use schemars::JsonSchema;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
+use serde::Serialize;
+use subjects::ScopeId;
+
+use self::status::Status;
+use super::{Context, Entry, ToolError, check};
+use store::{clock, entity::task};
+
+const MAX_TITLE_BYTES: usize = 300;
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+const MAX_CRITERIA: usize = 50;
+const MAX_CRITERION_BYTES: usize = 2 * 1024;
+/// All criteria of a task together, so that the task fits into one result.
+const MAX_CRITERIA_BYTES: usize = 12 * 1024;
+
+pub(super) fn tools() -> Vec<Entry> {
+    vec![
+        Entry::of::<create::Create>(),
+        Entry::of::<read::Get>(),
+        Entry::of::<read::List>(),
+        Entry::of::<update::Update>(),
+        Entry::of::<status::UpdateStatus>(),
+        Entry::of::<dependency::Add>(),
+        Entry::of::<dependency::Remove>(),
+        Entry::of::<dependency::List>(),
+    ]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Task {
+    task_id: String,
+    /// Unique in its project, or among the tasks of its user.
+    name: String,
+    title: String,
+    description: String,
+    acceptance_criteria: Vec<String>,
+    status: Status,
+    project_id: Option<String>,
+    user_id: Option<String>,
+    parent_task_id: Option<String>,
+    schedule_id: Option<String>,
+    run_id: Option<String>,
+    order: i64,
+    version: i64,
+    created_at: String,
+    updated_at: String,
+}
+
+impl TryFrom<task::Model> for Task {
+    type Error = ToolError;
+
+    fn try_from(row: task::Model) -> Result<Self, ToolError> {
+        Ok(Self {
+            status: Status::of(&row)?,
+            task_id: row.id,
+            name: row.name,
+            title: row.title,
+            description: row.description,
+            // The gateway writes this JSON; if it was damaged, the task is still returned.
+            acceptance_criteria: serde_json::from_str(&row.acceptance_criteria).unwrap_or_default(),
+            project_id: row.project_id,
+            user_id: row.user_id,
+            parent_task_id: row.parent_task_id,
+            schedule_id: row.schedule_id,
+            run_id: row.run_id,
+            order: row.position,
+            version: row.version,
+            created_at: clock::text(row.created_at),
+            updated_at: clock::text(row.updated_at),
+        })
+    }
+}
+
+/// A task without its details.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TaskSummary {
+    task_id: String,
+    name: String,
+    title: String,
+    status: Status,
+}
+
+impl TryFrom<task::Model> for TaskSummary {
+    type Error = ToolError;
+
+    fn try_from(row: task::Model) -> Result<Self, ToolError> {
+        Ok(Self { status: Status::of(&row)?, task_id: row.id, name: row.name, title: row.title })
+    }
+}
+
+/// Finds a task by id. A manager may also give its name, if no other task has the same name.
+pub(super) async fn find(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
+    if let Some(found) = task::Entity::find_by_id(id.as_str()).one(&context.db).await? {
+        return Ok(found);
+    }
+    // The decision compared a confined caller's argument with the id of its task; as a name it could mean
+    // another task.
+    let missing = || ToolError::not_found("task", id.as_str());
+    if context.binding().is_some() {
+        return Err(missing());
+    }
+    let named = task::Entity::find().filter(task::Column::Name.eq(id.as_str())).limit(2);
+    let mut named = named.all(&context.db).await?;
+    match (named.pop(), named.is_empty()) {
+        (None, _) => Err(missing()),
+        (Some(found), true) => Ok(found),
+        (Some(_), false) => {
+            Err(ToolError::Conflict(format!("several tasks are called {id}; give the id instead")))
+        }
+    }
+}
+
+/// Finds a task like [`find`] and locks it until the transaction ends.
+pub(super) async fn lock(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
+    let found = find(context, id).await?;
+    let locked = task::Entity::find_by_id(&found.id).lock_exclusive().one(&context.db).await?;
+    locked.ok_or_else(|| ToolError::not_found("task", id.as_str()))
+}
+
+/// Finds a task like [`find`] and fails with a conflict if its status is final.
+pub(super) async fn find_open(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
+    let task = find(context, id).await?;
+    let status = Status::of(&task)?;
+    if status.is_final() {
+        return Err(ToolError::Conflict(format!("the task {} is {}", task.name, status.as_str())));
+    }
+    Ok(task)
+}
+
+fn check_title(title: &str) -> Result<(), ToolError> {
+    check::non_blank("title", title, MAX_TITLE_BYTES)
+}
+
+fn check_description(description: &str) -> Result<(), ToolError> {
+    check::text("description", description, MAX_DESCRIPTION_BYTES)
+}
+
+/// Checks the acceptance criteria and returns the JSON that is stored.
+fn encode_criteria(criteria: &[String]) -> Result<String, ToolError> {
+    check::count("acceptance criteria", criteria.len(), MAX_CRITERIA)?;
+    for criterion in criteria {
+        check::non_blank("acceptance criterion", criterion, MAX_CRITERION_BYTES)?;
+    }
+    check::to_json("acceptance criteria", &criteria.into(), MAX_CRITERIA_BYTES)
+}

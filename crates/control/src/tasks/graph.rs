@@ -1,0 +1,103 @@
+//! The graph of dependencies between tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+
+use store::entity::{task, task_dependency};
+
+use crate::{Context, ToolError};
+
+/// Ids per statement: databases limit the number of parameters.
+pub(super) const MAX_IDS_PER_STATEMENT: usize = 500;
+
+/// The direction in which dependencies are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From a task to those it waits for.
+    Dependencies,
+    /// From a task to those that wait for it.
+    Dependents,
+}
+
+/// Returns the tasks that a task waits for directly.
+pub(super) async fn dependencies(context: &Context<'_>, id: &str) -> Result<Vec<task::Model>, ToolError> {
+    let next = neighbours(context, &[id.to_owned()], Direction::Dependencies).await?;
+    load(context, &next.into_iter().collect::<Vec<_>>()).await
+}
+
+/// Returns the ids of all tasks that can be reached, including the given ones.
+pub(super) async fn reachable(
+    context: &Context<'_>,
+    from: &[String],
+    direction: Direction,
+) -> Result<BTreeSet<String>, ToolError> {
+    let mut reached: BTreeSet<String> = from.iter().cloned().collect();
+    let mut frontier: Vec<String> = from.to_vec();
+    while !frontier.is_empty() {
+        let next = neighbours(context, &frontier, direction).await?;
+        frontier = next.into_iter().filter(|id| reached.insert(id.clone())).collect();
+    }
+    Ok(reached)
+}
+
+/// Returns the tasks that can be reached, locked until the transaction ends.
+///
+/// Dependencies may be added while this call waits for a lock, so it searches again until it finds no new
+/// task. Adding a dependency locks both tasks, so once all are locked here the set no longer changes. Rows
+/// are locked in the order of ids, so that two calls for the same tasks do not deadlock.
+pub(super) async fn lock_reachable(
+    context: &Context<'_>,
+    from: &[String],
+    direction: Direction,
+) -> Result<BTreeMap<String, task::Model>, ToolError> {
+    let (mut requested, mut locked) = (BTreeSet::new(), BTreeMap::new());
+    loop {
+        let reached = reachable(context, from, direction).await?;
+        let new: Vec<String> = reached.difference(&requested).cloned().collect();
+        if new.is_empty() {
+            return Ok(locked);
+        }
+        for row in lock(context, &new).await? {
+            locked.insert(row.id.clone(), row);
+        }
+        requested.extend(new);
+    }
+}
+
+/// Returns the ids of the tasks that are one step away.
+async fn neighbours(
+    context: &Context<'_>,
+    from: &[String],
+    direction: Direction,
+) -> Result<BTreeSet<String>, ToolError> {
+    let (from_column, to_column) = match direction {
+        Direction::Dependencies => (task_dependency::Column::TaskId, task_dependency::Column::DependsOn),
+        Direction::Dependents => (task_dependency::Column::DependsOn, task_dependency::Column::TaskId),
+    };
+    let mut found = BTreeSet::new();
+    for chunk in from.chunks(MAX_IDS_PER_STATEMENT) {
+        let query =
+            task_dependency::Entity::find().select_only().column(to_column).filter(from_column.is_in(chunk));
+        found.extend(query.into_tuple::<String>().all(&context.db).await?);
+    }
+    Ok(found)
+}
+
+async fn load(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+    let mut found = Vec::new();
+    for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
+        let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
+        found.extend(query.order_by_asc(task::Column::Id).all(&context.db).await?);
+    }
+    Ok(found)
+}
+
+async fn lock(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+    let mut found = Vec::new();
+    for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
+        let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
+        found.extend(query.order_by_asc(task::Column::Id).lock_exclusive().all(&context.db).await?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,67 @@
+//! Descriptions, schemas and scopes of the built-in tools.
+
+use policy::{Scope, Switch};
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Models rely on descriptions: every tool describes its effect, its input and its output.
+#[test]
+fn every_tool_describes_itself() {
+    let tools = control::all();
+    let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name).collect();
+    assert_eq!(names.len(), tools.len(), "names are unique");
+    for tool in &tools {
+        let name = tool.name;
+        assert!(tool.description.len() > 20 && tool.description.ends_with('.'), "{name}");
+        assert!(!tool.title.is_empty(), "{name}");
+        assert_eq!(tool.input["type"], "object", "{name}");
+        assert_eq!(tool.input["additionalProperties"], false, "{name}");
+        assert_eq!(tool.output["type"], "object", "{name}");
+        for schema in [&tool.input, &tool.output] {
+            let schema = Value::Object(Clone::clone(schema));
+            jsonschema::validator_for(&schema).unwrap();
+            assert!(!schema.to_string().contains("$ref"), "{name}: models do not follow references");
+        }
+        let properties = tool.input.get("properties").and_then(Value::as_object);
+        for id in tool.needs {
+            let required = tool.input["required"].as_array().unwrap();
+            assert!(required.iter().any(|name| name == id.argument()), "{name} needs {id}");
+            assert!(properties.unwrap().contains_key(id.argument()));
+        }
+    }
+}
+
+#[test]
+fn every_tool_has_the_right_scope_and_gate() {
+    for tool in control::all() {
+        let for_all = tool.name.starts_with("artifact.")
+            || tool.name.starts_with("help.")
+            || matches!(tool.name, "skills.list" | "skills.get");
+        let expected = if for_all { Scope::Both } else { Scope::Pm };
+        assert_eq!(tool.scope, expected, "{}", tool.name);
+        let gate = tool.name.starts_with("sandbox.allowed_images.").then_some(Switch::AgentsMayAddImages);
+        assert_eq!(tool.gate, gate, "{}", tool.name);
+    }
+}
+
+#[test]
+fn all_families_exist() {
+    let names: BTreeSet<&str> = control::all().iter().map(|tool| tool.name).collect();
+    let expected = "
+        artifact.get artifact.list artifact.put
+        db.finding.create db.finding.list
+        db.job.create db.job.get db.job.update_status
+        db.preference.create db.preference.delete db.preference.effective db.preference.get db.preference.list
+        db.preference.update
+        db.project.get db.project.list
+        db.system_setting.create db.system_setting.delete db.system_setting.get db.system_setting.list
+        db.system_setting.update
+        db.task.create db.task.dependency.add db.task.dependency.list db.task.dependency.remove db.task.get
+        db.task.list db.task.update db.task.update_status
+        help.get help.list
+        model.get model.list node.get node.list persona.get persona.list
+        sandbox.allowed_images.add sandbox.allowed_images.list
+        skills.create skills.delete skills.get skills.list skills.update";
+    assert_eq!(names, expected.split_whitespace().collect());
+}

@@ -1,0 +1,160 @@
+//! A store, the built-in tools, and callers.
+
+use policy::{Agent, AgentKind, Caller, Origin, TokenBinding, allows};
+use std::{collections::BTreeMap, time::Duration};
+
+use control::{Context, Does, Entry, ToolError, VisibleTool, VisibleTools};
+use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
+use serde_json::Value;
+use store::{Durability, Options, Store, clock};
+use tempfile::TempDir;
+use testkit::Postgres;
+
+/// Runs every test on SQLite and on PostgreSQL.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $name() { super::$name(crate::stage::Stage::sqlite().await).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test] async fn $name() {
+                super::$name(crate::stage::Stage::postgres().await).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+/// The built-in tools that the allowlist and scope of an agent kind permit.
+#[derive(Debug)]
+struct BuiltInTools(AgentKind);
+
+impl VisibleTools for BuiltInTools {
+    fn list(&self) -> Vec<VisibleTool> {
+        let is_on = |tool: &Entry| tool.scope.includes(self.0) && allows(self.0, tool.name, &Origin::BuiltIn);
+        let shown = |tool: Entry| VisibleTool {
+            name: tool.name.to_owned(),
+            title: tool.title.to_owned(),
+            description: tool.description.to_owned(),
+            input_schema: tool.input.clone(),
+        };
+        control::all().into_iter().filter(is_on).map(shown).collect()
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) store: Store,
+    tools: BTreeMap<&'static str, Entry>,
+    _folder: Option<TempDir>,
+    _postgres: Option<Postgres>,
+}
+
+pub(crate) fn manager() -> Caller {
+    Caller { token: "tok-manager".to_owned(), agent: Agent::Manager }
+}
+
+pub(crate) fn analyst(user: &str, task: &str) -> Caller {
+    let bound = TokenBinding { user: user.to_owned(), task: task.to_owned() };
+    Caller { token: "tok-analyst".to_owned(), agent: Agent::Analyst(bound) }
+}
+
+impl Stage {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("store.db").display());
+        Self::open(url, Some(folder)).await
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let postgres = Postgres::start();
+        let stage = Self::open(postgres.database(), None).await;
+        Self { _postgres: Some(postgres), ..stage }
+    }
+
+    async fn open(url: String, folder: Option<TempDir>) -> Self {
+        let patience = Duration::from_secs(30);
+        let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
+        let store = Store::open(&options).await.unwrap();
+        let tools = control::all().into_iter().map(|tool| (tool.name, tool)).collect();
+        Self { store, tools, _folder: folder, _postgres: None }
+    }
+
+    /// Inserts a row that only an administrator can create.
+    pub(crate) async fn given<M>(&self, row: M)
+    where
+        M: ModelTrait + IntoActiveModel<<M::Entity as sea_orm::EntityTrait>::ActiveModel>,
+        <M::Entity as sea_orm::EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity> + Send,
+    {
+        let insert = <M::Entity as sea_orm::EntityTrait>::insert(row.into_active_model());
+        insert.exec_without_returning(self.store.read()).await.unwrap();
+    }
+
+    /// Calls a tool as the gateway does: a writing tool runs in a transaction that is committed only on
+    /// success. Every result is checked against the schemas that agents see.
+    pub(crate) async fn call(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<Value, ToolError> {
+        let tool = self.tools.get(tool).unwrap_or_else(|| panic!("no tool {tool}"));
+        let visible_tools = BuiltInTools(caller.agent.kind());
+        let given = arguments.as_object().unwrap().clone();
+        let run = async |db: DatabaseExecutor<'_>| {
+            let context = Context { db, caller, visible_tools: &visible_tools, now: clock::now() };
+            tool.run(&context, given.clone()).await
+        };
+        let result = match tool.does {
+            Does::Read => run(self.store.read().into()).await,
+            Does::Write => {
+                let write = self.store.write().await.unwrap();
+                let result = run(DatabaseExecutor::Transaction(&write)).await;
+                if result.is_ok() {
+                    write.commit().await.unwrap();
+                }
+                result
+            }
+        };
+        if let Ok(output) = &result {
+            check(tool.name, &tool.output, output);
+            check(tool.name, &tool.input, &arguments);
+        }
+        result
+    }
+
+    pub(crate) async fn call_as_manager(&self, tool: &str, arguments: Value) -> Result<Value, ToolError> {
+        self.call(&manager(), tool, arguments).await
+    }
+
+    pub(crate) async fn ok(&self, tool: &str, arguments: Value) -> Value {
+        let shown = arguments.to_string();
+        let result = self.call(&manager(), tool, arguments).await;
+        result.unwrap_or_else(|error| panic!("{tool} {shown:.300}: {error:?}"))
+    }
+
+    /// Code and message of a failure.
+    pub(crate) async fn fails(&self, tool: &str, arguments: Value) -> (String, String) {
+        self.fails_for(&manager(), tool, arguments).await
+    }
+
+    pub(crate) async fn fails_for(&self, caller: &Caller, tool: &str, arguments: Value) -> (String, String) {
+        let shown = arguments.to_string();
+        match self.call(caller, tool, arguments).await {
+            Ok(output) => panic!("{tool} {shown:.300}: {output:.300}"),
+            Err(ToolError::Store(error)) => panic!("{tool} {shown:.300}: {error}"),
+            Err(error) => (error.code().to_owned(), error.to_string()),
+        }
+    }
+}
+
+fn check(tool: &str, schema: &serde_json::Map<String, Value>, value: &Value) {
+    let validator = jsonschema::validator_for(&Value::Object(schema.clone())).unwrap();
+    if let Err(error) = validator.validate(value) {
+        panic!("{tool}: {error}: {value:.500}");
+    }
+}
+
+/// Values of `name` in all items.
+pub(crate) fn each<'v>(list: &'v Value, items: &str, name: &str) -> Vec<&'v str> {
+    list[items].as_array().unwrap().iter().map(|item| item[name].as_str().unwrap()).collect()
+}
