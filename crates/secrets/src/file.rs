@@ -9,15 +9,20 @@ use std::{
 
 const STAGED_SUFFIX: &str = ".next";
 
-/// Creates a file with a secret. Fails if the file exists.
+/// Creates a file with a secret on a line of its own. Fails if the file exists.
 pub fn create(path: &Path, secret: &str) -> io::Result<()> {
+    create_exactly(path, &format!("{secret}\n"))
+}
+
+/// Creates a file with just this text, for readers that do not trim. Fails if the file exists.
+pub(crate) fn create_exactly(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
     let whole = with_suffix(path, &format!(".{}", std::process::id()));
     // May be left by a killed process with the same id.
     drop(fs::remove_file(&whole));
-    write_new(&whole, secret)?;
+    write_new(&whole, text)?;
     // Unlike a rename, a hard link never replaces an existing file.
     let mut made = fs::hard_link(&whole, path);
     if made.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) && !path.exists() {
@@ -29,10 +34,9 @@ pub fn create(path: &Path, secret: &str) -> io::Result<()> {
     made
 }
 
-fn write_new(path: &Path, secret: &str) -> io::Result<()> {
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(secret.as_bytes())?;
-    file.write_all(b"\n")?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
@@ -46,7 +50,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Writes the next secret to a staging file next to the current one.
 pub fn stage(path: &Path, secret: &str) -> io::Result<()> {
     unstage(path);
-    write_new(&with_suffix(path, STAGED_SUFFIX), secret)
+    write_new(&with_suffix(path, STAGED_SUFFIX), &format!("{secret}\n"))
 }
 
 /// Reads the staged secret, if there is one.

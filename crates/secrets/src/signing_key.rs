@@ -31,7 +31,7 @@ pub fn read_or_create(path: &Path) -> Result<KeyPair, Error> {
         Err(Error::File(_, error)) if error.kind() == io::ErrorKind::NotFound => {
             let key = KeyPair::new_user();
             let seed = key.seed().map_err(Error::Generate)?;
-            file::create(path, &seed).map_err(|error| Error::File(path.to_owned(), error))?;
+            file::create_exactly(path, &seed).map_err(|error| Error::File(path.to_owned(), error))?;
             Ok(key)
         }
         read => read,

@@ -6,54 +6,65 @@ use regex::Regex;
 
 use super::ScanMatch;
 
-const FETCH: &str = r"(?:curl|wget|iwr|irm|invoke-webrequest|invoke-restmethod)";
-const SHELL: &str =
-    r"(?:(?:sudo|env|exec)\s+)?(?:\S*/)?(?:ba|z|da|k)?sh\b|(?:sudo\s+)?python3?\s*(?:-\s*)?$|iex\b";
+/// What the patterns below name by capital letters.
+const PARTS: [(&str, &str); 6] = [
+    ("ASIDE", r"\b(?:ignore|disregard|forget|override|bypass|discard)"),
+    ("PEOPLE", r"\b(?:users?|operators?|humans?|administrators?)\b"),
+    ("FETCH", r"(?:curl|wget|iwr|irm|invoke-webrequest|invoke-restmethod)"),
+    ("SEND", r"(?:curl|wget|nc|ncat|socat|scp)\b"),
+    (
+        "SHELL",
+        r"(?:(?:(?:sudo|env|exec)\s+)?(?:\S*/)?(?:ba|z|da|k)?sh\b
+            |(?:sudo\s+)?python3?\s*(?:-\s*)?$|iex\b)",
+    ),
+    (
+        "CREDENTIALS",
+        r"(?:\.ssh/|id_rsa|id_ed25519|\.aws/credentials|/etc/shadow|\.netrc|\.kube/config
+            |169\.254\.169\.254)",
+    ),
+];
 
-/// What the text does, the name of the pattern, and the pattern, which is matched against each line in lower
-/// case. `_` stands for up to three words.
+/// What the text does, the name of the pattern, and the pattern, which is matched against the text in lower
+/// case. Spaces in a pattern mean nothing, and `\W_` stands for up to three words.
 const PATTERNS: [(&str, &str, &str); 9] = [
     (
         "it tells agents to set their instructions aside",
         "override",
-        r"\b(?:ignore|disregard|forget|override|bypass|discard)\W_\b(?:previous|prior|earlier|above|preceding|your|system|developer|all)\W_\b(?:instructions?|prompts?|guidelines|guardrails|directives|rules)\b",
+        r"ASIDE \W_ \b(?:previous|prior|earlier|above|preceding|your|system|developer)
+            \W_ \b(?:instructions?|prompts?|guidelines|guardrails|directives|rules)\b
+        | ASIDE \W+all\W+(?:the\W+)?(?:instructions|prompts|directives|guardrails)\b
+            (?:\W*$|[.!;,:]|\W+(?:and|then)\b)",
     ),
     (
         "it asks for the instructions of agents",
         "reveal_instructions",
-        r"\b(?:reveal|print|repeat|show|output|leak|disclose)\W_\b(?:system|hidden|initial|secret)\W_\b(?:prompts?|instructions)\b",
+        r"\b(?:reveal|print|repeat|show|output|leak|disclose)
+            \W_ \b(?:system|hidden|initial|secret) \W_ \b(?:prompts?|instructions)\b",
     ),
     (
         "it tells agents to do something in secret",
         "secrecy",
-        r"\bwithout\W_\b(?:telling|informing|notifying|alerting)\W_\b(?:users?|operators?|humans?|administrators?)\b|\b(?:hide|conceal)\W_\bfrom\W_\b(?:users?|operators?|humans?|administrators?)\b",
+        r"\bwithout \W_ \b(?:telling|informing|notifying|alerting) \W_ PEOPLE
+        | \b(?:hide|conceal) \W_ \bfrom \W_ PEOPLE",
     ),
     (
         "it poses as a message of the conversation",
         "message_markers",
         r"<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>|\[inst\]|<<sys>>|<tool_call>",
     ),
-    ("it runs code from the network", "network_into_shell", r"FETCH\s[^|]*\|\s*(?:SHELL)"),
+    ("it runs code from the network", "network_into_shell", r"FETCH\s+[^\s|][^|\n]*\|\s*SHELL"),
     (
         "it runs code from the network",
         "network_substituted",
-        r"(?:\b(?:ba|z|da)?sh\b|\beval\b|\bsource\b)[^|;&]*(?:\$\(|`|<\()\s*FETCH\b",
+        r"(?:\b(?:ba|z|da)?sh\b|\beval\b|\bsource\b)[^|;&\n]*(?:\$\(|`|<\()\s*FETCH\b",
     ),
     (
         "it runs code from an encoded text",
         "decoded_into_shell",
-        r"\bbase(?:64|32)\s+(?:-d|--decode)[^|]*\|\s*(?:SHELL)",
+        r"\bbase(?:64|32)\s+(?:-d|--decode)[^|\n]*\|\s*SHELL",
     ),
-    (
-        "it sends credentials elsewhere",
-        "credentials_sent",
-        r"\b(?:curl|wget|nc|ncat|socat|scp)\b.*(?:\.ssh/|id_rsa|id_ed25519|\.aws/credentials|/etc/shadow|\.netrc|\.kube/config|169\.254\.169\.254)|(?:\.ssh/|id_rsa|id_ed25519|\.aws/credentials|/etc/shadow|\.netrc|\.kube/config).*\|\s*(?:curl|nc|ncat|socat)\b",
-    ),
-    (
-        "it sends credentials elsewhere",
-        "environment_sent",
-        r"\b(?:env|printenv)\s*\|\s*(?:curl|nc|ncat|socat)\b",
-    ),
+    ("it sends credentials elsewhere", "credentials_sent", r"\bSEND.*CREDENTIALS | CREDENTIALS.*\|\s*SEND"),
+    ("it sends credentials elsewhere", "environment_sent", r"\b(?:env|printenv)\s*\|\s*SEND"),
 ];
 
 /// A pattern that stands after one of these words forbids what it names.
@@ -61,10 +72,10 @@ const NEGATIONS: [&str; 5] = ["not", "never", "don't", "cannot", "refuse"];
 
 static COMPILED: LazyLock<Vec<(ScanMatch, Regex)>> = LazyLock::new(|| {
     let compile = |(description, pattern, text): (&'static str, &'static str, &str)| {
-        let text =
-            text.replace(r"\W_", r"\W+(?:\w+\W+){0,3}?").replace("FETCH", FETCH).replace("SHELL", SHELL);
+        let text = text.replace(r"\W_", r"\W+(?:\w+\W+){0,3}?");
+        let text = PARTS.iter().fold(text, |text, (name, part)| text.replace(name, part));
         // The tests check that every pattern compiles.
-        Some((ScanMatch { pattern, description }, Regex::new(&text).ok()?))
+        Some((ScanMatch { pattern, description }, Regex::new(&format!("(?mx){text}")).ok()?))
     };
     PATTERNS.into_iter().filter_map(compile).collect()
 });
