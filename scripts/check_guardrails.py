@@ -27,13 +27,14 @@ MAY_DEPEND_ON = {
     "mcp": set(),
     "secrets": set(),
     "listener": set(),
+    "contract": {"subjects"},
     "broker": {"subjects"},
     "operate": {"subjects", "broker"},
     "telemetry": {"secrets"},
     "settings": {"subjects", "broker", "telemetry"},
     "upstream": {"mcp"},
     "store": {"broker"},
-    "control": {"subjects", "policy", "secrets", "store"},
+    "control": {"subjects", "contract", "policy", "secrets", "store"},
     "audit": {"subjects", "policy", "secrets", "broker", "store"},
     "access": {"policy", "secrets", "store", "audit"},
     "registry": {"subjects", "policy", "mcp", "upstream", "store", "control"},
@@ -41,9 +42,9 @@ MAY_DEPEND_ON = {
               "access", "registry"},
     "cynode-gateway": {"subjects", "policy", "mcp", "secrets", "listener", "broker", "telemetry", "settings", "upstream",
                        "store", "control", "audit", "access", "registry", "admin"},
-    "cynode-pma": {"subjects", "policy", "protocol", "mcp", "secrets", "broker", "telemetry", "settings"},
-    "cynodectl": {"subjects", "mcp", "secrets", "broker", "operate"},
-    "testkit": {"subjects", "mcp"},
+    "cynode-pma": {"subjects", "contract", "policy", "protocol", "mcp", "secrets", "broker", "telemetry", "settings"},
+    "cynodectl": {"subjects", "contract", "mcp", "secrets", "broker", "operate"},
+    "testkit": {"subjects", "contract", "mcp"},
 }
 MANIFESTS = ["Cargo.toml", "subjects/Cargo.toml", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("crates/*/Cargo.toml"))]
 

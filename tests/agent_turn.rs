@@ -29,7 +29,7 @@ fn tools() -> Vec<Tool> {
             Answer::text("two tasks")
         }),
         Tool::new("db.task.create", "Creates a task.", any, |arguments| {
-            Answer::structured(json!({ "task_id": "t-1", "name": arguments.get("name") }))
+            Answer::task("t-1", arguments["name"].as_str().unwrap_or_default(), &[])
         }),
         Tool::new("db.task.update", "Changes a task.", by_id.clone(), |_| Answer::error("no such task")),
         Tool::new("db.project.list", "Lists projects.", json!({ "type": "object" }), |_| {

@@ -16,10 +16,7 @@ fn store() -> Vec<Tool> {
     let any = json!({ "type": "object" });
     vec![
         Tool::new("db.task.get", "Reads a task.", any.clone(), |arguments| {
-            let criteria = ["It was published"];
-            Answer::structured(
-                json!({ "id": arguments["task_id"], "name": "x", "acceptance_criteria": criteria }),
-            )
+            Answer::task(arguments["task_id"].as_str().unwrap(), "x", &["It was published"])
         }),
         Tool::new("db.finding.create", "Records a finding.", any, |_| Answer::text("recorded")),
     ]

@@ -24,18 +24,20 @@ fn store() -> Vec<Tool> {
             let name = arguments["name"].as_str().unwrap();
             match name {
                 "unwanted" => Answer::error("that name is taken"),
-                _ => Answer::structured(json!({ "task_id": format!("id-of-{name}") })),
+                _ => Answer::task(&format!("id-of-{name}"), name, &[]),
             }
         }),
         Tool::new("db.task.get", "Reads a task.", any(), |arguments| {
-            let id = &arguments["task_id"];
-            Answer::structured(
-                json!({ "id": id, "name": "deploy-docs-2", "acceptance_criteria": ["it was published"] }),
-            )
+            let id = arguments["task_id"].as_str().unwrap();
+            Answer::task(id, "deploy-docs-2", &["it was published"])
         }),
         Tool::new("workflow.start", "Starts the workflow of a task.", any(), |_| Answer::text("started")),
         Tool::new("artifact.list", "Lists artifacts of a task.", any(), |_| {
-            Answer::structured(json!({ "artifacts": [{ "artifact_id": "a-1", "path": "logs/deploy.txt" }] }))
+            Answer::structured(json!({ "items": [{
+                "artifact_id": "a-1", "task_id": "deploy-docs-2", "run_id": null, "path": "logs/deploy.txt",
+                "media_type": "text/plain", "size": 18, "sha256": "", "version": 1,
+                "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+            }] }))
         }),
         Tool::new("artifact.get", "Reads an artifact.", any(), |_| Answer::text("published in 212 s")),
         Tool::new("db.finding.create", "Records a finding.", any(), |_| Answer::text("recorded")),

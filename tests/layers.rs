@@ -181,19 +181,26 @@ async fn context_named_by_id_is_fetched_through_the_gateway() {
     let any = json!({ "type": "object" });
     let gateway = Gateway::start(vec![
         Tool::new("db.project.get", "Reads a project.", any.clone(), |_| {
-            Answer::structured(json!({ "project": { "project_id": "p-1", "name": "fetched project" } }))
+            Answer::structured(json!({
+                "project_id": "p-1", "name": "fetched project", "title": "", "description": "",
+                "user_id": null, "updated_at": "2026-01-01T00:00:00Z",
+            }))
         }),
         Tool::new("db.task.get", "Reads a task.", any.clone(), |arguments| {
             assert_eq!(arguments["task_id"], "t-1");
-            Answer::structured(
-                json!({ "id": "t-1", "name": "fetched task", "acceptance_criteria": ["it holds"] }),
-            )
+            Answer::task("t-1", "fetched task", &["it holds"])
         }),
         Tool::new("db.preference.list", "Lists preferences.", any, |arguments| {
             assert_eq!(arguments["user_id"], "u-1");
-            let good =
-                preference("project_manager", PreferenceScope::User, Some("u-1"), json!("fetched wish"));
-            Answer::structured(json!({ "preferences": [good, { "nonsense": true }] }))
+            let listed = |scope, id, value| {
+                let mut entry = json!(preference("project_manager", scope, id, value));
+                entry["updated_at"] = json!("2026-01-01T00:00:00Z");
+                entry["updated_by"] = json!("admin");
+                entry
+            };
+            let good = listed(PreferenceScope::User, Some("u-1"), json!("fetched wish"));
+            let unusable = listed(PreferenceScope::Task, Some("t-1"), json!(7));
+            Answer::structured(json!({ "preferences": [good, unusable] }))
         }),
     ])
     .await;

@@ -42,7 +42,7 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
         let list =
             Tool::new("db.task.list", "Lists tasks.", json!({ "type": "object" }), |_| Answer::text("two"));
         let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
-            Answer::structured(json!({ "task_id": "t-1" }))
+            Answer::task("t-1", "t-1", &[])
         });
         let gateway = Gateway::start(vec![list, create]).await;
         let calls = ["db__task__list", "db__task__list"].map(|name| (name.to_owned(), "{}".to_owned()));

@@ -1,13 +1,15 @@
 //! Tool calls. All calls of a turn are prepared first, so that their intents are journalled together, and
 //! then performed.
 
+use contract::{ToolContract, task};
 use futures_util::future::join_all;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use subjects::{
-    Act, Progress, StepOutcome, TaskChangeKind,
+    Act, Progress, ScopeId, StepOutcome, TaskChangeKind,
     journal::{Returned, ToolOutcome},
 };
-use tracing::Instrument;
+use tracing::{Instrument, warn};
 
 use super::{
     WorkError,
@@ -33,23 +35,46 @@ pub(super) struct PreparedCall {
 }
 
 impl Session<'_> {
-    /// Makes one tool call, if the role is permitted to make it.
-    pub(super) async fn call(
-        &self,
-        name: &str,
-        arguments: Map<String, Value>,
-    ) -> Result<Returned, WorkError> {
-        self.perform(self.prepare(name, arguments)?).await
+    /// Calls a tool of the contract, if the role is permitted to, and returns its result, also if it failed.
+    pub(super) async fn call<T: ToolContract + Serialize>(&self, input: &T) -> Result<Returned, WorkError> {
+        self.perform(self.prepare_tool(input)?).await
+    }
+
+    /// Calls a tool of the contract and returns its output. Returns [`WorkError::ToolFailed`] if the tool
+    /// failed or its result is not what the contract says.
+    pub(super) async fn call_for_output<T>(&self, input: &T) -> Result<T::Output, WorkError>
+    where
+        T: ToolContract<Output: DeserializeOwned> + Serialize,
+    {
+        let returned = self.call(input).await?;
+        let failed = |why: String| WorkError::ToolFailed { tool: T::NAME.to_owned(), why };
+        if returned.failed {
+            return Err(failed(returned.text));
+        }
+        returned.parse().map_err(|error| failed(format!("it ran, but its result is not valid: {error}")))
     }
 
     /// Makes all calls concurrently and returns the results in the order of the calls.
-    pub(super) async fn call_all(
+    pub(super) async fn call_all<T: ToolContract + Serialize>(
         &self,
-        calls: impl IntoIterator<Item = (&str, Map<String, Value>)>,
+        inputs: impl IntoIterator<Item = T>,
     ) -> Vec<Result<Returned, WorkError>> {
-        let prepared: Vec<_> =
-            calls.into_iter().map(|(name, arguments)| self.prepare(name, arguments)).collect();
+        let prepared: Vec<_> = inputs.into_iter().map(|input| self.prepare_tool(&input)).collect();
         join_all(prepared.into_iter().map(async |prepared| self.perform(prepared?).await)).await
+    }
+
+    /// Prepares a call of a tool of the contract. Arguments that the offered schema does not declare are left
+    /// out, since an older gateway or another server would refuse them.
+    pub(super) fn prepare_tool<T: ToolContract + Serialize>(
+        &self,
+        input: &T,
+    ) -> Result<PreparedCall, WorkError> {
+        let mut arguments = contract::arguments(input);
+        let schema = self.catalogue.get(T::NAME).map(|tool| &tool.input_schema);
+        if let Some(declared) = schema.and_then(|schema| schema.get("properties")?.as_object()) {
+            arguments.retain(|name, _| declared.contains_key(name));
+        }
+        self.prepare(T::NAME, arguments)
     }
 
     /// Checks the call against the role's allowlist and registers it in the ledger and the journal. Returns
@@ -154,18 +179,35 @@ impl Session<'_> {
 
     /// Records the task that the call created or updated, for the answer.
     fn record_task_change(&self, number: u32, call: &PermittedCall, returned: &Returned) {
-        let change = match call.name() {
-            "db.task.create" => TaskChangeKind::Created,
-            "db.task.update" | "db.task.update_status" => TaskChangeKind::Updated,
+        let (id, change) = match call.name() {
+            task::Create::NAME => {
+                (task_id::<task::Create>(returned, |it| it.task_id), TaskChangeKind::Created)
+            }
+            task::Update::NAME => {
+                (task_id::<task::Update>(returned, |it| it.task_id), TaskChangeKind::Updated)
+            }
+            task::UpdateStatus::NAME => {
+                (task_id::<task::UpdateStatus>(returned, |it| it.task.task_id), TaskChangeKind::Updated)
+            }
             _ => return,
         };
-        let returned = returned.json();
-        let returned = returned.as_ref().and_then(task_id_in);
-        let given = call.arguments().get("task_id").and_then(Value::as_str);
-        if let Some(id) = returned.or(given).and_then(|id| id.parse().ok()) {
-            self.ledger.record_task_change(number, id, change);
+        match id {
+            Some(id) => self.ledger.record_task_change(number, id, change),
+            None => warn!(
+                handoff.id = %self.handoff.id,
+                tool = call.name(),
+                "Result names no task; the answer does not report the change."
+            ),
         }
     }
+}
+
+/// Returns the task id in the result of a task tool.
+fn task_id<T: ToolContract<Output: DeserializeOwned>>(
+    returned: &Returned,
+    id: fn(T::Output) -> String,
+) -> Option<ScopeId> {
+    id(returned.parse().ok()?).parse().ok()
 }
 
 /// Converts a journalled outcome back into the result of the call.
@@ -174,10 +216,4 @@ fn restored_outcome(call: &PermittedCall, known: ToolOutcome) -> Result<Returned
         ToolOutcome::Returned(returned) => Ok(returned),
         ToolOutcome::Rejected { why } => Err(CallError::Rejected { tool: call.name().to_owned(), why }),
     }
-}
-
-/// Returns the task id in the result of a task tool.
-pub(super) fn task_id_in(structured: &Value) -> Option<&str> {
-    let task = structured.get("task").unwrap_or(structured);
-    task.get("task_id").or_else(|| task.get("id")).and_then(Value::as_str)
 }

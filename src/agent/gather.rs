@@ -1,18 +1,18 @@
 //! Collects context layers 3 to 5 from the handoff, and through the gateway what the handoff only names by
 //! id.
 
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-use subjects::{Preference, Scope, ScopeId, Work};
-
+use contract::{
+    ToolContract,
+    preference::{self, Entry, PreferenceList},
+    project, task,
+};
+use futures_util::future::join3;
+use serde::{Serialize, de::DeserializeOwned};
+use subjects::{Scope, Work};
 use tracing::warn;
 
 use super::{WorkError, session::Session};
 use crate::context::Preferences;
-
-const PROJECT: &str = "db.project.get";
-const TASK: &str = "db.task.get";
-const PREFERENCES: &str = "db.preference.list";
 
 impl Session<'_> {
     /// P10, P12: sets the session's preferences and layers. What the handoff names by id but does not contain
@@ -24,92 +24,66 @@ impl Session<'_> {
             // The task to verify takes precedence over the task of the scope.
             scope.task_id = Some(verify.task_id.clone());
         }
-        let wanted = [
-            fetch(PROJECT, given.project.is_some(), by_id("project_id", scope.project_id.as_ref())),
-            fetch(TASK, given.task.is_some(), by_id("task_id", scope.task_id.as_ref())),
-            fetch(PREFERENCES, given.preferences.is_some(), by_scope(&scope)),
-        ];
-        let wanted: Vec<_> =
-            wanted.into_iter().flatten().filter(|(tool, _)| self.catalogue.has(tool)).collect();
-        let asked: Vec<&str> = wanted.iter().map(|(tool, _)| *tool).collect();
-        let found = self.call_all(wanted).await;
-        let (mut project, mut task) = (given.project.clone(), given.task.clone());
-        let mut preferences = given.preferences.clone().unwrap_or_default();
-        for (tool, returned) in asked.into_iter().zip(found) {
-            let returned = returned?;
-            // A record that cannot be fetched is left out of its layer; the step in the trace says why.
-            if returned.failed {
-                continue;
-            }
-            let value = returned.json();
-            if value.is_none() {
-                warn!(handoff.id = %self.handoff.id, tool, "Fetched context unreadable; left out.");
-            }
-            match tool {
-                PROJECT => project = value.and_then(|value| parse_record(value, "project")),
-                TASK => task = value.and_then(|value| parse_record(value, "task")),
-                _ => preferences = value.map(parse_preferences).unwrap_or_default(),
-            }
-        }
-        self.preferences = Preferences::resolve(self.resources.role, &scope, &preferences);
+        let project = scope.project_id.as_ref().filter(|_| given.project.is_none());
+        let task = scope.task_id.clone().filter(|_| given.task.is_none());
+        let preferences = list_preferences(&scope).filter(|_| given.preferences.is_none());
+        let (project, task, preferences) = join3(
+            self.fetch(project.map(|id| project::Get { project_id: id.to_string() })),
+            self.fetch(task.map(|task_id| task::Get { task_id })),
+            self.fetch(preferences),
+        )
+        .await;
+        self.layers.project = given.project.clone().or(project?);
+        self.layers.task = given.task.clone().or(task?);
+        let fetched = preferences?.map_or_else(Vec::new, |list: PreferenceList| list.preferences);
+        let given = given.preferences.clone().unwrap_or_default();
+        let entries = given.into_iter().map(Entry::from).chain(fetched.into_iter().map(Entry::from));
+        self.preferences = Preferences::resolve(self.resources.role, &scope, entries);
         for skipped in &self.preferences.skipped {
-            warn!(handoff.id = %self.handoff.id, skipped, "Preference ignored.");
+            let (key, scope, why) = (&skipped.key, &skipped.scope, &skipped.why);
+            warn!(handoff.id = %self.handoff.id, key, scope, why, "Preference ignored.");
         }
-        self.layers.project = project;
-        self.layers.task = task;
         self.layers.additional = self.preferences.additional_context();
         Ok(())
     }
-}
 
-/// A tool and its arguments.
-type Call = (&'static str, Map<String, Value>);
-
-fn fetch(tool: &'static str, is_given: bool, arguments: Option<Map<String, Value>>) -> Option<Call> {
-    arguments.filter(|_| !is_given).map(|arguments| (tool, arguments))
-}
-
-fn by_id(name: &str, id: Option<&ScopeId>) -> Option<Map<String, Value>> {
-    id.map(|id| Map::from_iter([(name.to_owned(), json!(id))]))
-}
-
-fn by_scope(scope: &Scope) -> Option<Map<String, Value>> {
-    let mut arguments = Map::new();
-    for (name, id) in
-        [("user_id", &scope.user_id), ("project_id", &scope.project_id), ("task_id", &scope.task_id)]
+    /// Fetches a record, if it is wanted and its tool is offered. A record that cannot be fetched is left out of
+    /// its layer; the step in the trace says why. The call is prepared before the future is polled, so that the
+    /// intents of several are journalled together.
+    fn fetch<T, R>(&self, wanted: Option<T>) -> impl Future<Output = Result<Option<R>, WorkError>>
+    where
+        T: ToolContract<Output: DeserializeOwned> + Serialize,
+        R: TryFrom<T::Output>,
     {
-        if let Some(id) = id {
-            arguments.insert(name.to_owned(), json!(id));
+        let wanted = wanted.filter(|_| self.catalogue.has(T::NAME));
+        let prepared = wanted.map(|input| self.prepare_tool(&input));
+        async move {
+            let Some(prepared) = prepared else { return Ok(None) };
+            let returned = self.perform(prepared?).await?;
+            if returned.failed {
+                return Ok(None);
+            }
+            let record = returned.parse().ok().and_then(|output: T::Output| R::try_from(output).ok());
+            if record.is_none() {
+                let tool = T::NAME;
+                warn!(handoff.id = %self.handoff.id, tool, "Fetched context unreadable; left out.");
+            }
+            Ok(record)
         }
     }
-    if !scope.group_ids.is_empty() {
-        arguments.insert("group_ids".to_owned(), json!(scope.group_ids));
-    }
-    (!arguments.is_empty()).then_some(arguments)
 }
 
-/// Parses a record that stands alone or in the field `name`. Its id may be called `id` or `<name>_id`.
-pub(super) fn parse_record<T: DeserializeOwned>(mut value: Value, name: &str) -> Option<T> {
-    if let Some(inner) = value.get_mut(name).filter(|inner| inner.is_object()) {
-        value = inner.take();
-    }
-    let record = value.as_object_mut()?;
-    if !record.contains_key("id")
-        && let Some(id) = record.get(&format!("{name}_id")).cloned()
-    {
-        record.insert("id".to_owned(), id);
-    }
-    serde_json::from_value(value).ok()
-}
-
-/// Parses a list of preferences and skips unreadable entries.
-fn parse_preferences(value: Value) -> Vec<Preference> {
-    let list = match value {
-        Value::Object(mut object) => {
-            object.remove("preferences").or_else(|| object.remove("items")).unwrap_or_default()
-        }
-        other => other,
-    };
-    let entries = list.as_array().cloned().unwrap_or_default();
-    entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect()
+/// Returns the call that lists the preferences of a scope; `None` if it names nobody and nothing.
+fn list_preferences(scope: &Scope) -> Option<preference::List> {
+    let names_any = scope.user_id.is_some()
+        || scope.project_id.is_some()
+        || scope.task_id.is_some()
+        || !scope.group_ids.is_empty();
+    names_any.then(|| preference::List {
+        user_id: scope.user_id.clone(),
+        group_ids: scope.group_ids.clone(),
+        project_id: scope.project_id.clone(),
+        task_id: scope.task_id.clone(),
+        ..preference::List::default()
+    })
 }

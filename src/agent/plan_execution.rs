@@ -2,25 +2,22 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use contract::{ToolContract, task};
 use subjects::{FinishReason, PlannedState, PlannedStep};
 
 use super::{
     Outcome, WorkError,
-    calls::task_id_in,
     session::Session,
     structured_outputs::{DraftPlan, DraftStep},
 };
-
-const CREATE: &str = "db.task.create";
 
 /// A plan whose steps become tasks. The workflow of each task does the rest.
 pub(super) struct PlanExecution<'s> {
     session: &'s Session<'s>,
     draft: DraftPlan,
     plan: Vec<PlannedStep>,
-    /// The task id of each step, once the task is created.
-    tasks: Vec<Option<String>>,
+    /// The task ids of the steps whose tasks are created.
+    tasks: Vec<String>,
 }
 
 impl<'s> PlanExecution<'s> {
@@ -28,15 +25,14 @@ impl<'s> PlanExecution<'s> {
         let planned =
             |step: &DraftStep| PlannedStep { name: step.name.clone(), state: PlannedState::NotStarted };
         let plan = draft.steps.iter().map(planned).collect();
-        let tasks = vec![None; draft.steps.len()];
-        Self { session, draft, plan, tasks }
+        Self { session, draft, plan, tasks: Vec::new() }
     }
 
     /// Creates one task for each step and returns the rendered plan. Stops at the first step that fails.
     /// Without the tool for creating tasks, only the plan is returned.
     pub(super) async fn run(mut self) -> Result<Outcome, WorkError> {
         self.session.ledger.set_plan(self.plan.clone());
-        if !self.session.catalogue.has(CREATE) {
+        if !self.session.catalogue.has(task::Create::NAME) {
             let why = "The plan was not put into tasks: no tool for that is offered here.";
             return Ok(Outcome::completed(self.render(why), FinishReason::Stop));
         }
@@ -44,7 +40,7 @@ impl<'s> PlanExecution<'s> {
             let created = self.create_task(index).await;
             self.plan[index].state = if created.is_ok() { PlannedState::Done } else { PlannedState::Failed };
             self.session.ledger.set_plan(self.plan.clone());
-            self.tasks[index] = created?;
+            self.tasks.push(created?);
         }
         let done = match self.tasks.len() {
             1 => "One task was created.".to_owned(),
@@ -54,36 +50,28 @@ impl<'s> PlanExecution<'s> {
     }
 
     /// Creates the task of a step and returns its id.
-    async fn create_task(&self, index: usize) -> Result<Option<String>, WorkError> {
-        let (session, scope) = (self.session, &self.session.handoff.scope);
-        let (step, depends_on) = (&self.draft.steps[index], self.dependencies(index));
-        let id = |value: Option<&subjects::ScopeId>| value.map(|id| json!(id));
-        let arguments = session.arguments_for(
-            CREATE,
-            &[
-                ("name", Some(json!(step.name))),
-                ("title", Some(json!(step.name))),
-                ("description", Some(json!(step.description))),
-                ("acceptance_criteria", Some(json!(step.acceptance_criteria))),
-                ("order", Some(json!(index + 1))),
-                ("depends_on", (!depends_on.is_empty()).then(|| json!(depends_on))),
-                ("project_id", id(scope.project_id.as_ref())),
-                ("user_id", id(scope.user_id.as_ref())),
-                ("parent_task_id", id(scope.task_id.as_ref())),
-            ],
-        );
-        let returned = session.call(CREATE, arguments).await?;
-        if returned.failed {
-            return Err(WorkError::ToolFailed { tool: CREATE.to_owned(), why: returned.text });
-        }
-        Ok(returned.json().as_ref().and_then(task_id_in).map(str::to_owned))
+    async fn create_task(&self, index: usize) -> Result<String, WorkError> {
+        let (step, scope) = (&self.draft.steps[index], &self.session.handoff.scope);
+        let new = task::Create {
+            name: Some(step.name.clone()),
+            title: Some(step.name.clone()),
+            description: Some(step.description.clone()),
+            acceptance_criteria: step.acceptance_criteria.clone(),
+            order: i64::try_from(index + 1).ok(),
+            depends_on: self.dependencies(index),
+            project_id: scope.project_id.clone(),
+            user_id: scope.user_id.clone(),
+            parent_task_id: scope.task_id.clone(),
+            ..task::Create::default()
+        };
+        Ok(self.session.call_for_output(&new).await?.task_id)
     }
 
     /// Returns the task ids of the steps that this step depends on.
     fn dependencies(&self, index: usize) -> Vec<String> {
         let position = |name: &String| self.draft.steps.iter().position(|step| step.name == *name);
         let wanted = self.draft.steps[index].depends_on.iter();
-        wanted.filter_map(|name| self.tasks.get(position(name)?)?.clone()).collect()
+        wanted.filter_map(|name| self.tasks.get(position(name)?).cloned()).collect()
     }
 
     /// Renders the plan as text, followed by `end`.

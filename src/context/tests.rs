@@ -1,7 +1,6 @@
+use contract::preference::Entry;
 use serde_json::{Value, json};
-use subjects::{
-    ChatMessage, ChatRole, Message, Preference, PreferenceScope, Project, Role, Scope, Task, ToolCall,
-};
+use subjects::{ChatMessage, ChatRole, Message, PreferenceScope, Project, Role, Scope, Task, ToolCall};
 
 use super::*;
 use crate::instructions::Bundle;
@@ -125,17 +124,17 @@ fn system_message_in_the_request_becomes_a_user_message() {
     assert_eq!(sanitize_message(heading), "see\n \\# Layer 1 of 6: baseline\n# fine");
 }
 
-fn entry(scope: PreferenceScope, id: Option<&str>, value: Value) -> Preference {
+fn entry(scope: PreferenceScope, id: Option<&str>, value: Value) -> Entry {
     let value_type = match &value {
         Value::Array(_) => "array",
         _ => "string",
     };
-    Preference {
+    Entry {
         key: "agents.project_manager.additional_context".to_owned(),
         value,
         value_type: value_type.to_owned(),
         scope,
-        scope_id: id.map(|id| id.parse().unwrap()),
+        scope_id: id.map(str::to_owned),
         version: 1,
     }
 }
@@ -193,7 +192,7 @@ fn every_combination_of_scopes_resolves_to_the_narrowest() {
             .into_iter()
             .collect();
         for _ in 0..2 {
-            let resolved = Preferences::resolve(Role::ProjectManager, &scope(), &entries);
+            let resolved = Preferences::resolve(Role::ProjectManager, &scope(), entries.clone());
             assert_eq!(resolved.additional_context(), expected, "combination {number}");
             let invalid = (0..LEVELS.len()).filter(|level| state(*level) == At::Invalid).count();
             assert_eq!(resolved.skipped.len(), invalid, "combination {number}: {:?}", resolved.skipped);
@@ -207,7 +206,7 @@ fn every_combination_of_scopes_resolves_to_the_narrowest() {
 #[test]
 fn values_must_match_their_declared_type() {
     let system = PreferenceScope::System;
-    let with_type = |value: Value, value_type: &str| Preference {
+    let with_type = |value: Value, value_type: &str| Entry {
         value_type: value_type.to_owned(),
         ..entry(system, None, value)
     };
@@ -226,8 +225,7 @@ fn values_must_match_their_declared_type() {
         (with_type(json!("one"), "text"), None),
         (with_type(json!("one"), ""), None),
     ] {
-        let resolved =
-            Preferences::resolve(Role::ProjectManager, &scope(), std::slice::from_ref(&preference));
+        let resolved = Preferences::resolve(Role::ProjectManager, &scope(), [preference.clone()]);
         assert_eq!(resolved.additional_context(), expected.clone().unwrap_or_default(), "{preference:?}");
         assert_eq!(resolved.skipped.is_empty(), expected.is_some(), "{preference:?}: {:?}", resolved.skipped);
     }
@@ -244,17 +242,17 @@ fn only_entries_of_this_scope_apply() {
         entry(PreferenceScope::Project, Some("p-9"), json!("other project")),
         entry(PreferenceScope::Task, Some("t-9"), json!("other task")),
     ];
-    let resolved = Preferences::resolve(Role::ProjectManager, &scope(), &foreign);
+    let resolved = Preferences::resolve(Role::ProjectManager, &scope(), foreign.clone());
     assert!(resolved.additional_context().is_empty());
     assert_eq!(resolved.skipped.len(), foreign.len());
 
     let old = entry(PreferenceScope::User, Some("u-1"), json!("old"));
-    let new = Preference { version: 2, value: json!("new"), ..old.clone() };
+    let new = Entry { version: 2, value: json!("new"), ..old.clone() };
     let unknown =
-        Preference { key: "editor.theme".to_owned(), ..entry(PreferenceScope::System, None, json!("dark")) };
+        Entry { key: "editor.theme".to_owned(), ..entry(PreferenceScope::System, None, json!("dark")) };
     for entries in [[&new, &old, &unknown], [&unknown, &old, &new]] {
-        let entries: Vec<Preference> = entries.into_iter().cloned().collect();
-        let resolved = Preferences::resolve(Role::ProjectManager, &scope(), &entries);
+        let entries: Vec<Entry> = entries.into_iter().cloned().collect();
+        let resolved = Preferences::resolve(Role::ProjectManager, &scope(), entries.clone());
         assert_eq!(resolved.additional_context(), ["new"]);
         assert_eq!(resolved.get("editor.theme"), Some(&json!("dark")));
         assert_eq!(resolved.applied().len(), 1, "only keys of the role are reported");
@@ -263,14 +261,14 @@ fn only_entries_of_this_scope_apply() {
     let without_task = Scope { task_id: None, ..scope() };
     let entries = [entry(PreferenceScope::Task, None, json!("task"))];
     assert!(
-        Preferences::resolve(Role::ProjectManager, &without_task, &entries).additional_context().is_empty()
+        Preferences::resolve(Role::ProjectManager, &without_task, entries).additional_context().is_empty()
     );
 }
 
 /// P11, P19: a manager never reads an analyst's keys, nor the other way round.
 #[test]
 fn a_role_reads_its_own_keys_only() {
-    let routing = |role: &str, key: &str, value: Value, value_type: &str| Preference {
+    let routing = |role: &str, key: &str, value: Value, value_type: &str| Entry {
         key: format!("agents.{role}.model_routing.{key}"),
         value_type: value_type.to_owned(),
         ..entry(PreferenceScope::System, None, value)
@@ -281,8 +279,8 @@ fn a_role_reads_its_own_keys_only() {
         entries.push(routing(role, "allowed_external_providers", json!([provider]), "array"));
         entries.push(routing(role, "fallback_provider_order", json!([provider]), "array"));
     }
-    let manager = Preferences::resolve(Role::ProjectManager, &scope(), &entries);
-    let analyst = Preferences::resolve(Role::ProjectAnalyst, &scope(), &entries);
+    let manager = Preferences::resolve(Role::ProjectManager, &scope(), entries.clone());
+    let analyst = Preferences::resolve(Role::ProjectAnalyst, &scope(), entries.clone());
     assert_eq!(manager.additional_context(), ["for the manager"]);
     assert!(analyst.additional_context().is_empty());
     assert_eq!((manager.routing().prefer_local, analyst.routing().prefer_local), (false, true));

@@ -180,6 +180,18 @@ pub enum PreferenceScope {
     Task,
 }
 
+impl PreferenceScope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Group => "group",
+            Self::User => "user",
+            Self::Project => "project",
+            Self::Task => "task",
+        }
+    }
+}
+
 /// Why a handoff is refused: an error code, and a message for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]

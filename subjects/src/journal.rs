@@ -4,7 +4,7 @@
 //! `<role>.run.<id>.*`, so journal and answer form one sequence with one writer at a time.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{Findings, HandoffId, InstanceId, Scope, ScopeId, Timestamp, ToolCall, encode_json};
@@ -214,9 +214,12 @@ pub struct Returned {
 }
 
 impl Returned {
-    /// Returns the structured result, or the text parsed as JSON if there is none.
-    pub fn json(&self) -> Option<Value> {
-        self.structured.clone().or_else(|| serde_json::from_str(&self.text).ok())
+    /// Parses the structured result, or the text as JSON if there is none.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        match &self.structured {
+            Some(value) => T::deserialize(value),
+            None => serde_json::from_str(&self.text),
+        }
     }
 }
 

@@ -26,10 +26,9 @@ fn assert_no_violations(worker: &Worker) {
 
 fn tools() -> Vec<Tool> {
     let any = json!({ "type": "object" });
-    let task = json!({ "id": "deploy-docs-2", "name": "x", "acceptance_criteria": ["It was published"] });
     vec![
-        Tool::new("db.task.get", "Reads a task.", any.clone(), move |_| {
-            testkit::Answer::structured(task.clone())
+        Tool::new("db.task.get", "Reads a task.", any.clone(), |_| {
+            testkit::Answer::task("deploy-docs-2", "x", &["It was published"])
         }),
         Tool::new("db.task.create", "Creates a task.", any.clone(), |_| {
             testkit::Answer::text("x".repeat(SPILL_THRESHOLD + 1))

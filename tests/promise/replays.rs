@@ -147,7 +147,7 @@ async fn replay_requests_unusable_structured_output_again() {
     };
     let model = Model::start_with_structured([Script::say("unused")], thinks).await;
     let create = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
-        ToolAnswer::structured(json!({ "task_id": "t-1" }))
+        ToolAnswer::task("t-1", "t-1", &[])
     });
     let gateway = Gateway::start(vec![create]).await;
     let _worker = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
@@ -178,7 +178,7 @@ async fn replay_uses_the_findings_of_the_earlier_verification() {
         [Script::call("request_verification", &json!({ "task_id": "t-1" })), Script::say("It is verified.")];
     let model = Model::start(turns).await;
     let task = Tool::new("db.task.get", "Reads a task.", json!({ "type": "object" }), |_| {
-        ToolAnswer::structured(json!({ "id": "t-1", "name": "t-1", "acceptance_criteria": ["it is done"] }))
+        ToolAnswer::task("t-1", "t-1", &["it is done"])
     });
     let finding =
         Tool::new("db.finding.create", "Records.", json!({ "type": "object" }), |_| ToolAnswer::text("ok"));

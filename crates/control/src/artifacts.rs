@@ -4,9 +4,8 @@ mod path;
 mod put;
 mod read;
 
-use schemars::JsonSchema;
+use contract::artifact::{Artifact, Get, List};
 use sea_orm::{FromQueryResult, QuerySelect, Select};
-use serde::Serialize;
 
 use super::{Entry, ToolError};
 use store::{
@@ -15,22 +14,7 @@ use store::{
 };
 
 pub(super) fn tools() -> Vec<Entry> {
-    vec![Entry::of::<put::Put>(), Entry::of::<read::Get>(), Entry::of::<read::List>()]
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Artifact {
-    artifact_id: String,
-    task_id: String,
-    run_id: Option<String>,
-    path: String,
-    media_type: String,
-    /// In bytes.
-    size: i64,
-    sha256: String,
-    version: i64,
-    created_at: String,
-    updated_at: String,
+    vec![Entry::of::<put::Put>(), Entry::of::<Get>(), Entry::of::<List>()]
 }
 
 /// The columns of an artifact without its content, which may be large.

@@ -1,93 +1,46 @@
 //! `db.finding.*`: the verdicts of analysts on the acceptance criteria of tasks.
 
-use schemars::JsonSchema;
+use contract::{
+    Page,
+    finding::{Create, Finding, List, MAX_CRITERION_BYTES, MAX_EVIDENCE_BYTES, MAX_LOCATION_BYTES},
+};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
-use serde::{Deserialize, Serialize};
-use subjects::{ScopeId, Severity, Verdict};
+use subjects::{Severity, Verdict};
 use uuid::Uuid;
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-    tasks,
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, tasks};
 use policy::{Scope, ScopedId};
 
 use store::{clock, entity::finding};
-
-const MAX_CRITERION_BYTES: usize = 4 * 1024;
-const MAX_EVIDENCE_BYTES: usize = 16 * 1024;
-const MAX_LOCATION_BYTES: usize = 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<Create>(), Entry::of::<List>()]
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Finding {
-    finding_id: String,
-    task_id: String,
-    run_id: Option<String>,
-    criterion: String,
-    verdict: Verdict,
-    severity: Severity,
-    evidence: String,
-    location: Option<String>,
-    created_at: String,
-    created_by: String,
-}
-
-impl TryFrom<finding::Model> for Finding {
-    type Error = ToolError;
-
-    fn try_from(row: finding::Model) -> Result<Self, ToolError> {
-        Ok(Self {
-            verdict: check::parse_stored("verdict", &row.verdict)?,
-            severity: check::parse_stored("severity", &row.severity)?,
-            finding_id: row.id,
-            task_id: row.task_id,
-            run_id: row.run_id,
-            criterion: row.criterion,
-            evidence: row.evidence,
-            location: row.location,
-            created_at: clock::text(row.created_at),
-            created_by: row.created_by,
-        })
-    }
-}
-
-struct Create;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct CreateInput {
-    task_id: ScopeId,
-    run_id: Option<ScopeId>,
-    /// The acceptance criterion, in its own words.
-    #[schemars(length(max = MAX_CRITERION_BYTES))]
-    criterion: String,
-    verdict: Verdict,
-    severity: Severity,
-    /// What the verdict rests on.
-    #[schemars(length(max = MAX_EVIDENCE_BYTES))]
-    evidence: Option<String>,
-    /// Where it was found: a path, a line, an address.
-    #[schemars(length(max = MAX_LOCATION_BYTES))]
-    location: Option<String>,
+fn into_finding(row: finding::Model) -> Result<Finding, ToolError> {
+    Ok(Finding {
+        verdict: check::parse_stored("verdict", &row.verdict)?,
+        severity: check::parse_stored("severity", &row.severity)?,
+        finding_id: row.id,
+        task_id: row.task_id,
+        run_id: row.run_id,
+        criterion: row.criterion,
+        evidence: row.evidence,
+        location: row.location,
+        created_at: clock::text(row.created_at),
+        created_by: row.created_by,
+    })
 }
 
 impl BuiltInTool for Create {
-    const NAME: &'static str = "db.finding.create";
     const TITLE: &'static str = "Record a finding";
     const DESCRIPTION: &'static str =
         "Records the verdict on one acceptance criterion of a task. Findings are added, never changed.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = CreateInput;
-    type Output = Finding;
 
-    async fn run(context: &Context<'_>, input: CreateInput) -> Result<Finding, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Finding, ToolError> {
         check::non_blank("criterion", &input.criterion, MAX_CRITERION_BYTES)?;
         let evidence = input.evidence.unwrap_or_default();
         check::text("evidence", &evidence, MAX_EVIDENCE_BYTES)?;
@@ -107,35 +60,18 @@ impl BuiltInTool for Create {
         };
         let insert = finding::Entity::insert(finding::ActiveModel::from(row.clone()));
         insert.exec_without_returning(&context.db).await?;
-        row.try_into()
+        into_finding(row)
     }
 }
 
-struct List;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct ListInput {
-    task_id: ScopeId,
-    /// Only findings of this run.
-    run_id: Option<ScopeId>,
-    /// Only findings with this verdict.
-    verdict: Option<Verdict>,
-    limit: Option<u64>,
-    cursor: Option<String>,
-}
-
 impl BuiltInTool for List {
-    const NAME: &'static str = "db.finding.list";
     const TITLE: &'static str = "List findings";
     const DESCRIPTION: &'static str = "Lists the findings on a task, the newest first.";
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<Finding>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Finding>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Finding>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = tasks::find(context, &input.task_id).await?;
         let mut query = finding::Entity::find().filter(finding::Column::TaskId.eq(task.id));
@@ -147,7 +83,7 @@ impl BuiltInTool for List {
         }
         let ordered = query.order_by_desc(finding::Column::CreatedAt).order_by_desc(finding::Column::Id);
         let found = ordered.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(Finding::try_from).collect::<Result<_, _>>()?))
+        Ok(request.build_page(found.into_iter().map(into_finding).collect::<Result<_, _>>()?))
     }
 }
 

@@ -3,6 +3,7 @@
 mod topics;
 mod visible_tools;
 
+use contract::{Page, ToolContract};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,10 +11,7 @@ use serde_json::{Map, Value};
 use topics::TOPICS;
 pub use visible_tools::{VisibleTool, VisibleTools};
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
 
 /// No name of a tool or topic is longer.
 const MAX_NAME_BYTES: usize = 256;
@@ -38,11 +36,9 @@ struct ListItem {
     about: String,
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only tools whose name begins so: `db`, `db.task`, `artifact`. Without it, topics are listed too.
     #[schemars(length(max = MAX_NAME_BYTES))]
     family: Option<String>,
@@ -50,16 +46,18 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "help.list";
+    type Output = Page<ListItem>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List what can be called";
     const DESCRIPTION: &'static str = "Lists the tools that you may call, by name with one line each, and \
         topics that help.get explains.";
     const DOES: Does = Does::Read;
-    type Input = ListInput;
-    type Output = Page<ListItem>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<ListItem>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<ListItem>, ToolError> {
         let request = PageRequest::large(input.limit, input.cursor.as_deref())?;
         let family = input.family.as_deref().map(|family| family.trim_end_matches(['.', '*']));
         let family = family.filter(|family| !family.is_empty());
@@ -93,11 +91,9 @@ fn first_sentence(description: &str) -> String {
     sentence.chars().take(MAX_CHARS).collect()
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     /// The name of a tool (`db.task.create`) or of a topic (`preferences`).
     #[schemars(length(max = MAX_NAME_BYTES))]
     name: String,
@@ -114,16 +110,18 @@ struct GetOutput {
     input_schema: Option<Map<String, Value>>,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "help.get";
+    type Output = GetOutput;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Explain a tool or a topic";
     const DESCRIPTION: &'static str =
         "Explains one tool in full, with the schema of its arguments, or one topic. help.list has the names.";
     const DOES: Does = Does::Read;
-    type Input = GetInput;
-    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<GetOutput, ToolError> {
         check::non_blank("name", &input.name, MAX_NAME_BYTES)?;
         if let Some(tool) = context.visible_tools.list().into_iter().find(|tool| tool.name == input.name) {
             return Ok(GetOutput {

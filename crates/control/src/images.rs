@@ -2,16 +2,13 @@
 
 mod reference;
 
+use contract::{Page, ToolContract};
 use reference::MAX_REFERENCE_BYTES;
 use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-    search,
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, search};
 use policy::{Scope, Switch};
 
 use store::{clock, entity::allowed_image};
@@ -41,11 +38,9 @@ impl From<allowed_image::Model> for Image {
     }
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only images with this text in their reference or note.
     #[schemars(length(max = 200))]
     text: Option<String>,
@@ -53,18 +48,20 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "sandbox.allowed_images.list";
+    type Output = Page<Image>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List allowed images";
     const DESCRIPTION: &'static str = "Lists the container images that sandboxes may run. Offered only where \
         the system settings permit agents to add images.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
     const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
-    type Input = ListInput;
-    type Output = Page<Image>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Image>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Image>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = allowed_image::Entity::find().order_by_asc(allowed_image::Column::Image);
         let columns = [allowed_image::Column::Image, allowed_image::Column::Note];
@@ -76,11 +73,9 @@ impl BuiltInTool for List {
     }
 }
 
-struct Add;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AddInput {
+struct Add {
     /// `registry/name:tag@digest`; registry, tag and digest may be left out. It is kept as it is written.
     #[schemars(length(max = MAX_REFERENCE_BYTES))]
     image: String,
@@ -96,18 +91,20 @@ struct AddOutput {
     added: bool,
 }
 
-impl BuiltInTool for Add {
+impl ToolContract for Add {
     const NAME: &'static str = "sandbox.allowed_images.add";
+    type Output = AddOutput;
+}
+
+impl BuiltInTool for Add {
     const TITLE: &'static str = "Allow an image";
     const DESCRIPTION: &'static str = "Allows sandboxes to run a container image. Offered only where the \
         system settings permit agents to add images.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
-    type Input = AddInput;
-    type Output = AddOutput;
 
-    async fn run(context: &Context<'_>, input: AddInput) -> Result<AddOutput, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<AddOutput, ToolError> {
         reference::check(&input.image).map_err(|why| ToolError::Invalid(why.to_owned()))?;
         let note = input.note.unwrap_or_default();
         check::text("note", &note, MAX_NOTE_BYTES)?;

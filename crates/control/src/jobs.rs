@@ -1,5 +1,6 @@
 //! `db.job.*`: the jobs that nodes run for tasks.
 
+use contract::ToolContract;
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -87,11 +88,9 @@ impl TryFrom<job::Model> for Job {
     }
 }
 
-struct Create;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CreateInput {
+struct Create {
     task_id: ScopeId,
     /// What has to be done, in a word: `build`, `test`, `shell`.
     #[schemars(length(max = MAX_KIND_BYTES))]
@@ -104,18 +103,20 @@ struct CreateInput {
     run_id: Option<ScopeId>,
 }
 
-impl BuiltInTool for Create {
+impl ToolContract for Create {
     const NAME: &'static str = "db.job.create";
+    type Output = Job;
+}
+
+impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a job";
     const DESCRIPTION: &'static str =
         "Creates a job of a task, queued, and gives it back with its job_id. The task must not be finished.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = CreateInput;
-    type Output = Job;
 
-    async fn run(context: &Context<'_>, input: CreateInput) -> Result<Job, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Job, ToolError> {
         check::non_blank("kind", &input.kind, MAX_KIND_BYTES)?;
         let payload = check::to_json("payload", &Value::Object(input.payload), MAX_PAYLOAD_BYTES)?;
         let task = tasks::find_open(context, &input.task_id).await?;
@@ -137,38 +138,36 @@ impl BuiltInTool for Create {
     }
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     job_id: ScopeId,
     /// The task that the job belongs to, when known.
     task_id: Option<ScopeId>,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "db.job.get";
+    type Output = Job;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a job";
     const DESCRIPTION: &'static str =
         "Gives one job: its task, status, payload and, when it has one, its result.";
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Job];
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = Job;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Job, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Job, ToolError> {
         let found = job::Entity::find_by_id(input.job_id.as_str()).one(&context.db).await?;
         require_of_task(found, &input.job_id, input.task_id.as_ref())?.try_into()
     }
 }
 
-struct UpdateStatus;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct UpdateStatusInput {
+struct UpdateStatus {
     job_id: ScopeId,
     /// The task that the job belongs to, when known.
     task_id: Option<ScopeId>,
@@ -181,18 +180,20 @@ struct UpdateStatusInput {
     expected_version: Option<i64>,
 }
 
-impl BuiltInTool for UpdateStatus {
+impl ToolContract for UpdateStatus {
     const NAME: &'static str = "db.job.update_status";
+    type Output = Job;
+}
+
+impl BuiltInTool for UpdateStatus {
     const TITLE: &'static str = "Change a job's status";
     const DESCRIPTION: &'static str = "Changes the status of a job and records what came of it. completed, \
         failed and canceled are final.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Job];
     const SCOPE: Scope = Scope::Pm;
-    type Input = UpdateStatusInput;
-    type Output = Job;
 
-    async fn run(context: &Context<'_>, input: UpdateStatusInput) -> Result<Job, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Job, ToolError> {
         let found = job::Entity::find_by_id(input.job_id.as_str()).lock_exclusive().one(&context.db).await?;
         let row = require_of_task(found, &input.job_id, input.task_id.as_ref())?;
         check::version("the job", input.expected_version, row.version)?;

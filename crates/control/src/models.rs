@@ -1,14 +1,12 @@
 //! `model.*`: the models that agents may be routed to.
 
+use contract::{Page, ToolContract};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
 use policy::Scope;
 
 use store::{clock, entity::model};
@@ -44,11 +42,9 @@ impl From<model::Model> for Model {
     }
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only models of this provider.
     #[schemars(length(max = MAX_PROVIDER_BYTES))]
     provider: Option<String>,
@@ -56,17 +52,19 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "model.list";
+    type Output = Page<Model>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List models";
     const DESCRIPTION: &'static str =
         "Lists the models that agents may be routed to, by name, with provider and capabilities.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<Model>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Model>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Model>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = model::Entity::find().order_by_asc(model::Column::Name);
         if let Some(provider) = &input.provider {
@@ -78,27 +76,27 @@ impl BuiltInTool for List {
     }
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     /// The id or the name of the model.
     #[schemars(length(max = MAX_REFERENCE_BYTES))]
     model_id: String,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "model.get";
+    type Output = Model;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a model";
     const DESCRIPTION: &'static str =
         "Gives one model: its provider, what it can do, and how much it takes in.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = Model;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Model, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Model, ToolError> {
         check::non_blank("model_id", &input.model_id, MAX_REFERENCE_BYTES)?;
         let by_id = model::Entity::find_by_id(&input.model_id).one(&context.db).await?;
         let found = match by_id {

@@ -1,14 +1,12 @@
 //! `node.*`: the machines that run jobs.
 
+use contract::{Page, ToolContract};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
 use policy::Scope;
 
 use store::{clock, entity::node};
@@ -42,11 +40,9 @@ impl From<node::Model> for Node {
     }
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only nodes in this status.
     #[schemars(length(max = MAX_STATUS_BYTES))]
     status: Option<String>,
@@ -54,16 +50,18 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "node.list";
+    type Output = Page<Node>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List nodes";
     const DESCRIPTION: &'static str = "Lists the nodes that run jobs, by name, with status and capabilities.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<Node>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Node>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Node>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = node::Entity::find().order_by_asc(node::Column::Name);
         if let Some(status) = &input.status {
@@ -75,27 +73,27 @@ impl BuiltInTool for List {
     }
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     /// The id or the name of the node.
     #[schemars(length(max = MAX_REFERENCE_BYTES))]
     node_id: String,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "node.get";
+    type Output = Node;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a node";
     const DESCRIPTION: &'static str =
         "Gives one node: its status, what it can do, and when it was last seen.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = Node;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Node, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Node, ToolError> {
         check::non_blank("node_id", &input.node_id, MAX_REFERENCE_BYTES)?;
         let by_id = node::Entity::find_by_id(&input.node_id).one(&context.db).await?;
         let found = match by_id {

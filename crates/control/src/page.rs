@@ -1,6 +1,6 @@
 //! Pagination of lists.
 
-use schemars::JsonSchema;
+use contract::Page;
 use serde::Serialize;
 
 use super::ToolError;
@@ -65,12 +65,4 @@ impl PageRequest {
         let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
         self.build_page(all.into_iter().skip(offset).collect())
     }
-}
-
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct Page<T> {
-    pub(super) items: Vec<T>,
-    /// Give this as `cursor` to get the next piece; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_cursor: Option<String>,
 }

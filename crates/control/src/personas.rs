@@ -1,14 +1,11 @@
 //! `persona.*`: texts that describe how an agent should behave.
 
+use contract::{Page, ToolContract};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError, check,
-    page::{Page, PageRequest},
-    search,
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, search};
 use policy::Scope;
 
 use store::{clock, entity::persona};
@@ -52,11 +49,9 @@ impl From<persona::Model> for Persona {
     }
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only personas with this text in their name or description.
     #[schemars(length(max = 200))]
     text: Option<String>,
@@ -64,17 +59,19 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "persona.list";
+    type Output = Page<PersonaSummary>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List personas";
     const DESCRIPTION: &'static str =
         "Lists the personas by name, without their content; persona.get has that.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<PersonaSummary>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<PersonaSummary>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<PersonaSummary>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = persona::Entity::find().order_by_asc(persona::Column::Name);
         let columns = [persona::Column::Name, persona::Column::Description];
@@ -86,26 +83,26 @@ impl BuiltInTool for List {
     }
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     /// The id or the name of the persona.
     #[schemars(length(max = MAX_REFERENCE_BYTES))]
     persona_id: String,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "persona.get";
+    type Output = Persona;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a persona";
     const DESCRIPTION: &'static str = "Gives one persona with its content.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = Persona;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Persona, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Persona, ToolError> {
         check::non_blank("persona_id", &input.persona_id, MAX_REFERENCE_BYTES)?;
         let by_id = persona::Entity::find_by_id(&input.persona_id).one(&context.db).await?;
         let found = match by_id {

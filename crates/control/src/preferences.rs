@@ -3,65 +3,41 @@
 mod administer;
 mod effective;
 mod read;
-mod resolve;
 mod scope;
 mod write;
 
-use schemars::JsonSchema;
+use contract::preference::{Effective, List, Preference};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, Select};
-use serde::Serialize;
 use serde_json::Value;
-use subjects::PreferenceScope;
 
 pub use self::administer::{AdminPreferenceWriter, PreferenceTarget};
 use self::scope::ScopeRef;
 use super::{Entry, ToolError, check};
 use store::{clock, entity::preference};
 
-const MAX_KEY_BYTES: usize = 128;
-
 pub(super) fn tools() -> Vec<Entry> {
     vec![
         Entry::of::<read::Get>(),
-        Entry::of::<read::List>(),
-        Entry::of::<effective::Effective>(),
+        Entry::of::<List>(),
+        Entry::of::<Effective>(),
         Entry::of::<write::Create>(),
         Entry::of::<write::Update>(),
         Entry::of::<write::Delete>(),
     ]
 }
 
-/// An entry, in the shape of the contract (`subjects::Preference`) and who changed it last.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Preference {
-    key: String,
-    /// A null hides what wider scopes have.
-    value: Value,
-    value_type: String,
-    scope: PreferenceScope,
-    /// Absent in the system's scope.
-    scope_id: Option<String>,
-    version: i64,
-    updated_at: String,
-    updated_by: String,
-}
-
-impl TryFrom<preference::Model> for Preference {
-    type Error = ToolError;
-
-    fn try_from(row: preference::Model) -> Result<Self, ToolError> {
-        Ok(Self {
-            scope: check::parse_stored("scope of a preference", &row.scope_type)?,
-            // A stored value that is not JSON is shown as a string.
-            value: serde_json::from_str(&row.value).unwrap_or_else(|_| Value::from(row.value.as_str())),
-            key: row.key,
-            value_type: row.value_type,
-            scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
-            version: row.version,
-            updated_at: clock::text(row.updated_at),
-            updated_by: row.updated_by,
-        })
-    }
+fn into_preference(row: preference::Model) -> Result<Preference, ToolError> {
+    Ok(Preference {
+        scope: check::parse_stored("scope of a preference", &row.scope_type)?,
+        // A stored value that is not JSON is shown as a string.
+        value: serde_json::from_str(&row.value).unwrap_or_else(|_| Value::from(row.value.as_str())),
+        key: row.key,
+        value_type: row.value_type,
+        scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
+        version: row.version,
+        updated_at: clock::text(row.updated_at),
+        updated_by: row.updated_by,
+    })
 }
 
 /// Selects the row of a key in a scope, deleted or not.

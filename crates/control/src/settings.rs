@@ -1,6 +1,7 @@
 //! `db.system_setting.*`: settings of the whole system. Only managers see them; no agent changes a governing
 //! key.
 
+use contract::{Page, ToolContract, ValueType};
 use schemars::JsonSchema;
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
@@ -12,8 +13,8 @@ use serde_json::Value;
 use super::{
     BuiltInTool, Context, Does, Entry, ToolError, check,
     confinement::{reject_governing, require_manager},
-    page::{Page, PageRequest},
-    value::{StoredValue, ValueType},
+    page::PageRequest,
+    value::StoredValue,
 };
 use policy::Scope;
 
@@ -58,25 +59,25 @@ impl From<system_setting::Model> for Setting {
     }
 }
 
-struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetInput {
+struct Get {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "db.system_setting.get";
+    type Output = Setting;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a system setting";
     const DESCRIPTION: &'static str = "Gives one setting of the system by its key.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = Setting;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<Setting, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
         check::key(&input.key)?;
         let missing = || ToolError::not_found("system setting", &input.key);
         if context.binding().is_some() {
@@ -87,11 +88,9 @@ impl BuiltInTool for Get {
     }
 }
 
-struct List;
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListInput {
+struct List {
     /// Only keys that begin so.
     #[schemars(length(max = MAX_KEY_BYTES))]
     key_prefix: Option<String>,
@@ -99,16 +98,18 @@ struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "db.system_setting.list";
+    type Output = Page<Setting>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List system settings";
     const DESCRIPTION: &'static str = "Lists the settings of the system by key.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<Setting>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Setting>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Setting>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         if context.binding().is_some() {
             return Ok(request.build_page(Vec::new()));
@@ -122,11 +123,9 @@ impl BuiltInTool for List {
     }
 }
 
-struct Create;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CreateInput {
+struct Create {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named.
@@ -135,17 +134,19 @@ struct CreateInput {
     value_type: Option<ValueType>,
 }
 
-impl BuiltInTool for Create {
+impl ToolContract for Create {
     const NAME: &'static str = "db.system_setting.create";
+    type Output = Setting;
+}
+
+impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a system setting";
     const DESCRIPTION: &'static str =
         "Creates a setting of the system; a key that is there already is a conflict.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = CreateInput;
-    type Output = Setting;
 
-    async fn run(context: &Context<'_>, input: CreateInput) -> Result<Setting, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
         require_manager(context, WHAT)?;
         check::key(&input.key)?;
         reject_governing(&input.key)?;
@@ -168,11 +169,9 @@ impl BuiltInTool for Create {
     }
 }
 
-struct Update;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct UpdateInput {
+struct Update {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// Any JSON of the type that is named.
@@ -183,16 +182,18 @@ struct UpdateInput {
     expected_version: Option<i64>,
 }
 
-impl BuiltInTool for Update {
+impl ToolContract for Update {
     const NAME: &'static str = "db.system_setting.update";
+    type Output = Setting;
+}
+
+impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a system setting";
     const DESCRIPTION: &'static str = "Gives a setting of the system another value.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = UpdateInput;
-    type Output = Setting;
 
-    async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Setting, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
         require_manager(context, WHAT)?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
         let row = lock(context, &input.key, input.expected_version).await?;
@@ -209,11 +210,9 @@ impl BuiltInTool for Update {
     }
 }
 
-struct Delete;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct DeleteInput {
+struct Delete {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
     /// The version that was read. When the setting has another one by now, nothing is changed.
@@ -226,17 +225,19 @@ struct Deleted {
     deleted: bool,
 }
 
-impl BuiltInTool for Delete {
+impl ToolContract for Delete {
     const NAME: &'static str = "db.system_setting.delete";
+    type Output = Deleted;
+}
+
+impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a system setting";
     const DESCRIPTION: &'static str =
         "Deletes a setting of the system; what it decided goes back to its default.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = DeleteInput;
-    type Output = Deleted;
 
-    async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
         require_manager(context, WHAT)?;
         let row = lock(context, &input.key, input.expected_version).await?;
         system_setting::Entity::delete_by_id(&row.key).exec(&context.db).await?;

@@ -1,8 +1,7 @@
 //! Reads contents in slices that are small enough for a result.
 
+use contract::artifact::Encoding;
 use data_encoding::BASE64;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::ToolError;
 
@@ -10,15 +9,6 @@ const DEFAULT_BYTES: usize = 16 * 1024;
 const MAX_BYTES: usize = 64 * 1024;
 /// The longest UTF-8 character, so that every slice of a text makes progress.
 const MIN_BYTES: usize = 4;
-
-/// How a content is written in JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Encoding {
-    #[default]
-    Text,
-    Base64,
-}
 
 /// Part of a content.
 #[derive(Debug)]

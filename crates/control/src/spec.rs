@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use contract::ToolContract;
 use futures_util::{FutureExt, future::BoxFuture};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use sea_orm::DatabaseExecutor;
@@ -18,9 +19,10 @@ pub enum Does {
     Write,
 }
 
-/// A tool that runs inside the gateway.
-pub trait BuiltInTool: 'static {
-    const NAME: &'static str;
+/// A tool that runs inside the gateway, implemented for its input.
+pub trait BuiltInTool:
+    ToolContract<Output: Serialize + JsonSchema + Send> + DeserializeOwned + JsonSchema + Send + 'static
+{
     const TITLE: &'static str;
     /// Tells the model that chooses tools what the tool does and returns.
     const DESCRIPTION: &'static str;
@@ -30,12 +32,10 @@ pub trait BuiltInTool: 'static {
     const SCOPE: Scope = Scope::Both;
     /// The system setting that must be `true` for the tool to be available.
     const GATE: Option<Switch> = None;
-    type Input: DeserializeOwned + JsonSchema + Send;
-    type Output: Serialize + JsonSchema + Send;
 
     fn run(
         context: &Context<'_>,
-        input: Self::Input,
+        input: Self,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
@@ -99,7 +99,7 @@ impl Entry {
             needs: T::NEEDS,
             scope: T::SCOPE,
             gate: T::GATE,
-            input: schema::<T::Input>(),
+            input: schema::<T>(),
             output: schema::<T::Output>(),
             run,
         }

@@ -8,95 +8,57 @@ mod read;
 mod status;
 mod update;
 
-use schemars::JsonSchema;
+use contract::task::{
+    Create, Get, List, MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Task, TaskSummary, Update,
+    UpdateStatus,
+};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
-use serde::Serialize;
 use subjects::ScopeId;
 
-use self::status::Status;
+use self::status::{is_final, status_of};
 use super::{Context, Entry, ToolError, check};
 use store::{clock, entity::task};
 
-const MAX_TITLE_BYTES: usize = 300;
-const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
-const MAX_CRITERIA: usize = 50;
 const MAX_CRITERION_BYTES: usize = 2 * 1024;
 /// All criteria of a task together, so that the task fits into one result.
 const MAX_CRITERIA_BYTES: usize = 12 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![
-        Entry::of::<create::Create>(),
-        Entry::of::<read::Get>(),
-        Entry::of::<read::List>(),
-        Entry::of::<update::Update>(),
-        Entry::of::<status::UpdateStatus>(),
+        Entry::of::<Create>(),
+        Entry::of::<Get>(),
+        Entry::of::<List>(),
+        Entry::of::<Update>(),
+        Entry::of::<UpdateStatus>(),
         Entry::of::<dependency::Add>(),
         Entry::of::<dependency::Remove>(),
         Entry::of::<dependency::List>(),
     ]
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Task {
-    task_id: String,
-    /// Unique in its project, or among the tasks of its user.
-    name: String,
-    title: String,
-    description: String,
-    acceptance_criteria: Vec<String>,
-    status: Status,
-    project_id: Option<String>,
-    user_id: Option<String>,
-    parent_task_id: Option<String>,
-    schedule_id: Option<String>,
-    run_id: Option<String>,
-    order: i64,
-    version: i64,
-    created_at: String,
-    updated_at: String,
+fn into_task(row: task::Model) -> Result<Task, ToolError> {
+    Ok(Task {
+        status: status_of(&row)?,
+        task_id: row.id,
+        name: row.name,
+        title: row.title,
+        description: row.description,
+        // The gateway writes this JSON; if it was damaged, the task is still returned.
+        acceptance_criteria: serde_json::from_str(&row.acceptance_criteria).unwrap_or_default(),
+        project_id: row.project_id,
+        user_id: row.user_id,
+        parent_task_id: row.parent_task_id,
+        schedule_id: row.schedule_id,
+        run_id: row.run_id,
+        order: row.position,
+        version: row.version,
+        created_at: clock::text(row.created_at),
+        updated_at: clock::text(row.updated_at),
+    })
 }
 
-impl TryFrom<task::Model> for Task {
-    type Error = ToolError;
-
-    fn try_from(row: task::Model) -> Result<Self, ToolError> {
-        Ok(Self {
-            status: Status::of(&row)?,
-            task_id: row.id,
-            name: row.name,
-            title: row.title,
-            description: row.description,
-            // The gateway writes this JSON; if it was damaged, the task is still returned.
-            acceptance_criteria: serde_json::from_str(&row.acceptance_criteria).unwrap_or_default(),
-            project_id: row.project_id,
-            user_id: row.user_id,
-            parent_task_id: row.parent_task_id,
-            schedule_id: row.schedule_id,
-            run_id: row.run_id,
-            order: row.position,
-            version: row.version,
-            created_at: clock::text(row.created_at),
-            updated_at: clock::text(row.updated_at),
-        })
-    }
-}
-
-/// A task without its details.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskSummary {
-    task_id: String,
-    name: String,
-    title: String,
-    status: Status,
-}
-
-impl TryFrom<task::Model> for TaskSummary {
-    type Error = ToolError;
-
-    fn try_from(row: task::Model) -> Result<Self, ToolError> {
-        Ok(Self { status: Status::of(&row)?, task_id: row.id, name: row.name, title: row.title })
-    }
+fn into_summary(row: task::Model) -> Result<TaskSummary, ToolError> {
+    Ok(TaskSummary { status: status_of(&row)?, task_id: row.id, name: row.name, title: row.title })
 }
 
 /// Finds a task by id. A manager may also give its name, if no other task has the same name.
@@ -131,8 +93,8 @@ pub(super) async fn lock(context: &Context<'_>, id: &ScopeId) -> Result<task::Mo
 /// Finds a task like [`find`] and fails with a conflict if its status is final.
 pub(super) async fn find_open(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
     let task = find(context, id).await?;
-    let status = Status::of(&task)?;
-    if status.is_final() {
+    let status = status_of(&task)?;
+    if is_final(status) {
         return Err(ToolError::Conflict(format!("the task {} is {}", task.name, status.as_str())));
     }
     Ok(task)

@@ -74,6 +74,29 @@ impl Answer {
         Self::Structured(value)
     }
 
+    /// Answers with a task, as `db.task.get`, `db.task.create` and `db.task.update` do.
+    pub fn task(id: &str, name: &str, acceptance_criteria: &[&str]) -> Self {
+        let time = "2026-01-01T00:00:00Z".to_owned();
+        let task = contract::task::Task {
+            task_id: id.to_owned(),
+            name: name.to_owned(),
+            title: name.to_owned(),
+            description: String::new(),
+            acceptance_criteria: acceptance_criteria.iter().map(|&text| text.to_owned()).collect(),
+            status: contract::task::Status::Pending,
+            project_id: None,
+            user_id: None,
+            parent_task_id: None,
+            schedule_id: None,
+            run_id: None,
+            order: 0,
+            version: 1,
+            created_at: time.clone(),
+            updated_at: time,
+        };
+        Self::Structured(serde_json::to_value(task).unwrap())
+    }
+
     pub fn error(text: impl Into<String>) -> Self {
         Self::Error(text.into())
     }

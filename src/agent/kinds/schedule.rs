@@ -1,13 +1,13 @@
 //! `schedule`: a schedule fired; creates the task it calls for and starts its workflow.
 
-use serde_json::{Value, json};
+use contract::{ToolContract, task, workflow};
+use serde_json::Value;
 use subjects::{FinishReason, Message, Schedule};
 
 use crate::{
     agent::{
         Outcome, WorkError,
         ask_structured::StructuredOptions,
-        calls::task_id_in,
         ledger::Lane,
         session::Session,
         structured_outputs::{INTERPRET_PROMPT, ScheduledTask},
@@ -15,9 +15,6 @@ use crate::{
     context::sanitize_message,
     inference::Hint,
 };
-
-const CREATE: &str = "db.task.create";
-const START: &str = "workflow.start";
 
 /// W7: has the model interpret the schedule's payload as one task, creates the task and starts its workflow.
 pub(in crate::agent) async fn work(
@@ -44,48 +41,36 @@ async fn from_messages(
     };
     let task: ScheduledTask = session.ask_structured(messages, INTERPRET_PROMPT, options).await?;
     let completed = |text: String| Ok(Outcome::completed(text, FinishReason::Stop));
-    if !session.catalogue.has(CREATE) {
+    if !session.catalogue.has(task::Create::NAME) {
         return completed(format!(
             "The schedule calls for `{}`: {} No task was created: no tool for that is offered here.",
             task.name, task.description
         ));
     }
     let scope = &session.handoff.scope;
-    let arguments = session.arguments_for(
-        CREATE,
-        &[
-            ("name", Some(json!(task.name))),
-            ("title", Some(json!(task.name))),
-            ("description", Some(json!(task.description))),
-            ("acceptance_criteria", Some(json!(task.acceptance_criteria))),
-            ("project_id", scope.project_id.as_ref().map(|id| json!(id))),
-            ("user_id", scope.user_id.as_ref().map(|id| json!(id))),
-            ("schedule_id", Some(json!(schedule.schedule_id))),
-            ("run_id", Some(json!(schedule.run_id))),
-        ],
-    );
-    let created = session.call(CREATE, arguments).await?;
-    if created.failed {
-        return Err(WorkError::ToolFailed { tool: CREATE.to_owned(), why: created.text });
-    }
-    let Some(task_id) = created.json().as_ref().and_then(task_id_in).map(str::to_owned) else {
-        return completed(format!(
-            "The task `{}` was created. Its workflow was not started: the tool gave no id.",
-            task.name
-        ));
+    let new = task::Create {
+        name: Some(task.name.clone()),
+        title: Some(task.name.clone()),
+        description: Some(task.description),
+        acceptance_criteria: task.acceptance_criteria,
+        project_id: scope.project_id.clone(),
+        user_id: scope.user_id.clone(),
+        schedule_id: Some(schedule.schedule_id.clone()),
+        run_id: Some(schedule.run_id.clone()),
+        ..task::Create::default()
     };
-    if !session.catalogue.has(START) {
+    let task_id = session.call_for_output(&new).await?.task_id;
+    if !session.catalogue.has(workflow::Start::NAME) {
         return completed(format!(
             "The task `{}` was created. No tool to start its workflow is offered here.",
             task.name
         ));
     }
-    let known = [("task_id", Some(json!(task_id))), ("run_id", Some(json!(schedule.run_id)))];
-    let started = session.call(START, session.arguments_for(START, &known)).await?;
+    let started = session.call(&workflow::Start { task_id, run_id: schedule.run_id.clone() }).await?;
     if started.failed {
         let why =
             format!("the task `{}` was created, its workflow was not started: {}", task.name, started.text);
-        return Err(WorkError::ToolFailed { tool: START.to_owned(), why });
+        return Err(WorkError::ToolFailed { tool: workflow::Start::NAME.to_owned(), why });
     }
     completed(format!("The task `{}` was created and its workflow started.", task.name))
 }

@@ -1,8 +1,8 @@
 //! `verify`: an analyst judges one task criterion by criterion. It never touches another task.
 
+use contract::{Page, ToolContract, artifact, finding};
 use futures_util::{FutureExt, StreamExt, stream};
-use serde_json::{Map, Value, json};
-use subjects::{Finding, FindingsStatus, Message, Stop, Verdict, Verify};
+use subjects::{Finding, FindingsStatus, Message, ScopeId, Stop, Verdict, Verify};
 
 use crate::{
     agent::{
@@ -17,9 +17,6 @@ use crate::{
     inference::Hint,
 };
 
-const RECORD: &str = "db.finding.create";
-const READ_ARTIFACT: &str = "artifact.get";
-const LIST_ARTIFACTS: &str = "artifact.list";
 /// Number of criteria that are judged concurrently.
 const MAX_CONCURRENT_JUDGEMENTS: usize = 4;
 /// Maximum number of artifacts read when the handoff names none.
@@ -91,56 +88,44 @@ async fn collect_evidence(session: &Session<'_>, verify: &Verify) -> Result<Vec<
         .iter()
         .map(|evidence| EvidenceItem { label: evidence.label.clone(), text: evidence.content.clone() })
         .collect();
-    let mut wanted: Vec<(String, Option<String>)> =
-        verify.artifacts.iter().map(|it| (it.artifact_id.to_string(), it.path.clone())).collect();
-    if wanted.is_empty() && session.catalogue.has(LIST_ARTIFACTS) {
-        let arguments = session.arguments_for(LIST_ARTIFACTS, &[("task_id", Some(json!(verify.task_id)))]);
-        let listed = session.call(LIST_ARTIFACTS, arguments).await?;
+    let read = |artifact_id: Option<ScopeId>, path: Option<String>| artifact::Get {
+        task_id: verify.task_id.clone(),
+        artifact_id,
+        path,
+        offset: None,
+        limit: None,
+        encoding: None,
+    };
+    let named = verify.artifacts.iter();
+    let mut wanted: Vec<_> = named.map(|it| read(Some(it.artifact_id.clone()), it.path.clone())).collect();
+    if wanted.is_empty() && session.catalogue.has(artifact::List::NAME) {
+        let list = artifact::List { task_id: verify.task_id.clone(), text: None, limit: None, cursor: None };
+        let listed = session.call(&list).await?;
         if !listed.failed {
-            wanted = artifacts_in(listed.json().as_ref());
+            // A list that cannot be parsed is still evidence.
+            let items = listed.parse().map_or_else(|_| Vec::new(), |Page { items, .. }| items);
+            let one = |it: artifact::Artifact| read(it.artifact_id.parse().ok(), Some(it.path));
+            wanted = items.into_iter().map(one).collect();
             evidence.push(EvidenceItem { label: "list of artifacts".to_owned(), text: listed.text });
         }
     }
-    if session.catalogue.has(READ_ARTIFACT) {
+    if session.catalogue.has(artifact::Get::NAME) {
         let max = MAX_ARTIFACTS.max(verify.artifacts.len());
         if wanted.len() > max {
             let text = format!("{} more artifacts were not read", wanted.len() - max);
             evidence.push(EvidenceItem { label: "note".to_owned(), text });
         }
         wanted.truncate(max);
-        let reading: Vec<_> = wanted
-            .iter()
-            .map(|(id, path)| {
-                let known = [
-                    ("artifact_id", Some(json!(id))),
-                    ("path", path.as_ref().map(|path| json!(path))),
-                    ("task_id", Some(json!(verify.task_id))),
-                ];
-                (READ_ARTIFACT, session.arguments_for(READ_ARTIFACT, &known))
-            })
-            .collect();
-        let found = session.call_all(reading).await;
-        for ((id, path), returned) in wanted.into_iter().zip(found) {
+        let id = |get: &artifact::Get| get.artifact_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        let labels: Vec<_> = wanted.iter().map(|get| get.path.clone().unwrap_or_else(|| id(get))).collect();
+        for (label, returned) in labels.into_iter().zip(session.call_all(wanted).await) {
             let returned = returned?;
-            let label = path.unwrap_or(id);
             let text =
                 if returned.failed { format!("could not be read: {}", returned.text) } else { returned.text };
             evidence.push(EvidenceItem { label, text });
         }
     }
     Ok(evidence)
-}
-
-/// Returns the id and path of each artifact in a list result.
-fn artifacts_in(structured: Option<&Value>) -> Vec<(String, Option<String>)> {
-    let list = structured.map(|value| value.get("artifacts").or_else(|| value.get("items")).unwrap_or(value));
-    let items = list.and_then(Value::as_array).into_iter().flatten();
-    let text = |item: &Value, name: &str| item.get(name).and_then(Value::as_str).map(str::to_owned);
-    items
-        .filter_map(|item| {
-            Some((text(item, "artifact_id").or_else(|| text(item, "id"))?, text(item, "path")))
-        })
-        .collect()
 }
 
 /// Renders the evidence as quoted text, so that no line of an item can pose as another item or as the policy.
@@ -195,26 +180,23 @@ async fn record_findings(
     verify: &Verify,
     findings: &[Finding],
 ) -> Result<Option<String>, WorkError> {
-    if !session.catalogue.has(RECORD) {
+    if !session.catalogue.has(finding::Create::NAME) {
         return Ok(Some("The findings were not recorded: no tool for that is offered here.".to_owned()));
     }
-    let arguments = |finding: &Finding| -> Map<String, Value> {
-        session.arguments_for(
-            RECORD,
-            &[
-                ("task_id", Some(json!(verify.task_id))),
-                ("criterion", Some(json!(finding.criterion))),
-                ("verdict", Some(json!(finding.verdict))),
-                ("severity", Some(json!(finding.severity))),
-                ("evidence", finding.evidence.as_ref().map(|text| json!(text))),
-                ("location", finding.location.as_ref().map(|text| json!(text))),
-            ],
-        )
+    let new = |finding: &Finding| finding::Create {
+        task_id: verify.task_id.clone(),
+        run_id: None,
+        criterion: finding.criterion.clone(),
+        verdict: finding.verdict,
+        severity: finding.severity,
+        evidence: finding.evidence.clone(),
+        location: finding.location.clone(),
     };
-    for recorded in session.call_all(findings.iter().map(|finding| (RECORD, arguments(finding)))).await {
+    for recorded in session.call_all(findings.iter().map(new)).await {
         let recorded = recorded?;
         if recorded.failed {
-            return Err(WorkError::ToolFailed { tool: RECORD.to_owned(), why: recorded.text });
+            let tool = finding::Create::NAME.to_owned();
+            return Err(WorkError::ToolFailed { tool, why: recorded.text });
         }
     }
     Ok(None)

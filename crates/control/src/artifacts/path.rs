@@ -1,8 +1,8 @@
 //! Validates the paths of artifacts.
 
-use crate::{ToolError, skills::is_hidden};
+use contract::artifact::MAX_PATH_BYTES;
 
-pub(super) const MAX_PATH_BYTES: usize = 512;
+use crate::{ToolError, skills::is_hidden};
 
 /// Checks that a path means the same on every system and cannot escape its folder: relative, with forward
 /// slashes, without `.` and `..`, and without invisible characters.

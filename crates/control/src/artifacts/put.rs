@@ -1,5 +1,9 @@
 //! `artifact.put`: writes a file of a task.
 
+use contract::{
+    ToolContract,
+    artifact::{Artifact, Encoding, MAX_PATH_BYTES},
+};
 use data_encoding::{BASE64, HEXLOWER};
 use schemars::JsonSchema;
 use sea_orm::{
@@ -10,15 +14,12 @@ use sha2::{Digest, Sha256};
 use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{
-    Artifact, Metadata, not_found,
-    path::{self, MAX_PATH_BYTES},
-};
+use super::{Metadata, not_found, path};
 use policy::ScopedId;
 
 use store::entity::artifact;
 
-use crate::{BuiltInTool, Context, Does, ToolError, check, slice::Encoding, tasks};
+use crate::{BuiltInTool, Context, Does, ToolError, check, tasks};
 
 const MAX_CONTENT_BYTES: usize = 1024 * 1024;
 /// Base64 encodes three bytes in four characters.
@@ -26,11 +27,9 @@ const MAX_ENCODED_BYTES: usize = MAX_CONTENT_BYTES.div_ceil(3) * 4;
 const MAX_MEDIA_TYPE_BYTES: usize = 128;
 const MAX_ARTIFACTS_PER_TASK: u64 = 1_000;
 
-pub(super) struct Put;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct Put {
     task_id: ScopeId,
     run_id: Option<ScopeId>,
     /// Relative, with forward slashes: `reports/summary.md`.
@@ -58,17 +57,19 @@ pub(super) struct Output {
     changed: bool,
 }
 
-impl BuiltInTool for Put {
+impl ToolContract for Put {
     const NAME: &'static str = "artifact.put";
+    type Output = Output;
+}
+
+impl BuiltInTool for Put {
     const TITLE: &'static str = "Write an artifact";
     const DESCRIPTION: &'static str = "Writes a file of a task, whole, 1 MiB at most. Writing to a path that \
         is there makes its next version.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
-    type Input = Input;
-    type Output = Output;
 
-    async fn run(context: &Context<'_>, input: Input) -> Result<Output, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Output, ToolError> {
         path::check(&input.path)?;
         let content = decode(&input.content, input.encoding)?;
         let media_type = media_type(input.media_type, input.encoding)?;

@@ -1,88 +1,32 @@
 //! `db.preference.effective`: resolves the preferences that apply to a user, groups, a project and a task.
 
-use schemars::JsonSchema;
+use contract::{
+    Page,
+    preference::{Effective, EffectivePreferences, Entry, MAX_GROUPS, Skipped, resolve},
+};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use subjects::{PreferenceScope, ScopeId};
 
-use super::{MAX_KEY_BYTES, read::MAX_GROUPS, resolve::resolve, scope::ScopeSet};
+use super::scope::ScopeSet;
 use policy::Scope;
 
 use store::entity::preference;
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
-    page::{Page, PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, check, page::PageRequest};
 
 /// More entries than this are not expected to apply to one caller.
 const MAX_ENTRIES: u64 = 5_000;
 /// Skipped entries that the output names.
 const MAX_SKIPPED: usize = 50;
 
-pub(super) struct Effective;
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Input {
-    /// The user of the task when not given.
-    user_id: Option<ScopeId>,
-    #[schemars(length(max = MAX_GROUPS))]
-    group_ids: Vec<ScopeId>,
-    /// The project of the task when not given.
-    project_id: Option<ScopeId>,
-    task_id: Option<ScopeId>,
-    /// Only keys that begin so: `agents.`
-    #[schemars(length(max = MAX_KEY_BYTES))]
-    key_prefix: Option<String>,
-    limit: Option<u64>,
-    cursor: Option<String>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    preferences: Vec<EffectivePreference>,
-    /// Keys that a null hides.
-    masked: Vec<String>,
-    /// Entries that could not be used; those of wider scopes apply instead.
-    skipped: Vec<Skipped>,
-    /// Give this as `cursor` to get the next piece; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct EffectivePreference {
-    key: String,
-    value: Value,
-    value_type: String,
-    /// Where it comes from.
-    scope: PreferenceScope,
-    scope_id: Option<String>,
-    version: i64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Skipped {
-    key: String,
-    scope: String,
-    scope_id: Option<String>,
-    why: String,
-}
-
 impl BuiltInTool for Effective {
-    const NAME: &'static str = "db.preference.effective";
     const TITLE: &'static str = "Resolve preferences";
     const DESCRIPTION: &'static str = "Says which preferences hold for a user, groups, project and task \
         together: task beats project beats user beats group beats system, and a null hides what lies below. \
         Entries that cannot be used are passed over and named.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = Input;
-    type Output = Output;
 
-    async fn run(context: &Context<'_>, input: Input) -> Result<Output, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<EffectivePreferences, ToolError> {
         let request = PageRequest::large(input.limit, input.cursor.as_deref())?;
         check::count("groups", input.group_ids.len(), MAX_GROUPS)?;
         let scopes = match ScopeSet::of_confined(context).await? {
@@ -110,24 +54,25 @@ impl BuiltInTool for Effective {
                 "more than {MAX_ENTRIES} entries apply; name a `key_prefix`"
             )));
         }
-        let resolved = resolve(entries);
-        let effective = resolved.effective.into_iter().map(|(entry, value)| {
-            Ok(EffectivePreference {
-                scope: check::parse_stored("scope of a preference", &entry.scope_type)?,
-                key: entry.key,
-                value,
-                value_type: entry.value_type,
-                scope_id: Some(entry.scope_id).filter(|id| !id.is_empty()),
-                version: entry.version,
-            })
-        });
-        let Page { items, next_cursor } = request.paginate(effective.collect::<Result<_, ToolError>>()?);
-        let skipped = resolved.skipped.into_iter().take(MAX_SKIPPED).map(|(entry, why)| Skipped {
-            key: entry.key,
-            scope: entry.scope_type,
-            scope_id: Some(entry.scope_id).filter(|id| !id.is_empty()),
-            why,
-        });
-        Ok(Output { preferences: items, masked: resolved.masked, skipped: skipped.collect(), next_cursor })
+        let mut resolved = resolve(entries.into_iter().map(parse_entry));
+        let Page { items, next_cursor } = request.paginate(resolved.effective.into_values().collect());
+        resolved.skipped.truncate(MAX_SKIPPED);
+        let (masked, skipped) = (resolved.masked, resolved.skipped);
+        Ok(EffectivePreferences { preferences: items, masked, skipped, next_cursor })
     }
+}
+
+/// Reads a stored entry. Returns why it cannot be used if another program stored an unknown scope or no JSON.
+fn parse_entry(row: preference::Model) -> Result<Entry, Skipped> {
+    let scope_id = Some(row.scope_id).filter(|id| !id.is_empty());
+    let skip = |why: String| Skipped {
+        key: row.key.clone(),
+        scope: row.scope_type.clone(),
+        scope_id: scope_id.clone(),
+        why,
+    };
+    let scope = check::parse_stored("scope", &row.scope_type)
+        .map_err(|_| skip(format!("`{}` is not a scope", row.scope_type)))?;
+    let value = serde_json::from_str(&row.value).map_err(|_| skip("the value is not JSON".to_owned()))?;
+    Ok(Entry { key: row.key, value, value_type: row.value_type, scope, scope_id, version: row.version })
 }

@@ -1,16 +1,16 @@
 //! `db.preference.get` and `db.preference.list`: read preferences as they are set in each scope.
 
+use contract::{
+    Page, ToolContract,
+    preference::{List, MAX_GROUPS, MAX_KEY_BYTES, Preference, PreferenceList},
+};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
-use super::{
-    MAX_KEY_BYTES, Preference, ScopeRef,
-    scope::{self, ScopeSet},
-    select,
-};
+use super::{ScopeRef, into_preference, scope::ScopeSet, select};
 use policy::Scope;
 
 use store::{
@@ -18,20 +18,14 @@ use store::{
     entity::{preference, preference_history},
 };
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
-    page::{Page, PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, check, page::PageRequest};
 
 /// Versions of a preference that its history shows.
 const MAX_HISTORY: u64 = 20;
-pub(super) const MAX_GROUPS: usize = 100;
-
-pub(super) struct Get;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct GetInput {
+pub(super) struct Get {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
@@ -76,16 +70,18 @@ impl From<preference_history::Model> for Change {
     }
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "db.preference.get";
+    type Output = GetOutput;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a preference";
     const DESCRIPTION: &'static str = "Gives one preference as it is set in one scope, with its version.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = GetInput;
-    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<GetOutput, ToolError> {
         check::key(&input.key)?;
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
         let missing = || ToolError::not_found("preference", &input.key);
@@ -98,7 +94,7 @@ impl BuiltInTool for Get {
             true => Some(history(context, &found.id).await?),
             false => None,
         };
-        Ok(GetOutput { preference: found.try_into()?, history })
+        Ok(GetOutput { preference: into_preference(found)?, history })
     }
 }
 
@@ -111,45 +107,15 @@ async fn history(context: &Context<'_>, id: &str) -> Result<Vec<Change>, ToolErr
     Ok(request.build_page(rows.all(&context.db).await?.into_iter().map(Change::from).collect()).items)
 }
 
-pub(super) struct List;
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct ListInput {
-    user_id: Option<ScopeId>,
-    #[schemars(length(max = MAX_GROUPS))]
-    group_ids: Vec<ScopeId>,
-    project_id: Option<ScopeId>,
-    task_id: Option<ScopeId>,
-    /// Only entries of this scope.
-    scope: Option<PreferenceScope>,
-    /// Only keys that begin so: `agents.`
-    #[schemars(length(max = MAX_KEY_BYTES))]
-    key_prefix: Option<String>,
-    limit: Option<u64>,
-    cursor: Option<String>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ListOutput {
-    preferences: Vec<Preference>,
-    /// Give this as `cursor` to get the next piece; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
 impl BuiltInTool for List {
-    const NAME: &'static str = "db.preference.list";
     const TITLE: &'static str = "List preferences";
     const DESCRIPTION: &'static str = "Lists preferences by key, as they are set in each scope: those of the \
         system and of the user, groups, project and task that are named, or all when none is. \
         db.preference.effective says which of them hold.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = ListOutput;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<ListOutput, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<PreferenceList, ToolError> {
         // Agents tend to treat the first page as the whole list.
         let request = PageRequest::large(input.limit, input.cursor.as_deref())?;
         check::count("groups", input.group_ids.len(), MAX_GROUPS)?;
@@ -170,7 +136,7 @@ impl BuiltInTool for List {
             None => query = query.filter(named.condition()),
         }
         if let Some(wanted) = input.scope {
-            query = query.filter(preference::Column::ScopeType.eq(scope::text(wanted)));
+            query = query.filter(preference::Column::ScopeType.eq(wanted.as_str()));
         }
         if let Some(prefix) = check::key_prefix(input.key_prefix.as_deref())? {
             query = query.filter(preference::Column::Key.like(prefix));
@@ -180,8 +146,8 @@ impl BuiltInTool for List {
             .order_by_asc(preference::Column::ScopeType)
             .order_by_asc(preference::Column::ScopeId);
         let found = ordered.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        let found = found.into_iter().map(Preference::try_from).collect::<Result<_, _>>()?;
+        let found = found.into_iter().map(into_preference).collect::<Result<_, _>>()?;
         let Page { items, next_cursor } = request.build_page(found);
-        Ok(ListOutput { preferences: items, next_cursor })
+        Ok(PreferenceList { preferences: items, next_cursor })
     }
 }

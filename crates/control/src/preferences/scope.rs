@@ -23,7 +23,7 @@ impl ScopeRef {
                 Err(ToolError::Invalid("the system's scope has no `scope_id`".to_owned()))
             }
             (_, Some(id)) => Ok(Self { scope, id: id.into() }),
-            (_, None) => Err(ToolError::Invalid(format!("a {} needs a `scope_id`", text(scope)))),
+            (_, None) => Err(ToolError::Invalid(format!("a {} needs a `scope_id`", scope.as_str()))),
         }
     }
 
@@ -32,7 +32,7 @@ impl ScopeRef {
     }
 
     pub(super) fn scope_type(&self) -> &'static str {
-        text(self.scope)
+        self.scope.as_str()
     }
 
     pub(super) fn id(&self) -> &str {
@@ -93,7 +93,7 @@ impl ScopeSet {
 
     /// Returns a condition for the rows of these scopes.
     pub(super) fn condition(&self) -> Condition {
-        let of = |scope: PreferenceScope| preference::Column::ScopeType.eq(text(scope));
+        let of = |scope: PreferenceScope| preference::Column::ScopeType.eq(scope.as_str());
         let mut any = Condition::any().add(of(PreferenceScope::System));
         for (scope, id) in [
             (PreferenceScope::User, &self.user),
@@ -109,16 +109,5 @@ impl ScopeSet {
             any = any.add(of(PreferenceScope::Group).and(preference::Column::ScopeId.is_in(groups)));
         }
         any
-    }
-}
-
-/// Returns the scope type as it is stored.
-pub(super) fn text(scope: PreferenceScope) -> &'static str {
-    match scope {
-        PreferenceScope::System => "system",
-        PreferenceScope::Group => "group",
-        PreferenceScope::User => "user",
-        PreferenceScope::Project => "project",
-        PreferenceScope::Task => "task",
     }
 }

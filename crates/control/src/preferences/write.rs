@@ -1,5 +1,9 @@
 //! `db.preference.create`, `update` and `delete`: change preferences and record their history.
 
+use contract::{
+    ToolContract, ValueType,
+    preference::{MAX_KEY_BYTES, Preference},
+};
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -7,7 +11,7 @@ use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 use uuid::Uuid;
 
-use super::{MAX_KEY_BYTES, Preference, ScopeRef, select};
+use super::{ScopeRef, into_preference, select};
 use policy::Scope;
 
 use store::entity::{preference, preference_history};
@@ -15,7 +19,7 @@ use store::entity::{preference, preference_history};
 use crate::{
     BuiltInTool, Context, Does, ToolError, check,
     confinement::{reject_governing, require_manager},
-    value::{StoredValue, ValueType},
+    value::StoredValue,
 };
 
 const MAX_REASON_BYTES: usize = 1024;
@@ -51,11 +55,9 @@ impl<'w> Writer<'w> {
     }
 }
 
-pub(super) struct Create;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CreateInput {
+pub(super) struct Create {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
@@ -70,21 +72,23 @@ pub(super) struct CreateInput {
     reason: Option<String>,
 }
 
-impl BuiltInTool for Create {
+impl ToolContract for Create {
     const NAME: &'static str = "db.preference.create";
+    type Output = Preference;
+}
+
+impl BuiltInTool for Create {
     const TITLE: &'static str = "Set a new preference";
     const DESCRIPTION: &'static str = "Sets a preference in a scope where it is not set yet; where it is, \
         that is a conflict and db.preference.update changes it.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = CreateInput;
-    type Output = Preference;
 
-    async fn run(context: &Context<'_>, input: CreateInput) -> Result<Preference, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Preference, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
         check_writable(context, &scope, &input.key, input.reason.as_deref())?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
-        create(&Writer::of(context), &scope, input.key, stored, input.reason).await?.try_into()
+        into_preference(create(&Writer::of(context), &scope, input.key, stored, input.reason).await?)
     }
 }
 
@@ -132,11 +136,9 @@ pub(super) async fn create(
     }
 }
 
-pub(super) struct Update;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct UpdateInput {
+pub(super) struct Update {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
@@ -153,31 +155,31 @@ pub(super) struct UpdateInput {
     reason: Option<String>,
 }
 
-impl BuiltInTool for Update {
+impl ToolContract for Update {
     const NAME: &'static str = "db.preference.update";
+    type Output = Preference;
+}
+
+impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a preference";
     const DESCRIPTION: &'static str =
         "Gives a preference another value. What it was before stays in its history.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = UpdateInput;
-    type Output = Preference;
 
-    async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Preference, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Preference, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
         check_writable(context, &scope, &input.key, input.reason.as_deref())?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
         let before = lock(context, &scope, &input.key, input.expected_version).await?;
         let new = NewVersion { value: Some(stored), change: Change::Updated, reason: input.reason };
-        write_version(&Writer::of(context), before, new).await?.try_into()
+        into_preference(write_version(&Writer::of(context), before, new).await?)
     }
 }
 
-pub(super) struct Delete;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DeleteInput {
+pub(super) struct Delete {
     scope: PreferenceScope,
     /// The user, group, project or task; not for the system's scope.
     scope_id: Option<ScopeId>,
@@ -198,17 +200,19 @@ pub(super) struct Deleted {
     version: i64,
 }
 
-impl BuiltInTool for Delete {
+impl ToolContract for Delete {
     const NAME: &'static str = "db.preference.delete";
+    type Output = Deleted;
+}
+
+impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a preference";
     const DESCRIPTION: &'static str = "Takes a preference out of a scope, so that the wider scopes show \
         through. Its history stays.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = DeleteInput;
-    type Output = Deleted;
 
-    async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
         check_writable(context, &scope, &input.key, input.reason.as_deref())?;
         let before = lock(context, &scope, &input.key, input.expected_version).await?;

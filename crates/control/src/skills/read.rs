@@ -1,5 +1,6 @@
 //! `skills.list` and `skills.get`: find and load skills.
 
+use contract::{Page, ToolContract, artifact::Encoding};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -9,18 +10,13 @@ use super::{MAX_NAME_BYTES, Skill, SkillScope, in_scopes, within};
 use store::entity::skill;
 
 use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
-    confinement::Confinement,
-    page::{Page, PageRequest},
-    search,
-    slice::{Encoding, slice},
+    BuiltInTool, Context, Does, ToolError, check, confinement::Confinement, page::PageRequest, search,
+    slice::slice,
 };
-
-pub(super) struct List;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct ListInput {
+pub(super) struct List {
     /// Skills of the system and of this user.
     user_id: Option<ScopeId>,
     /// Skills of the system and of this project.
@@ -32,15 +28,17 @@ pub(super) struct ListInput {
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "skills.list";
+    type Output = Page<Skill>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List skills";
     const DESCRIPTION: &'static str = "Lists skills by name, without their contents; skills.get has those.";
     const DOES: Does = Does::Read;
-    type Input = ListInput;
-    type Output = Page<Skill>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<Skill>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<Skill>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let mut query = skill::Entity::find();
         let (user, project) = (input.user_id.as_ref(), input.project_id.as_ref());
@@ -62,11 +60,9 @@ impl BuiltInTool for List {
     }
 }
 
-pub(super) struct Get;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct GetInput {
+pub(super) struct Get {
     /// Either this or `name`.
     skill_id: Option<ScopeId>,
     /// The skill of this name: of the project, else of the user, else of the system.
@@ -92,16 +88,18 @@ pub(super) struct GetOutput {
     next_offset: Option<usize>,
 }
 
-impl BuiltInTool for Get {
+impl ToolContract for Get {
     const NAME: &'static str = "skills.get";
+    type Output = GetOutput;
+}
+
+impl BuiltInTool for Get {
     const TITLE: &'static str = "Load a skill";
     const DESCRIPTION: &'static str = "Gives a skill with its content, by skill_id or name, whole or in \
         pieces. `truncated` says that there is more.";
     const DOES: Does = Does::Read;
-    type Input = GetInput;
-    type Output = GetOutput;
 
-    async fn run(context: &Context<'_>, input: GetInput) -> Result<GetOutput, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<GetOutput, ToolError> {
         let confinement = Confinement::of(context).await?;
         let mut query = skill::Entity::find();
         let what = match (&input.skill_id, &input.name) {

@@ -1,5 +1,6 @@
 //! `skills.create`, `update` and `delete`: change skills. Every text is scanned first.
 
+use contract::ToolContract;
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -13,11 +14,9 @@ use store::entity::skill;
 
 use crate::{BuiltInTool, Context, Does, ToolError, check};
 
-pub(super) struct Create;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CreateInput {
+pub(super) struct Create {
     /// Short, lowercase, with hyphens: `release-notes`.
     #[schemars(length(max = MAX_NAME_BYTES))]
     name: String,
@@ -33,18 +32,20 @@ pub(super) struct CreateInput {
     project_id: Option<ScopeId>,
 }
 
-impl BuiltInTool for Create {
+impl ToolContract for Create {
     const NAME: &'static str = "skills.create";
+    type Output = Skill;
+}
+
+impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a skill";
     const DESCRIPTION: &'static str = "Creates a skill for a user, a project or all. Its text is scanned \
         first and refused if it overrides instructions, hides text, runs downloaded code or leaks \
         credentials.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = CreateInput;
-    type Output = Skill;
 
-    async fn run(context: &Context<'_>, input: CreateInput) -> Result<Skill, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Skill, ToolError> {
         if !check::is_name(&input.name, MAX_NAME_BYTES) {
             let why =
                 format!("a name has lowercase letters, digits and hyphens, {MAX_NAME_BYTES} bytes at most");
@@ -87,11 +88,9 @@ impl BuiltInTool for Create {
     }
 }
 
-pub(super) struct Update;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct UpdateInput {
+pub(super) struct Update {
     skill_id: ScopeId,
     /// When to use it.
     #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
@@ -103,17 +102,19 @@ pub(super) struct UpdateInput {
     expected_version: Option<i64>,
 }
 
-impl BuiltInTool for Update {
+impl ToolContract for Update {
     const NAME: &'static str = "skills.update";
+    type Output = Skill;
+}
+
+impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a skill";
     const DESCRIPTION: &'static str =
         "Changes the description or the content of a skill. Its text is scanned as in skills.create.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = UpdateInput;
-    type Output = Skill;
 
-    async fn run(context: &Context<'_>, input: UpdateInput) -> Result<Skill, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Skill, ToolError> {
         let row = lock(context, &input.skill_id, input.expected_version).await?;
         if input.description.is_none() && input.content.is_none() {
             return Err(ToolError::Invalid("nothing to change is given".to_owned()));
@@ -132,11 +133,9 @@ impl BuiltInTool for Update {
     }
 }
 
-pub(super) struct Delete;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DeleteInput {
+pub(super) struct Delete {
     skill_id: ScopeId,
     /// The version that was read. When the skill has another one by now, nothing is changed.
     expected_version: Option<i64>,
@@ -149,16 +148,18 @@ pub(super) struct Deleted {
     deleted: bool,
 }
 
-impl BuiltInTool for Delete {
+impl ToolContract for Delete {
     const NAME: &'static str = "skills.delete";
+    type Output = Deleted;
+}
+
+impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a skill";
     const DESCRIPTION: &'static str = "Deletes a skill. One that is read-only stays.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = DeleteInput;
-    type Output = Deleted;
 
-    async fn run(context: &Context<'_>, input: DeleteInput) -> Result<Deleted, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
         let row = lock(context, &input.skill_id, input.expected_version).await?;
         skill::Entity::delete_by_id(&row.id).exec(&context.db).await?;
         Ok(Deleted { skill_id: row.id, name: row.name, deleted: true })

@@ -1,64 +1,27 @@
 //! `db.task.create`: creates a task with its dependencies.
 
-use schemars::JsonSchema;
+use contract::task::{Create, MAX_DEPENDENCIES, MAX_TITLE_BYTES, Status, Task};
 use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
-use serde::Deserialize;
-use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES, Status, Task, name};
+use super::{name, status_of};
 use policy::Scope;
 
 use store::entity::{project, task, task_dependency};
 
 use crate::{BuiltInTool, Context, Does, ToolError, check};
 
-pub(super) const MAX_DEPENDENCIES: usize = 100;
 /// No id or name of a task is longer.
 pub(super) const MAX_REFERENCE_BYTES: usize = 128;
 
-pub(super) struct Create;
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Input {
-    /// Short, lowercase, with hyphens, as people would say it: `deploy-docs`. Made of the title when not
-    /// given; one that is taken gets a number.
-    #[schemars(length(max = MAX_TITLE_BYTES))]
-    name: Option<String>,
-    /// One line. The name when not given.
-    #[schemars(length(max = MAX_TITLE_BYTES))]
-    title: Option<String>,
-    #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
-    description: Option<String>,
-    /// Each can be answered with yes or no.
-    #[schemars(length(max = MAX_CRITERIA))]
-    acceptance_criteria: Vec<String>,
-    /// Where it stands among its neighbours; lower comes first.
-    order: Option<i64>,
-    /// Ids or names of tasks in the same project (or of the same user, without a project) that must be
-    /// completed first.
-    #[schemars(length(max = MAX_DEPENDENCIES))]
-    depends_on: Vec<String>,
-    project_id: Option<ScopeId>,
-    user_id: Option<ScopeId>,
-    /// The task that this is a part of. Project and user are taken from it when not given.
-    parent_task_id: Option<ScopeId>,
-    schedule_id: Option<ScopeId>,
-    run_id: Option<ScopeId>,
-}
-
 impl BuiltInTool for Create {
-    const NAME: &'static str = "db.task.create";
     const TITLE: &'static str = "Create a task";
     const DESCRIPTION: &'static str = "Creates a task, pending, and gives it back with its task_id and the \
         name it got. Names are unique in a project; a taken one gets a number.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
-    type Input = Input;
-    type Output = Task;
 
-    async fn run(context: &Context<'_>, input: Input) -> Result<Task, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Task, ToolError> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
         let (title, name) = match (given(&input.title), given(&input.name)) {
             (Some(title), Some(name)) => (title, name),
@@ -92,7 +55,7 @@ impl BuiltInTool for Create {
         };
         let row = name::insert(context, row).await?;
         insert_dependencies(context, &row, &input.depends_on).await?;
-        row.try_into()
+        super::into_task(row)
     }
 }
 
@@ -105,7 +68,7 @@ struct Placement {
 
 /// M106: fails unless the given parent task and project exist and belong together. Project and user that are
 /// not given are inherited.
-async fn resolve_placement(context: &Context<'_>, input: &Input) -> Result<Placement, ToolError> {
+async fn resolve_placement(context: &Context<'_>, input: &Create) -> Result<Placement, ToolError> {
     let mut project = input.project_id.as_ref().map(ToString::to_string);
     let mut user = input.user_id.as_ref().map(ToString::to_string);
     let mut parent = None;
@@ -181,7 +144,7 @@ async fn resolve_dependencies(
 
 /// Fails with a conflict if a task has failed or was canceled: no other task can wait for it then.
 pub(super) fn check_dependency_status(task: &task::Model) -> Result<(), ToolError> {
-    let status = Status::of(task)?;
+    let status = status_of(task)?;
     if matches!(status, Status::Failed | Status::Canceled) {
         let why = format!("the task {} is {}; nothing can wait for it", task.name, status.as_str());
         return Err(ToolError::Conflict(why));

@@ -1,23 +1,24 @@
 //! `db.task.dependency.*`: which tasks a task waits for.
 
+use contract::{
+    Page, ToolContract,
+    task::{MAX_DEPENDENCIES, Status, TaskSummary},
+};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, EntityTrait, PaginatorTrait, QueryFilter};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
 use super::{
-    Status, TaskSummary,
-    create::{MAX_DEPENDENCIES, MAX_REFERENCE_BYTES, check_dependency_status},
+    create::{MAX_REFERENCE_BYTES, check_dependency_status},
     graph::{self, Direction},
+    into_summary, status_of,
 };
 use policy::{Scope, ScopedId};
 
 use store::entity::{task, task_dependency};
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
-    page::{Page, PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, check, page::PageRequest};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,20 +38,24 @@ pub(super) struct Changed {
     changed: bool,
 }
 
-pub(super) struct Add;
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Add(Edge);
+
+impl ToolContract for Add {
+    const NAME: &'static str = "db.task.dependency.add";
+    type Output = Changed;
+}
 
 impl BuiltInTool for Add {
-    const NAME: &'static str = "db.task.dependency.add";
     const TITLE: &'static str = "Make a task wait for another";
     const DESCRIPTION: &'static str = "Makes a task wait for another one: it becomes ready or running only \
         when that one is completed, and is canceled with it. Circles are refused.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = Edge;
-    type Output = Changed;
 
-    async fn run(context: &Context<'_>, input: Edge) -> Result<Changed, ToolError> {
+    async fn run(context: &Context<'_>, Self(input): Self) -> Result<Changed, ToolError> {
         let task = super::find(context, &input.task_id).await?;
         let other = find_in_same_scope(context, &task, &input.depends_on).await?;
         // Two concurrent calls could form a cycle together, so each locks all rows that the other would have
@@ -87,7 +92,7 @@ impl BuiltInTool for Add {
 /// Fails with a conflict unless the task is pending or blocked: a task that has started cannot be made to
 /// wait.
 fn check_not_started(task: &task::Model) -> Result<(), ToolError> {
-    let status = Status::of(task)?;
+    let status = status_of(task)?;
     if matches!(status, Status::Pending | Status::Blocked) {
         return Ok(());
     }
@@ -115,20 +120,24 @@ async fn find_in_same_scope(
     found.into_iter().nth(by_id).ok_or_else(|| ToolError::not_found("task", reference))
 }
 
-pub(super) struct Remove;
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Remove(Edge);
+
+impl ToolContract for Remove {
+    const NAME: &'static str = "db.task.dependency.remove";
+    type Output = Changed;
+}
 
 impl BuiltInTool for Remove {
-    const NAME: &'static str = "db.task.dependency.remove";
     const TITLE: &'static str = "Let a task no longer wait for another";
     const DESCRIPTION: &'static str =
         "Takes a dependency away. `changed` is false when there was none; that is no error.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = Edge;
-    type Output = Changed;
 
-    async fn run(context: &Context<'_>, input: Edge) -> Result<Changed, ToolError> {
+    async fn run(context: &Context<'_>, Self(input): Self) -> Result<Changed, ToolError> {
         let task = super::find(context, &input.task_id).await?;
         let other = find_in_same_scope(context, &task, &input.depends_on).await?;
         let edge = (task.id.clone(), other.id.clone());
@@ -137,30 +146,30 @@ impl BuiltInTool for Remove {
     }
 }
 
-pub(super) struct List;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListInput {
+pub(super) struct List {
     task_id: ScopeId,
     limit: Option<u64>,
     cursor: Option<String>,
 }
 
-impl BuiltInTool for List {
+impl ToolContract for List {
     const NAME: &'static str = "db.task.dependency.list";
+    type Output = Page<TaskSummary>;
+}
+
+impl BuiltInTool for List {
     const TITLE: &'static str = "List what a task waits for";
     const DESCRIPTION: &'static str = "Lists the tasks that a task depends on directly, with their statuses.";
     const DOES: Does = Does::Read;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = ListInput;
-    type Output = Page<TaskSummary>;
 
-    async fn run(context: &Context<'_>, input: ListInput) -> Result<Page<TaskSummary>, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Page<TaskSummary>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = super::find(context, &input.task_id).await?;
         let found = graph::dependencies(context, &task.id).await?;
-        Ok(request.paginate(found.into_iter().map(TaskSummary::try_from).collect::<Result<_, _>>()?))
+        Ok(request.paginate(found.into_iter().map(into_summary).collect::<Result<_, _>>()?))
     }
 }

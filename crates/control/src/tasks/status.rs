@@ -1,15 +1,13 @@
 //! `db.task.update_status`: the statuses of a task and the transitions between them.
 
-use schemars::JsonSchema;
+use contract::task::{Status, StatusUpdate, UpdateStatus};
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, sea_query::Expr,
 };
-use serde::{Deserialize, Serialize};
-use subjects::ScopeId;
 
 use super::{
-    Task, TaskSummary,
     graph::{self, Direction, MAX_IDS_PER_STATEMENT},
+    into_summary, into_task,
 };
 use policy::{Scope, ScopedId};
 
@@ -20,75 +18,30 @@ use crate::{BuiltInTool, Context, Does, ToolError, check};
 /// How many of the tasks canceled along with another are listed in the output.
 const MAX_LISTED: usize = 100;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Status {
-    Pending,
-    Ready,
-    Running,
-    Blocked,
-    Completed,
-    Failed,
-    Canceled,
-}
-
 const FINAL: [Status; 3] = [Status::Completed, Status::Failed, Status::Canceled];
 
-impl Status {
-    pub(super) fn of(row: &task::Model) -> Result<Self, ToolError> {
-        check::parse_stored("status of a task", &row.status)
-    }
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Ready => "ready",
-            Self::Running => "running",
-            Self::Blocked => "blocked",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-        }
-    }
-
-    pub(super) fn is_final(self) -> bool {
-        FINAL.contains(&self)
-    }
-
-    /// Returns the statuses that may follow.
-    fn next(self) -> &'static [Self] {
-        match self {
-            Self::Pending => &[Self::Ready, Self::Running, Self::Blocked, Self::Canceled],
-            Self::Ready => &[Self::Pending, Self::Running, Self::Blocked, Self::Canceled],
-            // Back to ready: the agent that ran the task is gone, and another one may take it.
-            Self::Running => &[Self::Ready, Self::Blocked, Self::Completed, Self::Failed, Self::Canceled],
-            Self::Blocked => &[Self::Pending, Self::Ready, Self::Running, Self::Failed, Self::Canceled],
-            Self::Completed | Self::Failed | Self::Canceled => &[],
-        }
-    }
+pub(super) fn status_of(row: &task::Model) -> Result<Status, ToolError> {
+    check::parse_stored("status of a task", &row.status)
 }
 
-pub(super) struct UpdateStatus;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    task_id: ScopeId,
-    status: Status,
-    /// The version that was read. When the task has another one by now, nothing is changed.
-    expected_version: Option<i64>,
+pub(super) fn is_final(status: Status) -> bool {
+    FINAL.contains(&status)
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    task: Task,
-    /// Tasks that depended on it and were canceled with it: the first hundred.
-    also_canceled: Vec<TaskSummary>,
-    also_canceled_count: usize,
+/// Returns the statuses that may follow.
+fn next(status: Status) -> &'static [Status] {
+    use Status::{Blocked, Canceled, Completed, Failed, Pending, Ready, Running};
+    match status {
+        Pending => &[Ready, Running, Blocked, Canceled],
+        Ready => &[Pending, Running, Blocked, Canceled],
+        // Back to ready: the agent that ran the task is gone, and another one may take it.
+        Running => &[Ready, Blocked, Completed, Failed, Canceled],
+        Blocked => &[Pending, Ready, Running, Failed, Canceled],
+        Completed | Failed | Canceled => &[],
+    }
 }
 
 impl BuiltInTool for UpdateStatus {
-    const NAME: &'static str = "db.task.update_status";
     const TITLE: &'static str = "Change a task's status";
     const DESCRIPTION: &'static str = "Changes the status of a task. completed, failed and canceled are \
         final. A task becomes ready or running only when all it depends on is completed. Canceling it \
@@ -96,10 +49,8 @@ impl BuiltInTool for UpdateStatus {
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
-    type Input = Input;
-    type Output = Output;
 
-    async fn run(context: &Context<'_>, input: Input) -> Result<Output, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<StatusUpdate, ToolError> {
         let wanted = input.status;
         let (task, dependents) = if wanted == Status::Canceled {
             let id = super::find(context, &input.task_id).await?.id;
@@ -111,11 +62,12 @@ impl BuiltInTool for UpdateStatus {
             (super::lock(context, &input.task_id).await?, Vec::new())
         };
         check::version("the task", input.expected_version, task.version)?;
-        let status = Status::of(&task)?;
+        let status = status_of(&task)?;
         if status == wanted {
-            return Ok(Output { task: task.try_into()?, also_canceled: Vec::new(), also_canceled_count: 0 });
+            let task = into_task(task)?;
+            return Ok(StatusUpdate { task, also_canceled: Vec::new(), also_canceled_count: 0 });
         }
-        if !status.next().contains(&wanted) {
+        if !next(status).contains(&wanted) {
             return Err(ToolError::Conflict(transition_error(&task.name, status, wanted)));
         }
         if matches!(wanted, Status::Ready | Status::Running) {
@@ -126,22 +78,22 @@ impl BuiltInTool for UpdateStatus {
         change.status = Set(wanted.as_str().to_owned());
         change.version = Set(version);
         change.updated_at = Set(context.now);
-        let task: Task = change.update(&context.db).await?.try_into()?;
+        let task = into_task(change.update(&context.db).await?)?;
         let canceled = cancel(context, dependents).await?;
         let also_canceled_count = canceled.len();
-        let named = canceled.into_iter().take(MAX_LISTED).map(TaskSummary::try_from);
-        Ok(Output { task, also_canceled: named.collect::<Result<_, _>>()?, also_canceled_count })
+        let named = canceled.into_iter().take(MAX_LISTED).map(into_summary);
+        Ok(StatusUpdate { task, also_canceled: named.collect::<Result<_, _>>()?, also_canceled_count })
     }
 }
 
 /// Explains why a task cannot change to the wanted status.
 fn transition_error(name: &str, status: Status, wanted: Status) -> String {
     let (status_text, wanted) = (status.as_str(), wanted.as_str());
-    let next: Vec<&str> = status.next().iter().map(|next| next.as_str()).collect();
-    if next.is_empty() {
+    let following: Vec<&str> = next(status).iter().map(|next| next.as_str()).collect();
+    if following.is_empty() {
         return format!("the task {name} is {status_text}, and that is final");
     }
-    format!("the task {name} is {status_text} and cannot become {wanted}, only {}", next.join(", "))
+    format!("the task {name} is {status_text} and cannot become {wanted}, only {}", following.join(", "))
 }
 
 /// Fails with a conflict, naming up to ten tasks, if the task waits for tasks that are not completed.

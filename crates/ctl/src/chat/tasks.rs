@@ -2,13 +2,14 @@
 
 use std::{path::Path, time::Duration};
 
+use contract::{ToolContract, task};
 use mcp::{Call, Client, Options};
-use serde_json::{Map, Value, json};
+use serde::{Serialize, de::DeserializeOwned};
 use subjects::ScopeId;
 
 use crate::{error::Error, print};
 
-const MAX_TASKS_SHOWN: u32 = 50;
+const MAX_TASKS_SHOWN: u64 = 50;
 
 /// An MCP client for the gateway's task tools, with an agent token.
 pub(crate) struct Tasks(Client);
@@ -31,26 +32,24 @@ impl Tasks {
     }
 
     /// Calls a tool. With an idempotency key, repeated calls have one effect.
-    pub(crate) async fn call(&self, tool: &str, arguments: Value, key: Option<&str>) -> Result<Value, Error> {
-        let arguments = match arguments {
-            Value::Object(arguments) => arguments,
-            _ => Map::new(),
-        };
-        let call = Call { name: tool, arguments, idempotency_key: key, traceparent: None };
+    pub(crate) async fn call<T>(&self, input: &T, key: Option<&str>) -> Result<T::Output, Error>
+    where
+        T: ToolContract<Output: DeserializeOwned> + Serialize,
+    {
+        let arguments = contract::arguments(input);
+        let call = Call { name: T::NAME, arguments, idempotency_key: key, traceparent: None };
         let reply = self.0.call(call).await.map_err(Error::tools)?;
+        let failed = |why: &str| Error::Tool(T::NAME.to_owned(), print::sanitize(why));
         if reply.is_error {
-            return Err(Error::Tool(tool.to_owned(), print::sanitize(&reply.text)));
+            return Err(failed(&reply.text));
         }
-        Ok(reply.structured.unwrap_or_default())
+        serde_json::from_value(reply.structured.unwrap_or_default())
+            .map_err(|error| failed(&format!("its result is not valid: {error}")))
     }
 
-    pub(crate) async fn list(&self, project: Option<&ScopeId>) -> Result<Vec<Value>, Error> {
-        let mut arguments = json!({ "limit": MAX_TASKS_SHOWN });
-        if let Some(project) = project {
-            arguments["project_id"] = project.as_str().into();
-        }
-        let listed = self.call("db.task.list", arguments, None).await?;
-        Ok(listed["items"].as_array().cloned().unwrap_or_default())
+    pub(crate) async fn list(&self, project: Option<&ScopeId>) -> Result<Vec<task::ListItem>, Error> {
+        let (project_id, limit) = (project.cloned(), Some(MAX_TASKS_SHOWN));
+        Ok(self.call(&task::List { project_id, limit, ..task::List::default() }, None).await?.items)
     }
 
     pub(crate) async fn show(&self, project: Option<&ScopeId>) -> Result<(), Error> {
@@ -59,9 +58,10 @@ impl Tasks {
             print::note("there are no tasks yet; type “create a task …” or /plan GOAL");
             return Ok(());
         }
-        let text = |task: &Value, member: &str| print::sanitize(task[member].as_str().unwrap_or_default());
-        let rows =
-            tasks.iter().map(|task| ["name", "status", "title"].map(|member| text(task, member)).into());
+        let row = |task: task::ListItem| {
+            [task.name.as_str(), task.status.as_str(), task.title.as_str()].map(print::sanitize).into()
+        };
+        let rows = tasks.into_iter().map(row);
         print::table(&["TASK", "STATUS", "TITLE"], rows.collect());
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Seeds a new stack: a token for the managers and a small project to talk about.
 
+use contract::task;
 use reqwest::Method;
 use serde_json::json;
 use subjects::ScopeId;
@@ -58,8 +59,13 @@ pub(super) async fn seed(config: &StackConfig) -> Result<Tasks, Error> {
     gateway(config)?.change(Method::PUT, ApiRequest::path(&["projects", PROJECT]), Some(&project)).await?;
     let tools = Tasks::open(&config.mcp_url(), &config.manager_token())?;
     for (name, title) in TASKS {
-        let task = json!({ "name": name, "title": title, "project_id": PROJECT });
-        tools.call("db.task.create", task, Some(&format!("seed/{name}"))).await?;
+        let task = task::Create {
+            name: Some(name.to_owned()),
+            title: Some(title.to_owned()),
+            project_id: Some(self::project()?),
+            ..task::Create::default()
+        };
+        tools.call(&task, Some(&format!("seed/{name}"))).await?;
     }
     Ok(tools)
 }

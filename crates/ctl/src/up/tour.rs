@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use broker::Broker;
+use contract::{ToolContract, task};
 use nix::sys::signal::Signal;
 use subjects::{
     Answer, ChatMessage, ChatRole, Completion, Encoding, Event, FindingsStatus, HandoffId, Progress,
@@ -101,10 +102,9 @@ impl Tour<'_> {
         let project = seed::project()?;
         self.tools.show(Some(&project)).await?;
         let tasks = self.tools.list(Some(&project)).await?;
-        let planned =
-            tasks.iter().find(|task| task["name"].as_str().is_some_and(|name| name.contains("publish")));
-        let id = planned.and_then(|task| task["task_id"].as_str());
-        id.map(str::to_owned).ok_or_else(|| Error::Tour("the planned tasks are not in the store".to_owned()))
+        let planned = tasks.into_iter().find(|task| task.name.contains("publish"));
+        let missing = || Error::Tour("the planned tasks are not in the store".to_owned());
+        planned.map(|task| task.task_id).ok_or_else(missing)
     }
 
     async fn verify(&self, task: String) -> Result<(), Error> {
@@ -205,7 +205,7 @@ fn chat(text: &str) -> Work {
 
 /// Returns whether the task was created; the handoff is not answered yet then.
 fn has_created(event: &Event) -> bool {
-    event.progress == Progress::Called && event.name.as_deref() == Some("db.task.create")
+    event.progress == Progress::Called && event.name.as_deref() == Some(task::Create::NAME)
 }
 
 fn heading(text: &str) {

@@ -1,0 +1,19 @@
+//! `workflow.start`, which the gateway does not serve itself: an orchestrator may serve it behind the gateway.
+
+use serde::Serialize;
+use serde_json::Value;
+use subjects::ScopeId;
+
+use crate::ToolContract;
+
+/// Starts the workflow of a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Start {
+    pub task_id: String,
+    pub run_id: ScopeId,
+}
+
+impl ToolContract for Start {
+    const NAME: &'static str = "workflow.start";
+    type Output = Value;
+}
