@@ -13,12 +13,12 @@ use std::{
 };
 
 pub use cli::{Cli, Command};
-use settings::{CheckedTelemetry, Program};
+use settings::Program;
 use subjects::{InstanceId, Kind, Role, signature::TrustedProducer};
 
 pub use settings::Error;
 
-const PROGRAM: Program = Program {
+pub const PROGRAM: Program = Program {
     name: "cynode-pma",
     default_file: "pma.toml",
     prefix: "PMA_",
@@ -41,7 +41,7 @@ pub struct Config {
     pub analysts: Analysts,
     pub security: Security,
     pub http: Option<SocketAddr>,
-    pub telemetry: CheckedTelemetry,
+    pub telemetry: telemetry::Options,
     /// Warnings about values that were corrected; logged once the log is open.
     pub warnings: Vec<String>,
 }

@@ -140,7 +140,8 @@ impl Drop for InFlightGuard<'_> {
 }
 
 impl HandoffRunner {
-    /// Returns how to settle the delivery. An error hands it back, with a delay that grows with each delivery.
+    /// Returns how to settle the delivery. An error hands it back, with a delay that grows with each
+    /// delivery.
     async fn decide(&self, delivery: &Delivery) -> Verdict {
         let decided = self.try_decide(delivery).await;
         decided.unwrap_or_else(|error| {

@@ -130,7 +130,7 @@ pub async fn check(config: Config) -> Result<String, Error> {
         config.role,
         bundle.path.display(),
         &bundle.hash[..12],
-        config.nats.options.redacted_url(),
+        broker::redact_url(&config.nats.options.url),
         route(&config),
     ))
 }

@@ -17,7 +17,8 @@ fn any() -> Value {
 /// A task store with the tools that a worker uses.
 fn store() -> Vec<Tool> {
     let create = json!({ "type": "object", "properties": {
-        "name": {}, "description": {}, "acceptance_criteria": {}, "order": {}, "depends_on": {}, "project_id": {},
+        "name": {}, "description": {}, "acceptance_criteria": {}, "order": {}, "depends_on": {},
+        "project_id": {},
     }});
     vec![
         Tool::new("db.task.create", "Creates a task.", create, |arguments| {

@@ -10,7 +10,7 @@ use subjects::{
 use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server, verify};
 
 const UNAVAILABLE: i32 = 69;
-const WINDOW: Duration = streams::DEDUPE_WINDOW;
+const WINDOW: Duration = Duration::from_secs(120);
 
 /// Starts a worker that must refuse to start, and returns its log.
 fn refused(settings: &WorkerBuilder) -> String {

@@ -179,7 +179,8 @@ async fn check_gateway_log(format: &'static str) {
     fs::write(&theirs, format!("{MARK}-for-them\n")).unwrap();
     let local = json!({
         "namespace": "local", "trust_first": true, "call_timeout": "5s",
-        "transport": { "stdio": { "argv": [program, "normal"], "secret_env": { "TOKEN": theirs.display().to_string() } } },
+        "transport": { "stdio": { "argv": [program, "normal"],
+            "secret_env": { "TOKEN": theirs.display().to_string() } } },
     });
     gateway.must("POST", "/api/v1/upstreams", Some(local)).await;
     // An upstream that writes to stderr and exits.
@@ -190,7 +191,8 @@ async fn check_gateway_log(format: &'static str) {
     });
     gateway.ask("POST", "/api/v1/upstreams", Some(noisy)).await;
     let passworded = json!({
-        "namespace": "remote", "transport": { "http": { "url": format!("http://user:{MARK}{MARK}@127.0.0.1:9/mcp") } },
+        "namespace": "remote",
+        "transport": { "http": { "url": format!("http://user:{MARK}{MARK}@127.0.0.1:9/mcp") } },
     });
     gateway.ask("POST", "/api/v1/upstreams", Some(passworded)).await;
     for tool in ["local.echo", "local.complain", "db.task.create", "db.task.get"] {

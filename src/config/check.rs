@@ -12,7 +12,7 @@ use std::{
 };
 
 use broker::Provision;
-use settings::{Checker, Error, NatsConnection, Text, check_telemetry, nats_options};
+use settings::{Checker, Error, NatsConnection, Text, nats_options};
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
@@ -20,8 +20,8 @@ use super::{
     raw::{self, Raw},
 };
 
-const NO_ROLE: &str = "no role: say which with --role=project_manager or --role=project_analyst, `role` in the \
-                       configuration file, or PMA_ROLE";
+const NO_ROLE: &str = "no role: say which with --role=project_manager or --role=project_analyst, `role` in \
+                       the configuration file, or PMA_ROLE";
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -50,12 +50,7 @@ pub(super) fn check(checker: Checker<'_>, raw: &Raw) -> Result<Config, Error> {
         },
         security: check.security(&raw.security)?,
         http: check.listen(&raw.http.listen)?,
-        telemetry: check_telemetry(
-            &check,
-            &raw.telemetry.log_format,
-            &raw.telemetry.log_level,
-            raw.telemetry.otlp_endpoint.as_ref(),
-        )?,
+        telemetry: raw.telemetry.check(&check)?,
         warnings: check.warnings,
     })
 }

@@ -31,8 +31,8 @@ pub(super) fn refuse_variables(environment: &[(String, String)]) -> Result<(), E
     match environment.iter().find(is_key) {
         None => Ok(()),
         Some((name, _)) => Err(Error::Refused(format!(
-            "{name} is set in the environment: a worker holds no provider's key. Unset it; external models are \
-             reached through inference.egress_url, and the key belongs there"
+            "{name} is set in the environment: a worker holds no provider's key. Unset it; external models \
+             are reached through inference.egress_url, and the key belongs there"
         ))),
     }
 }

@@ -1,7 +1,7 @@
 //! Settings as they are written: every key, its default and its meaning, and nowhere else.
 
 use serde::{Deserialize, Serialize};
-use settings::{NatsTls, Text, section};
+use settings::{NatsTls, Telemetry, Text, section};
 
 section! {
     pub(crate) struct Raw {
@@ -18,7 +18,7 @@ section! {
         analysts: Analysts,
         security: Security,
         http: Http,
-        telemetry: Telemetry,
+        telemetry: Telemetry = Telemetry::with_defaults("text", "info,async_nats=warn"),
     }
 }
 
@@ -30,14 +30,15 @@ section! {
         creds_file: Option<Text>,
         /// Credentials of this instance: a file with an nkey seed.
         nkey_file: Option<Text>,
-        /// Inbox prefix for request replies. With a prefix of its own per identity, NATS permissions keep others
-        /// from reading the replies.
+        /// Inbox prefix for request replies. With a prefix of its own per identity, NATS permissions keep
+        /// others from reading the replies.
         inbox_prefix: Text = "_INBOX",
         tls: NatsTls,
-        /// `shared`: both roles use one queue and one stream of answers. `by_role`: analysts have streams of their own,
-        /// so that NATS permissions separate them from managers; see [security](security.md).
+        /// `shared`: both roles use one queue and one stream of answers. `by_role`: analysts have streams of
+        /// their own, so that NATS permissions separate them from managers; see [security](security.md).
         layout: Text = "shared",
-        /// `create` makes missing streams and consumers and reports drift; `verify` refuses drift by name; `none` does not look.
+        /// `create` makes missing streams and consumers and reports drift; `verify` refuses drift by name;
+        /// `none` does not look.
         provision: Text = "create",
         /// Replicas of the streams that are created.
         replicas: Text = "1",
@@ -68,7 +69,8 @@ section! {
         token_file: Option<Text>,
         /// Longest wait for one tool call.
         timeout: Text = "60s",
-        /// Time a handoff waits for a gateway that is away, from its first failed call, before it is answered as failed.
+        /// Time a handoff waits for a gateway that is away, from its first failed call, before it is answered
+        /// as failed.
         patience: Text = "60s",
         /// Tool results are cut at this many bytes.
         max_result_bytes: Text = "32768",
@@ -77,7 +79,8 @@ section! {
 
 section! {
     pub(crate) struct Inference {
-        /// `openai`, `replay` or `offline`; `auto`: `openai` if there is a server, `replay` if there is a recording, else `offline`.
+        /// `openai`, `replay` or `offline`; `auto`: `openai` if there is a server, `replay` if there is a
+        /// recording, else `offline`.
         backend: Text = "auto",
         /// An OpenAI-compatible server, as in `http://127.0.0.1:8080/v1`.
         base_url: Option<Text>,
@@ -93,7 +96,8 @@ section! {
         timeout: Text = "120s",
         /// Tries of one model call that is silent or breaks off.
         tries: Text = "4",
-        /// Time a handoff waits for a model that is away, from its first failed try, before it is answered as failed.
+        /// Time a handoff waits for a model that is away, from its first failed try, before it is answered as
+        /// failed.
         patience: Text = "60s",
         /// Whether the default skill goes with every request.
         skills: Text = "true",
@@ -133,7 +137,8 @@ section! {
 section! {
     pub(crate) struct Worker {
         concurrency: Concurrency,
-        /// Threads. One does more than ten thousand handoffs a second; see [scaling](scaling.md) before you set more.
+        /// Threads. One does more than ten thousand handoffs a second; see [scaling](scaling.md) before you
+        /// set more.
         threads: Text = "1",
         /// Time without a heartbeat after which the server gives a handoff to another instance.
         ack_wait: Text = "30s",
@@ -177,7 +182,8 @@ section! {
         max_reply_bytes: Text = "65536",
         /// Longest wait for a structured output of the model.
         think_timeout: Text = "120s",
-        /// Longest time that one instance works on a handoff; after that it is answered as `deadline_exceeded` and kept as a dead letter.
+        /// Longest time that one instance works on a handoff; after that it is answered as
+        /// `deadline_exceeded` and kept as a dead letter.
         max_turn: Text = "30m",
         /// Whether to ask a model, beside the answer, for type and scope of the input; recorded in the trace.
         assess_input: Text = "true",
@@ -197,7 +203,8 @@ section! {
 
 section! {
     pub(crate) struct Security {
-        /// nkeys one of which must have signed a handoff: a key, or `{ key, subjects }`. Empty: every producer that NATS lets publish.
+        /// nkeys one of which must have signed a handoff: a key, or `{ key, subjects }`. Empty: every
+        /// producer that NATS lets publish.
         trusted_producers: Vec<Producer>,
         /// File with the nkey seed with which a manager signs its `pa.verify` handoffs.
         signing_key_file: Option<Text>,
@@ -216,18 +223,8 @@ pub(crate) enum Producer {
 
 section! {
     pub(crate) struct Http {
-        /// Address of `/healthz`, `/readyz` and `/metrics`. Port 0 is any free one, which the log and `$SRV.INFO` tell; empty: none.
+        /// Address of `/healthz`, `/readyz` and `/metrics`. Port 0 is any free one, which the log and
+        /// `$SRV.INFO` tell; empty: none.
         listen: Text = "127.0.0.1:0",
-    }
-}
-
-section! {
-    pub(crate) struct Telemetry {
-        /// `text`, or `json` for machines.
-        log_format: Text = "text",
-        /// Level, or levels by module as in `info,async_nats=warn`.
-        log_level: Text = "info,async_nats=warn",
-        /// OpenTelemetry collector for traces, as in `http://127.0.0.1:4318`; see [operations](operations.md#logs-and-traces).
-        otlp_endpoint: Option<Text>,
     }
 }

@@ -196,7 +196,7 @@ async fn append_claim(
 async fn read_run(storage: &Storage, role: Role, id: HandoffId) -> StoredRun {
     let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
     let over = Pattern::Run(role, id);
-    let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
+    let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await else {
         return StoredRun::Nothing;
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
@@ -250,7 +250,7 @@ async fn read_replayed(storage: &Storage, claimant: Claimant<'_>, prior: &mut Pr
     for id in claimant.replays {
         let journal = Subject::Journal(role, *id);
         let over = Pattern::Run(role, *id);
-        let end = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await;
+        let end = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await;
         if end.is_some_and(|end| end.subject.as_str() == journal.to_string()) {
             return Some(Claim::ReplayStillRunning { of: *id });
         }
@@ -289,7 +289,7 @@ pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId,
     let (role, jetstream) = (kind.role(), &storage.broker.jetstream);
     let runs = storage.broker.layout.runs(role);
     let over = Pattern::Run(role, id);
-    let Some(last) = storage.read(runs, || broker::last_under(jetstream, runs, &over)).await else {
+    let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await else {
         return RunState::Open(0);
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));

@@ -128,8 +128,7 @@ impl Tail {
     async fn find_end(&mut self, storage: &Storage) -> Result<End, Loss> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
-        let last =
-            storage.read(stream, || broker::last_under(&storage.broker.jetstream, stream, &over)).await;
+        let last = storage.read(stream, || broker::last_on(&storage.broker.jetstream, stream, &over)).await;
         let end = self.compare(last.as_ref());
         match &end {
             End::Ours(found) => {
@@ -153,7 +152,7 @@ impl Tail {
     pub(super) async fn check_overtaken(&self, storage: &Storage) -> Result<bool, ReadError> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
-        let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
+        let last = broker::last_on(&storage.broker.jetstream, stream, &over).await?;
         Ok(self.compare(last.as_ref()) == End::Foreign)
     }
 
@@ -161,7 +160,7 @@ impl Tail {
     pub(super) async fn check_answered(&self, storage: &Storage) -> Result<bool, ReadError> {
         let stream = storage.broker.layout.runs(self.role);
         let over = Pattern::Run(self.role, self.id);
-        let last = broker::last_under(&storage.broker.jetstream, stream, &over).await?;
+        let last = broker::last_on(&storage.broker.jetstream, stream, &over).await?;
         let journal = Subject::Journal(self.role, self.id).to_string();
         Ok(last.is_some_and(|last| last.subject.as_str() != journal))
     }

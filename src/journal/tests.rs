@@ -32,7 +32,7 @@ async fn connected(nats: &Nats) -> Storage {
     let sizing = streams::Sizing {
         replicas: 1,
         ack_wait: Duration::from_secs(30),
-        dedupe_window: streams::DEDUPE_WINDOW,
+        dedupe_window: Duration::from_secs(120),
     };
     broker::provision(&broker, Provision::Create, Role::ProjectManager, sizing).await.unwrap();
     let (breakers, _) = Gate::new();

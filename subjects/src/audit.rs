@@ -17,7 +17,7 @@ use crate::encode_json;
 pub const HEAD_SUBJECT: &str = "cynode.audit.head";
 
 /// The audit row of one tool call, whatever its outcome. Never contains arguments or results.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Counted from 1, without gaps.
     pub seq: i64,

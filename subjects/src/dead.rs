@@ -75,7 +75,7 @@ impl DeadLetter {
         out.insert(MESSAGE, one_line(&self.message));
         out.insert(SEQUENCE, self.sequence.to_string());
         out.insert(DELIVERIES, self.deliveries.to_string());
-        out.insert(PUBLISHED_AT, self.published_at.as_written());
+        out.insert(PUBLISHED_AT, self.published_at.to_string());
         out.insert(INSTANCE, self.instance.as_str());
         if let Some(object) = &self.spilled {
             out.insert(SPILLED, object.as_str());

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::text::kept_as_text;
+
 /// Identifies one handoff, permanently. Written as a lowercase hyphenated UUID, which is one subject token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
@@ -111,24 +113,14 @@ impl Serialize for HandoffId {
 pub struct ScopeId(#[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_.:@-]+$"))] Box<str>);
 
 impl ScopeId {
-    pub const MAX_LEN: usize = 128;
+    const MAX_LEN: usize = 128;
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for ScopeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ScopeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+kept_as_text!(ScopeId, 0, IdError);
 
 impl FromStr for ScopeId {
     type Err = IdError;
@@ -146,23 +138,9 @@ impl FromStr for ScopeId {
     }
 }
 
-impl TryFrom<String> for ScopeId {
-    type Error = IdError;
-
-    fn try_from(text: String) -> Result<Self, IdError> {
-        text.parse()
-    }
-}
-
 impl From<ScopeId> for String {
     fn from(id: ScopeId) -> Self {
         id.0.into()
-    }
-}
-
-impl Serialize for ScopeId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }
 
@@ -172,7 +150,7 @@ impl Serialize for ScopeId {
 pub struct InstanceId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))] Box<str>);
 
 impl InstanceId {
-    pub const MAX_LEN: usize = 64;
+    const MAX_LEN: usize = 64;
 
     /// Returns a new random id that starts with `prefix`. Fails if `prefix` is not a valid token.
     pub fn random(prefix: &str) -> Result<Self, IdError> {
@@ -185,17 +163,7 @@ impl InstanceId {
     }
 }
 
-impl fmt::Display for InstanceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for InstanceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+kept_as_text!(InstanceId, 0, IdError);
 
 impl FromStr for InstanceId {
     type Err = IdError;
@@ -206,20 +174,6 @@ impl FromStr for InstanceId {
             return Err(IdError::NotAnInstance);
         }
         Ok(Self(text.into()))
-    }
-}
-
-impl TryFrom<String> for InstanceId {
-    type Error = IdError;
-
-    fn try_from(text: String) -> Result<Self, IdError> {
-        text.parse()
-    }
-}
-
-impl Serialize for InstanceId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }
 

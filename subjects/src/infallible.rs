@@ -7,8 +7,8 @@ use tracing::error;
 
 /// Encodes a value of one of our own types, which have string keys only and therefore always serialize.
 ///
-/// Should one not, that is a defect: tests panic, and a release build logs it and returns no bytes, which every reader
-/// refuses.
+/// Should one not, that is a defect: tests panic, and a release build logs it and returns no bytes, which
+/// every reader refuses.
 pub fn encode_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| report_broken_invariant::<T, _>(&error))
 }

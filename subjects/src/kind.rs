@@ -1,28 +1,24 @@
 //! Kinds of handoff and roles of instances.
 
-use std::{fmt, str::FromStr};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The role of a worker instance. Set at start and never changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    ProjectManager,
-    ProjectAnalyst,
+use crate::text::named_enum;
+
+named_enum! {
+    /// The role of a worker instance. Set at start and never changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Role {
+        ProjectManager = "project_manager",
+        ProjectAnalyst = "project_analyst",
+    }
+
+    #[error("`{0}` is not a role; it is `project_manager` or `project_analyst`")]
+    pub struct UnknownRole;
 }
 
 impl Role {
-    pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ProjectManager => "project_manager",
-            Self::ProjectAnalyst => "project_analyst",
-        }
-    }
-
     /// Returns the first token of every subject of this role.
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -44,70 +40,27 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named_enum! {
+    /// The kind of a handoff. Each kind has its own subject, consumer and pool.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kind {
+        Chat = "chat",
+        Schedule = "schedule",
+        Plan = "plan",
+        Continue = "continue",
+        Verify = "verify",
     }
-}
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a role; it is `project_manager` or `project_analyst`")]
-pub struct UnknownRole(String);
-
-impl FromStr for Role {
-    type Err = UnknownRole;
-
-    fn from_str(text: &str) -> Result<Self, UnknownRole> {
-        Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| UnknownRole(text.to_owned()))
-    }
-}
-
-/// The kind of a handoff. Each kind has its own subject, consumer and pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Chat,
-    Schedule,
-    Plan,
-    Continue,
-    Verify,
+    #[error("`{0}` is not a kind of handoff")]
+    pub struct UnknownKind;
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [Self::Chat, Self::Schedule, Self::Plan, Self::Continue, Self::Verify];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Schedule => "schedule",
-            Self::Plan => "plan",
-            Self::Continue => "continue",
-            Self::Verify => "verify",
-        }
-    }
-
     pub const fn role(self) -> Role {
         match self {
             Self::Chat | Self::Schedule | Self::Plan | Self::Continue => Role::ProjectManager,
             Self::Verify => Role::ProjectAnalyst,
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a kind of handoff")]
-pub struct UnknownKind(String);
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    fn from_str(text: &str) -> Result<Self, UnknownKind> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| UnknownKind(text.to_owned()))
     }
 }

@@ -16,6 +16,7 @@ mod message;
 mod payload;
 mod shape;
 mod subject;
+mod text;
 mod timestamp;
 mod trace;
 
@@ -30,7 +31,7 @@ pub use answer::{
     Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied,
     Severity, Status, TaskChange, TaskChangeKind, Usage, Verdict, Verification,
 };
-pub use code::ErrorCode;
+pub use code::{ErrorCode, UnknownCode};
 pub use codec::{CodecError, Encoding, UnknownContentType, decode, encode};
 pub use dead::{DeadLetter, DeadLetterError};
 pub use handoff::{
@@ -47,7 +48,7 @@ pub use payload::{
     Verify,
 };
 pub use shape::{Body, EnvelopeFields, MAX_DEPTH, ShapeError};
-pub use subject::{ALL_ANSWERS, Pattern, Subject, UnknownSubject};
+pub use subject::{Pattern, Subject, UnknownSubject};
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{
     Act, Assessment, InputType, PlannedState, PlannedStep, Step, StepOutcome, Stop, Trace, WorkScope,

@@ -133,7 +133,8 @@ pub fn asyncapi(version: &str) -> Value {
         "info": {
             "title": "cynode-pma",
             "version": version,
-            "description": "Handoffs in, one answer each out, over NATS JetStream. See README.md beside this file.",
+            "description": "Handoffs in, one answer each out, over NATS JetStream. See README.md beside \
+             this file.",
         },
         "defaultContentType": "application/json",
         "servers": { "nats": { "host": "127.0.0.1:4222", "protocol": "nats" } },

@@ -29,10 +29,6 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// it may already have been deleted.
 pub const ANSWER_RETENTION: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// How long the server remembers message ids by default. An optimisation only: a copy that arrives later is
-/// detected by the journal of its handoff.
-pub const DEDUPE_WINDOW: Duration = Duration::from_secs(120);
-
 /// The server's limit on deliveries, as a last resort. The worker dead-letters a handoff without progress
 /// long before; a handoff that makes progress may be delivered as often as it needs.
 pub const MAX_DELIVER: i64 = 10_000;

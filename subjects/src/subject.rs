@@ -149,10 +149,6 @@ pub enum Pattern {
     Cancels,
 }
 
-/// The patterns that an orchestrator subscribes to.
-pub const ALL_ANSWERS: [Pattern; 2] =
-    [Pattern::Answers(Role::ProjectManager), Pattern::Answers(Role::ProjectAnalyst)];
-
 impl From<&Pattern> for String {
     fn from(pattern: &Pattern) -> Self {
         render(pattern)

@@ -1,10 +1,12 @@
 //! RFC 3339 timestamps that keep their original text.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Deserialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::text::kept_as_text;
 
 /// An RFC 3339 timestamp that keeps the text it was parsed from.
 ///
@@ -38,23 +40,9 @@ impl Timestamp {
     pub fn at(&self) -> OffsetDateTime {
         self.at
     }
-
-    pub fn as_written(&self) -> &str {
-        &self.written
-    }
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
-}
-
-impl fmt::Debug for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
-}
+kept_as_text!(Timestamp, written, TimestampError);
 
 impl PartialEq for Timestamp {
     fn eq(&self, other: &Self) -> bool {
@@ -70,20 +58,6 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, TimestampError> {
         let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError)?;
         Ok(Self { written: text.into(), at })
-    }
-}
-
-impl TryFrom<String> for Timestamp {
-    type Error = TimestampError;
-
-    fn try_from(text: String) -> Result<Self, TimestampError> {
-        text.parse()
-    }
-}
-
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.written)
     }
 }
 

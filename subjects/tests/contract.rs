@@ -110,7 +110,10 @@ fn refused_vectors_are_refused_with_the_code_they_name() {
     let file: Vec<Value> = refused
         .iter()
         .map(|(name, kind, body, code)| {
-            json!({ "name": name, "subject": Subject::Handoff(*kind).to_string(), "body": body, "code": code.as_str() })
+            json!({
+                "name": name, "subject": Subject::Handoff(*kind).to_string(), "body": body,
+                "code": code.as_str(),
+            })
         })
         .collect();
     check_file("vectors/refused.json", &pretty(&Value::Array(file)));

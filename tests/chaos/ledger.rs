@@ -145,8 +145,9 @@ impl Ledger {
             "each task is verified once"
         );
         println!(
-            "{count} handoffs, {attempts} attempts, {count} answers; {} turns finished, {} model calls interrupted by a crash; \
-             {} effects and {verified} verifications, each once; the last answer came {:.0} s after the end",
+            "{count} handoffs, {attempts} attempts, {count} answers; {} turns finished, {} model calls \
+             interrupted by a crash; {} effects and {verified} verifications, each once; the last answer \
+             came {:.0} s after the end",
             count * Errands::TURNS,
             asked - count * Errands::TURNS,
             expected.len(),

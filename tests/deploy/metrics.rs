@@ -180,7 +180,11 @@ fn promtool_accepts_the_rules_and_every_query() {
         let done = run(&promtool(), &folder, &arguments, &[]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     }
-    let record = |(number, (_, query)): (usize, (String, String))| json!({ "record": format!("query_{number}"), "expr": query.replace("$__rate_interval", "5m") });
+    let record = |(number, (_, query)): (usize, (String, String))| {
+        json!({
+            "record": format!("query_{number}"), "expr": query.replace("$__rate_interval", "5m"),
+        })
+    };
     let rules: Vec<_> = dashboard().into_iter().enumerate().map(record).collect();
     let rules = json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
     let place = tempfile::tempdir().unwrap();

@@ -9,11 +9,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{
-    Extensions, Method, StatusCode,
-    header::{HOST, RETRY_AFTER},
-    uri::Authority,
-};
+use http::{Extensions, Method, StatusCode, header::RETRY_AFTER};
 use tokio::time::timeout;
 
 use super::{
@@ -21,18 +17,12 @@ use super::{
     rest::{self, Refusal},
 };
 use access::unauthenticated::{RetryAfter, UnauthenticatedLimiter};
-use listener::ConnectionAuth;
+use listener::{ConnectionAuth, hosts};
 
-/// Refuses requests for host names that `admin.hosts` does not list. This stops DNS rebinding: a foreign site
-/// whose name resolves to this address.
+/// Refuses requests for host names that `admin.hosts` does not list.
 pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
-        (Some(authority), ..) => Some(authority.as_str()),
-        (None, Some(host), None) => host.to_str().ok(),
-        _ => None,
-    };
-    if host.is_some_and(|host| is_known_host(host, &admin.settings.hosts)) {
+    let host = hosts::requested(request.uri(), request.headers());
+    if host.is_some_and(|host| hosts::is_known(&host, &admin.settings.hosts)) {
         return next.run(request).await;
     }
     let why = "host name not allowed; admin.hosts lists the allowed names";
@@ -94,38 +84,4 @@ fn rate_limited(wait: RetryAfter) -> Response {
     let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", why).into_response();
     response.headers_mut().insert(RETRY_AFTER, wait.seconds().into());
     response
-}
-
-fn is_known_host(host: &str, known: &[String]) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = without_brackets(authority.host());
-    known.iter().any(|it| without_brackets(it).eq_ignore_ascii_case(name) || it.eq_ignore_ascii_case(host))
-}
-
-fn without_brackets(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn known_hosts_are_accepted_with_any_port_unless_one_is_configured() {
-        let known = ["localhost", "127.0.0.1", "::1", "gateway.internal:8443"].map(str::to_owned);
-        for (host, expected) in [
-            ("localhost", true),
-            ("LocalHost:8791", true),
-            ("127.0.0.1:1", true),
-            ("[::1]:8791", true),
-            ("gateway.internal:8443", true),
-            ("gateway.internal:1", false),
-            ("localhost.evil.example", false),
-            ("evil.example", false),
-            ("", false),
-            ("localhost:x:y", false),
-        ] {
-            assert_eq!(is_known_host(host, &known), expected, "{host}");
-        }
-    }
 }

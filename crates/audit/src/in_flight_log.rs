@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn ids(path: &Path) -> Vec<String> {
-        read(path).expect("readable").into_iter().map(|record| record.call_id).collect()
+        read(path).expect("readable").into_iter().map(|record| record.call_id.clone()).collect()
     }
 
     #[test]

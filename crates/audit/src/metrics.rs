@@ -1,4 +1,5 @@
-//! Metrics of the audit. Every label has a small fixed set of values; ids and names of tools are never labels.
+//! Metrics of the audit. Every label has a small fixed set of values; ids and names of tools are never
+//! labels.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::record::{Decision, Record, Status};
+use crate::record::Record;
 
 const AGENTS: [&str; 5] = ["project_manager", "project_analyst", "sandbox", "admin", "user"];
 
@@ -39,17 +40,8 @@ impl CallSample {
     pub(crate) fn of(record: &Record) -> Self {
         let labels = CallLabels {
             agent: one_of(&AGENTS, &record.agent),
-            decision: match record.decision {
-                Decision::Allow => "allow",
-                Decision::Deny => "deny",
-            },
-            status: match record.status {
-                Status::Success => "success",
-                Status::Failure => "failure",
-                Status::Denied => "denied",
-                Status::Replayed => "replayed",
-                Status::Unknown => "unknown",
-            },
+            decision: one_of(&["allow", "deny"], &record.decision),
+            status: one_of(&["success", "failure", "denied", "replayed"], &record.status),
         };
         Self { labels, took: Duration::from_micros(u64::try_from(record.duration_us).unwrap_or_default()) }
     }

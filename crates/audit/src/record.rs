@@ -1,20 +1,21 @@
 //! The record of one call before it has its place in the chain, and its conversion to and from rows.
 
+use std::ops::{Deref, DerefMut};
+
 use policy::{CallIds, Standing};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use subjects::audit::Row;
 
 use store::entity::audit;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow,
     Deny,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Success,
     Failure,
@@ -46,25 +47,35 @@ impl Status {
     }
 }
 
-/// One call, before it has its place in the chain. Contains neither arguments nor results (M110).
+/// One call: its row without number and hash, which it gets with its place in the chain. Contains neither
+/// arguments nor results (M110).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
-    pub created_at: i64,
-    pub call_id: String,
-    pub agent: String,
-    pub subject: Option<String>,
-    pub user_id: Option<String>,
-    pub task_id: Option<String>,
-    pub project_id: Option<String>,
-    pub run_id: Option<String>,
-    pub job_id: Option<String>,
-    pub tool: String,
-    pub decision: Decision,
-    pub status: Status,
-    pub error_type: Option<String>,
-    pub duration_us: i64,
-    pub arguments_digest: Option<String>,
-    pub trace_id: Option<String>,
+#[serde(try_from = "Map<String, Value>")]
+pub struct Record(Row);
+
+impl Deref for Record {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        &self.0
+    }
+}
+
+impl DerefMut for Record {
+    fn deref_mut(&mut self) -> &mut Row {
+        &mut self.0
+    }
+}
+
+impl TryFrom<Map<String, Value>> for Record {
+    type Error = serde_json::Error;
+
+    fn try_from(mut row: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        // Earlier versions stored records without them.
+        row.entry("seq").or_insert(0.into());
+        row.entry("hash").or_insert("".into());
+        serde_json::from_value(row.into()).map(Self)
+    }
 }
 
 /// Longest tool name in a record. Callers choose the name, so only printable ASCII is kept: a name cannot
@@ -76,24 +87,18 @@ impl Record {
     pub fn begin(call_id: String, now: i64, standing: &Standing, tool: &str) -> Self {
         let caller = standing.caller();
         let bound = caller.and_then(|caller| caller.agent.binding());
-        Self {
+        Self(Row {
             created_at: now,
             call_id,
             agent: caller.map_or("unknown", |caller| caller.agent.kind().as_str()).to_owned(),
             subject: caller.map(|caller| caller.token.clone()),
             user_id: bound.map(|bound| bound.user.clone()),
             task_id: bound.map(|bound| bound.task.clone()),
-            project_id: None,
-            run_id: None,
-            job_id: None,
             tool: printable(tool),
-            decision: Decision::Deny,
-            status: Status::Denied,
-            error_type: None,
-            duration_us: 0,
-            arguments_digest: None,
-            trace_id: None,
-        }
+            decision: Decision::Deny.as_str().to_owned(),
+            status: Status::Denied.as_str().to_owned(),
+            ..Row::default()
+        })
     }
 
     /// Creates the record of an operation of an administrator or user.
@@ -105,25 +110,24 @@ impl Record {
         user: Option<&str>,
         what: &str,
     ) -> Self {
-        Self {
-            agent: agent.to_owned(),
-            subject: Some(subject.to_owned()),
-            user_id: user.map(str::to_owned),
-            decision: Decision::Allow,
-            status: Status::Success,
-            ..Self::begin(call_id, now, &Standing::Unknown, what)
-        }
+        let mut record = Self::begin(call_id, now, &Standing::Unknown, what);
+        record.agent = agent.to_owned();
+        record.subject = Some(subject.to_owned());
+        record.user_id = user.map(str::to_owned);
+        record.end(Decision::Allow, Status::Success, None, now);
+        record
     }
 
     /// Sets the ids that the call names, where none is set yet. A bound caller's are already those of its
     /// token; a call that names others is denied.
     pub fn fill_ids(&mut self, ids: &CallIds) {
+        let Row { task_id, user_id, project_id, run_id, job_id, .. } = &mut self.0;
         for (place, id) in [
-            (&mut self.task_id, &ids.task),
-            (&mut self.user_id, &ids.user),
-            (&mut self.project_id, &ids.project),
-            (&mut self.run_id, &ids.run),
-            (&mut self.job_id, &ids.job),
+            (task_id, &ids.task),
+            (user_id, &ids.user),
+            (project_id, &ids.project),
+            (run_id, &ids.run),
+            (job_id, &ids.job),
         ] {
             if place.is_none() {
                 place.clone_from(id);
@@ -131,43 +135,28 @@ impl Record {
         }
     }
 
+    pub fn set_decision(&mut self, decision: Decision) {
+        self.decision = decision.as_str().to_owned();
+    }
+
     /// Sets the outcome, and the duration up to `now`.
     pub fn end(&mut self, decision: Decision, status: Status, error_type: Option<&str>, now: i64) {
-        self.decision = decision;
-        self.status = status;
+        self.set_decision(decision);
+        self.status = status.as_str().to_owned();
         self.error_type = error_type.map(str::to_owned);
         self.duration_us = now.saturating_sub(self.created_at).max(0);
     }
 
     /// Sets the outcome that recovery records if the gateway ends during the call.
     pub(super) fn into_interrupted(mut self) -> Self {
-        self.status = Status::Unknown;
+        self.status = Status::Unknown.as_str().to_owned();
         self.error_type = Some("gateway_ended".to_owned());
         self
     }
 
     /// Converts the record into the row that follows the row with hash `previous`.
     pub(super) fn into_row(self, seq: i64, previous: &str) -> Row {
-        let mut row = Row {
-            seq,
-            created_at: self.created_at,
-            call_id: self.call_id,
-            agent: self.agent,
-            subject: self.subject,
-            user_id: self.user_id,
-            task_id: self.task_id,
-            project_id: self.project_id,
-            run_id: self.run_id,
-            job_id: self.job_id,
-            tool: self.tool,
-            decision: self.decision.as_str().to_owned(),
-            status: self.status.as_str().to_owned(),
-            error_type: self.error_type,
-            duration_us: self.duration_us,
-            arguments_digest: self.arguments_digest,
-            trace_id: self.trace_id,
-            hash: String::new(),
-        };
+        let mut row = Row { seq, ..self.0 };
         row.hash = row.hash_after(previous);
         row
     }
@@ -177,63 +166,37 @@ fn printable(text: &str) -> String {
     text.chars().filter(|letter| letter.is_ascii_graphic()).take(MAX_NAME_CHARS).collect()
 }
 
-pub(super) fn to_model(row: Row) -> audit::Model {
-    let Row {
-        seq,
-        created_at,
-        call_id,
-        agent,
-        subject,
-        user_id,
-        task_id,
-        project_id,
-        run_id,
-        job_id,
-        tool,
-        ..
-    } = row;
-    let Row { decision, status, error_type, duration_us, arguments_digest, trace_id, hash, .. } = row;
-    audit::Model {
-        seq,
-        created_at,
-        call_id,
-        agent,
-        subject,
-        user_id,
-        task_id,
-        project_id,
-        run_id,
-        job_id,
-        tool,
-        decision,
-        status,
-        error_type,
-        duration_us,
-        arguments_digest,
-        trace_id,
-        hash,
-    }
+/// Declares the conversions between a row and its entity, which have the same fields.
+macro_rules! conversions {
+    ($($field:ident)*) => {
+        pub(super) fn to_model(row: Row) -> audit::Model {
+            audit::Model { $($field: row.$field),* }
+        }
+
+        pub(super) fn from_model(row: audit::Model) -> Row {
+            Row { $($field: row.$field),* }
+        }
+    };
 }
 
-pub(super) fn from_model(row: audit::Model) -> Row {
-    Row {
-        seq: row.seq,
-        created_at: row.created_at,
-        call_id: row.call_id,
-        agent: row.agent,
-        subject: row.subject,
-        user_id: row.user_id,
-        task_id: row.task_id,
-        project_id: row.project_id,
-        run_id: row.run_id,
-        job_id: row.job_id,
-        tool: row.tool,
-        decision: row.decision,
-        status: row.status,
-        error_type: row.error_type,
-        duration_us: row.duration_us,
-        arguments_digest: row.arguments_digest,
-        trace_id: row.trace_id,
-        hash: row.hash,
+conversions! {
+    seq created_at call_id agent subject user_id task_id project_id run_id job_id tool decision status
+    error_type duration_us arguments_digest trace_id hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_earlier_versions_are_read() {
+        let text = r#"{"created_at":5,"call_id":"c","agent":"admin","subject":null,"user_id":null,
+            "task_id":null,"project_id":null,"run_id":null,"job_id":null,"tool":"a.tool",
+            "decision":"allow","status":"unknown","error_type":"gateway_ended","duration_us":0,
+            "arguments_digest":null,"trace_id":null}"#;
+        let record: Record = serde_json::from_str(text).expect("readable");
+        let again: Record = serde_json::from_value(serde_json::json!(record)).expect("readable");
+        assert_eq!((record.call_id.as_str(), record.status.as_str()), ("c", "unknown"));
+        assert_eq!(record.into_row(1, ""), again.into_row(1, ""));
     }
 }

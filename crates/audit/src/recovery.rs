@@ -25,7 +25,8 @@ const BATCH_SIZE: usize = 1000;
 pub fn in_flight_row(record: Record, until: i64) -> Result<in_flight::ActiveModel, DbErr> {
     let record = record.into_interrupted();
     let text = serde_json::to_string(&record).map_err(|error| DbErr::Custom(error.to_string()))?;
-    Ok(in_flight::ActiveModel { call_id: Set(record.call_id), expires_at: Set(until), record: Set(text) })
+    let call_id = Set(record.call_id.clone());
+    Ok(in_flight::ActiveModel { call_id, expires_at: Set(until), record: Set(text) })
 }
 
 /// Writes rows for calls whose announcement has expired; returns their number. `all` includes every announced

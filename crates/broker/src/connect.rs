@@ -70,35 +70,15 @@ pub struct Broker {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("cannot connect to NATS at {url}")]
-    Unreachable {
-        url: String,
-        #[source]
-        source: async_nats::ConnectError,
-    },
+    Unreachable { url: String, source: async_nats::ConnectError },
     #[error("NATS at {url} rejected the credentials")]
-    Refused {
-        url: String,
-        #[source]
-        source: async_nats::ConnectError,
-    },
+    Refused { url: String, source: async_nats::ConnectError },
     #[error("TLS handshake with NATS at {url} failed")]
-    Tls {
-        url: String,
-        #[source]
-        source: async_nats::ConnectError,
-    },
+    Tls { url: String, source: async_nats::ConnectError },
     #[error("invalid NATS URL `{url}`")]
-    Address {
-        url: String,
-        #[source]
-        source: async_nats::ConnectError,
-    },
+    Address { url: String, source: async_nats::ConnectError },
     #[error("reading {path}")]
-    Secret {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    Secret { path: PathBuf, source: std::io::Error },
     #[error(
         "NATS at {url} is nats-server {version}; this needs {}.{}.{} or newer for its compare-and-set",
         MIN_SERVER.0, MIN_SERVER.1, MIN_SERVER.2
@@ -109,14 +89,7 @@ pub enum ConnectError {
 impl ConnectError {
     /// Returns whether a later attempt may succeed: the server is unreachable, as opposed to refusing.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Unreachable { .. } => true,
-            Self::Refused { .. }
-            | Self::Tls { .. }
-            | Self::Address { .. }
-            | Self::Secret { .. }
-            | Self::TooOld { .. } => false,
-        }
+        matches!(self, Self::Unreachable { .. })
     }
 }
 
@@ -238,13 +211,6 @@ pub fn redact_url(url: &str) -> String {
         })
         .collect::<Vec<_>>()
         .join(",")
-}
-
-impl Options {
-    /// Returns the URL without credentials, for logs and messages.
-    pub fn redacted_url(&self) -> String {
-        redact_url(&self.url)
-    }
 }
 
 #[cfg(test)]

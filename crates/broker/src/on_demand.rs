@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use async_nats::connection;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
 };
 use tracing::{info, warn};
 
-use crate::{Broker, Chain, ConnectError, Options};
+use crate::{Broker, Chain, ConnectError, Options, redact_url};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after a failed attempt before the next one.
@@ -56,10 +57,11 @@ impl OnDemand {
         let mut state = self.state.lock().await;
         if let Some(broker) = &state.broker {
             return match broker.client.connection_state() {
-                async_nats::connection::State::Connected => Ok(broker.clone()),
-                async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => Err(
-                    Unavailable(format!("the connection to NATS at {} is lost", self.options.redacted_url())),
-                ),
+                connection::State::Connected => Ok(broker.clone()),
+                connection::State::Pending | connection::State::Disconnected => {
+                    let url = redact_url(&self.options.url);
+                    Err(Unavailable(format!("the connection to NATS at {url} is lost")))
+                }
             };
         }
         if let Some((at, unavailable)) = &state.failed
@@ -85,7 +87,7 @@ impl OnDemand {
         // Boxed: the future is large and rarely needed, so callers should not reserve space for it.
         match timeout(CONNECT_TIMEOUT, Box::pin(crate::connect(&self.options))).await {
             Ok(connected) => connected.map_err(ConnectFailure::Failed),
-            Err(_) => Err(ConnectFailure::TimedOut(self.options.redacted_url())),
+            Err(_) => Err(ConnectFailure::TimedOut(redact_url(&self.options.url))),
         }
     }
 }

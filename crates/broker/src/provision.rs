@@ -9,7 +9,6 @@ use async_nats::jetstream::{
     object_store,
     stream::{self, ConsumerErrorKind},
 };
-use serde::{Deserialize, Serialize};
 use subjects::{
     Role,
     streams::{self, Sizing},
@@ -19,8 +18,7 @@ use tracing::info;
 use crate::{Broker, LayoutMismatch, check_layout};
 
 /// How streams and consumers are provisioned at start-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provision {
     /// Create what is missing; leave existing ones unchanged and report differences.
     #[default]
@@ -62,17 +60,9 @@ pub enum ProvisionError {
     #[error("JetStream is not enabled for this account")]
     NoJetStream,
     #[error("reading {what}")]
-    Read {
-        what: String,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Read { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("creating {what}")]
-    Create {
-        what: String,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Create { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
         "{0}. Configure that layout (nats.layout, or --layout of cynodectl), or migrate the streams: stop \
          the publishers of handoffs, wait until the queues are empty, stop the workers; then delete these \
@@ -148,12 +138,13 @@ async fn provision_stream(
     let actual = match jetstream.get_stream(&expected.name).await {
         Ok(stream) => Some(stream.cached_info().config.clone()),
         Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                None
-            }
-            GetStreamErrorKind::JetStream(answer) if is_disabled(answer.error_code()) => {
-                return Err(ProvisionError::NoJetStream);
-            }
+            GetStreamErrorKind::JetStream(answer) => match answer.error_code() {
+                ErrorCode::STREAM_NOT_FOUND => None,
+                ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
+                    return Err(ProvisionError::NoJetStream);
+                }
+                _ => return Err(ProvisionError::Read { what, source: Box::new(error) }),
+            },
             _ => return Err(ProvisionError::Read { what, source: Box::new(error) }),
         },
     };
@@ -240,10 +231,6 @@ async fn provision_consumer(
     }
 }
 
-fn is_disabled(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT)
-}
-
 fn not_created(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> ProvisionError {
     ProvisionError::Create { what: what.to_owned(), source: Box::new(source) }
 }
@@ -271,68 +258,44 @@ impl Comparison<'_> {
     }
 }
 
-fn stream_drifts(what: &str, expected: &stream::Config, found: &stream::Config) -> Vec<Drift> {
-    let sorted = |subjects: &[String]| {
-        let mut subjects = subjects.to_vec();
-        subjects.sort();
-        subjects
+/// Compares fields of two configurations under their own names.
+macro_rules! compare_fields {
+    ($compare:ident, $expected:ident, $found:ident: $($field:ident)*) => {
+        $($compare.field(stringify!($field), &$expected.$field, &$found.$field);)*
     };
+}
+
+fn stream_drifts(what: &str, expected: &stream::Config, found: &stream::Config) -> Vec<Drift> {
     let mut compare = Comparison { what, drifts: Vec::new() };
-    compare.field("subjects", &sorted(&expected.subjects), &sorted(&found.subjects));
-    compare.field("retention", &expected.retention, &found.retention);
-    compare.field("discard", &expected.discard, &found.discard);
-    compare.field("storage", &expected.storage, &found.storage);
+    compare.field("subjects", &sorted(&expected.subjects, ""), &sorted(&found.subjects, ""));
+    compare_fields!(compare, expected, found: retention discard storage);
     compare.field("replicas", &expected.num_replicas, &found.num_replicas);
-    compare.field("max_age", &expected.max_age, &found.max_age);
-    compare.field("max_messages", &expected.max_messages, &found.max_messages);
-    compare.field(
-        "max_messages_per_subject",
-        &expected.max_messages_per_subject,
-        &found.max_messages_per_subject,
-    );
-    compare.field("max_bytes", &expected.max_bytes, &found.max_bytes);
-    compare.field("max_message_size", &expected.max_message_size, &found.max_message_size);
-    compare.field("sealed", &expected.sealed, &found.sealed);
-    compare.field("deny_delete", &expected.deny_delete, &found.deny_delete);
+    compare_fields!(compare, expected, found:
+        max_age max_messages max_messages_per_subject max_bytes max_message_size sealed deny_delete);
     compare.field("republish", &expected.republish.is_some(), &found.republish.is_some());
-    compare.field(
-        "subject_transform",
-        &expected.subject_transform.is_some(),
-        &found.subject_transform.is_some(),
-    );
-    compare.field("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
-    compare.field("allow_direct", &expected.allow_direct, &found.allow_direct);
+    let transforms = |config: &stream::Config| config.subject_transform.is_some();
+    compare.field("subject_transform", &transforms(expected), &transforms(found));
+    compare_fields!(compare, expected, found: duplicate_window allow_direct);
     compare.field("allow_msg_ttl", &expected.allow_message_ttl, &found.allow_message_ttl);
     compare.drifts
 }
 
 fn consumer_drifts(what: &str, expected: &pull::Config, found: &consumer::Config) -> Vec<Drift> {
-    let filters = |one: &str, many: &[String]| {
-        let mut all: Vec<String> = many.to_vec();
-        if !one.is_empty() {
-            all.push(one.to_owned());
-        }
-        all.sort();
-        all
-    };
     let mut compare = Comparison { what, drifts: Vec::new() };
-    compare.field(
-        "filter",
-        &filters(&expected.filter_subject, &expected.filter_subjects),
-        &filters(&found.filter_subject, &found.filter_subjects),
-    );
-    compare.field("ack_policy", &expected.ack_policy, &found.ack_policy);
-    compare.field("ack_wait", &expected.ack_wait, &found.ack_wait);
-    compare.field("max_deliver", &expected.max_deliver, &found.max_deliver);
-    compare.field("max_ack_pending", &expected.max_ack_pending, &found.max_ack_pending);
-    compare.field("backoff", &expected.backoff, &found.backoff);
-    compare.field("deliver_policy", &expected.deliver_policy, &found.deliver_policy);
-    compare.field("headers_only", &expected.headers_only, &found.headers_only);
-    compare.field("inactive_threshold", &expected.inactive_threshold, &found.inactive_threshold);
-    compare.field("max_waiting", &expected.max_waiting, &found.max_waiting);
-    compare.field("max_batch", &expected.max_batch, &found.max_batch);
-    compare.field("max_expires", &expected.max_expires, &found.max_expires);
+    let filters = sorted(&found.filter_subjects, &found.filter_subject);
+    compare.field("filter", &sorted(&expected.filter_subjects, &expected.filter_subject), &filters);
+    compare_fields!(compare, expected, found:
+        ack_policy ack_wait max_deliver max_ack_pending backoff deliver_policy headers_only inactive_threshold
+        max_waiting max_batch max_expires);
     compare.drifts
+}
+
+/// Returns several subjects, and one more if it is not empty, in order.
+fn sorted(subjects: &[String], one: &str) -> Vec<String> {
+    let one = Some(one).filter(|one| !one.is_empty()).map(str::to_owned);
+    let mut all: Vec<String> = subjects.iter().cloned().chain(one).collect();
+    all.sort();
+    all
 }
 
 /// Returns how long a stream keeps a message; a `max_age` of 0 means forever.

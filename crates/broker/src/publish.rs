@@ -70,10 +70,7 @@ pub enum Unconfirmed {
 impl PublishError {
     /// Returns whether the publish may be tried again: its outcome is unknown.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Unconfirmed(_) => true,
-            Self::Conflict { .. } | Self::TooLarge | Self::Full | Self::Refused(_) => false,
-        }
+        matches!(self, Self::Unconfirmed(_))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads single messages, and all messages of one subject, from a stream.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use async_nats::jetstream::{
     self,
@@ -8,7 +8,7 @@ use async_nats::jetstream::{
     stream::{RawMessageError, RawMessageErrorKind},
 };
 use bytes::Bytes;
-use subjects::{Pattern, Subject};
+use subjects::Subject;
 use tokio::time::{sleep, timeout};
 
 use crate::read_batch;
@@ -29,26 +29,15 @@ pub enum ReadError {
     Request(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Returns the last message on a subject, read from the stream's leader, so that earlier writes are visible.
+/// Returns the last message on a subject or pattern, read from the stream's leader, so that earlier writes
+/// are visible.
 pub async fn last_on(
     jetstream: &jetstream::Context,
     stream: &str,
-    subject: &Subject,
+    filter: &impl fmt::Display,
 ) -> Result<Option<StreamMessage>, ReadError> {
     let handle = handle(jetstream, stream).await?;
-    let subject = subject.to_string();
-    in_time(handle.get_last_raw_message_by_subject(&subject)).await
-}
-
-/// Returns the last message that matches a pattern, read from the stream's leader.
-pub async fn last_under(
-    jetstream: &jetstream::Context,
-    stream: &str,
-    pattern: &Pattern,
-) -> Result<Option<StreamMessage>, ReadError> {
-    let handle = handle(jetstream, stream).await?;
-    let pattern = pattern.to_string();
-    in_time(handle.get_last_raw_message_by_subject(&pattern)).await
+    in_time(handle.get_last_raw_message_by_subject(&filter.to_string())).await
 }
 
 /// Returns the sequence and body of every message on a subject, in order, up to the sequence `up_to` of the

@@ -109,7 +109,7 @@ async fn one_write_wins_under_a_wildcard() {
     let sizing = subjects::streams::Sizing {
         replicas: 1,
         ack_wait: Duration::from_secs(30),
-        dedupe_window: subjects::streams::DEDUPE_WINDOW,
+        dedupe_window: Duration::from_secs(120),
     };
     for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();
@@ -151,7 +151,7 @@ async fn exactly_one_of_many_concurrent_writers_succeeds() {
     let sizing = subjects::streams::Sizing {
         replicas: 1,
         ack_wait: Duration::from_secs(30),
-        dedupe_window: subjects::streams::DEDUPE_WINDOW,
+        dedupe_window: Duration::from_secs(120),
     };
     for config in subjects::streams::Layout::Shared.all(sizing) {
         jetstream.create_stream(config).await.unwrap();

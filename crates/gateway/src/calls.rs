@@ -254,7 +254,7 @@ impl Calls {
     async fn fail(&self, mut record: Record, error: CallError) -> Outcome {
         let (decision, status, error_type, announcement, outcome) = match error {
             CallError::Denied(denial) => {
-                let Record { call_id, tool, agent, .. } = &record;
+                let (call_id, tool, agent) = (&record.call_id, &record.tool, &record.agent);
                 info!(call_id, tool, agent, reason = %denial, "Call denied.");
                 let error_type = denial.error_type();
                 (Decision::Deny, Status::Denied, error_type, Announcement::None, Outcome::Denied(denial))

@@ -9,9 +9,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use access::unauthenticated;
 pub use cli::{Cli, Command};
 use registry::upstreams;
-use settings::{CheckedTelemetry, Error, Program};
+use settings::{Error, Program};
 
-const PROGRAM: Program = Program {
+pub const PROGRAM: Program = Program {
     name: "cynode-gateway",
     default_file: "gateway.toml",
     prefix: "GATEWAY_",
@@ -45,7 +45,7 @@ pub struct Config {
     pub nats: Option<Nats>,
     /// Time that running calls get after a signal to stop.
     pub grace: Duration,
-    pub telemetry: CheckedTelemetry,
+    pub telemetry: telemetry::Options,
     /// Reloaded when it changes.
     pub file: Option<PathBuf>,
 }

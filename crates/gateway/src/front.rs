@@ -81,7 +81,8 @@ impl LiveSettings {
         let http = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
-            .with_allowed_hosts(settings.hosts.clone())
+            // The edge checks them, by the same rule as administration does.
+            .disable_allowed_hosts()
             .with_allowed_origins(settings.origins.clone())
             .enforce_origin_validation()
             .with_max_request_body_bytes(settings.max_body_bytes);

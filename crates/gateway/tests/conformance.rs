@@ -68,7 +68,8 @@ async fn check(era: &str, expected: &str, must_pass: &[&str]) {
         GatewayProcess::start_with(&[("mcp.origins", "[\"http://127.0.0.1:*\",\"http://localhost:*\"]")])
             .await;
     let new = json!({
-        "namespace": "fixture", "transport": { "http": { "url": upstream.url() } }, "prefix": false, "trust_first": true,
+        "namespace": "fixture", "transport": { "http": { "url": upstream.url() } }, "prefix": false,
+        "trust_first": true,
     });
     let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     assert!(added["problem"].is_null(), "{added}");

@@ -161,8 +161,9 @@ async fn fast_path_and_rmcp_report_progress_alike() {
         }
         let token = &request["params"]["_meta"]["progressToken"];
         let step = |step: u32| {
-            let params =
-                json!({ "progressToken": token, "progress": step, "total": 2, "message": "\u{202e}so\u{1b} far" });
+            let params = json!({
+                "progressToken": token, "progress": step, "total": 2, "message": "\u{202e}so\u{1b} far",
+            });
             json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
         };
         json!({ "before": [step(1), step(2)], "content": [], "resultType": "complete" })

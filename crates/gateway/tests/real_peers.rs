@@ -47,7 +47,8 @@ async def main(url, token, calls):
             try:
                 result = await client.call_tool_mcp(name, arguments)
                 content = [block.model_dump(mode="json", exclude_none=True) for block in result.content]
-                answers.append({"error": bool(getattr(result, "isError", getattr(result, "is_error", False))), "content": content})
+                error = bool(getattr(result, "isError", getattr(result, "is_error", False)))
+                answers.append({"error": error, "content": content})
             except Exception as error:
                 answers.append({"refused": str(error)})
         print(json.dumps({"tools": [tool.name for tool in tools], "answers": answers}))

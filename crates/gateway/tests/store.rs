@@ -100,7 +100,7 @@ async fn rows_of_two_writers_form_one_chain(world: World) {
 
 async fn interrupted_call_gets_its_row(world: World) {
     let mut begun = record(1);
-    begun.decision = Decision::Allow;
+    begun.set_decision(Decision::Allow);
     world.ledger.begin(begun.clone(), Duration::from_secs(60), None).await.unwrap();
     assert_eq!(verified(&world.store).await, Ok(0));
     // Another instance may still be running the call.
@@ -134,7 +134,9 @@ async fn chain_verifies_after_old_rows_are_pruned(world: World) {
 }
 
 async fn counting(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Gateway {
-    let schema = json!({ "type": "object", "properties": { "amount": { "type": "integer" } }, "required": ["amount"] });
+    let schema = json!({
+        "type": "object", "properties": { "amount": { "type": "integer" } }, "required": ["amount"],
+    });
     Gateway::start(vec![Tool::new("pay", "Pays.", schema, move |_| answer())]).await
 }
 

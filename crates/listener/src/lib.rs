@@ -4,6 +4,7 @@
 //! of agents and administrators are never closed for that.
 
 mod head_timer;
+pub mod hosts;
 mod slots;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

@@ -14,7 +14,8 @@ pub type AddressFilter = fn(IpAddr) -> bool;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`{0}` resolves to no address that this server may use; only an administrator can install a server on an internal address"
+    "`{0}` resolves to no address that this server may use; only an administrator can install a server on \
+     an internal address"
 )]
 struct AddressNotAllowed(String);
 

@@ -149,7 +149,10 @@ mod tests {
         let results = [
             json!({"content": [{"type": "text", "text": "fine", "annotations": {"priority": 0.5}}]}),
             json!({"content": [], "structuredContent": null, "isError": true, "_meta": {"a": 1}}),
-            json!({"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}], "resultType": "complete"}),
+            json!({
+                "content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}],
+                "resultType": "complete",
+            }),
             json!({"resultType": "input_required", "requestState": "s"}),
             json!({"unheard": "of"}),
         ];
@@ -157,9 +160,9 @@ mod tests {
             check(&json!({"jsonrpc": "2.0", "id": 7, "result": result}));
         }
         check(&json!({"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "no"}}));
-        check(
-            &json!({"jsonrpc": "2.0", "id": 7, "result": {"content": []}, "error": {"code": 1, "message": ""}}),
-        );
+        check(&json!({
+            "jsonrpc": "2.0", "id": 7, "result": {"content": []}, "error": {"code": 1, "message": ""},
+        }));
         check(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}));
         check(&json!({"jsonrpc": "1.0", "id": 7, "result": {"content": []}}));
         check(&json!("no message"));

@@ -102,7 +102,7 @@ async fn last(broker: &Broker, id: HandoffId) -> Result<Option<(Role, StreamMess
     let mut found = None;
     for role in Role::ALL {
         let run = Pattern::Run(role, id);
-        if let Some(last) = broker::last_under(&broker.jetstream, broker.layout.runs(role), &run).await? {
+        if let Some(last) = broker::last_on(&broker.jetstream, broker.layout.runs(role), &run).await? {
             found = Some((role, last));
         }
     }

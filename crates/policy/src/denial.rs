@@ -59,11 +59,6 @@ impl Denial {
         }
     }
 
-    /// Returns whether the token itself was refused.
-    pub fn is_about_the_token(&self) -> bool {
-        matches!(self, Self::UnknownToken | Self::ExpiredToken | Self::RevokedToken)
-    }
-
     /// Returns whether the caller must not learn that the tool exists.
     pub fn hides_the_tool(&self) -> bool {
         matches!(

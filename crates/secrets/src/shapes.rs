@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use regex::Regex;
 
-/// The name of each kind of secret, and its pattern. A part of a secret is enough to match, since texts may be
-/// truncated.
+/// The name of each kind of secret, and its pattern. A part of a secret is enough to match, since texts may
+/// be truncated.
 pub(crate) const SHAPES: [(&str, &str); 19] = [
     ("nkey_seed", r"S[ACNOUX][A-Z2-7]{20,}"),
     // Those of NATS among them.

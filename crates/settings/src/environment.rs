@@ -24,8 +24,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Keeps the variables that are settings. One that has the prefix but names no setting is refused: a mistyped
-    /// security setting must not pass for a set one.
+    /// Keeps the variables that are settings. One that has the prefix but names no setting is refused: a
+    /// mistyped security setting must not pass for a set one.
     pub(crate) fn new(
         program: &Program,
         known: impl Fn(&str) -> bool,

@@ -1,10 +1,12 @@
 //! Settings of a program: flag > file > environment > default, each value with its source.
 //!
-//! A program declares its settings as sections (`section!`), loads them with [`Program::load`], and turns them into
-//! its own checked configuration with a [`Checker`], which names key, source and remedy of a value that it refuses.
-//! The NATS and telemetry sections are the same for all programs.
+//! A program declares its settings as sections (`section!`), loads them with [`Program::load`], and turns
+//! them into its own checked configuration with a [`Checker`], which names key, source and remedy of a value
+//! that it refuses. The NATS and telemetry settings are the same for all programs, and so is what [`command`]
+//! has.
 
 mod checker;
+pub mod command;
 mod environment;
 mod error;
 mod flags;
@@ -22,7 +24,7 @@ pub use flags::Flags;
 pub use nats::{NatsConnection, NatsTls, nats_options};
 pub use program::{Loaded, Program};
 pub use section::{Describe, Setting, keys};
-pub use telemetry_section::{CheckedTelemetry, check_telemetry};
+pub use telemetry_section::Telemetry;
 pub use text::Text;
 
 #[doc(hidden)]

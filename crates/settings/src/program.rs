@@ -45,8 +45,8 @@ pub struct Loaded<Raw> {
 }
 
 impl Program {
-    /// Merges all sources. `file` is the file that a flag names; the environment is an argument, so that tests need
-    /// not change the real one.
+    /// Merges all sources. `file` is the file that a flag names; the environment is an argument, so that
+    /// tests need not change the real one.
     pub fn load<Raw>(
         &self,
         file: Option<&Path>,
@@ -91,8 +91,9 @@ impl<Raw: Describe + Default> Loaded<Raw> {
         Checker::new(&self.figment)
     }
 
-    /// Lists every setting as a line of TOML with its source, then the warnings. Secrets are in files, so only their paths show; a URL
-    /// is shown without its password. `effective` says which value counts where it is not the one that was written.
+    /// Lists every setting as a line of TOML with its source, then the warnings. Secrets are in files, so
+    /// only their paths show; a URL is shown without its password. `effective` says which value counts where
+    /// it is not the one that was written.
     pub fn describe(&self, effective: impl Fn(&str) -> Option<String>) -> String {
         let mut settings = keys::<Raw>();
         settings.sort_by(|a, b| a.key.cmp(&b.key));

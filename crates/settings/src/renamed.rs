@@ -14,7 +14,8 @@ pub(crate) fn warning(former: &str, present: &str) -> String {
     format!("setting {former} is deprecated: use {present}")
 }
 
-/// Puts a value at a dotted key and creates the levels between. A value where a section belongs stays, to be refused.
+/// Puts a value at a dotted key and creates the levels between. A value where a section belongs stays, to be
+/// refused.
 pub(crate) fn insert(dict: &mut Dict, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -65,7 +66,8 @@ impl<P: Provider> Provider for RenamedFile<P> {
     }
 }
 
-/// Removes the value at a dotted key. A section is not a value: `nats.tls` was a setting once and is a section now.
+/// Removes the value at a dotted key. A section is not a value: `nats.tls` was a setting once and is a
+/// section now.
 fn take(dict: &mut Dict, key: &str) -> Option<Value> {
     let Some((first, rest)) = key.split_once('.') else {
         return if matches!(dict.get(key), Some(Value::Dict(..))) { None } else { dict.remove(key) };

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// A value that is read as text, whatever TOML type it has: a model may be called `123`, and `5` is not a duration.
+/// A value that is read as text, whatever TOML type it has: a model may be called `123`, and `5` is not a
+/// duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Text(pub String);
 

@@ -1,6 +1,17 @@
 //! The tables, one module each. Times are microseconds since 1970, UTC; ids are text; JSON is stored as text,
 //! unchanged.
 
+/// Declares what sea-orm requires of an entity that has neither relations nor hooks.
+macro_rules! plain_entity {
+    () => {
+        #[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
+        pub enum Relation {}
+
+        impl ActiveModelBehavior for ActiveModel {}
+    };
+}
+use plain_entity;
+
 // Tokens, and what access decisions depend on.
 pub mod access_rule;
 pub mod login;

@@ -49,8 +49,7 @@ pub struct Options {
 }
 
 /// What a commit survives with SQLite. PostgreSQL has its own configuration for this.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A crash of this process. A power failure may lose the most recent commits.
     #[default]
@@ -76,17 +75,9 @@ pub enum Error {
     #[error("cannot create the store folder {}", .0.display())]
     Folder(PathBuf, #[source] std::io::Error),
     #[error("cannot open the store at {url}")]
-    Open {
-        url: String,
-        #[source]
-        source: DbErr,
-    },
+    Open { url: String, source: DbErr },
     #[error("migrating the store at {url} failed")]
-    Migrate {
-        url: String,
-        #[source]
-        source: DbErr,
-    },
+    Migrate { url: String, source: DbErr },
 }
 
 /// A handle to the open store. Cheap to clone.

@@ -23,7 +23,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use tokio::runtime::Handle;
 use tracing::{debug, info, warn};
 
-use crate::Options;
+use crate::Service;
 
 /// How long a span waits for others to be sent with it.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl fmt::Debug for Endpoint {
 }
 
 pub(crate) fn open(
-    options: &Options<'_>,
+    service: Service<'_>,
     endpoint: &Endpoint,
     runtime: &Handle,
 ) -> Result<SdkTracerProvider, Error> {
@@ -89,9 +89,9 @@ pub(crate) fn open(
         .with_timeout(EXPORT_TIMEOUT)
         .build()?;
     let batches = BatchConfigBuilder::default().with_scheduled_delay(BATCH_INTERVAL).build();
-    let mut about = vec![KeyValue::new("service.version", options.version)];
-    about.extend(options.instance.map(|name| KeyValue::new("service.instance.id", name.to_owned())));
-    let resource = Resource::builder().with_service_name(options.service).with_attributes(about);
+    let mut about = vec![KeyValue::new("service.version", service.version)];
+    about.extend(service.instance.map(|name| KeyValue::new("service.instance.id", name.to_owned())));
+    let resource = Resource::builder().with_service_name(service.name).with_attributes(about);
     Ok(SdkTracerProvider::builder()
         .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())
         .with_resource(resource.build())
@@ -104,7 +104,6 @@ pub(crate) fn close(provider: &SdkTracerProvider) {
     }
 }
 
-/// HTTP client for the SDK's thread, which has no runtime of its own: requests run on `runtime`.
 /// Installs the crypto provider that HTTP clients need, unless there is one.
 pub(crate) fn install_crypto() {
     if CryptoProvider::get_default().is_none() {
@@ -113,6 +112,7 @@ pub(crate) fn install_crypto() {
     }
 }
 
+/// HTTP client for the SDK's thread, which has no runtime of its own: requests run on `runtime`.
 #[derive(Debug)]
 struct ExportClient {
     http: reqwest::Client,

@@ -7,7 +7,8 @@ mod probe;
 mod trace;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
+use tracing::warn;
 
 pub use collector::{Endpoint, Error, InvalidEndpoint};
 pub use logs::{Format, is_level};
@@ -16,17 +17,22 @@ pub use trace::{
     TRACES, is_enabled, mark_failed, rename_span, set_attribute, set_remote_parent, string_array, traceparent,
 };
 
-/// Identity of the program, its log settings and its trace collector.
-#[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    pub service: &'static str,
-    pub version: &'static str,
-    pub instance: Option<&'a str>,
+/// Log settings and trace collector.
+#[derive(Clone, Debug)]
+pub struct Options {
     /// Log level directives, such as `info,async_nats=warn`.
-    pub level: &'a str,
+    pub level: String,
     pub format: Format,
     /// `None` disables traces; no span is then created.
-    pub collector: Option<&'a Endpoint>,
+    pub collector: Option<Endpoint>,
+}
+
+/// The program, as its traces name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    pub name: &'static str,
+    pub version: &'static str,
+    pub instance: Option<&'a str>,
 }
 
 /// Handle to be kept until everything else has stopped, then passed to [`Telemetry::stop`].
@@ -34,12 +40,29 @@ pub struct Options<'a> {
 #[derive(Debug)]
 pub struct Telemetry(Option<SdkTracerProvider>);
 
+/// Installs the log and, with a collector, the trace exporter; then runs `work` to its end and sends the
+/// remaining spans, so that the shutdown itself is exported.
+pub fn run<T>(
+    service: Service<'_>,
+    options: &Options,
+    runtime: &Runtime,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let telemetry = start(service, options, runtime.handle())?;
+    let result = runtime.block_on(work);
+    // `stop` blocks, and the exporter needs this runtime to make progress.
+    if let Err(error) = runtime.block_on(runtime.spawn_blocking(|| telemetry.stop())) {
+        warn!(%error, "Last traces may not have been exported.");
+    }
+    Ok(result)
+}
+
 /// Installs the log and, with a collector, the trace exporter. A second call in one process changes nothing.
 ///
 /// Spans are sent on `runtime`, which must run until [`Telemetry::stop`] has returned.
-pub fn start(options: &Options<'_>, runtime: &Handle) -> Result<Telemetry, Error> {
-    let provider =
-        options.collector.map(|endpoint| collector::open(options, endpoint, runtime)).transpose()?;
+pub fn start(service: Service<'_>, options: &Options, runtime: &Handle) -> Result<Telemetry, Error> {
+    let collector = options.collector.as_ref();
+    let provider = collector.map(|endpoint| collector::open(service, endpoint, runtime)).transpose()?;
     if logs::open(options, provider.as_ref()) {
         trace::set_enabled(provider.is_some());
     }

@@ -38,9 +38,9 @@ pub fn is_level(text: &str) -> bool {
 }
 
 /// Installs the subscriber. Returns `false` if one was already installed; that one stays.
-pub(crate) fn open(options: &Options<'_>, provider: Option<&SdkTracerProvider>) -> bool {
+pub(crate) fn open(options: &Options, provider: Option<&SdkTracerProvider>) -> bool {
     let limits = Targets::new().with_default(LevelFilter::TRACE).with_targets(MAX_LEVELS);
-    let filter = EnvFilter::new(options.level).and(limits);
+    let filter = EnvFilter::new(&options.level).and(limits);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         Format::Json => {
             let lines = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);

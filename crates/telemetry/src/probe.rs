@@ -1,11 +1,13 @@
 //! Asks a program on this machine whether it is well, as the health check of a container does.
 
 use std::{
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
 use reqwest::StatusCode;
+use tokio::runtime::Builder;
 
 use crate::collector::install_crypto;
 
@@ -13,14 +15,16 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    #[error("creating a runtime")]
+    Runtime(#[from] io::Error),
     #[error("no answer from {url}")]
     Unreachable { url: String, source: reqwest::Error },
     #[error("{url} answered {status}: {body}")]
     Unhealthy { url: String, status: StatusCode, body: String },
 }
 
-/// Requests a health endpoint of a program that listens on `listen`, and returns its answer.
-pub async fn probe(listen: SocketAddr, path: &str) -> Result<String, ProbeError> {
+/// Requests a health endpoint of a program that listens on `listen`, and returns its answer. Blocks.
+pub fn probe(listen: SocketAddr, path: &str) -> Result<String, ProbeError> {
     let url = format!("http://{}{path}", reachable(listen));
     install_crypto();
     let answer = async {
@@ -28,7 +32,7 @@ pub async fn probe(listen: SocketAddr, path: &str) -> Result<String, ProbeError>
         let answer = client.get(&url).send().await?;
         Ok((answer.status(), answer.text().await?))
     };
-    match answer.await {
+    match Builder::new_current_thread().enable_all().build()?.block_on(answer) {
         Ok((StatusCode::OK, body)) => Ok(body.trim_end().to_owned()),
         Ok((status, body)) => Err(ProbeError::Unhealthy { url, status, body: body.trim_end().to_owned() }),
         Err(source) => Err(ProbeError::Unreachable { url, source }),

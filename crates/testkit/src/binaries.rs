@@ -81,7 +81,8 @@ pub fn promtool() -> PathBuf {
 
 pub fn systemd_analyze() -> PathBuf {
     on_path("SYSTEMD_ANALYZE", &["systemd-analyze"]).expect(
-        "no systemd-analyze on this machine: `scripts/get_system_packages.py` installs it, or SYSTEMD_ANALYZE names it",
+        "no systemd-analyze on this machine: `scripts/get_system_packages.py` installs it, or \
+         SYSTEMD_ANALYZE names it",
     )
 }
 
@@ -101,8 +102,8 @@ fn fetched(name: &str) -> PathBuf {
 /// version that Debian's packages installed.
 pub fn postgres_bin() -> PathBuf {
     find_postgres().expect(
-        "no PostgreSQL server on this machine: `scripts/get_system_packages.py` installs it, or POSTGRES_BIN names \
-         the folder that holds `postgres` and `initdb`",
+        "no PostgreSQL server on this machine: `scripts/get_system_packages.py` installs it, or \
+         POSTGRES_BIN names the folder that holds `postgres` and `initdb`",
     )
 }
 

@@ -52,8 +52,8 @@ impl Drop for Driver {
 impl Browser {
     pub async fn start() -> Self {
         let (chromium, chromedriver) = find().expect(
-            "no Chromium with chromedriver on this machine: `scripts/get_system_packages.py` installs them, or \
-             CHROMIUM and CHROMEDRIVER name the programs",
+            "no Chromium with chromedriver on this machine: `scripts/get_system_packages.py` installs them, \
+             or CHROMIUM and CHROMEDRIVER name the programs",
         );
         let folder = tempfile::tempdir().expect("a folder for the browser");
         let log = folder.path().join("chromedriver.log");

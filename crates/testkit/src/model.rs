@@ -195,8 +195,8 @@ pub fn typical(form: &str) -> Value {
         "plan" => json!({
             "summary": "Build, then publish.",
             "steps": [
-                { "name": "build-docs", "description": "Build the pages.", "acceptance_criteria": ["The build passes"],
-                  "depends_on": [] },
+                { "name": "build-docs", "description": "Build the pages.",
+                  "acceptance_criteria": ["The build passes"], "depends_on": [] },
                 { "name": "publish-docs", "description": "Publish the pages.",
                   "acceptance_criteria": ["The site shows them"], "depends_on": ["build-docs"] },
             ],
@@ -207,7 +207,8 @@ pub fn typical(form: &str) -> Value {
             "acceptance_criteria": ["Every link answers"],
         }),
         "judgement" => json!({
-            "verdict": "met", "severity": "info", "evidence": "published in 212 s", "location": "logs/deploy.txt",
+            "verdict": "met", "severity": "info", "evidence": "published in 212 s",
+            "location": "logs/deploy.txt",
             "recommended_action": null,
         }),
         other => panic!("no typical answer for {other}"),

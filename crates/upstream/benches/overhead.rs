@@ -58,7 +58,9 @@ fn connected(url: &str) -> Upstream {
 }
 
 async fn exchange(client: &reqwest::Client, url: &str) {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {}}});
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {}},
+    });
     let answer = client.post(url).body(body.to_string()).send().await.unwrap().bytes().await.unwrap();
     let start = answer.iter().position(|byte| *byte == b'{').unwrap();
     serde_json::from_slice::<Value>(answer[start..].trim_ascii()).unwrap();

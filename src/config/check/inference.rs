@@ -71,8 +71,8 @@ impl Check<'_> {
         let local = raw.base_url.as_ref().map(|url| self.local(url, raw)).transpose()?;
         let egress = self.egress(raw)?;
         if local.is_none() && egress.is_none() {
-            let problem = "needs inference.base_url, as in http://127.0.0.1:8080/v1, or inference.providers behind \
-                           inference.egress_url";
+            let problem = "needs inference.base_url, as in http://127.0.0.1:8080/v1, or inference.providers \
+                           behind inference.egress_url";
             return Err(self.refuse("inference.backend", problem));
         }
         Ok(Backend::Endpoints { local, egress })
@@ -82,8 +82,8 @@ impl Check<'_> {
         let url = self.url("inference.base_url", url)?;
         if let Some(provider) = provider_of(&url) {
             let problem = format!(
-                "`{url}` is {provider}'s own server; external models are reached through the egress alone: set \
-                 inference.egress_url and inference.providers"
+                "`{url}` is {provider}'s own server; external models are reached through the egress alone: \
+                 set inference.egress_url and inference.providers"
             );
             return Err(self.refuse("inference.base_url", problem));
         }

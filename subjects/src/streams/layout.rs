@@ -1,6 +1,6 @@
 //! The layout: which role's messages are in which stream.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use async_nats::jetstream::{consumer, object_store, stream};
 use serde::{Deserialize, Serialize};
@@ -9,33 +9,29 @@ use super::{
     ADVISORIES, ADVISORY_ROOT, ANSWER_RETENTION, DAY, DEAD, HANDOFFS, MAX_QUEUED, MAX_WAITING, PA_HANDOFFS,
     PA_RUNS, PA_SPILL, RUNS, SPILL, Sizing, base, consumer_name, dead, durable, mover_name,
 };
-use crate::{Pattern, Role, Subject};
+use crate::{Pattern, Role, Subject, text::named_enum};
 
-/// Which role's messages are in which stream.
-///
-/// NATS permissions apply to whole streams: a client that may read one message by its sequence may read them
-/// all. Roles that must not see each other's work therefore need separate streams. Subjects are the same in
-/// both layouts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// Both roles share one queue, one stream of runs and one bucket.
-    #[default]
-    Shared,
-    /// Analysts have their own queue, stream of runs and bucket.
-    ByRole,
+named_enum! {
+    /// Which role's messages are in which stream.
+    ///
+    /// NATS permissions apply to whole streams: a client that may read one message by its sequence may read
+    /// them all. Roles that must not see each other's work therefore need separate streams. Subjects are the
+    /// same in both layouts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Layout {
+        /// Both roles share one queue, one stream of runs and one bucket.
+        #[default]
+        Shared = "shared",
+        /// Analysts have their own queue, stream of runs and bucket.
+        ByRole = "by_role",
+    }
+
+    #[error("`{0}` is not a layout; it is `shared` or `by_role`")]
+    pub struct UnknownLayout;
 }
 
 impl Layout {
-    pub const ALL: [Self; 2] = [Self::Shared, Self::ByRole];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::ByRole => "by_role",
-        }
-    }
-
     pub const fn other(self) -> Self {
         match self {
             Self::Shared => Self::ByRole,
@@ -187,27 +183,6 @@ impl Layout {
     }
 }
 
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a layout; it is `shared` or `by_role`")]
-pub struct UnknownLayout(String);
-
-impl FromStr for Layout {
-    type Err = UnknownLayout;
-
-    fn from_str(text: &str) -> Result<Self, UnknownLayout> {
-        Self::ALL
-            .into_iter()
-            .find(|layout| layout.as_str() == text)
-            .ok_or_else(|| UnknownLayout(text.to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -215,7 +190,7 @@ mod tests {
     use super::*;
 
     const SIZING: Sizing =
-        Sizing { replicas: 1, ack_wait: Duration::from_secs(30), dedupe_window: super::super::DEDUPE_WINDOW };
+        Sizing { replicas: 1, ack_wait: Duration::from_secs(30), dedupe_window: Duration::from_secs(120) };
 
     fn names(streams: &[stream::Config]) -> Vec<&str> {
         streams.iter().map(|stream| stream.name.as_str()).collect()

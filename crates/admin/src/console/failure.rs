@@ -27,7 +27,6 @@ pub(super) enum Failure {
     /// The form was not sent from a page of this session.
     ForgedForm,
     UnreadableForm,
-    UnknownHost,
     Internal,
 }
 
@@ -90,13 +89,6 @@ impl Failure {
                 "This form cannot be read",
                 "It is too large or not a form. Nothing was changed.".to_owned(),
             ),
-            Self::UnknownHost => (
-                StatusCode::FORBIDDEN,
-                "Unknown host name",
-                "The console is not served under this host name. The gateway setting admin.hosts lists the \
-                 allowed names."
-                    .to_owned(),
-            ),
             Self::Internal | Self::SignedOut { .. } => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "Something went wrong",
@@ -107,7 +99,6 @@ impl Failure {
 
     fn next_step(&self) -> Markup {
         match self {
-            Self::UnknownHost => html! {},
             Self::Refused(Error::Unavailable) => html! {
                 "The store does not respond. Agent calls are denied until it does. Reload the page to try \
                  again."

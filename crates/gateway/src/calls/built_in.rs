@@ -108,7 +108,7 @@ impl Calls {
             settle_key(&*write, &KeyOutcome { holder, key, result }, &record.call_id).await?;
         }
         let mut announced = record.clone();
-        announced.decision = Decision::Allow;
+        announced.set_decision(Decision::Allow);
         let row = in_flight_row(announced, clock::now().saturating_add(LOST_AFTER_US))?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         if let Err(error) = write.commit().await {

@@ -43,7 +43,7 @@ impl Calls {
         record: &mut Record,
         mut request: Request,
     ) -> Result<Outcome, CallError> {
-        record.decision = Decision::Allow;
+        record.set_decision(Decision::Allow);
         let preparation = match validate_arguments(tool, &mut request.arguments) {
             Some(problem) => Preparation::Done(ToolReply::failure("invalid_arguments", &problem)),
             None => self.announce(tool, permitted, record, &request).await?,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use access::unauthenticated;
 use registry::upstreams;
-use settings::{CheckedTelemetry, Checker, Error, NatsConnection, Text, check_telemetry, nats_options};
+use settings::{Checker, Error, NatsConnection, Text, nats_options};
 
 use super::{
     Audit, Calls, Config, Mcp, Nats,
@@ -74,7 +74,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
         },
         nats: nats(check, &raw.nats)?,
         grace: check.positive_duration("grace", &raw.grace)?,
-        telemetry: telemetry(check, &raw.telemetry)?,
+        telemetry: raw.telemetry.check(check)?,
         data,
         file,
     })
@@ -124,11 +124,7 @@ fn nats(check: &Checker<'_>, raw: &raw::Nats) -> Result<Option<Nats>, Error> {
     }))
 }
 
-fn telemetry(check: &Checker<'_>, raw: &raw::Telemetry) -> Result<CheckedTelemetry, Error> {
-    check_telemetry(check, &raw.log_format, &raw.log_level, raw.otlp_endpoint.as_ref())
-}
-
-/// Refuses an empty list, which would mean any name to the code that checks it.
+/// Refuses an empty list, with which every request would be refused.
 fn hosts(check: &Checker<'_>, key: &str, hosts: &[String]) -> Result<Vec<String>, Error> {
     if hosts.is_empty() || hosts.iter().any(|host| host.trim().is_empty()) {
         return Err(check.refuse(key, "name at least one host, as in [\"gateway.internal\"]"));

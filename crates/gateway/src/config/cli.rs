@@ -7,8 +7,8 @@ use settings::{Error, Flags};
 
 /// The MCP gateway: decides about, runs and records every tool call of the agents.
 ///
-/// Settings come from flags, a file (gateway.toml), GATEWAY_… variables (as GATEWAY_STORE__URL) and defaults, in this
-/// order of precedence.
+/// Settings come from flags, a file (gateway.toml), GATEWAY_… variables (as GATEWAY_STORE__URL) and defaults,
+/// in this order of precedence.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "cynode-gateway", version)]
 pub struct Cli {

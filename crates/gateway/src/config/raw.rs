@@ -1,6 +1,6 @@
 //! Settings as they are written: every key, its default and its meaning, and nowhere else.
 
-use settings::{NatsTls, Text, section};
+use settings::{NatsTls, Telemetry, Text, section};
 
 section! {
     pub(crate) struct Raw {
@@ -17,7 +17,7 @@ section! {
         nats: Nats,
         /// Time that running calls get after SIGTERM.
         grace: Text = "20s",
-        telemetry: Telemetry,
+        telemetry: Telemetry = Telemetry::with_defaults("json", "info"),
     }
 }
 
@@ -42,7 +42,8 @@ section! {
         listen: Text = "127.0.0.1:8791",
         /// Host names under which administrators reach it.
         hosts: Vec<String> = local(),
-        /// File with the first administrator's token, created if it is missing; default: `<data>/admin.token`.
+        /// File with the first administrator's token, created if it is missing; default:
+        /// `<data>/admin.token`.
         token_file: Option<Text>,
         /// Lifetime of a token created for that file; at most 365 days.
         token_lives: Text = "90days",
@@ -61,7 +62,8 @@ section! {
         max_connections: Text = "16",
         /// Longest wait for the store before a call is refused, or, after the tool ran, answered as in doubt.
         patience: Text = "5s",
-        /// What a commit of SQLite survives: the end of the `process`, or the loss of `power`, at the price of the disk.
+        /// What a commit of SQLite survives: the end of the `process`, or the loss of `power`, at the price
+        /// of the disk.
         durability: Text = "process",
     }
 }
@@ -103,7 +105,8 @@ section! {
 
 section! {
     pub(crate) struct Unauthenticated {
-        /// Requests a second without a valid token from one address (IPv6: one /64); bursts of five times as many.
+        /// Requests a second without a valid token from one address (IPv6: one /64); bursts of five times as
+        /// many.
         per_second: Text = "20",
         /// How often the refused requests of an address are summed up in one audit row.
         report_every: Text = "60s",
@@ -123,7 +126,8 @@ section! {
 
 section! {
     pub(crate) struct Nats {
-        /// NATS servers, separated by commas. Without it no audit heads are published and the console shows no handoffs.
+        /// NATS servers, separated by commas. Without it no audit heads are published and the console shows
+        /// no handoffs.
         url: Option<Text>,
         /// Credentials: a `.creds` file with user JWT and seed.
         creds_file: Option<Text>,
@@ -136,17 +140,6 @@ section! {
         tls: NatsTls,
         /// File with the nkey seed that signs replayed handoffs.
         signing_key_file: Option<Text>,
-    }
-}
-
-section! {
-    pub(crate) struct Telemetry {
-        /// `json`, or `text` for people.
-        log_format: Text = "json",
-        /// Level, or levels by module as in `info,sqlx=warn`.
-        log_level: Text = "info",
-        /// OpenTelemetry collector for traces, as in `http://127.0.0.1:4318`; see [operations](operations.md#logs-and-traces).
-        otlp_endpoint: Option<Text>,
     }
 }
 

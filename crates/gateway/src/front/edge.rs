@@ -23,7 +23,7 @@ use http::{
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::error;
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::{Front, LiveSettings, fast_path, peek::peek};
@@ -31,7 +31,7 @@ use policy::{Denial, Standing};
 
 use access::{tokens::PresentedToken, unauthenticated::Admission};
 use audit::{Record, Unavailable};
-use listener::ConnectionAuth;
+use listener::{ConnectionAuth, hosts};
 use store::clock;
 
 const PARSE_ERROR: i32 = -32700;
@@ -93,11 +93,7 @@ pub(super) async fn handle(
     let sender = Sender { address: peer.ip(), auth, admission };
     if parts.method != Method::POST {
         // GET and DELETE are for sessions, which do not exist; rmcp answers accordingly.
-        return live
-            .mcp
-            .handle(Request::from_parts(with_forwarded_headers(parts), Body::empty()))
-            .await
-            .into_response();
+        return pass_to_rmcp(&live, parts, Body::empty()).await;
     }
     let within = live.settings.read_timeout;
     let body = match timeout(within, to_bytes(body, live.settings.max_body_bytes)).await {
@@ -158,12 +154,13 @@ impl Front {
         let answer = match fast_call {
             Some(call) => call.answer(self.calls.clone(), identity).await,
             None => {
-                let mut parts = with_forwarded_headers(parts);
+                let mut parts = parts;
                 parts.extensions.insert(identity);
-                live.mcp.handle(Request::from_parts(parts, Body::from(body))).await.into_response()
+                pass_to_rmcp(live, parts, Body::from(body)).await
             }
         };
-        // Refused by rmcp: for example a header that contradicts the body, or an unknown protocol version.
+        // Refused for its host or by rmcp: for example a header that contradicts the body, or an unknown
+        // protocol version.
         if !handled.load(Ordering::Acquire) && self.record_refusal(record, "protocol").await.is_err() {
             return unavailable_response(&envelope.id);
         }
@@ -269,6 +266,17 @@ fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
         // Several `Accept` headers form one list.
         matters && **name != ACCEPT && headers.get_all(*name).iter().count() > 1
     })
+}
+
+/// Lets rmcp answer a request, unless it is for a host name that `mcp.hosts` does not list. A request without
+/// a valid host name is refused by rmcp.
+async fn pass_to_rmcp(live: &LiveSettings, parts: Parts, body: Body) -> Response {
+    let host = hosts::requested(&parts.uri, &parts.headers);
+    if let Some(host) = host.filter(|host| !hosts::is_known(host, &live.settings.hosts)) {
+        warn!(%host, "Request refused: mcp.hosts does not list its host name.");
+        return (StatusCode::FORBIDDEN, "Forbidden: Host header is not allowed").into_response();
+    }
+    live.mcp.handle(Request::from_parts(with_forwarded_headers(parts), body)).await.into_response()
 }
 
 /// Removes the headers that are not forwarded to rmcp.

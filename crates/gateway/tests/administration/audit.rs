@@ -136,8 +136,10 @@ fn as_json(row: &audit::Model) -> Value {
     json!({
         "seq": row.seq, "created_at": row.created_at, "call_id": row.call_id, "agent": row.agent,
         "subject": row.subject, "user_id": row.user_id, "task_id": row.task_id, "project_id": row.project_id,
-        "run_id": row.run_id, "job_id": row.job_id, "tool": row.tool, "decision": row.decision, "status": row.status,
-        "error_type": row.error_type, "duration_us": row.duration_us, "arguments_digest": row.arguments_digest,
+        "run_id": row.run_id, "job_id": row.job_id, "tool": row.tool, "decision": row.decision,
+        "status": row.status,
+        "error_type": row.error_type, "duration_us": row.duration_us,
+        "arguments_digest": row.arguments_digest,
         "trace_id": row.trace_id, "hash": row.hash,
     })
 }

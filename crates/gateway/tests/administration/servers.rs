@@ -30,7 +30,10 @@ async fn upstream_is_installed_changed_disabled_and_removed_with_its_tools() {
     gateway.must("PATCH", "/api/v1/tools/calendar.events", Some(json!({ "scope": "both" }))).await;
 
     let path = format!("{UPSTREAMS}/calendar");
-    let change = json!({ "call_timeout": "5s", "concurrency": 2, "transport": { "http": { "url": "http://127.0.0.1:2/?key=hidden" } } });
+    let change = json!({
+        "call_timeout": "5s", "concurrency": 2,
+        "transport": { "http": { "url": "http://127.0.0.1:2/?key=hidden" } },
+    });
     let changed = gateway.must("PATCH", &path, Some(change)).await;
     assert_eq!((&changed["call_timeout"], &changed["concurrency"]), (&json!("5s"), &json!(2)));
     assert!(!changed.to_string().contains("hidden"), "{changed}");

@@ -66,7 +66,8 @@ async fn rules_match_arguments_and_the_first_match_decides() {
     ask("open-1").await.expect("no rule applies");
 
     let allow = json!({
-        "effect": "allow", "tool": GET, "argument": "/project_id", "matches": "secret-2", "position": 1, "note": "but this one",
+        "effect": "allow", "tool": GET, "argument": "/project_id", "matches": "secret-2", "position": 1,
+        "note": "but this one",
     });
     let allow = gateway.must("POST", "/api/v1/rules", Some(allow)).await;
     assert_eq!(allow["position"], 1);

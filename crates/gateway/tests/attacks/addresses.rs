@@ -70,7 +70,9 @@ async fn allowed_address_does_not_allow_another_in_the_same_call() {
     let gateway = GatewayProcess::start().await;
     gateway.install("web", &server.url()).await;
     let manager = gateway.manager().await;
-    let allow = json!({ "effect": "allow", "tool": "web.*", "argument": "/url", "matches": "https://*.example.com/*" });
+    let allow = json!({
+        "effect": "allow", "tool": "web.*", "argument": "/url", "matches": "https://*.example.com/*",
+    });
     gateway.must("POST", "/api/v1/rules", Some(allow)).await;
     gateway.must("POST", "/api/v1/rules", Some(json!({ "effect": "deny", "tool": "web.*" }))).await;
     for arguments in [
@@ -149,7 +151,8 @@ async fn address_of_a_users_upstream_is_checked_on_each_connection() {
     assert_eq!(asked.status, 403, "{asked:?}");
     // An administrator may install an internal upstream, also for a user.
     let theirs = json!({
-        "namespace": "theirs", "owner": "ada", "transport": { "http": { "url": format!("http://localhost:{port}/mcp") } },
+        "namespace": "theirs", "owner": "ada",
+        "transport": { "http": { "url": format!("http://localhost:{port}/mcp") } },
     });
     let added = gateway.must("POST", "/api/v1/upstreams", Some(theirs)).await;
     assert!(added["problem"].is_null(), "{added}");

@@ -12,7 +12,8 @@ async fn attack_01_foreign_tokens_are_refused() {
     let gateway = GatewayProcess::start().await;
     let good = gateway.manager().await;
     // {"alg":"none"}.{"iss":…,"aud":…,"agent":"project_manager"}.
-    let unsigned = "eyJhbGciOiJub25lIn0.eyJpc3MiOiJjeW5vZGUiLCJhdWQiOiJjeW5vZGUtZ2F0ZXdheSIsImFnZW50IjoicHJvamVjdF9tYW5hZ2VyIn0.";
+    let unsigned = "eyJhbGciOiJub25lIn0.eyJpc3MiOiJjeW5vZGUiLCJhdWQiOiJjeW5vZGUtZ2F0ZXdheSIsImFn\
+                    ZW50IjoicHJvamVjdF9tYW5hZ2VyIn0.";
     let signed = "eyJhbGciOiJIUzI1NiIsImtpZCI6Ii4uLy4uL2Rldi9udWxsIn0.eyJhdWQiOiJvdGhlciJ9.AAAA";
     let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     for token in [
@@ -131,7 +132,8 @@ async fn attack_07_08_there_are_no_sessions() {
     let manager = gateway.manager().await;
     let initialize = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
-        "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } },
+        "params": { "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "x", "version": "1" } },
     });
     for _ in 0..200 {
         let request = gateway
@@ -169,7 +171,8 @@ async fn attack_22_lists_are_private() {
         assert!(!few.contains(&"node.list".to_owned()), "{few:?}");
     }
     let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": { "name": "x", "version": "1" },
     });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });

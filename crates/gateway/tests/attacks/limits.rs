@@ -17,7 +17,10 @@ use super::scripted_upstream::{ScriptedUpstream, quarantine, refresh, text, tool
 async fn attack_15_oversized_requests() {
     let gateway = GatewayProcess::start_with(&[("mcp.read_timeout", "500ms")]).await;
     let manager = gateway.manager().await;
-    let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "help.list", "arguments": { "x": "y".repeat(3_000_000) } } });
+    let large = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "help.list", "arguments": { "x": "y".repeat(3_000_000) } },
+    });
     assert_eq!(gateway.post(Some(&manager), large.to_string()).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}{}}}"#,
@@ -28,7 +31,8 @@ async fn attack_15_oversized_requests() {
     // A body that arrives byte by byte.
     let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
     let head = format!(
-        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {manager}\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{",
+        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {manager}\r\n\
+         content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{",
         gateway.address()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -107,7 +111,9 @@ async fn attack_16_injection_through_arguments() {
         "{answer}"
     );
     // An access rule that matches arguments.
-    let rule = json!({ "effect": "deny", "tool": "files.*", "argument": "/path", "matches": "secret*", "note": "not these" });
+    let rule = json!({
+        "effect": "deny", "tool": "files.*", "argument": "/path", "matches": "secret*", "note": "not these",
+    });
     gateway.must("POST", "/api/v1/rules", Some(rule)).await;
     let (_, denied) = gateway.post_call(&manager, "files.read", json!({ "path": "secret/plans" })).await;
     assert_eq!(denied["error"]["data"]["reason"], "rule", "{denied}");

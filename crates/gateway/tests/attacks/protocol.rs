@@ -6,7 +6,8 @@ use testkit::{Answer, Gateway, GatewayProcess, Tool};
 
 fn modern(method: &str, mut params: Value) -> String {
     params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": { "name": "x", "version": "1" },
     });
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
@@ -64,7 +65,9 @@ async fn attack_05_headers_contradict_the_body() {
     let tokens = [honest[0], honest[1], honest[2], ("authorization", "Bearer cyn_other")];
     assert_eq!(send(&gateway, &manager, &tokens, body()).await.0, StatusCode::BAD_REQUEST);
     // In the older era these headers are not validated, so they must be ignored.
-    let older = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "no.such", "arguments": {} } });
+    let older = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "no.such", "arguments": {} },
+    });
     let headers =
         [("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list"), ("mcp-name", "help.list")];
     let (_, answer, _) = send(&gateway, &manager, &headers, older.to_string()).await;
@@ -111,7 +114,9 @@ async fn attack_09_no_foreign_request_state() {
             .await;
     upstream.answer(json!({
         "resultType": "input_required", "requestState": "c2VjcmV0",
-        "inputRequests": { "a": { "method": "elicitation/create", "params": { "message": "password?", "requestedSchema": { "type": "object", "properties": { "p": { "type": "string" } } } } } },
+        "inputRequests": { "a": { "method": "elicitation/create",
+            "params": { "message": "password?", "requestedSchema": { "type": "object",
+            "properties": { "p": { "type": "string" } } } } } },
     }));
     let gateway = GatewayProcess::start().await;
     gateway.install("asks", &upstream.server.url()).await;
@@ -119,7 +124,9 @@ async fn attack_09_no_foreign_request_state() {
     let (_, answer) = gateway.post_call(&manager, "asks.ask", json!({})).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "asks_for_input", "{answer}");
     assert!(!answer.to_string().contains("c2VjcmV0") && !answer.to_string().contains("password"));
-    let params = json!({ "name": "asks.ask", "arguments": {}, "requestState": "forged", "inputResponses": { "a": {} } });
+    let params = json!({
+        "name": "asks.ask", "arguments": {}, "requestState": "forged", "inputResponses": { "a": {} },
+    });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     gateway.post(Some(&manager), body.to_string()).await;
     assert!(!serde_json::to_string(&upstream.calls()).unwrap().contains("forged"));
@@ -187,13 +194,18 @@ async fn attack_21_decision_cannot_be_bypassed() {
         "tools/call ",
         "no/such",
     ] {
-        let params = json!({ "name": "echo.say", "uri": "test://x", "arguments": {}, "level": "debug", "taskId": "1", "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "b" } });
+        let params = json!({
+            "name": "echo.say", "uri": "test://x", "arguments": {}, "level": "debug", "taskId": "1",
+            "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "b" },
+        });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let (_, answer, _) = send(&gateway, &manager, &[], body.to_string()).await;
         assert!(answer["error"].is_object(), "{method}: {answer}");
     }
     // As a notification the call has neither answer nor effect.
-    let silent = json!({ "jsonrpc": "2.0", "method": "tools/call", "params": { "name": "echo.say", "arguments": {} } });
+    let silent = json!({
+        "jsonrpc": "2.0", "method": "tools/call", "params": { "name": "echo.say", "arguments": {} },
+    });
     send(&gateway, &manager, &[], silent.to_string()).await;
     assert!(server.calls().is_empty());
     // A tool that exists but not for an analyst, and one that does not exist.

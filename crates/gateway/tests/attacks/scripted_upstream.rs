@@ -26,7 +26,8 @@ impl ScriptedUpstream {
         let (listed, answered) = (tools.clone(), result.clone());
         let server = ScriptedServer::start(false, move |request| match request["method"].as_str() {
             Some("tools/list") => json!({
-                "tools": *listed.lock().unwrap(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+                "tools": *listed.lock().unwrap(), "resultType": "complete", "ttlMs": 0,
+                "cacheScope": "private",
             }),
             Some("tools/call") => answered.lock().unwrap().clone(),
             // Other requests to the upstream are irrelevant here.

@@ -23,7 +23,10 @@ async fn attack_10_look_alike_tools_are_quarantined() {
         "fine",
     ];
     let second = ScriptedUpstream::start(names.iter().map(|name| tool(name)).collect()).await;
-    let new = json!({ "namespace": "other", "transport": { "http": { "url": second.server.url() } }, "prefix": false, "trust_first": true });
+    let new = json!({
+        "namespace": "other", "transport": { "http": { "url": second.server.url() } }, "prefix": false,
+        "trust_first": true,
+    });
     gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     let listed = gateway.tools(&manager).await;
     assert!(listed.contains(&"fine".to_owned()), "{listed:?}");
@@ -44,7 +47,8 @@ async fn attack_10_look_alike_tools_are_quarantined() {
 #[tokio::test]
 async fn attack_11_a_changed_tool_is_quarantined() {
     let original = json!({
-        "name": "add", "title": "Add", "description": "Adds.", "inputSchema": { "type": "object", "properties": { "a": { "type": "number" } } },
+        "name": "add", "title": "Add", "description": "Adds.",
+        "inputSchema": { "type": "object", "properties": { "a": { "type": "number" } } },
         "outputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true }, "_meta": { "x": 1 },
     });
     let upstream = ScriptedUpstream::start(json!([original])).await;
@@ -119,11 +123,13 @@ async fn attack_13_hidden_text() {
     let hidden = "Look\u{200b} up.\u{202e}\u{1b}[31m\u{e0041}\u{e0042}";
     let upstream = ScriptedUpstream::start(json!([{
         "name": "lookup", "description": hidden, "title": hidden,
-        "inputSchema": { "type": "object", "properties": { "a": { "type": "string", "description": hidden, "enum": [hidden], "default": hidden } } },
+        "inputSchema": { "type": "object", "properties": { "a": { "type": "string", "description": hidden,
+            "enum": [hidden], "default": hidden } } },
     }]))
     .await;
     upstream.answer(json!({
-        "content": [{ "type": "text", "text": hidden }], "structuredContent": { "note": hidden }, "resultType": "complete",
+        "content": [{ "type": "text", "text": hidden }], "structuredContent": { "note": hidden },
+        "resultType": "complete",
     }));
     let gateway = GatewayProcess::start().await;
     gateway.install("wiki", &upstream.server.url()).await;
@@ -146,7 +152,11 @@ async fn attack_13_hidden_text() {
     assert_eq!(answer["result"]["content"][0]["text"], "Look up.[31m");
     assert_eq!(answer["result"]["_meta"]["dev.cynode/untrusted"], true, "{answer}");
     // Server instructions are not forwarded.
-    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
+    let initialize = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": { "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "x", "version": "1" } },
+    });
     let (_, said) = gateway.post(Some(&manager), initialize.to_string()).await;
     assert!(!said.to_string().contains("obey"), "{said}");
 }
@@ -175,7 +185,8 @@ async fn attack_18_external_references_are_not_fetched() {
     let address = trap.server.url();
     let upstream = ScriptedUpstream::start(json!([{
         "name": "draw", "icons": [{ "src": address }],
-        "inputSchema": { "type": "object", "properties": { "a": { "$ref": format!("{address}/schema.json") } } },
+        "inputSchema": { "type": "object",
+            "properties": { "a": { "$ref": format!("{address}/schema.json") } } },
     }]))
     .await;
     let gateway = GatewayProcess::start().await;
@@ -221,7 +232,8 @@ async fn attack_26_stdio_upstreams_are_isolated() {
     let argv = json!([program, "normal", "0", "$(touch /tmp/owned)", "; echo"]);
     let new = json!({
         "namespace": "local", "trust_first": true, "call_timeout": "5s",
-        "transport": { "stdio": { "argv": argv, "env": { "GREETING": "hi" }, "secret_env": { "TOKEN": secret.display().to_string() } } },
+        "transport": { "stdio": { "argv": argv, "env": { "GREETING": "hi" },
+            "secret_env": { "TOKEN": secret.display().to_string() } } },
     });
     let added = gateway.must("POST", "/api/v1/upstreams", Some(new)).await;
     assert!(added["problem"].is_null(), "{added}");

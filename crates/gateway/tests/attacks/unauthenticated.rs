@@ -191,7 +191,9 @@ async fn an_idle_connection_is_closed_and_a_trickled_head_too() {
     let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
     let body = call("db.project.list");
     let head = format!(
-        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {manager}\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {manager}\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         content-length: {}\r\n\r\n",
         gateway.address(),
         body.len(),
     );

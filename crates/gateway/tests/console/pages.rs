@@ -4,8 +4,8 @@ use testkit::{Postgres, eventually};
 
 use super::support::{Gateway, PAGES, Wiki};
 
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
 
 #[tokio::test]

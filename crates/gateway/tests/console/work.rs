@@ -46,16 +46,22 @@ pub(crate) fn hostile_entry() -> String {
     let records = json!([
         { "record": "claimed", "attempt": 1, "instance": "one", "build": EVIL, "queued": 1, "request": EVIL },
         { "record": "context", "tools": [EVIL] },
-        { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5, "reply":
-            { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 }, "model": EVIL, "tries": 2, "cost_usd": null } },
-        { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL }, "key": EVIL },
-        { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "", "ms": 5,
-          "outcome": { "rejected": { "why": EVIL } } },
+        { "record": "model_turn", "question": { "think": { "form": EVIL, "lane": 0, "repeat": 0 } }, "ms": 5,
+            "reply": { "content": EVIL, "finish": "stop", "tokens": { "prompt": 1, "completion": 1 },
+                "model": EVIL, "tries": 2, "cost_usd": null } },
+        { "record": "tool_intent", "call": { "number": 0, "tool": EVIL, "arguments_hash": EVIL },
+            "key": EVIL },
+        { "record": "tool_result", "call": { "number": 1, "tool": EVIL, "arguments_hash": "" }, "key": "",
+            "ms": 5, "outcome": { "rejected": { "why": EVIL } } },
         { "record": "verified", "handoff_id": VERIFICATION, "ms": 5, "findings": {
-            "schema_version": 1, "handoff_id": VERIFICATION, "kind": "verify", "task_id": "t-1", "status": "needs_clarification",
-            "findings": [], "recommended_actions": [], "preferences_applied": [], "trace": { "trace_id": "t", "steps": [], "stop": "refused" },
-            "usage": { "prompt_tokens": 0, "completion_tokens": 0, "model_calls": 0, "tool_calls": 0, "cost_usd": null },
-            "attempts": 1, "instance": "two", "error": { "code": "internal", "message": EVIL, "retryable": false } } },
+            "schema_version": 1, "handoff_id": VERIFICATION, "kind": "verify", "task_id": "t-1",
+            "status": "needs_clarification",
+            "findings": [], "recommended_actions": [], "preferences_applied": [],
+            "trace": { "trace_id": "t", "steps": [], "stop": "refused" },
+            "usage": { "prompt_tokens": 0, "completion_tokens": 0, "model_calls": 0, "tool_calls": 0,
+                "cost_usd": null },
+            "attempts": 1, "instance": "two", "error": { "code": "internal", "message": EVIL,
+                "retryable": false } } },
     ]);
     json!({ "v": 1, "at": at, "records": records }).to_string()
 }
@@ -342,7 +348,8 @@ async fn documented_permissions_are_sufficient() {
     std::fs::write(&seed, key.seed().unwrap()).unwrap();
     let permissions = format!("publish: {publish:?}, subscribe: [{subscribe:?}]");
     let nats = Nats::start_with(&format!(
-        "no_auth_user: anybody\naccounts {{ ALL {{ jetstream: enabled, users: [ {{ user: anybody, password: anybody }}, \
+        "no_auth_user: anybody\naccounts {{ ALL {{ jetstream: enabled, users: [ \
+         {{ user: anybody, password: anybody }}, \
          {{ nkey: {}, permissions: {{ {permissions} }} }} ] }} }}",
         key.public_key()
     ));

@@ -174,8 +174,10 @@ async fn browser_finds_no_faults_on_handoff_pages_at_any_width() {
             browser.wait_for("h1").await;
             shoot(&browser, &format!("{name}-{width}"), width).await;
             assert!(!browser.overflows().await, "{path} at {width}");
-            let wide = "return [...document.querySelectorAll('main *')].filter(it => it.getBoundingClientRect().right >
-                document.documentElement.clientWidth + 1 && !it.closest('pre, .unseen, caption, thead, details:not([open])')).map(it => it.outerHTML.slice(0, 80))";
+            let wide = "return [...document.querySelectorAll('main *')].filter(it =>
+                it.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+                && !it.closest('pre, .unseen, caption, thead, details:not([open])'))
+                .map(it => it.outerHTML.slice(0, 80))";
             assert_eq!(browser.script(wide, vec![]).await, serde_json::json!([]), "{path} at {width}");
         }
         let unnamed = "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')]
@@ -186,7 +188,8 @@ async fn browser_finds_no_faults_on_handoff_pages_at_any_width() {
     }
     browser.open(&gateway.url(&format!("/console/handoffs/{id}"))).await;
     assert_eq!(browser.count(".spans .attempt").await, 2);
-    let tools = "return [...document.querySelectorAll('.spans .step')].filter(it => it.textContent.includes('Tool')).length";
+    let tools = "return [...document.querySelectorAll('.spans .step')]
+        .filter(it => it.textContent.includes('Tool')).length";
     let calls = browser.script(tools, vec![]).await;
     assert!(calls.as_u64() > Some(Errands::EFFECTS as u64), "one call was interrupted and repeated: {calls}");
     assert_no_faults(&browser).await;

@@ -92,7 +92,7 @@ impl LetterState {
             }
         }
         let replay = id.replay_id();
-        if broker::last_under(jetstream, runs, &Pattern::Run(role, replay)).await?.is_some() {
+        if broker::last_on(jetstream, runs, &Pattern::Run(role, replay)).await?.is_some() {
             return Ok(Self::Replayed(replay));
         }
         let issued_at =

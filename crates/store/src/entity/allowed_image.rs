@@ -13,7 +13,4 @@ pub struct Model {
     pub created_by: String,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();

@@ -19,10 +19,7 @@ pub struct Model {
     pub expires_at: i64,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();
 
 /// The call is still running, or its gateway stopped before it finished.
 pub const RUNNING: &str = "running";

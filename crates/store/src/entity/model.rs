@@ -15,7 +15,4 @@ pub struct Model {
     pub updated_at: i64,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();

@@ -14,7 +14,4 @@ pub struct Model {
     pub seen_at: i64,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();

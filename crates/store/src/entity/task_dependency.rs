@@ -12,7 +12,4 @@ pub struct Model {
     pub created_at: i64,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();

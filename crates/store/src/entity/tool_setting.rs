@@ -21,7 +21,4 @@ pub const READ: &str = "read";
 /// An administrator declared that the tool may have effects.
 pub const WRITE: &str = "write";
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();

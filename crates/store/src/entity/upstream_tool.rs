@@ -22,10 +22,7 @@ pub struct Model {
     pub seen_at: i64,
 }
 
-#[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-pub enum Relation {}
-
-impl ActiveModelBehavior for ActiveModel {}
+super::plain_entity!();
 
 /// The pinned definition is served.
 pub const APPROVED: &str = "approved";

@@ -130,7 +130,9 @@ async fn call(State(effects): State<Effects>, body: String) -> impl IntoResponse
             let schema = json!({
                 "type": "object", "properties": { "title": { "type": "string" } }, "required": ["title"],
             });
-            let tool = json!({ "name": CREATE.replace("__", "."), "description": "Creates a task.", "inputSchema": schema });
+            let tool = json!({
+                "name": CREATE.replace("__", "."), "description": "Creates a task.", "inputSchema": schema,
+            });
             json!({ "resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private" })
         }
         "tools/call" => {

@@ -102,10 +102,8 @@ async fn a_rejection_is_answered_and_its_text_is_sanitized() {
         let upstream = upstream(http(gateway.url()));
         let failure = call(&upstream, "reject").await.unwrap_err();
         assert_eq!(failure.fate, Fate::Answered);
-        assert!(
-            matches!(&failure.error, Error::Rejected { code: Some(-32602), message } if message == "not[2J so"),
-            "{failure:?}"
-        );
+        let Error::Rejected { code, message } = &failure.error else { panic!("{failure:?}") };
+        assert_eq!((*code, message.as_str()), (Some(-32602), "not[2J so"));
         assert_eq!(gateway.calls().len(), 1, "not repeated");
         assert_eq!(upstream.health().last_error, None, "nothing is wrong with the server");
     }
@@ -165,9 +163,16 @@ async fn progress_over_http_arrives_in_order_and_before_the_result() {
 #[tokio::test]
 async fn requests_of_the_server_are_declined() {
     let server = ScriptedServer::start(true, |_| {
-        let request = |id: &str, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let request = |id: &str, method: &str, params: Value| {
+            json!({
+                "jsonrpc": "2.0", "id": id, "method": method, "params": params,
+            })
+        };
         let message = json!({"role": "user", "content": {"type": "text", "text": "think for me"}});
-        let form = json!({"mode": "form", "message": "your password?", "requestedSchema": {"type": "object", "properties": {}}});
+        let form = json!({
+            "mode": "form", "message": "your password?",
+            "requestedSchema": {"type": "object", "properties": {}},
+        });
         json!({
             "before": [
                 request("roots", "roots/list", json!({})),

@@ -94,7 +94,8 @@ async fn serve(mut stream: TcpStream, kept: Arc<Mutex<Vec<Received>>>, script: S
                     &seen,
                     &json!({
                         "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0,
-                        "serverInfo": {"name": "wire", "version": "1"}, "resultType": "complete", "cacheScope": "private",
+                        "serverInfo": {"name": "wire", "version": "1"}, "resultType": "complete",
+                        "cacheScope": "private",
                     }),
                 ),
                 _ => script(&seen),

@@ -15,7 +15,8 @@ fn pages(request: &Value) -> Value {
                  "description": "", "x-vendor": {"risk": "high"}, "_meta": {"a": 1}},
                 {"name": "odd", "inputSchema": 7},
             ],
-            "nextCursor": "2", "_meta": {"dev.cynode/raw-tools": "forged"}, "ttlMs": 1000, "cacheScope": "private",
+            "nextCursor": "2", "_meta": {"dev.cynode/raw-tools": "forged"}, "ttlMs": 1000,
+            "cacheScope": "private",
             "resultType": "complete",
         }),
         Some(_) => json!({
@@ -102,11 +103,17 @@ async fn a_server_of_the_newer_era_is_asked_for_change_notifications() {
     let server = ScriptedServer::start(true, |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
         let wanted = &request["params"]["notifications"];
-        let notification = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params});
+        let notification = |method: &str, params: Value| {
+            json!({
+                "jsonrpc": "2.0", "method": method, "params": params,
+            })
+        };
         match request["method"].as_str() {
             Some("subscriptions/listen") => json!({
                 "before": [
-                    notification("notifications/subscriptions/acknowledged", json!({"notifications": wanted, "_meta": meta})),
+                    notification("notifications/subscriptions/acknowledged", json!({
+                        "notifications": wanted, "_meta": meta,
+                    })),
                     notification("notifications/tools/list_changed", json!({"_meta": meta})),
                 ],
                 "resultType": "complete", "_meta": meta,

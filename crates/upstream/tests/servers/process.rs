@@ -129,7 +129,9 @@ async fn a_process_that_closes_its_input_is_ended() {
         echo '{"jsonrpc":"2.0","id":0,"error":{"code":-32601,"message":"?"}}'
         read initialize
         exec 0<&-
-        echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+        server='{"name":"x","version":"1"}'
+        result='{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":'$server'}'
+        echo '{"jsonrpc":"2.0","id":1,"result":'$result'}'
         exec sleep 600
     "#;
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
