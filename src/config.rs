@@ -71,6 +71,8 @@ pub struct Gateway {
     /// How long to wait for an unavailable gateway, from the first failed call.
     pub patience: Duration,
     pub max_result_bytes: usize,
+    /// Whether tools are called without rmcp's client where that is possible.
+    pub fast_path: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -156,6 +156,7 @@ impl Check<'_> {
         // Also checked without a gateway, so that a wrong value is found before it is used.
         let timeout = self.duration("gateway.timeout", &raw.timeout, SECOND..=HOUR)?;
         let patience = self.duration("gateway.patience", &raw.patience, Duration::ZERO..=HOUR)?;
+        let fast_path = self.boolean("gateway.fast_path", &raw.fast_path)?;
         let Some(url) = &raw.url else { return Ok(None) };
         let url = self.url("gateway.url", url)?;
         let token_file =
@@ -170,6 +171,7 @@ impl Check<'_> {
                 &raw.max_result_bytes,
                 256..=16 * 1_024 * 1_024,
             )?,
+            fast_path,
         }))
     }
 

@@ -74,6 +74,9 @@ section! {
         patience: Text = "60s",
         /// Tool results are cut at this many bytes.
         max_result_bytes: Text = "32768",
+        /// Calls tools without rmcp's client. Turn it off to compare or to work around a problem; see
+        /// [fast paths](fast-paths.md).
+        fast_path: Text = "true",
     }
 }
 

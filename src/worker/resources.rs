@@ -107,6 +107,7 @@ pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
         connect_timeout: CONNECT_TIMEOUT,
         call_timeout: gateway.timeout,
         max_result_bytes: gateway.max_result_bytes,
+        fast_path: gateway.fast_path,
     })
 }
 

@@ -29,6 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         connect_timeout: Duration::from_secs(5),
         call_timeout: Duration::from_secs(60),
         max_result_bytes: 32 * 1024,
+        fast_path: true,
     })?;
     let errands = Errands { model: Model::at(model)?, tools };
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -1,16 +1,19 @@
-//! Appends audit rows to a SQLite store over a connection of its own.
+//! The fast path of the audit: appends rows to a SQLite store over a connection of its own, without sea-orm.
 //!
 //! Inserts run on the calling thread, because waking another thread takes longer than the insert. Work that
-//! has to wait for the disk or for another process runs on a blocking thread.
+//! has to wait for the disk or for another process runs on a blocking thread. Without an [`Appender`] the
+//! writer inserts the same rows through sea-orm. `docs/fast-paths.md` tells what it buys, how to switch it off
+//! and which test compares both.
 
-use std::{path::Path, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, TransactionBehavior, params};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, TransactionBehavior, ffi, params};
 use subjects::audit::Row;
 use tokio::task::spawn_blocking;
+use tracing::warn;
 
 use super::write_error::WriteError;
-use store::{BUSY_TIMEOUT, Durability};
+use store::{BUSY_TIMEOUT, Durability, Store};
 
 const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subject, user_id, task_id, \
                       project_id, run_id, job_id, tool, decision, status, error_type, duration_us, \
@@ -21,75 +24,96 @@ const CHECKPOINT_AFTER: usize = 2_000;
 
 #[derive(Debug)]
 pub(super) struct Appender {
-    connection: Connection,
+    path: PathBuf,
     durability: Durability,
+    /// Opened on first use, and again after a failure.
+    connection: Option<Connection>,
     /// Rows plus commits since the last checkpoint.
     since_checkpoint: usize,
 }
 
 impl Appender {
-    pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, WriteError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(Duration::ZERO)?;
-        connection.pragma_update(None, "synchronous", durability.pragma())?;
-        // An automatic checkpoint would wait for the disk in the middle of a call.
-        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        Ok(Self { connection, durability, since_checkpoint: 0 })
+    /// Returns an appender without opening its connection; `None` if the store is not a SQLite file.
+    pub(super) fn for_store(store: &Store) -> Option<Self> {
+        let (path, durability) = (store.sqlite_file()?.to_owned(), store.durability());
+        Some(Self { path, durability, connection: None, since_checkpoint: 0 })
     }
 
-    /// Commits the rows, all or none. The caller must hold the store's writer guard. The connection is
-    /// dropped on failure.
-    pub(super) async fn append(mut self, rows: Vec<Row>) -> Result<Self, WriteError> {
-        if self.durability == Durability::Process {
-            match self.commit(&rows) {
-                Ok(()) => return Ok(self),
-                // Another process holds the lock: wait for it on a blocking thread.
-                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// Commits the rows, all or none. The caller must hold the store's writer guard.
+    pub(super) async fn append(&mut self, rows: Vec<Row>) -> Result<(), WriteError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.open()?,
+        };
+        let written = 1 + rows.len();
+        let is_committed = self.durability == Durability::Process && try_commit(&mut connection, &rows)?;
+        if !is_committed {
+            let commit = move |connection: &mut Connection| {
+                connection.busy_timeout(BUSY_TIMEOUT)?;
+                commit(connection, &rows)?;
+                connection.busy_timeout(Duration::ZERO)
+            };
+            connection = run_blocking(connection, commit).await?;
         }
-        self.run_blocking(move |this| {
-            this.connection.busy_timeout(BUSY_TIMEOUT)?;
-            this.commit(&rows)?;
-            this.connection.busy_timeout(Duration::ZERO)
-        })
-        .await
-    }
-
-    /// Checkpoints the write-ahead log into the database file, if that is due.
-    pub(super) async fn checkpoint(self) -> Result<Self, WriteError> {
-        if self.since_checkpoint < CHECKPOINT_AFTER {
-            return Ok(self);
-        }
-        self.run_blocking(|this| {
-            this.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-            this.since_checkpoint = 0;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn run_blocking(
-        mut self,
-        work: impl FnOnce(&mut Self) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Self, WriteError> {
-        let done = spawn_blocking(move || work(&mut self).map(|()| self)).await;
-        Ok(done.map_err(WriteError::TaskFailed)??)
-    }
-
-    fn commit(&mut self, rows: &[Row]) -> Result<(), Error> {
-        if let [row] = rows {
-            // A single statement is its own transaction.
-            insert(&self.connection, row)?;
-        } else {
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            rows.iter().try_for_each(|row| insert(&transaction, row))?;
-            transaction.commit()?;
-        }
-        self.since_checkpoint += 1 + rows.len();
+        self.connection = Some(connection);
+        self.since_checkpoint += written;
         Ok(())
     }
+
+    /// Checkpoints the write-ahead log into the database file, if that is due. A failure is logged.
+    pub(super) async fn checkpoint(&mut self) {
+        if self.since_checkpoint < CHECKPOINT_AFTER {
+            return;
+        }
+        let Some(connection) = self.connection.take() else { return };
+        let checkpoint = |connection: &mut Connection| {
+            connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+        };
+        match run_blocking(connection, checkpoint).await {
+            Ok(connection) => {
+                self.connection = Some(connection);
+                self.since_checkpoint = 0;
+            }
+            Err(error) => warn!(%error, "WAL checkpoint failed; retrying."),
+        }
+    }
+
+    fn open(&self) -> Result<Connection, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        connection.pragma_update(None, "synchronous", self.durability.pragma())?;
+        // An automatic checkpoint would wait for the disk in the middle of a call.
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        Ok(connection)
+    }
+}
+
+/// Runs `work` on a blocking thread. The connection is dropped on failure.
+async fn run_blocking(
+    mut connection: Connection,
+    work: impl FnOnce(&mut Connection) -> Result<(), Error> + Send + 'static,
+) -> Result<Connection, WriteError> {
+    let done = spawn_blocking(move || work(&mut connection).map(|()| connection)).await;
+    Ok(done.map_err(|error| WriteError::Appender(error.into()))??)
+}
+
+/// Commits, unless another process holds the lock. Returns whether it did.
+fn try_commit(connection: &mut Connection, rows: &[Row]) -> Result<bool, Error> {
+    match commit(connection, rows) {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+        committed => committed.map(|()| true),
+    }
+}
+
+fn commit(connection: &mut Connection, rows: &[Row]) -> Result<(), Error> {
+    if let [row] = rows {
+        // A single statement is its own transaction.
+        return insert(connection, row);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    rows.iter().try_for_each(|row| insert(&transaction, row))?;
+    transaction.commit()
 }
 
 fn insert(connection: &Connection, row: &Row) -> Result<(), Error> {
@@ -115,6 +139,16 @@ fn insert(connection: &Connection, row: &Row) -> Result<(), Error> {
         row.hash,
     ])?;
     Ok(())
+}
+
+impl From<Error> for WriteError {
+    fn from(error: Error) -> Self {
+        let taken = [ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_UNIQUE];
+        match &error {
+            Error::SqliteFailure(failure, _) if taken.contains(&failure.extended_code) => Self::SequenceTaken,
+            _ => Self::Appender(error.into()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -62,11 +62,16 @@ pub struct Ledger {
 impl Ledger {
     /// Returns a handle and the writer task, which runs until every handle is dropped.
     pub fn start(store: Store) -> (Self, impl Future<Output = ()> + Send) {
-        Self::start_with_metrics(store, Metrics::default())
+        Self::start_with(store, true, Metrics::default())
     }
 
-    /// Like [`Ledger::start`], and counts commits and calls in `metrics`.
-    pub fn start_with_metrics(store: Store, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
+    /// Like [`Ledger::start`], and counts commits and calls in `metrics`. With `fast_append`, rows are
+    /// appended to a SQLite file without sea-orm.
+    pub fn start_with(
+        store: Store,
+        fast_append: bool,
+        metrics: Metrics,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (messages, received) = mpsc::channel(QUEUE_LENGTH);
         let (head_sender, head) = watch::channel((0, String::new()));
         let log_path = store.in_flight_log().filter(|_| store.uses_in_flight_log());
@@ -81,7 +86,8 @@ impl Ledger {
             }
         });
         let (is_full, patience) = (Arc::new(AtomicBool::new(false)), store.patience());
-        let writer = Writer::new(store, head_sender, metrics, in_flight_log.clone(), is_full.clone());
+        let writer =
+            Writer::new(store, fast_append, head_sender, metrics, in_flight_log.clone(), is_full.clone());
         (Self { messages, head, in_flight_log, is_full, patience }, writer.run(received))
     }
 

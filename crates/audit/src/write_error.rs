@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{ErrorCode, ffi};
 use sea_orm::{DbErr, RuntimeErr};
-use tokio::task::JoinError;
 
 use super::chain::is_sequence_taken;
 
@@ -18,10 +16,9 @@ pub(super) enum WriteError {
     Rejected(DbErr),
     #[error(transparent)]
     Store(DbErr),
+    /// An error of the appender's own connection.
     #[error(transparent)]
-    Sqlite(rusqlite::Error),
-    #[error("the writer stopped")]
-    TaskFailed(#[source] JoinError),
+    Appender(Box<dyn std::error::Error + Send + Sync>),
     #[error("the store did not respond within {0:?}")]
     TimedOut(Duration),
 }
@@ -47,19 +44,4 @@ fn is_rejected(error: &DbErr) -> bool {
     };
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.len() == 5 && (code.starts_with("22") || code.starts_with("23")))
-}
-
-impl From<rusqlite::Error> for WriteError {
-    fn from(error: rusqlite::Error) -> Self {
-        let taken = [ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_UNIQUE];
-        match &error {
-            rusqlite::Error::SqliteFailure(failure, _)
-                if failure.code == ErrorCode::ConstraintViolation
-                    && taken.contains(&failure.extended_code) =>
-            {
-                Self::SequenceTaken
-            }
-            _ => Self::Sqlite(error),
-        }
-    }
 }

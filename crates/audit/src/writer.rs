@@ -57,7 +57,7 @@ pub(super) struct Writer {
     /// Ids of calls that have their rows and whose announcements are still in the store.
     recorded: Vec<String>,
     in_flight_log: Option<Arc<InFlightLog>>,
-    /// Only with a SQLite file.
+    /// The fast path for rows. `None`: rows go through the store like everything else.
     appender: Option<Appender>,
     begins: Vec<Begin>,
     ends: Vec<End>,
@@ -68,19 +68,20 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(
         store: Store,
+        fast_append: bool,
         head_sender: watch::Sender<(i64, String)>,
         metrics: Metrics,
         in_flight_log: Option<Arc<InFlightLog>>,
         is_full: Arc<AtomicBool>,
     ) -> Self {
         Self {
+            appender: Appender::for_store(&store).filter(|_| fast_append),
             store,
             head_sender,
             metrics,
             last: None,
             recorded: Vec::new(),
             in_flight_log,
-            appender: None,
             begins: Vec::new(),
             ends: Vec::new(),
             is_full,
@@ -277,20 +278,13 @@ impl Writer {
         if self.recorded.len() >= CLEAN_UP_AT {
             self.clean_up().await;
         }
-        self.checkpoint().await;
+        if let Some(appender) = &mut self.appender {
+            appender.checkpoint().await;
+        }
     }
 
     fn is_logged(&self, call_id: &str) -> bool {
         self.in_flight_log.as_ref().is_some_and(|log| log.contains(call_id))
-    }
-
-    async fn checkpoint(&mut self) {
-        if let Some(appender) = self.appender.take() {
-            match appender.checkpoint().await {
-                Ok(appender) => self.appender = Some(appender),
-                Err(error) => warn!(%error, "WAL checkpoint failed; retrying."),
-            }
-        }
     }
 
     /// Removes the announcements of recorded calls from the store.

@@ -2,6 +2,8 @@
 //!
 //! Calls the same tool of the same server directly, through the gateway, and through FastMCP's proxy. The
 //! three take turns on one machine, so that other load affects them equally.
+//!
+//! `cargo bench -p cynode-gateway -- fast_paths` measures instead what each fast path buys.
 
 #![expect(
     clippy::unwrap_used,
@@ -11,6 +13,7 @@
 )]
 
 mod gateway {
+    pub(crate) mod fast_paths;
     pub(crate) mod load;
     pub(crate) mod setup;
 }
@@ -29,6 +32,9 @@ const CONNECTIONS: usize = 64;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "fast_paths") {
+        return gateway::fast_paths::measure().await;
+    }
     let setup = Setup::start().await;
     let mut report = Report::new("gateway");
     one_at_a_time(&setup, &mut report).await;

@@ -60,6 +60,8 @@ pub struct Mcp {
     pub max_body_bytes: usize,
     /// How long a request may take to arrive.
     pub read_timeout: Duration,
+    /// Whether common tool calls are answered without rmcp's server.
+    pub fast_path: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +71,8 @@ pub struct Audit {
     pub seal_every: Duration,
     /// Retention of rows. `None`: forever.
     pub keep: Option<Duration>,
+    /// Whether rows are appended to SQLite without sea-orm.
+    pub fast_append: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -118,7 +118,8 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     seal.prepare().await?;
     let seal = Arc::new(seal);
     let metrics = Arc::<Metrics>::default();
-    let (ledger, writing) = Ledger::start_with_metrics(store.clone(), metrics.audit.clone());
+    let (ledger, writing) =
+        Ledger::start_with(store.clone(), config.audit.fast_append, metrics.audit.clone());
     let background = TaskTracker::new();
     background.spawn(writing);
     record_revoked(&ledger, &adoption).await;

@@ -1,17 +1,10 @@
 //! The public client: lists tools, calls them, and retries where that is safe.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::{
     ClientHandler,
-    model::{CallToolRequestParams, CallToolResult, ClientConfig, RequestMetaObject, ServerResult},
+    model::{CallToolRequestParams, CallToolResult, RequestMetaObject, ServerResult},
 };
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::timeout};
@@ -21,10 +14,9 @@ use tracing::debug;
 use crate::{
     Error, IDEMPOTENCY_KEY, Reply,
     connection::{Connection, ToolsOnlyHandler},
-    direct::{DirectCall, FIRST_DIRECT_ID, is_header_safe},
+    direct::Direct,
     exchange::Http,
     failure::{Failure, Fate, Retry, TextError},
-    indirect::IndirectTools,
 };
 
 const TRACEPARENT: &str = "traceparent";
@@ -43,6 +35,8 @@ pub struct Options {
     /// The time limit for one call or one listing, including handshakes and retries.
     pub call_timeout: Duration,
     pub max_result_bytes: usize,
+    /// Whether tools are called without rmcp's client where that is possible.
+    pub fast_path: bool,
 }
 
 /// A tool as the server describes it. The description is not trusted and must not be used for access
@@ -75,11 +69,8 @@ struct Inner {
     http: Http,
     call_timeout: Duration,
     max_result_bytes: usize,
-    /// The client info and capabilities that are sent to the server.
-    client_config: ClientConfig,
-    indirect: IndirectTools,
-    next_direct: AtomicI64,
-    tasks: TaskTracker,
+    /// `None`: every call goes through rmcp.
+    direct: Option<Direct>,
     /// Locked while connecting, so that concurrent callers wait for one handshake.
     connection: Mutex<Option<Arc<Connection<ToolsOnlyHandler>>>>,
 }
@@ -90,14 +81,12 @@ impl Client {
         let max_body =
             options.max_result_bytes.saturating_mul(BODY_BYTES_PER_RESULT_BYTE).max(MIN_BODY_BYTES);
         let http = Http::new(&options.url, options.token_file, options.connect_timeout, max_body)?;
+        let direct = || Direct::new(http.clone(), ToolsOnlyHandler.get_info(), TaskTracker::new());
         Ok(Self(Arc::new(Inner {
+            direct: options.fast_path.then(direct),
             http,
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
-            client_config: ToolsOnlyHandler.get_info(),
-            indirect: IndirectTools::default(),
-            next_direct: AtomicI64::new(FIRST_DIRECT_ID),
-            tasks: TaskTracker::new(),
             connection: Mutex::new(None),
         })))
     }
@@ -106,7 +95,7 @@ impl Client {
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
         let list =
             |connection: Arc<Connection<ToolsOnlyHandler>>| async move { self.0.list(&connection).await };
-        let listed = self.with_timeout(self.0.with_retry(true, None, list)).await?;
+        let listed = self.with_timeout(self.0.with_retry(true, list)).await?;
         Ok(listed.into_iter().map(Tool::from).collect())
     }
 
@@ -118,7 +107,7 @@ impl Client {
             let request = &request;
             async move { self.0.send(&connection, request).await }
         };
-        let result = self.with_timeout(self.0.with_retry(may_repeat, Some(&request.name), send)).await?;
+        let result = self.with_timeout(self.0.with_retry(may_repeat, send)).await?;
         Reply::from_result(result, self.0.max_result_bytes)
     }
 
@@ -133,7 +122,6 @@ impl Inner {
     async fn with_retry<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         may_repeat: bool,
-        tool: Option<&str>,
         work: impl Fn(Arc<Connection<ToolsOnlyHandler>>) -> F,
     ) -> Result<T, Error> {
         let connection = self.get_or_connect().await?;
@@ -146,10 +134,7 @@ impl Inner {
             Retry::AfterListing => {
                 // From the listing, rmcp learns which arguments go into headers. It knows this per
                 // connection.
-                Box::pin(self.list(&connection)).await.map_err(|failure| failure.error)?;
-                if let Some(tool) = tool {
-                    self.indirect.insert(tool);
-                }
+                Box::pin(connection.tools()).await.map_err(|failure| failure.error)?;
             }
             Retry::OnNewConnection => {
                 self.discard(&connection).await;
@@ -172,35 +157,32 @@ impl Inner {
         connection: &Connection<ToolsOnlyHandler>,
     ) -> Result<Vec<rmcp::model::Tool>, Failure> {
         let tools = connection.tools().await?;
-        self.indirect.replace(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
+        if let Some(direct) = &self.direct {
+            direct.learn(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
+        }
         Ok(tools)
     }
 
-    /// Sends a call directly over HTTP if possible, else through rmcp. rmcp passes a call through several
-    /// tasks, each of which costs a wake-up.
+    /// Sends a call directly if possible, else through rmcp.
     async fn send(
         &self,
         connection: &Connection<ToolsOnlyHandler>,
         request: &CallToolRequestParams,
     ) -> Result<CallToolResult, Failure> {
-        if !connection.is_newer() || !is_header_safe(&request.name) || self.indirect.contains(&request.name) {
-            return Box::pin(connection.call(request.clone())).await;
-        }
-        let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
-        let direct =
-            DirectCall { http: &self.http, client_config: &self.client_config, id, tasks: &self.tasks };
-        match direct.call(request).await? {
-            ServerResult::CallToolResult(result) => Ok(result),
-            // The tool has not run yet and requires input first. rmcp implements that, starting from the
-            // first request.
-            ServerResult::InputRequiredResult(_) => {
-                self.indirect.insert(&request.name);
-                Box::pin(connection.call(request.clone())).await
-            }
-            _ => {
-                Err(Failure::protocol(TextError("the response is not the result of a tool call".to_owned())))
+        let direct = self.direct.as_ref();
+        if let Some(call) = direct.and_then(|direct| direct.prepare(connection.is_newer(), &request.name)) {
+            match call.call(request).await? {
+                ServerResult::CallToolResult(result) => return Ok(result),
+                // The tool has not run yet and requires input first. rmcp implements that, starting from the
+                // first request.
+                ServerResult::InputRequiredResult(_) => {}
+                _ => {
+                    let text = "the response is not the result of a tool call".to_owned();
+                    return Err(Failure::protocol(TextError(text)));
+                }
             }
         }
+        Box::pin(connection.call(request.clone())).await
     }
 
     async fn get_or_connect(&self) -> Result<Arc<Connection<ToolsOnlyHandler>>, Error> {

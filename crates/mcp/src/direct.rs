@@ -1,291 +1,59 @@
-//! Sends a tool call of the newer era over HTTP without rmcp's client. That era has no sessions, so a call is
-//! one HTTP exchange; rmcp would only pass it through several tasks, each of which costs a wake-up.
+//! The fast path of the client: a tool call of the newer era over HTTP without rmcp's client.
+//!
+//! That era has no sessions, so a call is one HTTP exchange; rmcp would only pass it through several tasks,
+//! each of which costs a wake-up. A client without a [`Direct`] sends every call through rmcp and gets the
+//! same results. `docs/fast-paths.md` tells what it buys, how to switch it off and which test compares both.
 
-use std::time::Duration;
+mod call;
+mod indirect;
 
-use futures_util::{FutureExt, StreamExt};
-use http::{HeaderName, HeaderValue, StatusCode};
-use rmcp::{
-    model::{
-        CallToolRequestParams, ClientConfig, ClientJsonRpcMessage, ClientResult, ElicitResult,
-        ElicitationAction, ErrorCode, ErrorData, Implementation, JsonRpcRequest, ProtocolVersion, RequestId,
-        ServerJsonRpcMessage, ServerNotification, ServerRequest, ServerResult,
-    },
-    transport::{
-        common::http_header::{BASE64_HEADER_PREFIX, EVENT_STREAM_MIME_TYPE, JSON_MIME_TYPE},
-        streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError},
-    },
-};
-use serde::Serialize;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rmcp::{model::ClientConfig, transport::common::http_header::BASE64_HEADER_PREFIX};
 use serde_json::{Map, Value};
-use tokio::{
-    task::yield_now,
-    time::{sleep, timeout},
-};
 use tokio_util::task::TaskTracker;
-use tracing::debug;
 
-use crate::{
-    exchange::{self, Events, Headers, Http, has_content_type, unexpected_content_type},
-    failure::{Failure, Fate, TextError},
-    raw,
-};
+use self::indirect::IndirectTools;
+use crate::exchange::Http;
 
-const METHOD: &str = "tools/call";
-const VERSION: HeaderValue = HeaderValue::from_static("2026-07-28");
+pub use self::{call::DirectCall, indirect::has_header_arguments};
+
 /// The first request id of direct calls. Larger than any id that rmcp assigns.
-pub const FIRST_DIRECT_ID: i64 = 1 << 32;
-/// How long to wait for the end of a stream after its response, so that the connection can be reused.
-const STREAM_END_TIMEOUT: Duration = Duration::from_millis(50);
-/// The first delay before an interrupted stream is resumed, unless the server specifies another.
-const RESUME_DELAY: Duration = Duration::from_secs(1);
-const MAX_RESUME_DELAY: Duration = Duration::from_secs(30);
+const FIRST_ID: i64 = 1 << 32;
 
-#[derive(Serialize)]
-struct Message<'a> {
-    jsonrpc: &'static str,
-    id: i64,
-    method: &'static str,
-    params: Params<'a>,
+/// Calls the tools of one server directly, as far as that is possible.
+#[derive(Debug)]
+pub struct Direct {
+    http: Http,
+    /// The client info and capabilities that were sent in the handshake.
+    client_config: ClientConfig,
+    /// Runs the work that remains after a response.
+    tasks: TaskTracker,
+    indirect: IndirectTools,
+    next_id: AtomicI64,
 }
 
-#[derive(Serialize)]
-struct Params<'a> {
-    #[serde(rename = "_meta")]
-    meta: Meta<'a>,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<&'a Map<String, Value>>,
+impl Direct {
+    pub fn new(http: Http, client_config: ClientConfig, tasks: TaskTracker) -> Self {
+        let (indirect, next_id) = (IndirectTools::default(), AtomicI64::new(FIRST_ID));
+        Self { http, client_config, tasks, indirect, next_id }
+    }
+
+    /// Returns a call of this tool on a connection of the newer era or not. `None`: rmcp has to call it.
+    pub fn prepare(&self, is_newer: bool, tool: &str) -> Option<DirectCall<'_>> {
+        (is_newer && is_header_safe(tool) && !self.indirect.contains(tool))
+            .then(|| DirectCall { direct: self, id: self.next_id.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    /// Learns from a complete listing, given as names and input schemas, which tools rmcp has to call.
+    pub fn learn<'t>(&self, tools: impl Iterator<Item = (&'t str, &'t Map<String, Value>)>) {
+        self.indirect.replace(tools);
+    }
 }
 
-#[derive(Serialize)]
-struct Meta<'a> {
-    #[serde(flatten)]
-    given: Option<&'a Map<String, Value>>,
-    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-    version: &'a str,
-    #[serde(rename = "io.modelcontextprotocol/clientInfo")]
-    client_info: &'a Implementation,
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: &'a rmcp::model::ClientCapabilities,
-    #[serde(rename = "progressToken")]
-    progress: i64,
-}
-
-/// Returns whether a tool name can be sent in a header without encoding. Calls of other tools go through
-/// rmcp.
-pub fn is_header_safe(name: &str) -> bool {
+/// Returns whether a tool name can be sent in a header without encoding.
+fn is_header_safe(name: &str) -> bool {
     name.trim() == name
         && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && !name.starts_with(BASE64_HEADER_PREFIX)
-}
-
-/// A direct call. Dropping its future before the response closes the exchange, which cancels the call on the
-/// server.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectCall<'a> {
-    pub http: &'a Http,
-    /// The client info and capabilities that were sent in the handshake.
-    pub client_config: &'a ClientConfig,
-    /// The request id, also used as the progress token. Must be unique at this server while the call runs.
-    pub id: i64,
-    /// Runs the work that remains after the response.
-    pub tasks: &'a TaskTracker,
-}
-
-impl DirectCall<'_> {
-    /// Sends the call and returns its result. The `_meta` of `request` must not contain keys that the
-    /// protocol reserves, and its tool name must be [`is_header_safe`].
-    pub async fn call(self, request: &CallToolRequestParams) -> Result<ServerResult, Failure> {
-        let message = Message {
-            jsonrpc: "2.0",
-            id: self.id,
-            method: METHOD,
-            params: Params {
-                meta: Meta {
-                    given: request.meta.as_ref().map(|meta| &meta.0.0),
-                    version: ProtocolVersion::V_2026_07_28.as_str(),
-                    client_info: &self.client_config.client_info,
-                    capabilities: &self.client_config.capabilities,
-                    progress: self.id,
-                },
-                name: &request.name,
-                arguments: request.arguments.as_ref(),
-            },
-        };
-        let body = serde_json::to_vec(&message).map_err(not_sent)?;
-        let name = HeaderValue::try_from(&*request.name).map_err(not_sent)?;
-        let mut headers = version();
-        headers.insert(HeaderName::from_static("mcp-method"), HeaderValue::from_static(METHOD));
-        headers.insert(HeaderName::from_static("mcp-name"), name);
-        let response = self.http.post(body, None, headers).await?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err(Failure::answered(&self.http.read_error(response).await?));
-        }
-        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Err(Failure::protocol(TextError("the request was accepted but not answered".to_owned())));
-        }
-        if has_content_type(&response, EVENT_STREAM_MIME_TYPE) {
-            let events = self.http.events(response, false);
-            return Stream { call: self, last_event: None, retry: None }.answer(events).await;
-        }
-        if !has_content_type(&response, JSON_MIME_TYPE) {
-            return Err(unexpected_content_type(&response).into());
-        }
-        let body = self.http.body(response).await?;
-        match raw::parse_call_response(&body).map_err(exchange::Failure::NotJsonRpc)? {
-            ServerJsonRpcMessage::Response(answer) if self.is_own_id(&answer.id) => Ok(answer.result),
-            // With any id: a server that could not parse the request does not know its id.
-            ServerJsonRpcMessage::Error(error) => Err(Failure::answered(&error.error)),
-            _ => Err(Failure::protocol(TextError("the response belongs to another request".to_owned()))),
-        }
-    }
-
-    /// Returns whether this is the id of the call. Some servers return a numeric id as text.
-    fn is_own_id(&self, id: &RequestId) -> bool {
-        match id {
-            RequestId::Number(number) => *number == self.id,
-            RequestId::String(text) => text.parse() == Ok(self.id),
-        }
-    }
-
-    /// Answers a request of the server: pings are answered, everything else is declined.
-    async fn decline(&self, request: JsonRpcRequest<ServerRequest>) {
-        let result = match request.request {
-            ServerRequest::PingRequest(_) => Some(ClientResult::empty(())),
-            ServerRequest::ElicitRequest(_) => {
-                Some(ClientResult::ElicitResult(ElicitResult::new(ElicitationAction::Decline)))
-            }
-            _ => None,
-        };
-        let message = match result {
-            Some(result) => ClientJsonRpcMessage::response(result, request.id),
-            None => {
-                let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client offers nothing", None);
-                ClientJsonRpcMessage::error(error, Some(request.id))
-            }
-        };
-        let sent = self.http.post_message(self.http.url.clone(), message, None, None, version()).await;
-        if let Err(error) = sent {
-            debug!(%error, "MCP notification not delivered.");
-        }
-    }
-
-    /// Reads the stream to its end, so that the connection can be reused.
-    async fn drain_stream(&self, mut events: Events) {
-        for _ in 0..2 {
-            if let Some(None) = events.next().now_or_never() {
-                return;
-            }
-            // The end usually arrives together with the response, but the connection task has not reported it
-            // yet.
-            yield_now().await;
-        }
-        self.tasks.spawn(timeout(STREAM_END_TIMEOUT, async move { while events.next().await.is_some() {} }));
-    }
-}
-
-fn not_sent(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure { fate: Fate::NotRun, ..Failure::protocol(error) }
-}
-
-fn version() -> Headers {
-    Headers::from([(HeaderName::from_static("mcp-protocol-version"), VERSION)])
-}
-
-/// A response that arrives as a stream of server-sent events.
-struct Stream<'a> {
-    call: DirectCall<'a>,
-    last_event: Option<String>,
-    retry: Option<Duration>,
-}
-
-impl Stream<'_> {
-    async fn answer(mut self, mut events: Events) -> Result<ServerResult, Failure> {
-        loop {
-            let event = match events.next().await {
-                Some(Ok(event)) => event,
-                // Boxed, since it is rarely needed and would make every calling future large.
-                Some(Err(error)) => {
-                    events = Box::pin(self.resume(broken(&error)?)).await?;
-                    continue;
-                }
-                None => {
-                    let failure = Failure::lost("the stream ended before the answer");
-                    events = Box::pin(self.resume(failure)).await?;
-                    continue;
-                }
-            };
-            self.retry = event.retry.map(Duration::from_millis).or(self.retry);
-            self.last_event = event.id.or(self.last_event);
-            let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
-            let Some(data) = event.data.filter(|_| is_message) else { continue };
-            let message = match raw::parse_call_response(data.as_bytes()) {
-                Ok(message) => message,
-                Err(error) => {
-                    debug!(%error, "SSE event is not a JSON-RPC message; ignored.");
-                    continue;
-                }
-            };
-            match message {
-                ServerJsonRpcMessage::Response(answer) if self.call.is_own_id(&answer.id) => {
-                    self.call.drain_stream(events).await;
-                    return Ok(answer.result);
-                }
-                ServerJsonRpcMessage::Error(error)
-                    if error.id.as_ref().is_none_or(|id| self.call.is_own_id(id)) =>
-                {
-                    self.call.drain_stream(events).await;
-                    return Err(Failure::answered(&error.error));
-                }
-                ServerJsonRpcMessage::Request(request) => Box::pin(self.call.decline(request)).await,
-                ServerJsonRpcMessage::Notification(message) => {
-                    if let (ServerNotification::ToolListChangedNotification(_), Some(tap)) =
-                        (message.notification, &self.call.http.tap)
-                    {
-                        tap.tools_changed();
-                    }
-                }
-                ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_) => {}
-            }
-        }
-    }
-
-    /// Resumes the stream after its last event. Fails with `failure` if the server does not number its events
-    /// or refuses to resume. Retries without limit; the caller sets a timeout.
-    async fn resume(&mut self, failure: Failure) -> Result<Events, Failure> {
-        let Some(last) = &self.last_event else { return Err(failure) };
-        let mut wait = self.retry.unwrap_or(RESUME_DELAY);
-        loop {
-            sleep(wait).await;
-            let http = self.call.http;
-            match http.get_stream(http.url.clone(), None, Some(last.clone()), None, version()).await {
-                Ok(events) => return Ok(events),
-                Err(StreamableHttpError::Client(exchange::Failure::Status { status, .. }))
-                    if status.is_client_error() =>
-                {
-                    return Err(failure);
-                }
-                Err(
-                    StreamableHttpError::ServerDoesNotSupportSse
-                    | StreamableHttpError::UnexpectedContentType(_),
-                ) => return Err(failure),
-                Err(error) => debug!(%error, "SSE stream not resumed yet."),
-            }
-            wait = wait.saturating_mul(2).min(MAX_RESUME_DELAY);
-        }
-    }
-}
-
-/// Converts a stream error into a failure. Returns it as `Err` if resuming the stream would not help.
-fn broken(error: &SseError) -> Result<Failure, Failure> {
-    if let SseError::Body(source) = error
-        && let Some(source) = source.downcast_ref::<std::io::Error>()
-        && let Some(source) = source.get_ref().and_then(|source| source.downcast_ref::<exchange::Failure>())
-        && let exchange::Failure::TooLarge(limit) = source
-    {
-        return Err(exchange::Failure::TooLarge(*limit).into());
-    }
-    Ok(Failure::lost(&error.to_string()))
 }

@@ -47,6 +47,8 @@ pub struct Settings {
     pub refresh_every: Duration,
     /// Whether upstreams may be programs that the gateway starts.
     pub stdio: bool,
+    /// Whether tools are called over HTTP without rmcp's client where that is possible.
+    pub fast_path: bool,
 }
 
 /// The result of refreshing the tools of an upstream.
@@ -207,6 +209,7 @@ impl Upstreams {
             call_timeout: Duration::from_millis(u64::try_from(row.call_timeout_ms).unwrap_or(60_000)),
             concurrency: usize::try_from(row.concurrency).unwrap_or(1).max(1),
             max_result_bytes: self.max_result_bytes,
+            fast_path: self.settings.fast_path,
             breaker: BREAKER,
         })
     }

@@ -147,6 +147,7 @@ impl GatewayProcess {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(20),
             max_result_bytes: 1 << 20,
+            fast_path: true,
         })
         .expect("a client")
     }

@@ -13,6 +13,7 @@ fn client(gateway: &Gateway) -> Client {
         connect_timeout: Duration::from_secs(2),
         call_timeout: Duration::from_secs(10),
         max_result_bytes: 4096,
+        fast_path: true,
     })
     .unwrap()
 }

@@ -52,6 +52,7 @@ fn connected(url: &str) -> Upstream {
         call_timeout: Duration::from_secs(30),
         concurrency: 64,
         max_result_bytes: 1 << 20,
+        fast_path: true,
         breaker: Breaker { failures: 5, open_for: Duration::from_secs(5) },
     })
     .unwrap()

@@ -3,19 +3,17 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use mcp::{
-    Connection, DirectCall, Era, FIRST_DIRECT_ID, Fate, Hint, Http, IndirectTools, OpenError, Retry, Tap,
-    is_header_safe,
-};
+use mcp::{Connection, Direct, DirectCall, Era, Fate, Hint, Http, OpenError, Retry, Tap};
 use rmcp::{
     ClientHandler, Peer, RoleClient,
-    model::{ClientConfig, ProtocolVersion, SubscriptionFilter},
+    model::{ProtocolVersion, SubscriptionFilter},
 };
+use serde_json::{Map, Value};
 use tokio::{sync, time};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
@@ -37,12 +35,10 @@ pub(crate) struct Link {
     name: String,
     endpoint: Endpoint,
     connect_timeout: Duration,
-    /// The client info and capabilities that are sent to the upstream.
-    client_config: ClientConfig,
+    /// `None` for a process, or if every call is to go through rmcp.
+    direct: Option<Direct>,
     pub(crate) events: Events,
     pub(crate) tasks: TaskTracker,
-    pub(crate) indirect: IndirectTools,
-    next_direct: AtomicI64,
     live: Mutex<Option<Arc<LiveConnection>>>,
     /// Locked while connecting, so that concurrent callers wait for one handshake.
     attempts: sync::Mutex<Attempts>,
@@ -95,15 +91,20 @@ impl Link {
                 Endpoint::Stdio(Program::new(&options.name, argv, env, secret_env, folder, max_message)?)
             }
         };
+        let tasks = TaskTracker::new();
+        let direct = match &endpoint {
+            Endpoint::Http(http) if options.fast_path => {
+                Some(Direct::new(http.clone(), events.get_info(), tasks.clone()))
+            }
+            _ => None,
+        };
         Ok(Self {
             name: options.name,
             endpoint,
             connect_timeout: options.connect_timeout,
-            client_config: events.get_info(),
+            direct,
             events,
-            indirect: IndirectTools::default(),
-            next_direct: AtomicI64::new(FIRST_DIRECT_ID),
-            tasks: TaskTracker::new(),
+            tasks,
             live: Mutex::default(),
             attempts: sync::Mutex::default(),
             was_tried: AtomicBool::new(false),
@@ -143,14 +144,16 @@ impl Link {
         done.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
     }
 
-    /// Returns a direct call if the tool can be called without rmcp: over HTTP, in the newer era, and if it
-    /// is not an indirect tool.
+    /// Returns a direct call if the tool can be called without rmcp.
     pub(crate) fn direct(&self, live: &LiveConnection, tool: &str) -> Option<DirectCall<'_>> {
-        let Endpoint::Http(http) = &self.endpoint else { return None };
-        (live.is_newer && is_header_safe(tool) && !self.indirect.contains(tool)).then(|| {
-            let id = self.next_direct.fetch_add(1, Ordering::Relaxed);
-            DirectCall { http, client_config: &self.client_config, id, tasks: &self.tasks }
-        })
+        self.direct.as_ref()?.prepare(live.is_newer, tool)
+    }
+
+    /// Tells the direct way about a complete listing, given as names and input schemas.
+    pub(crate) fn learn<'t>(&self, tools: impl Iterator<Item = (&'t str, &'t Map<String, Value>)>) {
+        if let Some(direct) = &self.direct {
+            direct.learn(tools);
+        }
     }
 
     /// Runs `work` until the link is closed. Needed for direct calls, since only calls through rmcp end with

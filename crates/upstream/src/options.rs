@@ -53,6 +53,8 @@ pub struct Options {
     pub concurrency: usize,
     /// The maximum size of a result, serialized as JSON.
     pub max_result_bytes: usize,
+    /// Whether tools are called over HTTP without rmcp's client where that is possible.
+    pub fast_path: bool,
     pub breaker: Breaker,
 }
 

@@ -184,9 +184,6 @@ impl Inner {
                 Ok(Err(failure)) => failure,
                 Err(_) => return Err(Failure { error: Error::TimedOut, fate: Fate::Unknown }),
             };
-            if failure.retry == Retry::AfterListing {
-                self.link.indirect.insert(&request.name);
-            }
             let preparing = timeout_at(deadline.into(), Box::pin(self.prepare_retry(&live, &failure))).await;
             if repeated || !preparing.unwrap_or(false) || failure.fate != Fate::NotRun {
                 return Err(Failure { fate: failure.fate, error: self.link.error(&live, failure.error) });
@@ -202,7 +199,7 @@ impl Inner {
             let live = self.link.get_or_connect().await.map_err(Failure::not_run)?;
             let failure = match mcp::raw_tools(&live.peer, MAX_LIST_BYTES).await {
                 Ok(tools) => {
-                    self.link.indirect.replace(tools.iter().filter_map(named_schema));
+                    self.link.learn(tools.iter().filter_map(named_schema));
                     return Ok(tools);
                 }
                 Err(failure) => failure,

@@ -6,7 +6,7 @@ use tokio::{join, time::sleep};
 use super::*;
 use policy::Standing;
 
-use store::{Options, Store};
+use store::Options;
 
 use crate::{
     chain::{LastRow, chain_rows},
@@ -15,7 +15,7 @@ use crate::{
 
 struct TestStore {
     folder: TempDir,
-    _store: Store,
+    store: Store,
 }
 
 impl TestStore {
@@ -25,7 +25,7 @@ impl TestStore {
         let patience = Duration::from_secs(2);
         let options = Options { url, max_connections: 4, patience, durability: Durability::Process };
         let store = Store::open(&options).await.expect("a store");
-        Self { folder, _store: store }
+        Self { folder, store }
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -33,7 +33,7 @@ impl TestStore {
     }
 
     fn appender(&self, durability: Durability) -> Appender {
-        Appender::open(&self.path(), durability).expect("it opens")
+        Appender { durability, ..Appender::for_store(&self.store).expect("a file") }
     }
 
     fn stored(&self) -> i64 {
@@ -52,8 +52,8 @@ fn rows(after: i64, count: i64) -> Vec<Row> {
 async fn rows_are_stored_when_append_returns() {
     let place = TestStore::new().await;
     for (durability, after) in [(Durability::Process, 0), (Durability::Power, 10)] {
-        let appender = place.appender(durability);
-        let appender = appender.append(rows(after, 1)).await.expect("added");
+        let mut appender = place.appender(durability);
+        appender.append(rows(after, 1)).await.expect("added");
         appender.append(rows(after + 1, 5)).await.expect("added");
         assert_eq!(place.stored(), if durability == Durability::Process { 6 } else { 12 });
     }
@@ -83,8 +83,10 @@ async fn waiting_for_another_process_does_not_block_the_thread() {
         assert_eq!(place.stored(), 0);
         other.execute_batch("COMMIT").expect("released");
     };
-    let (added, ()) = join!(place.appender(Durability::Process).append(rows(0, 1)), holding);
-    added.expect("added").append(rows(1, 1)).await.expect("added");
+    let mut appender = place.appender(Durability::Process);
+    let (added, ()) = join!(appender.append(rows(0, 1)), holding);
+    added.expect("added");
+    appender.append(rows(1, 1)).await.expect("added");
     assert_eq!(place.stored(), 2);
 }
 
@@ -95,8 +97,8 @@ async fn checkpoints_bound_the_size_of_the_write_ahead_log() {
     let log = || fs::metadata(place.folder.path().join("store.db-wal")).expect("a log").len();
     let mut largest = 0;
     for group in 0..40 {
-        appender = appender.append(rows(group * 250, 250)).await.expect("added");
-        appender = appender.checkpoint().await.expect("checkpointed");
+        appender.append(rows(group * 250, 250)).await.expect("added");
+        appender.checkpoint().await;
         assert!(appender.since_checkpoint < CHECKPOINT_AFTER);
         if group == 10 {
             largest = log();

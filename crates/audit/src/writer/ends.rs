@@ -8,7 +8,6 @@ use super::{Writer, within_patience};
 use store::{Store, clock, entity::in_flight};
 
 use crate::{
-    appender::Appender,
     chain::{LastRow, append, chain_rows, last_row, lock_chain},
     keys::settle_key,
     messages::{Announcement, End},
@@ -41,14 +40,10 @@ impl Writer {
                 Some(last) => last,
                 None => last_row(&*writer).await?,
             };
-            now = Some(match self.store.sqlite_file() {
-                Some(file) => {
-                    let appender = match self.appender.take() {
-                        Some(appender) => appender,
-                        None => Appender::open(file, self.store.durability())?,
-                    };
+            now = Some(match &mut self.appender {
+                Some(appender) => {
                     let (rows, last) = chain_rows(&after, records);
-                    self.appender = Some(appender.append(rows).await?);
+                    appender.append(rows).await?;
                     last
                 }
                 None => append(&*writer, &after, records).await?,

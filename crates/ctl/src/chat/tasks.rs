@@ -22,6 +22,7 @@ impl Tasks {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             max_result_bytes: 1024 * 1024,
+            fast_path: true,
         });
         Ok(Self(client.map_err(Error::tools)?))
     }

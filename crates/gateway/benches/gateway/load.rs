@@ -17,6 +17,8 @@ pub(crate) struct Calls {
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tool: &'static str,
     pub(crate) is_denied: bool,
+    /// Whether the client calls without rmcp.
+    pub(crate) fast_path: bool,
 }
 
 /// Sorted latencies in milliseconds.
@@ -37,6 +39,7 @@ impl Calls {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             max_result_bytes: 1 << 20,
+            fast_path: self.fast_path,
         })
         .unwrap()
     }

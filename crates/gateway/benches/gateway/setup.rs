@@ -29,6 +29,13 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn start() -> Self {
+        let mut setup = Self::start_with(&[]).await;
+        setup.proxy = proxy(&setup.folder, setup.server.url()).await;
+        setup
+    }
+
+    /// Starts a server and the gateway with these settings, without FastMCP's proxy.
+    pub(crate) async fn start_with(settings: &[String]) -> Self {
         let server = ConformanceUpstream::start().await;
         let folder = tempfile::tempdir().unwrap();
         prepare(&folder, server.url()).await;
@@ -37,6 +44,7 @@ impl Setup {
             ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--set", "calls.per_second=1000000"];
         let mut arguments: Vec<String> = arguments.map(str::to_owned).to_vec();
         arguments.extend(["--data".to_owned(), folder.path().display().to_string()]);
+        arguments.extend(settings.iter().map(|setting| format!("--set={setting}")));
         let gateway = Process::start(&binary("cynode-gateway"), &arguments, &[], &log);
         let gateway_url = eventually("the gateway is ready", async || {
             let output = fs::read_to_string(&log).unwrap_or_default();
@@ -45,12 +53,12 @@ impl Setup {
             Some(format!("http://{}/mcp", ready["address"].as_str()?))
         })
         .await;
-        let proxy = proxy(&folder, server.url()).await;
-        Self { folder, server, _gateway: gateway, gateway_url, proxy }
+        Self { folder, server, _gateway: gateway, gateway_url, proxy: None }
     }
 
     pub(crate) fn direct(&self) -> Calls {
-        Calls { url: self.server.url().to_owned(), token_file: None, tool: TOOL, is_denied: false }
+        let url = self.server.url().to_owned();
+        Calls { url, token_file: None, tool: TOOL, is_denied: false, fast_path: true }
     }
 
     pub(crate) fn through(&self) -> Calls {
@@ -59,6 +67,7 @@ impl Setup {
             token_file: Some(self.token()),
             tool: SERVED,
             is_denied: false,
+            fast_path: true,
         }
     }
 
@@ -69,7 +78,7 @@ impl Setup {
 
     pub(crate) fn proxy(&self) -> Option<Calls> {
         let (_, url) = self.proxy.as_ref()?;
-        Some(Calls { url: url.clone(), token_file: None, tool: TOOL, is_denied: false })
+        Some(Calls { url: url.clone(), ..self.direct() })
     }
 
     fn token(&self) -> PathBuf {
@@ -115,6 +124,7 @@ async fn prepare(folder: &TempDir, url: &str) {
             connect_timeout: Duration::from_secs(5),
             refresh_every: Duration::from_secs(60),
             stdio: false,
+            fast_path: true,
         },
         1 << 20,
         tokio_util::sync::CancellationToken::new(),

@@ -45,6 +45,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
                 "forever" => None,
                 _ => Some(check.positive_duration("audit.keep", &raw.audit.keep)?),
             },
+            fast_append: check.boolean("audit.fast_append", &raw.audit.fast_append)?,
         },
         calls: Calls {
             max_result_bytes: check.number(
@@ -71,6 +72,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             refresh_every: check
                 .positive_duration("upstreams.refresh_every", &raw.upstreams.refresh_every)?,
             stdio: check.boolean("upstreams.stdio", &raw.upstreams.stdio)?,
+            fast_path: check.boolean("upstreams.fast_path", &raw.upstreams.fast_path)?,
         },
         nats: nats(check, &raw.nats)?,
         grace: check.positive_duration("grace", &raw.grace)?,
@@ -87,6 +89,7 @@ fn mcp(check: &Checker<'_>, raw: &raw::Mcp) -> Result<Mcp, Error> {
         origins: raw.origins.clone(),
         max_body_bytes: check.number("mcp.max_body_bytes", &raw.max_body_bytes, 1024..=MAX_BYTES)?,
         read_timeout: check.positive_duration("mcp.read_timeout", &raw.read_timeout)?,
+        fast_path: check.boolean("mcp.fast_path", &raw.fast_path)?,
     })
 }
 

@@ -33,6 +33,9 @@ section! {
         max_body_bytes: Text = "2097152",
         /// Longest time that a request may take to arrive.
         read_timeout: Text = "10s",
+        /// Answers tool calls without rmcp's server. Turn it off to compare or to work around a problem; see
+        /// [fast paths](fast-paths.md).
+        fast_path: Text = "true",
     }
 }
 
@@ -78,6 +81,9 @@ section! {
         seal_every: Text = "5s",
         /// How long rows are kept: a duration, or `forever`.
         keep: Text = "forever",
+        /// Appends rows to SQLite over a connection of their own. Turn it off to compare or to work around a problem; see
+        /// [fast paths](fast-paths.md).
+        fast_append: Text = "true",
     }
 }
 
@@ -121,6 +127,9 @@ section! {
         refresh_every: Text = "60s",
         /// Whether upstream servers may be programs that the gateway starts.
         stdio: Text = "true",
+        /// Calls tools over HTTP without rmcp's client. Turn it off to compare or to work around a problem; see
+        /// [fast paths](fast-paths.md).
+        fast_path: Text = "true",
     }
 }
 

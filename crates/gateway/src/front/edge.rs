@@ -150,8 +150,8 @@ impl Front {
         let record = record();
         let identity = Identity { standing, revision: presented.revision, call_id, handled: handled.clone() };
         let fast_call =
-            fast_path::parse(&parts.headers, &body, &live.settings.hosts, &self.calls.catalogue.cached());
-        let answer = match fast_call {
+            || fast_path::parse(&parts.headers, &body, &live.settings.hosts, &self.calls.catalogue.cached());
+        let answer = match live.settings.fast_path.then(fast_call).flatten() {
             Some(call) => call.answer(self.calls.clone(), identity).await,
             None => {
                 let mut parts = parts;

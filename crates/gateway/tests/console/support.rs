@@ -208,6 +208,7 @@ impl Agent {
             connect_timeout: 5 * second,
             call_timeout: 20 * second,
             max_result_bytes: 1 << 20,
+            fast_path: true,
         };
         Self(Client::new(options).unwrap())
     }

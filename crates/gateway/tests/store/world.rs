@@ -62,6 +62,7 @@ impl World {
             connect_timeout: Duration::from_secs(2),
             refresh_every: Duration::from_secs(3600),
             stdio: false,
+            fast_path: true,
         };
         // No background refresh: tests decide when.
         let (upstreams, _) = Upstreams::start(store.clone(), settings, 1 << 20, CancellationToken::new());

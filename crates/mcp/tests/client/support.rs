@@ -13,6 +13,7 @@ pub(crate) fn options(url: String) -> Options {
         connect_timeout: Duration::from_secs(2),
         call_timeout: Duration::from_secs(20),
         max_result_bytes: 64 * 1024,
+        fast_path: true,
     }
 }
 

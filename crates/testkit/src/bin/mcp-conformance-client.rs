@@ -35,6 +35,7 @@ async fn run(scenario: &str, context: &str, url: String) -> Result<(), mcp::Erro
         connect_timeout: TIMEOUT,
         call_timeout: TIMEOUT,
         max_result_bytes: 1024 * 1024,
+        fast_path: true,
     })?;
     let tools = client.tools().await?;
     for (name, arguments) in wanted(scenario, context, &tools) {

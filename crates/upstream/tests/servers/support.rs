@@ -15,6 +15,7 @@ pub(crate) fn options(transport: Transport) -> Options {
         call_timeout: Duration::from_secs(20),
         concurrency: 64,
         max_result_bytes: 64 * 1024,
+        fast_path: true,
         breaker: Breaker { failures: 0, open_for: Duration::from_secs(60) },
     }
 }

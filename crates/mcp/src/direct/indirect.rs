@@ -26,21 +26,21 @@ fn has_mark(object: &Map<String, Value>) -> bool {
 
 /// The names of a server's indirect tools, as far as they are known.
 #[derive(Debug, Default)]
-pub struct IndirectTools(RwLock<HashSet<String>>);
+pub(super) struct IndirectTools(RwLock<HashSet<String>>);
 
 impl IndirectTools {
-    pub fn contains(&self, tool: &str) -> bool {
+    pub(super) fn contains(&self, tool: &str) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(tool)
     }
 
     /// Replaces the set, given the names and input schemas of all tools in the current listing.
-    pub fn replace<'t>(&self, tools: impl Iterator<Item = (&'t str, &'t Map<String, Value>)>) {
+    pub(super) fn replace<'t>(&self, tools: impl Iterator<Item = (&'t str, &'t Map<String, Value>)>) {
         let wanting = tools.filter(|(_, schema)| has_mark(schema)).map(|(name, _)| name.to_owned());
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = wanting.collect();
     }
 
     /// Adds a tool that the server answered as indirect when it was called.
-    pub fn insert(&self, tool: &str) {
+    pub(super) fn insert(&self, tool: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(tool.to_owned());
     }
 }
