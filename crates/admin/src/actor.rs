@@ -5,14 +5,14 @@ use access::tokens::{self, PresentedToken};
 
 /// The authenticated holder of an administration token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Actor {
+pub(crate) struct Actor {
     /// The id of the token, never its secret.
-    pub token_id: String,
-    pub holder: Holder,
+    pub(crate) token_id: String,
+    pub(crate) holder: Holder,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// May do everything.
     Admin,
     /// Manages only the servers that this user installed.
@@ -21,7 +21,7 @@ pub enum Holder {
 
 impl Actor {
     /// Returns `None` if the token is unknown, expired, revoked, or an agent token.
-    pub fn of(presented: &PresentedToken, now: i64) -> Option<Self> {
+    pub(crate) fn of(presented: &PresentedToken, now: i64) -> Option<Self> {
         let (row, holder) = presented.administrator(now)?;
         let holder = match holder {
             tokens::Holder::Admin => Holder::Admin,
@@ -31,11 +31,11 @@ impl Actor {
         Some(Self { token_id: row.id.clone(), holder })
     }
 
-    pub fn is_admin(&self) -> bool {
+    pub(crate) fn is_admin(&self) -> bool {
         self.holder == Holder::Admin
     }
 
-    pub fn user(&self) -> Option<&str> {
+    pub(crate) fn user(&self) -> Option<&str> {
         match &self.holder {
             Holder::Admin => None,
             Holder::User(user) => Some(user),
@@ -43,7 +43,7 @@ impl Actor {
     }
 
     /// Returns the name of this kind of actor in audit rows.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self.holder {
             Holder::Admin => "admin",
             Holder::User(_) => "user",
@@ -51,7 +51,7 @@ impl Actor {
     }
 
     /// Returns the author for columns such as `created_by`: user (or `admin`) and token id.
-    pub fn author(&self) -> String {
+    pub(crate) fn author(&self) -> String {
         format!("{}:{}", self.user().unwrap_or("admin"), self.token_id)
     }
 

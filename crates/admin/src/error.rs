@@ -10,7 +10,7 @@ use registry::upstreams;
 
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{what} `{id}` not found")]
     NotFound { what: &'static str, id: String },
     #[error("{field}: {message}")]
@@ -43,7 +43,7 @@ impl Error {
     }
 
     /// Returns the stable error code for programs.
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "not_found",
             Self::Invalid { .. } => "invalid",
@@ -56,7 +56,7 @@ impl Error {
     }
 
     /// Returns the invalid field, if one is to blame.
-    pub fn field(&self) -> Option<&'static str> {
+    pub(crate) fn field(&self) -> Option<&'static str> {
         match self {
             Self::Invalid { field, .. } => Some(field),
             Self::NotFound { .. }
@@ -68,7 +68,7 @@ impl Error {
         }
     }
 
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,

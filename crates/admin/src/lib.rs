@@ -6,14 +6,14 @@ mod check;
 mod console;
 mod error;
 mod guard;
-pub mod operations;
+mod operations;
 mod rest;
 
 use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
-pub use actor::{Actor, Holder};
+use actor::Actor;
 use axum::{Router, middleware};
-pub use error::Error;
+use error::Error;
 use nkeys::KeyPair;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;

@@ -17,25 +17,14 @@ mod tools;
 mod upstreams;
 mod work;
 
-pub use audit::{AuditVerification, Heads, Pruned};
-pub use catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
-pub use dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter};
-pub use handoffs::{
-    AnswerSummary, Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
-    UnreadableEntry,
+pub(crate) use handoffs::{
+    Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
 };
-pub use preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference};
-pub use quarantine::{Difference, QuarantineReason, QuarantinedTool};
-pub use refresh::AddedUpstream;
-pub use rules::{AccessRule, NewRule};
-pub use settings::{PutSetting, Setting};
-pub use tokens::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState};
-pub use tools::{
-    Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectChange, ToolEffectSource, ToolGate, ToolOrigin,
-    ToolState,
-};
-pub use upstreams::{NewUpstream, ToolCounts, Upstream, UpstreamChange};
-pub use work::Work;
-pub(crate) use work::WorkCache;
+use serde_json::Value;
+use tools::tool_state;
+pub(crate) use work::{Work, WorkCache};
 
-pub use registry::upstreams::{Http, Reach, Stdio, Transport};
+/// Parses stored JSON; text that is not valid JSON is shown as a string.
+fn stored_json(text: String) -> Value {
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}

@@ -24,8 +24,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Admin;
 
-/// More than any request needs.
-const MAX_BODY_BYTES: usize = 256 << 10;
+/// The result of a handler that responds with JSON.
+type JsonResult<T> = Result<Json<T>, Refusal>;
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
     let (router, document) = routes().split_for_parts();
@@ -61,14 +61,14 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::set, settings::delete))
         .routes(routes!(preferences::list, preferences::set, preferences::delete))
-        .routes(routes!(catalogues::list_projects))
-        .routes(routes!(catalogues::put_project, catalogues::delete_project))
-        .routes(routes!(catalogues::list_personas))
-        .routes(routes!(catalogues::put_persona, catalogues::delete_persona))
-        .routes(routes!(catalogues::list_nodes))
-        .routes(routes!(catalogues::put_node, catalogues::delete_node))
-        .routes(routes!(catalogues::list_models))
-        .routes(routes!(catalogues::put_model, catalogues::delete_model))
+        .routes(routes!(catalogues::projects::list))
+        .routes(routes!(catalogues::projects::put, catalogues::projects::delete))
+        .routes(routes!(catalogues::personas::list))
+        .routes(routes!(catalogues::personas::put, catalogues::personas::delete))
+        .routes(routes!(catalogues::nodes::list))
+        .routes(routes!(catalogues::nodes::put, catalogues::nodes::delete))
+        .routes(routes!(catalogues::models::list))
+        .routes(routes!(catalogues::models::put, catalogues::models::delete))
         .routes(routes!(audit::query))
         .routes(routes!(audit::tail))
         .routes(routes!(audit::export))

@@ -5,7 +5,7 @@ mod reference;
 use contract::{Page, ToolContract};
 use reference::MAX_REFERENCE_BYTES;
 use schemars::JsonSchema;
-use sea_orm::{EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 
 use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, search};
@@ -68,8 +68,7 @@ impl BuiltInTool for List {
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(Image::from).collect()))
+        request.fetch(query, context, Image::from).await
     }
 }
 

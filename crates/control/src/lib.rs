@@ -8,6 +8,7 @@ mod spec;
 
 mod check;
 mod confinement;
+mod lookup;
 mod page;
 mod search;
 mod slice;

@@ -2,17 +2,20 @@
 
 use contract::{Page, ToolContract};
 use schemars::JsonSchema;
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    lookup::{self, MAX_REFERENCE_BYTES},
+    page::PageRequest,
+};
 use policy::Scope;
 
 use store::{clock, entity::model};
 
 const MAX_PROVIDER_BYTES: usize = 128;
-const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -71,8 +74,7 @@ impl BuiltInTool for List {
             check::text("provider", provider, MAX_PROVIDER_BYTES)?;
             query = query.filter(model::Column::Provider.eq(provider));
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(Model::from).collect()))
+        request.fetch(query, context, Model::from).await
     }
 }
 
@@ -97,15 +99,9 @@ impl BuiltInTool for Get {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Model, ToolError> {
-        check::non_blank("model_id", &input.model_id, MAX_REFERENCE_BYTES)?;
-        let by_id = model::Entity::find_by_id(&input.model_id).one(&context.db).await?;
-        let found = match by_id {
-            Some(found) => Some(found),
-            None => {
-                let named = model::Entity::find().filter(model::Column::Name.eq(&input.model_id));
-                named.one(&context.db).await?
-            }
-        };
-        found.map(Model::from).ok_or_else(|| ToolError::not_found("model", input.model_id))
+        let name = model::Column::Name;
+        let row = lookup::by_id_or_name::<model::Entity>(context, "model", "model_id", name, input.model_id)
+            .await?;
+        Ok(row.into())
     }
 }

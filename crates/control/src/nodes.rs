@@ -2,17 +2,20 @@
 
 use contract::{Page, ToolContract};
 use schemars::JsonSchema;
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check,
+    lookup::{self, MAX_REFERENCE_BYTES},
+    page::PageRequest,
+};
 use policy::Scope;
 
 use store::{clock, entity::node};
 
 const MAX_STATUS_BYTES: usize = 64;
-const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -68,8 +71,7 @@ impl BuiltInTool for List {
             check::text("status", status, MAX_STATUS_BYTES)?;
             query = query.filter(node::Column::Status.eq(status));
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(Node::from).collect()))
+        request.fetch(query, context, Node::from).await
     }
 }
 
@@ -94,15 +96,9 @@ impl BuiltInTool for Get {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Node, ToolError> {
-        check::non_blank("node_id", &input.node_id, MAX_REFERENCE_BYTES)?;
-        let by_id = node::Entity::find_by_id(&input.node_id).one(&context.db).await?;
-        let found = match by_id {
-            Some(found) => Some(found),
-            None => {
-                let named = node::Entity::find().filter(node::Column::Name.eq(&input.node_id));
-                named.one(&context.db).await?
-            }
-        };
-        found.map(Node::from).ok_or_else(|| ToolError::not_found("node", input.node_id))
+        let name = node::Column::Name;
+        let row =
+            lookup::by_id_or_name::<node::Entity>(context, "node", "node_id", name, input.node_id).await?;
+        Ok(row.into())
     }
 }

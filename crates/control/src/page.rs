@@ -1,9 +1,10 @@
 //! Pagination of lists.
 
 use contract::Page;
+use sea_orm::{EntityTrait, QuerySelect, Select};
 use serde::Serialize;
 
-use super::ToolError;
+use super::{Context, ToolError};
 
 const DEFAULT_LIMIT: u64 = 50;
 const MAX_LIMIT: u64 = 200;
@@ -40,6 +41,21 @@ impl PageRequest {
     /// Returns the number of rows to fetch: one more than the page holds, to tell whether it is the last.
     pub(super) fn fetch_limit(self) -> u64 {
         self.limit + 1
+    }
+
+    /// Fetches the rows of this page and converts each into an item.
+    pub(super) async fn fetch<E, T>(
+        self,
+        query: Select<E>,
+        context: &Context<'_>,
+        convert: impl Fn(E::Model) -> T,
+    ) -> Result<Page<T>, ToolError>
+    where
+        E: EntityTrait,
+        T: Serialize,
+    {
+        let rows = query.offset(self.offset).limit(self.fetch_limit()).all(&context.db).await?;
+        Ok(self.build_page(rows.into_iter().map(convert).collect()))
     }
 
     /// Builds the page from rows fetched with [`fetch_limit`](Self::fetch_limit). It also ends where it would

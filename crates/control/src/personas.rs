@@ -2,15 +2,18 @@
 
 use contract::{Page, ToolContract};
 use schemars::JsonSchema;
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, search};
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError,
+    lookup::{self, MAX_REFERENCE_BYTES},
+    page::PageRequest,
+    search,
+};
 use policy::Scope;
 
 use store::{clock, entity::persona};
-
-const MAX_REFERENCE_BYTES: usize = 128;
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -78,8 +81,7 @@ impl BuiltInTool for List {
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(PersonaSummary::from).collect()))
+        request.fetch(query, context, PersonaSummary::from).await
     }
 }
 
@@ -103,15 +105,15 @@ impl BuiltInTool for Get {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Persona, ToolError> {
-        check::non_blank("persona_id", &input.persona_id, MAX_REFERENCE_BYTES)?;
-        let by_id = persona::Entity::find_by_id(&input.persona_id).one(&context.db).await?;
-        let found = match by_id {
-            Some(found) => Some(found),
-            None => {
-                let named = persona::Entity::find().filter(persona::Column::Name.eq(&input.persona_id));
-                named.one(&context.db).await?
-            }
-        };
-        found.map(Persona::from).ok_or_else(|| ToolError::not_found("persona", input.persona_id))
+        let name = persona::Column::Name;
+        let row = lookup::by_id_or_name::<persona::Entity>(
+            context,
+            "persona",
+            "persona_id",
+            name,
+            input.persona_id,
+        )
+        .await?;
+        Ok(row.into())
     }
 }

@@ -4,7 +4,7 @@ use contract::{
     Page,
     project::{Get, List, Project},
 };
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 
 use super::{BuiltInTool, Context, Does, Entry, ToolError, page::PageRequest};
 use policy::{Scope, ScopedId};
@@ -60,7 +60,6 @@ impl BuiltInTool for List {
             let project = task.and_then(|task| task.project_id).unwrap_or_default();
             query = query.filter(project::Column::Id.eq(project));
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(into_project).collect()))
+        request.fetch(query, context, into_project).await
     }
 }

@@ -118,8 +118,7 @@ impl BuiltInTool for List {
         if let Some(prefix) = check::key_prefix(input.key_prefix.as_deref())? {
             query = query.filter(system_setting::Column::Key.like(prefix));
         }
-        let found = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
-        Ok(request.build_page(found.into_iter().map(Setting::from).collect()))
+        request.fetch(query, context, Setting::from).await
     }
 }
 

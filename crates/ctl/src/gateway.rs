@@ -1,88 +1,32 @@
 //! Commands to the gateway's admin API. The gateway decides and records; this module sends requests and
 //! prints the responses.
 
-mod audit;
+pub(crate) mod audit;
 mod client;
-mod preferences;
-mod rules;
-mod settings;
-mod tokens;
-mod tools;
-mod upstreams;
+pub(crate) mod preferences;
+pub(crate) mod rules;
+pub(crate) mod settings;
+pub(crate) mod tokens;
+pub(crate) mod tools;
+pub(crate) mod upstreams;
 mod verify;
 
 pub(crate) use client::{ApiRequest, Gateway};
+use serde::Serialize;
 use serde_json::Value;
-pub(crate) use tokens::create_private_file;
 
-use crate::{
-    cli,
-    error::{Error, Exit},
-    print,
-};
-
-pub(crate) async fn tools(link: &cli::GatewayLink, command: cli::Tools, json: bool) -> Result<Exit, Error> {
-    tools::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn tokens(link: &cli::GatewayLink, command: cli::Tokens, json: bool) -> Result<Exit, Error> {
-    tokens::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn upstreams(
-    link: &cli::GatewayLink,
-    command: cli::Upstreams,
-    json: bool,
-) -> Result<Exit, Error> {
-    upstreams::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn rules(link: &cli::GatewayLink, command: cli::Rules, json: bool) -> Result<Exit, Error> {
-    rules::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn settings(
-    link: &cli::GatewayLink,
-    command: cli::Settings,
-    json: bool,
-) -> Result<Exit, Error> {
-    settings::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn preferences(
-    link: &cli::GatewayLink,
-    command: cli::Preferences,
-    json: bool,
-) -> Result<Exit, Error> {
-    preferences::run(&Gateway::open(link)?, command, json).await
-}
-
-pub(crate) async fn audit(
-    link: &cli::GatewayLink,
-    nats: &cli::Link,
-    command: cli::Audit,
-    json: bool,
-) -> Result<Exit, Error> {
-    match command {
-        cli::Audit::Tail { after, duration } => {
-            audit::tail(&Gateway::open(link)?, after, duration, json).await
-        }
-        cli::Audit::Query(query) => audit::query(&Gateway::open(link)?, query, json).await,
-        cli::Audit::Export { out } => audit::export(&Gateway::open(link)?, out).await,
-        cli::Audit::Verify(verify) => Box::pin(verify::run(link, nats, &verify, json)).await,
-    }
-}
+use crate::{error::Exit, print};
 
 /// Prints a list: one line of JSON for each item, or a table, or the text `none` if it is empty.
-fn print_list(
-    items: &[Value],
+fn print_list<T: Serialize>(
+    items: &[T],
     json: bool,
     none: &str,
     head: &[&str],
-    row: impl Fn(&Value) -> Vec<String>,
+    row: impl Fn(&T) -> Vec<String>,
 ) -> Exit {
     if json {
-        items.iter().for_each(print::json);
+        items.iter().for_each(print_json);
     } else if items.is_empty() {
         print::line(none);
     } else {
@@ -91,20 +35,58 @@ fn print_list(
     Exit::Done
 }
 
-/// Returns a member of a JSON object as text; `-` if it is null.
-fn field(value: &Value, member: &str) -> String {
-    match &value[member] {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => print::sanitize(text),
-        other => print::sanitize(&other.to_string()),
+/// Prints a body as one line of JSON, with its members in alphabetical order.
+fn print_json(body: &impl Serialize) {
+    if let Ok(value) = serde_json::to_value(body) {
+        print::json(&value);
     }
 }
 
-/// Prints the members that are not null, one per line.
-fn print_fields(value: &Value, members: &[&str]) {
-    for member in members {
-        if !value[member].is_null() {
-            print::line(&format!("{:14}{}", member.replace('_', " "), field(value, member)));
-        }
+/// Prints the outcome of a command: a line of JSON, or one for people.
+fn print_outcome(json: bool, body: &impl Serialize, text: &str) -> Exit {
+    if json {
+        print_json(body);
+    } else {
+        print::line(&print::sanitize(text));
+    }
+    Exit::Done
+}
+
+/// Returns a field of a body as text; `None` if it is null.
+fn text(field: &impl Serialize) -> Option<String> {
+    match serde_json::to_value(field).unwrap_or_default() {
+        Value::Null => None,
+        Value::String(text) => Some(print::sanitize(&text)),
+        other => Some(print::sanitize(&other.to_string())),
     }
 }
+
+/// Returns a field of a body for a table; `-` if it is null.
+fn cell(field: &impl Serialize) -> String {
+    text(field).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Prints a field of a body with its name, unless it is null.
+fn print_field(name: &str, field: &impl Serialize) {
+    if let Some(text) = text(field) {
+        print::line(&format!("{:14}{text}", name.replace('_', " ")));
+    }
+}
+
+fn on_off(enabled: bool) -> &'static str {
+    if enabled { "on" } else { "off" }
+}
+
+/// Returns fields of a body as a row of a table.
+macro_rules! cells {
+    ($body:expr, $($field:ident),+) => { vec![$($crate::gateway::cell(&$body.$field)),+] };
+}
+
+/// Prints the fields of a body that are not null, one per line.
+macro_rules! print_fields {
+    ($body:expr, $($field:ident),+) => {
+        $($crate::gateway::print_field(stringify!($field), &$body.$field);)+
+    };
+}
+
+use {cells, print_fields};

@@ -27,6 +27,7 @@ use clap::Parser;
 use crate::{
     cli::{Cli, Command},
     error::{Error, Exit},
+    gateway::Gateway,
 };
 
 fn main() -> ExitCode {
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<Exit, Error> {
     let Cli { link, gateway, json, command } = cli;
     let broker = || link::connect(&link);
+    let open = || Gateway::open(&gateway);
     match command {
         Command::Handoff(command) => handoff::run(&broker().await?, command, json).await,
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
@@ -73,12 +75,12 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
         Command::Provision(command) => provision::run(&broker().await?, &command, json).await,
         Command::Keys(command) => keys::run(&command, json),
-        Command::Tools(command) => gateway::tools(&gateway, command, json).await,
-        Command::Tokens(command) => gateway::tokens(&gateway, command, json).await,
-        Command::Upstreams(command) => gateway::upstreams(&gateway, command, json).await,
-        Command::Rules(command) => gateway::rules(&gateway, command, json).await,
-        Command::Settings(command) => gateway::settings(&gateway, command, json).await,
-        Command::Preferences(command) => gateway::preferences(&gateway, command, json).await,
-        Command::Audit(command) => gateway::audit(&gateway, &link, command, json).await,
+        Command::Tools(command) => gateway::tools::run(&open()?, command, json).await,
+        Command::Tokens(command) => gateway::tokens::run(&open()?, command, json).await,
+        Command::Upstreams(command) => gateway::upstreams::run(&open()?, command, json).await,
+        Command::Rules(command) => gateway::rules::run(&open()?, command, json).await,
+        Command::Settings(command) => gateway::settings::run(&open()?, command, json).await,
+        Command::Preferences(command) => gateway::preferences::run(&open()?, command, json).await,
+        Command::Audit(command) => gateway::audit::run(&gateway, &link, command, json).await,
     }
 }

@@ -2,8 +2,7 @@
 
 mod names;
 mod pins;
-mod transport;
-mod transport_check;
+pub mod transport;
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -13,7 +12,6 @@ use std::{
 
 use rmcp::model::CallToolResult;
 use sea_orm::{DbErr, EntityTrait};
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::{select, sync::mpsc, time::interval};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,8 +21,8 @@ use upstream::{Breaker, Failure, Options, Progress, Upstream};
 pub use self::{
     names::{fold_name, served_name},
     pins::{REASON_NEW, unservable_reason},
-    transport::{Http, Reach, Stdio, Transport},
 };
+pub use api::{Health, Refreshed};
 use store::{Store, entity::upstream as server};
 
 /// The circuit breaker of each upstream opens after this many consecutive failures.
@@ -49,29 +47,6 @@ pub struct Settings {
     pub stdio: bool,
     /// Whether tools are called over HTTP without rmcp's client where that is possible.
     pub fast_path: bool,
-}
-
-/// The result of refreshing the tools of an upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Refreshed {
-    /// New, and now waiting for approval.
-    pub new: usize,
-    /// Changed, and now waiting for approval.
-    pub changed: usize,
-    pub unchanged: usize,
-    /// Not offered any more.
-    pub gone: usize,
-}
-
-/// The health of an upstream.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-pub struct Health {
-    /// idle, up, down or open (left alone after too many failures).
-    pub state: String,
-    pub protocol: Option<String>,
-    pub last_error: Option<String>,
-    pub restarts: u64,
-    pub in_flight: usize,
 }
 
 /// A connection, and the row that it was made from.
@@ -201,10 +176,10 @@ impl Upstreams {
 
     fn options(&self, row: &server::Model) -> Result<Options, upstream::Error> {
         let invalid = |error: serde_json::Error| upstream::Error::Options(error.to_string());
-        let transport: Transport = serde_json::from_str(&row.transport).map_err(invalid)?;
+        let stored = serde_json::from_str(&row.transport).map_err(invalid)?;
         Ok(Options {
             name: row.namespace.clone(),
-            transport: transport.into_upstream(self.settings.stdio, row.owner.is_some())?,
+            transport: transport::into_upstream(stored, self.settings.stdio, row.owner.is_some())?,
             connect_timeout: self.settings.connect_timeout,
             call_timeout: Duration::from_millis(u64::try_from(row.call_timeout_ms).unwrap_or(60_000)),
             concurrency: usize::try_from(row.concurrency).unwrap_or(1).max(1),

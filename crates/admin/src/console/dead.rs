@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{DeadFilter, DeadLetter, DeadLetterDetails};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
@@ -19,10 +20,7 @@ use super::{
     work::{self, render_nats_error},
 };
 
-use crate::{
-    Error,
-    operations::{DeadFilter, DeadLetter, DeadLetterDetails},
-};
+use crate::Error;
 
 const HEADINGS: [&str; 6] = ["Letter", "Reason", "Kind", "Dead-lettered", "Size", ""];
 const MAX_LETTERS: usize = 100;
@@ -93,7 +91,7 @@ fn row(session: &Session, letter: &DeadLetter) -> Markup {
             @if let Some(id) = &letter.handoff_id { span .sub { (short(id)) } }
         },
         html! {
-            (badge(Tone::Bad, letter.reason)) (state(letter))
+            (badge(Tone::Bad, &letter.reason)) (state(letter))
             span .sub .clamp { bdi { (visible(&letter.message)) } }
         },
         html! { (letter.kind) },
@@ -110,7 +108,7 @@ fn row(session: &Session, letter: &DeadLetter) -> Markup {
 /// Renders the current state of the handoff, unless it is open.
 fn state(letter: &DeadLetter) -> Markup {
     match letter.not_replayed {
-        Some(_) => html! { " " (badge(Tone::Plain, letter.state)) },
+        Some(_) => html! { " " (badge(Tone::Plain, &letter.state)) },
         None => html! {},
     }
 }
@@ -141,7 +139,7 @@ fn details(found: &DeadLetterDetails) -> Markup {
             dl .facts .dense {
                 div .whole {
                     dt { "Reason" }
-                    dd { (badge(Tone::Bad, letter.reason)) " " bdi { (visible(&letter.message)) } }
+                    dd { (badge(Tone::Bad, &letter.reason)) " " bdi { (visible(&letter.message)) } }
                 }
                 @if let Some(why) = &letter.not_replayed {
                     div .whole { dt { "State" } dd { (state(letter)) " " (visible(why)) } }

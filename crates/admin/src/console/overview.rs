@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{TokenFilter, TokenState, Tool, ToolState, Upstream};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
@@ -16,8 +17,6 @@ use super::{
 };
 use ::audit::Filter;
 use store::clock;
-
-use crate::operations::{TokenFilter, TokenState, Tool, ToolState, Upstream};
 
 const HOUR_US: i64 = 3_600_000_000;
 const MAX_COUNTED: usize = 1000;

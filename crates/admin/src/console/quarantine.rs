@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{Difference, QuarantineReason, QuarantinedTool};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
@@ -14,7 +15,6 @@ use super::{
     page::{Section, page},
     session::Session,
 };
-use crate::operations::{Difference, QuarantineReason, QuarantinedTool};
 
 /// Tools shown at a time.
 const PAGE_SIZE: usize = 20;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{AccessRule, NewRule};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -22,10 +23,7 @@ use super::{
 };
 use policy::Effect;
 
-use crate::{
-    Error,
-    operations::{AccessRule, NewRule},
-};
+use crate::Error;
 
 const HEADINGS: [&str; 6] = ["Order", "Effect", "Who", "Tool", "Reason", ""];
 const EFFECTS: [(&str, &str); 2] = [("deny", "Deny"), ("allow", "Allow")];

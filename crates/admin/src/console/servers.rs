@@ -5,6 +5,7 @@ mod add;
 use std::sync::Arc;
 
 pub(super) use add::{add, new};
+use api::{Refreshed, Tool, Transport, Upstream, UpstreamChange};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -24,12 +25,8 @@ use super::{
     session::Session,
     tools::{self, SCOPES},
 };
-use registry::upstreams::Refreshed;
 
-use crate::{
-    Error,
-    operations::{Tool, Transport, Upstream, UpstreamChange},
-};
+use crate::Error;
 
 const HEADINGS: [&str; 5] = ["Server", "Health", "Transport", "Tools", ""];
 const TOOL_HEADINGS: [&str; 3] = ["Tool", "For", "State"];

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{PutSetting, Setting};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -18,10 +19,7 @@ use super::{
     page::{Section, page},
     session::Session,
 };
-use crate::{
-    Error,
-    operations::{PutSetting, Setting},
-};
+use crate::Error;
 
 const HEADINGS: [&str; 4] = ["Setting", "Value", "Changed", ""];
 

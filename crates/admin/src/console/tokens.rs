@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{IssuedToken, NewToken, Token, TokenFilter, TokenKind, TokenState};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -20,10 +21,7 @@ use super::{
     page::{Section, page, with_actions},
     session::Session,
 };
-use crate::{
-    Error,
-    operations::{IssuedToken, NewToken, Token, TokenFilter, TokenKind, TokenState},
-};
+use crate::Error;
 
 const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Expires", ""];
 const STATES: [(&str, &str); 4] =

@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use api::{
+    Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectChange, ToolEffectSource, ToolOrigin, ToolState,
+};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -18,7 +21,7 @@ use policy::Scope;
 
 use ::audit::Filter;
 
-use crate::operations::{Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectSource, ToolOrigin, ToolState};
+use crate::Error;
 
 const HEADINGS: [&str; 4] = ["Tool", "From", "For", "Agents may call it"];
 const STATES: [(&str, &str); 5] =
@@ -116,7 +119,7 @@ pub(super) async fn set(
         enabled: flag("enabled"),
         scope: fields.given("scope").and_then(|scope| scope.parse::<Scope>().ok()),
         safe_to_repeat: flag("safe_to_repeat"),
-        does: fields.given("does").map(str::parse).transpose()?,
+        does: fields.given("does").map(parse_effect).transpose()?,
     };
     let (page, list) = (address("/console/tools/tool", &[("name", named)]), list_address(&fields));
     let to = if fields.is_on("list") { &list } else { &page };
@@ -127,6 +130,15 @@ pub(super) async fn set(
         (true, false) => format!("{} disabled. It applies from the next call on.", tool.name),
         (false, _) => format!("{} changed. It applies from the next call on.", tool.name),
     })
+}
+
+fn parse_effect(text: &str) -> Result<ToolEffectChange, Error> {
+    match text {
+        "read" => Ok(ToolEffectChange::Read),
+        "write" => Ok(ToolEffectChange::Write),
+        "as_offered" => Ok(ToolEffectChange::AsOffered),
+        _ => Err(Error::invalid("does", "must be read, write or as_offered")),
+    }
 }
 
 /// Returns the address of the list with the filter that was set when a switch was used.

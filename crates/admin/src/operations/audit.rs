@@ -2,12 +2,11 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use api::{AuditVerification, Heads, Pruned};
 use futures_util::{Stream, stream};
-use serde::{Deserialize, Serialize};
-use subjects::audit::{ChainVerifier, Head, Row, pruning_is_signed};
+use subjects::audit::{ChainVerifier, Row, pruning_is_signed};
 use tokio::{sync::watch, time::timeout};
 use tracing::error;
-use utoipa::ToSchema;
 
 use audit::{Filter, bounds};
 use store::Store;
@@ -18,44 +17,15 @@ const ROWS_PER_READ: u64 = 500;
 /// Other instances append to the same chain without notifying this one, so it is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where the chain begins: rows up to and including this one were pruned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Pruned {
-    pub pruned_seq: i64,
-    pub pruned_hash: String,
-}
-
-/// Signed heads of the chain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Heads {
-    /// The public key of the signer.
-    pub key: String,
-    pub heads: Vec<Head>,
-}
-
-/// The result of verifying the chain against its signed heads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Verified)]
-pub struct AuditVerification {
-    pub ok: bool,
-    /// Number of verified rows.
-    pub rows: i64,
-    /// Number of signed heads that match.
-    pub heads: usize,
-    /// The first invalid row.
-    pub bad_row: Option<i64>,
-    pub problem: Option<String>,
-}
-
 impl Admin {
-    pub async fn query_audit(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Row>, Error> {
+    pub(crate) async fn query_audit(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Row>, Error> {
         actor.ensure_admin()?;
         Ok(audit::search(&self.store, filter).await?)
     }
 
     /// Streams rows after `after`, or only new ones if it is `None`. Ends when the gateway stops or the store
     /// fails.
-    pub async fn tail_audit(
+    pub(crate) async fn tail_audit(
         &self,
         actor: &Actor,
         after: Option<i64>,
@@ -72,7 +42,7 @@ impl Admin {
     }
 
     /// Returns where the chain begins, and a stream of its rows in order up to the current head.
-    pub async fn export_audit(
+    pub(crate) async fn export_audit(
         &self,
         actor: &Actor,
     ) -> Result<(Pruned, impl Stream<Item = Result<Row, Error>> + Send + use<>), Error> {
@@ -84,13 +54,13 @@ impl Admin {
 
     /// Returns the heads from the gateway's file. They do not protect against an attacker who can write both
     /// that file and the store: for that, compare with a copy that is kept elsewhere.
-    pub async fn audit_heads(&self, actor: &Actor) -> Result<Heads, Error> {
+    pub(crate) async fn audit_heads(&self, actor: &Actor) -> Result<Heads, Error> {
         actor.ensure_admin()?;
         self.heads().await
     }
 
     /// Verifies the whole chain against the heads from the gateway's file.
-    pub async fn verify_audit(&self, actor: &Actor) -> Result<AuditVerification, Error> {
+    pub(crate) async fn verify_audit(&self, actor: &Actor) -> Result<AuditVerification, Error> {
         actor.ensure_admin()?;
         let Heads { key, heads } = self.heads().await?;
         let head = bounds(self.store.read()).await?;

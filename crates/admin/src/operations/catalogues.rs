@@ -1,257 +1,193 @@
 //! Catalogues that agents read and administrators maintain: projects, personas, nodes, models.
 
-use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
-use serde::{Deserialize, Serialize};
+use api::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
+use sea_orm::{
+    EntityTrait, IdenStatic, IntoActiveModel, Iterable, PrimaryKeyTrait, QueryOrder, sea_query::OnConflict,
+};
+use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use store::{
     clock,
     entity::{model, node, persona, project},
 };
 
+use super::stored_json;
 use crate::{Actor, Admin, Error, check};
 
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Project {
-    pub id: String,
-    pub name: String,
-    pub title: String,
-    pub description: String,
-    pub user_id: Option<String>,
-    pub created_at: String,
-    pub updated_at: String,
-}
+/// A catalogue: its table, the bodies of its entries, and its names in errors and audit rows.
+pub(crate) trait Catalogue:
+    EntityTrait<
+        PrimaryKey: PrimaryKeyTrait<ValueType = String>,
+        Model: IntoActiveModel<<Self as EntityTrait>::ActiveModel>,
+    >
+{
+    /// The name of one entry.
+    const ENTRY: &'static str;
+    /// The operations in audit rows.
+    const PUT: &'static str;
+    const DELETE: &'static str;
+    const ID: Self::Column;
+    const NAME: Self::Column;
+    /// Columns that keep their value when an entry is replaced.
+    const KEPT: &'static [Self::Column] = &[];
+    type Body: Serialize;
+    type New: Serialize;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutProject {
-    pub name: String,
-    pub title: String,
-    #[serde(default)]
-    pub description: String,
-    #[serde(default)]
-    pub user_id: Option<String>,
-}
+    /// Validates a new entry and returns its row.
+    fn row(id: String, new: &Self::New) -> Result<Self::Model, Error>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Persona {
-    pub id: String,
-    pub name: String,
-    pub description: String,
-    pub content: String,
-    pub updated_at: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutPersona {
-    pub name: String,
-    #[serde(default)]
-    pub description: String,
-    pub content: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Node {
-    pub id: String,
-    pub name: String,
-    pub status: String,
-    pub capabilities: Value,
-    pub seen_at: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutNode {
-    pub name: String,
-    /// For example online, offline or draining.
-    pub status: String,
-    #[serde(default)]
-    pub capabilities: Value,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Model {
-    pub id: String,
-    pub name: String,
-    pub provider: String,
-    pub capabilities: Value,
-    pub context_tokens: i64,
-    pub updated_at: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutModel {
-    pub name: String,
-    pub provider: String,
-    #[serde(default)]
-    pub capabilities: Value,
-    pub context_tokens: i64,
+    fn body(row: Self::Model) -> Self::Body;
 }
 
 impl Admin {
-    pub async fn list_projects(&self, actor: &Actor) -> Result<Vec<Project>, Error> {
+    /// Lists the entries of a catalogue by name.
+    pub(crate) async fn list_entries<C: Catalogue>(&self, actor: &Actor) -> Result<Vec<C::Body>, Error> {
         actor.ensure_admin()?;
-        let rows = project::Entity::find().order_by_asc(project::Column::Name);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(Project::from).collect())
+        let rows = C::find().order_by_asc(C::NAME).all(self.store.read()).await?;
+        Ok(rows.into_iter().map(C::body).collect())
     }
 
-    pub async fn put_project(&self, actor: &Actor, id: &str, new: PutProject) -> Result<Project, Error> {
-        const WHAT: &str = "admin.project.put";
-        self.require_admin(actor, WHAT).await?;
+    /// Creates or replaces an entry of a catalogue.
+    pub(crate) async fn put_entry<C: Catalogue>(
+        &self,
+        actor: &Actor,
+        id: &str,
+        new: C::New,
+    ) -> Result<C::Body, Error> {
+        self.require_admin(actor, C::PUT).await?;
+        let row = C::row(check::id("id", id)?, &new)?;
+        let open = self.begin(actor, C::PUT, &json!({ "id": id, "new": new })).await?;
+        let kept = |column: &C::Column| C::KEPT.iter().any(|kept| kept.as_str() == column.as_str());
+        let replaced = C::Column::iter().filter(|column| column.as_str() != C::ID.as_str() && !kept(column));
+        let row = C::insert(row.into_active_model())
+            .on_conflict(OnConflict::column(C::ID).update_columns(replaced).to_owned())
+            .exec_with_returning(&*open.write)
+            .await?;
+        self.commit(open).await?;
+        Ok(C::body(row))
+    }
+
+    pub(crate) async fn delete_entry<C: Catalogue>(&self, actor: &Actor, id: &str) -> Result<(), Error> {
+        self.require_admin(actor, C::DELETE).await?;
+        let open = self.begin(actor, C::DELETE, &json!({ "id": id })).await?;
+        let deleted = C::delete_by_id(id.to_owned()).exec(&*open.write).await?;
+        if deleted.rows_affected == 0 {
+            return Err(Error::not_found(C::ENTRY, id));
+        }
+        self.commit(open).await
+    }
+}
+
+impl Catalogue for project::Entity {
+    const ENTRY: &'static str = "project";
+    const PUT: &'static str = "admin.project.put";
+    const DELETE: &'static str = "admin.project.delete";
+    const ID: project::Column = project::Column::Id;
+    const NAME: project::Column = project::Column::Name;
+    const KEPT: &'static [project::Column] = &[project::Column::CreatedAt];
+    type Body = Project;
+    type New = PutProject;
+
+    fn row(id: String, new: &PutProject) -> Result<project::Model, Error> {
         let now = clock::now();
-        let row = project::Model {
-            id: check::id("id", id)?,
+        Ok(project::Model {
+            id,
             name: check::line("name", &new.name)?,
             title: check::line("title", &new.title)?,
             description: text("description", &new.description)?,
             user_id: check::optional_id("user_id", new.user_id.as_deref())?,
             created_at: now,
             updated_at: now,
-        };
-        let open = self.begin(actor, WHAT, &json!({ "id": id, "new": new })).await?;
-        use project::Column::{Description, Id, Name, Title, UpdatedAt, UserId};
-        project::Entity::insert(project::ActiveModel::from(row))
-            .on_conflict(
-                OnConflict::column(Id)
-                    .update_columns([Name, Title, Description, UserId, UpdatedAt])
-                    .to_owned(),
-            )
-            .exec_without_returning(&*open.write)
-            .await?;
-        let row = project::Entity::find_by_id(id).one(&*open.write).await?;
-        self.commit(open).await?;
-        row.map(Project::from).ok_or_else(|| Error::not_found("project", id))
+        })
     }
 
-    pub async fn delete_project(&self, actor: &Actor, id: &str) -> Result<(), Error> {
-        self.delete::<project::Entity>(actor, "admin.project.delete", "project", id).await
+    fn body(row: project::Model) -> Project {
+        let (created_at, updated_at) = (clock::text(row.created_at), clock::text(row.updated_at));
+        let project::Model { id, name, title, description, user_id, .. } = row;
+        Project { id, name, title, description, user_id, created_at, updated_at }
     }
+}
 
-    pub async fn list_personas(&self, actor: &Actor) -> Result<Vec<Persona>, Error> {
-        actor.ensure_admin()?;
-        let rows = persona::Entity::find().order_by_asc(persona::Column::Name);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(Persona::from).collect())
-    }
+impl Catalogue for persona::Entity {
+    const ENTRY: &'static str = "persona";
+    const PUT: &'static str = "admin.persona.put";
+    const DELETE: &'static str = "admin.persona.delete";
+    const ID: persona::Column = persona::Column::Id;
+    const NAME: persona::Column = persona::Column::Name;
+    type Body = Persona;
+    type New = PutPersona;
 
-    pub async fn put_persona(&self, actor: &Actor, id: &str, new: PutPersona) -> Result<Persona, Error> {
-        const WHAT: &str = "admin.persona.put";
-        self.require_admin(actor, WHAT).await?;
-        let row = persona::Model {
-            id: check::id("id", id)?,
+    fn row(id: String, new: &PutPersona) -> Result<persona::Model, Error> {
+        Ok(persona::Model {
+            id,
             name: check::line("name", &new.name)?,
             description: text("description", &new.description)?,
             content: text("content", &new.content)?,
             updated_at: clock::now(),
-        };
-        let open = self.begin(actor, WHAT, &json!({ "id": id, "new": new })).await?;
-        use persona::Column::{Content, Description, Id, Name, UpdatedAt};
-        persona::Entity::insert(persona::ActiveModel::from(row.clone()))
-            .on_conflict(
-                OnConflict::column(Id).update_columns([Name, Description, Content, UpdatedAt]).to_owned(),
-            )
-            .exec_without_returning(&*open.write)
-            .await?;
-        self.commit(open).await?;
-        Ok(row.into())
+        })
     }
 
-    pub async fn delete_persona(&self, actor: &Actor, id: &str) -> Result<(), Error> {
-        self.delete::<persona::Entity>(actor, "admin.persona.delete", "persona", id).await
+    fn body(row: persona::Model) -> Persona {
+        let persona::Model { id, name, description, content, updated_at } = row;
+        Persona { id, name, description, content, updated_at: clock::text(updated_at) }
     }
+}
 
-    pub async fn list_nodes(&self, actor: &Actor) -> Result<Vec<Node>, Error> {
-        actor.ensure_admin()?;
-        let rows = node::Entity::find().order_by_asc(node::Column::Name);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(Node::from).collect())
-    }
+impl Catalogue for node::Entity {
+    const ENTRY: &'static str = "node";
+    const PUT: &'static str = "admin.node.put";
+    const DELETE: &'static str = "admin.node.delete";
+    const ID: node::Column = node::Column::Id;
+    const NAME: node::Column = node::Column::Name;
+    type Body = Node;
+    type New = PutNode;
 
-    pub async fn put_node(&self, actor: &Actor, id: &str, new: PutNode) -> Result<Node, Error> {
-        const WHAT: &str = "admin.node.put";
-        self.require_admin(actor, WHAT).await?;
-        let row = node::Model {
-            id: check::id("id", id)?,
+    fn row(id: String, new: &PutNode) -> Result<node::Model, Error> {
+        Ok(node::Model {
+            id,
             name: check::line("name", &new.name)?,
             status: check::id("status", &new.status)?,
-            capabilities: text("capabilities", &new.capabilities.to_string())?,
+            capabilities: json_text("capabilities", &new.capabilities)?,
             seen_at: clock::now(),
-        };
-        let open = self.begin(actor, WHAT, &json!({ "id": id, "new": new })).await?;
-        use node::Column::{Capabilities, Id, Name, SeenAt, Status};
-        node::Entity::insert(node::ActiveModel::from(row.clone()))
-            .on_conflict(
-                OnConflict::column(Id).update_columns([Name, Status, Capabilities, SeenAt]).to_owned(),
-            )
-            .exec_without_returning(&*open.write)
-            .await?;
-        self.commit(open).await?;
-        Ok(row.into())
+        })
     }
 
-    pub async fn delete_node(&self, actor: &Actor, id: &str) -> Result<(), Error> {
-        self.delete::<node::Entity>(actor, "admin.node.delete", "node", id).await
+    fn body(row: node::Model) -> Node {
+        let node::Model { id, name, status, capabilities, seen_at } = row;
+        Node { id, name, status, capabilities: stored_json(capabilities), seen_at: clock::text(seen_at) }
     }
+}
 
-    pub async fn list_models(&self, actor: &Actor) -> Result<Vec<Model>, Error> {
-        actor.ensure_admin()?;
-        let rows = model::Entity::find().order_by_asc(model::Column::Name);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(Model::from).collect())
-    }
+impl Catalogue for model::Entity {
+    const ENTRY: &'static str = "model";
+    const PUT: &'static str = "admin.model.put";
+    const DELETE: &'static str = "admin.model.delete";
+    const ID: model::Column = model::Column::Id;
+    const NAME: model::Column = model::Column::Name;
+    type Body = Model;
+    type New = PutModel;
 
-    pub async fn put_model(&self, actor: &Actor, id: &str, new: PutModel) -> Result<Model, Error> {
-        const WHAT: &str = "admin.model.put";
-        self.require_admin(actor, WHAT).await?;
+    fn row(id: String, new: &PutModel) -> Result<model::Model, Error> {
         if new.context_tokens < 1 {
             return Err(Error::invalid("context_tokens", "must be at least 1"));
         }
-        let row = model::Model {
-            id: check::id("id", id)?,
+        Ok(model::Model {
+            id,
             name: check::line("name", &new.name)?,
             provider: check::line("provider", &new.provider)?,
-            capabilities: text("capabilities", &new.capabilities.to_string())?,
+            capabilities: json_text("capabilities", &new.capabilities)?,
             context_tokens: new.context_tokens,
             updated_at: clock::now(),
-        };
-        let open = self.begin(actor, WHAT, &json!({ "id": id, "new": new })).await?;
-        use model::Column::{Capabilities, ContextTokens, Id, Name, Provider, UpdatedAt};
-        model::Entity::insert(model::ActiveModel::from(row.clone()))
-            .on_conflict(
-                OnConflict::column(Id)
-                    .update_columns([Name, Provider, Capabilities, ContextTokens, UpdatedAt])
-                    .to_owned(),
-            )
-            .exec_without_returning(&*open.write)
-            .await?;
-        self.commit(open).await?;
-        Ok(row.into())
+        })
     }
 
-    pub async fn delete_model(&self, actor: &Actor, id: &str) -> Result<(), Error> {
-        self.delete::<model::Entity>(actor, "admin.model.delete", "model", id).await
-    }
-
-    async fn delete<E>(
-        &self,
-        actor: &Actor,
-        what: &'static str,
-        kind: &'static str,
-        id: &str,
-    ) -> Result<(), Error>
-    where
-        E: EntityTrait,
-        E::PrimaryKey: sea_orm::PrimaryKeyTrait<ValueType = String>,
-    {
-        self.require_admin(actor, what).await?;
-        let open = self.begin(actor, what, &json!({ "id": id })).await?;
-        let deleted = E::delete_by_id(id.to_owned()).exec(&*open.write).await?;
-        if deleted.rows_affected == 0 {
-            return Err(Error::not_found(kind, id));
-        }
-        self.commit(open).await
+    fn body(row: model::Model) -> Model {
+        let model::Model { id, name, provider, capabilities, context_tokens, updated_at } = row;
+        let (capabilities, updated_at) = (stored_json(capabilities), clock::text(updated_at));
+        Model { id, name, provider, capabilities, context_tokens, updated_at }
     }
 }
 
@@ -262,37 +198,6 @@ fn text(field: &'static str, text: &str) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-/// Parses stored JSON; text that is not valid JSON is shown as a string.
-fn value(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| text.into())
-}
-
-impl From<project::Model> for Project {
-    fn from(row: project::Model) -> Self {
-        let (created_at, updated_at) = (clock::text(row.created_at), clock::text(row.updated_at));
-        let project::Model { id, name, title, description, user_id, .. } = row;
-        Self { id, name, title, description, user_id, created_at, updated_at }
-    }
-}
-
-impl From<persona::Model> for Persona {
-    fn from(row: persona::Model) -> Self {
-        let persona::Model { id, name, description, content, updated_at } = row;
-        Self { id, name, description, content, updated_at: clock::text(updated_at) }
-    }
-}
-
-impl From<node::Model> for Node {
-    fn from(row: node::Model) -> Self {
-        let node::Model { id, name, status, capabilities, seen_at } = row;
-        Self { id, name, status, capabilities: value(&capabilities), seen_at: clock::text(seen_at) }
-    }
-}
-
-impl From<model::Model> for Model {
-    fn from(row: model::Model) -> Self {
-        let model::Model { id, name, provider, capabilities, context_tokens, updated_at } = row;
-        let (capabilities, updated_at) = (value(&capabilities), clock::text(updated_at));
-        Self { id, name, provider, capabilities, context_tokens, updated_at }
-    }
+fn json_text(field: &'static str, value: &Value) -> Result<String, Error> {
+    text(field, &value.to_string())
 }

@@ -1,11 +1,10 @@
 //! Dead letters: list, read, replay, drop.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
+use api::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter};
 use operate::dead::{self, Letter, LetterState};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use utoipa::{IntoParams, ToSchema};
+use serde_json::json;
 
 use super::work::with_timeout;
 use store::clock;
@@ -17,71 +16,13 @@ const NATS_TIMEOUT: Duration = Duration::from_secs(20);
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 500;
 
-/// A dead-lettered handoff.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct DeadLetter {
-    /// Identifies the dead letter.
-    pub number: u64,
-    pub kind: &'static str,
-    /// The reason, as an error code.
-    pub reason: &'static str,
-    /// The reason as a message.
-    pub message: String,
-    pub deliveries: u64,
-    /// The instance that dead-lettered it.
-    pub instance: String,
-    /// `null` if the handoff is unreadable.
-    pub handoff_id: Option<String>,
-    /// Current state of the handoff: `open`, `in work`, `completed`, `cancelled`, `replayed` or `expired`.
-    /// Only an open one can be replayed.
-    pub state: &'static str,
-    /// Why it cannot be replayed.
-    pub not_replayed: Option<String>,
-    pub published_at: String,
-    /// When it was dead-lettered, in microseconds since 1970.
-    pub died_at: i64,
-    /// Size of the handoff's message; `null` if it is stored separately because of its size.
-    pub bytes: Option<usize>,
-}
-
-/// A dead letter with its headers and handoff.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct DeadLetterDetails {
-    #[serde(flatten)]
-    pub letter: DeadLetter,
-    /// Headers of the handoff's message.
-    pub headers: BTreeMap<String, String>,
-    /// The handoff; `null` if it is unreadable.
-    pub body: Option<Value>,
-    pub body_bytes: usize,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct DeadFilter {
-    /// Only this kind.
-    pub kind: Option<String>,
-    /// Only this reason, for example `poisoned`.
-    pub reason: Option<String>,
-    /// Maximum number of letters, up to 500; default 50.
-    pub limit: Option<usize>,
-}
-
-/// A replayed dead letter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ReplayedLetter {
-    pub number: u64,
-    /// Id under which it was published; `null` if the handoff is unreadable.
-    pub handoff_id: Option<String>,
-    pub replay_of: Option<String>,
-    /// What the replay changed in the handoff.
-    pub notes: Vec<String>,
-}
-
 impl Admin {
     /// Lists dead letters, newest first.
-    pub async fn list_dead(&self, actor: &Actor, filter: &DeadFilter) -> Result<Vec<DeadLetter>, Error> {
+    pub(crate) async fn list_dead(
+        &self,
+        actor: &Actor,
+        filter: &DeadFilter,
+    ) -> Result<Vec<DeadLetter>, Error> {
         actor.ensure_admin()?;
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
@@ -100,10 +41,10 @@ impl Admin {
             Ok((letters, states))
         };
         let (letters, states) = with_timeout(NATS_TIMEOUT, list).await?;
-        Ok(letters.iter().zip(states).map(|(letter, state)| DeadLetter::new(letter, state)).collect())
+        Ok(letters.iter().zip(states).map(|(letter, state)| describe(letter, state)).collect())
     }
 
-    pub async fn get_dead(&self, actor: &Actor, number: u64) -> Result<DeadLetterDetails, Error> {
+    pub(crate) async fn get_dead(&self, actor: &Actor, number: u64) -> Result<DeadLetterDetails, Error> {
         actor.ensure_admin()?;
         let broker = self.broker().await?;
         let read = async {
@@ -117,13 +58,13 @@ impl Admin {
             headers: letter.headers().into_iter().collect(),
             body: letter.readable(&body),
             body_bytes: body.len(),
-            letter: DeadLetter::new(&letter, state),
+            letter: describe(&letter, state),
         })
     }
 
     /// Publishes the handoff again, signed with the configured key. The letter is deleted once the handoff is
     /// stored.
-    pub async fn replay_dead(&self, actor: &Actor, number: u64) -> Result<ReplayedLetter, Error> {
+    pub(crate) async fn replay_dead(&self, actor: &Actor, number: u64) -> Result<ReplayedLetter, Error> {
         const WHAT: &str = "admin.dead.replay";
         self.require_admin(actor, WHAT).await?;
         let broker = self.broker().await?;
@@ -148,7 +89,7 @@ impl Admin {
     }
 
     /// Deletes a dead letter permanently.
-    pub async fn drop_dead(&self, actor: &Actor, number: u64) -> Result<(), Error> {
+    pub(crate) async fn drop_dead(&self, actor: &Actor, number: u64) -> Result<(), Error> {
         const WHAT: &str = "admin.dead.drop";
         self.require_admin(actor, WHAT).await?;
         let broker = self.broker().await?;
@@ -158,22 +99,20 @@ impl Admin {
     }
 }
 
-impl DeadLetter {
-    fn new(letter: &Letter, state: LetterState) -> Self {
-        let about = &letter.about;
-        Self {
-            number: letter.number,
-            kind: about.kind.as_str(),
-            reason: about.reason.as_str(),
-            message: about.message.clone(),
-            deliveries: about.deliveries,
-            instance: about.instance.clone(),
-            handoff_id: letter.handoff_id().map(|id| id.to_string()),
-            state: state.as_str(),
-            not_replayed: state.replay_refusal(),
-            published_at: about.published_at.to_string(),
-            died_at: clock::micros(letter.died_at.at()),
-            bytes: letter.bytes(),
-        }
+fn describe(letter: &Letter, state: LetterState) -> DeadLetter {
+    let about = &letter.about;
+    DeadLetter {
+        number: letter.number,
+        kind: about.kind.to_string(),
+        reason: about.reason.to_string(),
+        message: about.message.clone(),
+        deliveries: about.deliveries,
+        instance: about.instance.clone(),
+        handoff_id: letter.handoff_id().map(|id| id.to_string()),
+        state: state.as_str().to_owned(),
+        not_replayed: state.replay_refusal(),
+        published_at: about.published_at.to_string(),
+        died_at: clock::micros(letter.died_at.at()),
+        bytes: letter.bytes(),
     }
 }

@@ -5,10 +5,7 @@ mod history;
 use std::time::Duration;
 
 use broker::Broker;
-pub use history::{
-    AnswerSummary, Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
-    UnreadableEntry,
-};
+pub(crate) use history::{Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind};
 use operate::run::Run;
 use subjects::{HandoffId, Subject, journal::Record};
 
@@ -24,7 +21,7 @@ const MAX_LETTERS_SEARCHED: usize = 500;
 impl Admin {
     /// Returns the history of a handoff. Fails with [`Error::NotFound`] if no worker has claimed it, or if
     /// its run has expired.
-    pub async fn get_handoff(&self, actor: &Actor, id: HandoffId) -> Result<HandoffHistory, Error> {
+    pub(crate) async fn get_handoff(&self, actor: &Actor, id: HandoffId) -> Result<HandoffHistory, Error> {
         actor.ensure_admin()?;
         let broker = self.broker().await?;
         let read = async {

@@ -1,82 +1,22 @@
 //! Preferences as administrators see and set them.
 
+use api::{Preference, PreferenceAddress, PreferenceFilter, PutPreference};
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use subjects::{PreferenceScope, ScopeId};
-use utoipa::{IntoParams, ToSchema};
+use serde_json::json;
+use subjects::PreferenceScope;
 
 use control::{AdminPreferenceWriter, PreferenceTarget, ToolError};
 use store::{clock, entity::preference};
 
+use super::stored_json;
 use crate::{Actor, Admin, Error};
 
 const FIELD: &str = "preference";
 const LIST_LIMIT: u64 = 1000;
 
-/// A preference of a user, group, project, task or the system. Preferences under `agents.` configure agents,
-/// so agents cannot write them.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Preference {
-    pub key: String,
-    /// A null hides the value of wider scopes.
-    pub value: Value,
-    pub value_type: String,
-    /// system, group, user, project or task.
-    pub scope: String,
-    pub scope_id: Option<String>,
-    pub version: i64,
-    pub updated_at: String,
-    pub updated_by: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutPreference {
-    /// system, group, user, project or task.
-    #[schema(value_type = String)]
-    pub scope: PreferenceScope,
-    /// Id of the group, user, project or task; omitted for the system scope.
-    #[serde(default)]
-    #[schema(value_type = Option<String>)]
-    pub scope_id: Option<ScopeId>,
-    pub key: String,
-    /// A null hides the value of wider scopes.
-    pub value: Value,
-    /// Set only if this is the current version; 0 means not set.
-    #[serde(default)]
-    pub version: Option<i64>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PreferenceAddress {
-    /// system, group, user, project or task.
-    #[param(value_type = String)]
-    pub scope: PreferenceScope,
-    /// Id of the group, user, project or task; omitted for the system scope.
-    #[param(value_type = Option<String>)]
-    pub scope_id: Option<ScopeId>,
-    pub key: String,
-    /// Delete only if this is the current version.
-    pub version: Option<i64>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PreferenceFilter {
-    /// system, group, user, project or task.
-    #[param(value_type = Option<String>)]
-    pub scope: Option<PreferenceScope>,
-    pub scope_id: Option<String>,
-    pub key: Option<String>,
-}
-
 impl Admin {
     /// Lists preferences by key and scope, 1000 at most.
-    pub async fn list_preferences(
+    pub(crate) async fn list_preferences(
         &self,
         actor: &Actor,
         filter: PreferenceFilter,
@@ -97,11 +37,15 @@ impl Admin {
             .order_by_asc(preference::Column::ScopeType)
             .order_by_asc(preference::Column::ScopeId)
             .limit(LIST_LIMIT);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(Preference::from).collect())
+        Ok(rows.all(self.store.read()).await?.into_iter().map(body).collect())
     }
 
     /// Creates or replaces a preference.
-    pub async fn set_preference(&self, actor: &Actor, new: PutPreference) -> Result<Preference, Error> {
+    pub(crate) async fn set_preference(
+        &self,
+        actor: &Actor,
+        new: PutPreference,
+    ) -> Result<Preference, Error> {
         const WHAT: &str = "admin.preference.set";
         self.require_admin(actor, WHAT).await?;
         let address =
@@ -115,11 +59,11 @@ impl Admin {
         };
         let row = change.set(address, &new.value).await.map_err(convert_tool_error)?;
         self.commit(open).await?;
-        Ok(row.into())
+        Ok(body(row))
     }
 
     /// Deletes a preference in its scope. Its history is kept.
-    pub async fn delete_preference(&self, actor: &Actor, at: PreferenceAddress) -> Result<(), Error> {
+    pub(crate) async fn delete_preference(&self, actor: &Actor, at: PreferenceAddress) -> Result<(), Error> {
         const WHAT: &str = "admin.preference.delete";
         self.require_admin(actor, WHAT).await?;
         let address =
@@ -156,18 +100,15 @@ fn convert_tool_error(error: ToolError) -> Error {
     }
 }
 
-impl From<preference::Model> for Preference {
-    fn from(row: preference::Model) -> Self {
-        Self {
-            // A value that is not valid JSON is shown as text.
-            value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
-            key: row.key,
-            value_type: row.value_type,
-            scope: row.scope_type,
-            scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
-            version: row.version,
-            updated_at: clock::text(row.updated_at),
-            updated_by: row.updated_by,
-        }
+fn body(row: preference::Model) -> Preference {
+    Preference {
+        value: stored_json(row.value),
+        key: row.key,
+        value_type: row.value_type,
+        scope: row.scope_type,
+        scope_id: Some(row.scope_id).filter(|id| !id.is_empty()),
+        version: row.version,
+        updated_at: clock::text(row.updated_at),
+        updated_by: row.updated_by,
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use api::{Difference, QuarantineReason, QuarantinedTool, ToolState};
 use rmcp::model::Tool as McpTool;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::TextDiff;
-use utoipa::ToSchema;
 
-use super::ToolState;
+use super::tool_state;
 use registry::{
     catalogue::{self, Backend},
     sanitize::{self, escape_hidden},
@@ -25,75 +24,34 @@ use crate::{Actor, Admin, Error, change::Change};
 /// Unchanged lines around each change in a diff.
 const DIFF_CONTEXT_LINES: usize = 4;
 
-/// Why a tool needs approval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Why)]
-pub enum QuarantineReason {
-    /// Not reviewed yet.
-    New,
-    /// Different from the approved version.
-    Changed,
-    /// Another tool has the same name.
-    Collision,
-    /// Rejected by a reviewer.
-    Rejected,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Waiting)]
-pub struct QuarantinedTool {
-    pub namespace: String,
-    /// Its name at the server.
-    pub remote: String,
-    /// The name under which it would be served.
-    pub name: String,
-    pub owner: Option<String>,
-    pub why: QuarantineReason,
-    pub reason: String,
-    pub title: Option<String>,
-    pub description: String,
-    /// Hash of the approved version.
-    pub pinned_hash: Option<String>,
-    /// Hash of the version that the server offers now. An approval must name it.
-    pub offered_hash: Option<String>,
-    pub decided_by: Option<String>,
-    pub seen_at: String,
-}
-
-/// The difference between the approved version of a tool and the one that its server offers now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Difference {
-    #[serde(flatten)]
-    pub tool: QuarantinedTool,
-    /// A unified diff of the two as JSON, line by line. Invisible characters are escaped as `\u{…}`.
-    pub lines: Vec<String>,
-}
-
 impl Admin {
     /// Lists tools that need approval, by namespace and name. Users see only the tools of servers that they
     /// own.
-    pub async fn list_quarantine(&self, actor: &Actor) -> Result<Vec<QuarantinedTool>, Error> {
+    pub(crate) async fn list_quarantine(&self, actor: &Actor) -> Result<Vec<QuarantinedTool>, Error> {
         let servers = self.load_servers().await?;
         let rows = upstream_tool::Entity::find().all(self.store.read()).await?;
         let conflicts = self.load_name_conflicts(&rows).await?;
-        let quarantined =
-            rows.iter().filter(|row| ToolState::from_column(&row.state) == ToolState::Quarantined);
+        let quarantined = rows.iter().filter(|row| tool_state(&row.state) == ToolState::Quarantined);
         let mut found: Vec<QuarantinedTool> = quarantined
             .filter_map(|row| {
                 let owner = servers.get(&row.namespace)?.owner.clone();
-                actor.may_manage(owner.as_deref()).then(|| QuarantinedTool::new(row, owner, &conflicts))
+                actor.may_manage(owner.as_deref()).then(|| describe(row, owner, &conflicts))
             })
             .collect();
         found.sort_by(|a, b| (&a.namespace, &a.remote).cmp(&(&b.namespace, &b.remote)));
         Ok(found)
     }
 
-    pub async fn diff_tool(&self, actor: &Actor, namespace: &str, remote: &str) -> Result<Difference, Error> {
+    pub(crate) async fn diff_tool(
+        &self,
+        actor: &Actor,
+        namespace: &str,
+        remote: &str,
+    ) -> Result<Difference, Error> {
         let (server, row) = self.load_upstream_tool(actor, namespace, remote).await?;
         let rows = upstream_tool::Entity::find().all(self.store.read()).await?;
         let conflicts = self.load_name_conflicts(&rows).await?;
-        Ok(Difference { lines: diff_lines(&row), tool: QuarantinedTool::new(&row, server.owner, &conflicts) })
+        Ok(Difference { lines: diff_lines(&row), tool: describe(&row, server.owner, &conflicts) })
     }
 
     /// Pins the version that the server offers and serves it. `expected_hash` is the hash of the reviewed
@@ -101,7 +59,7 @@ impl Admin {
     ///
     /// Fails with [`Error::Conflict`] if the server offers another version by now, or if the tool cannot be
     /// served. An approved tool of another server with the same name goes to quarantine.
-    pub async fn approve_tool(
+    pub(crate) async fn approve_tool(
         &self,
         actor: &Actor,
         namespace: &str,
@@ -135,7 +93,12 @@ impl Admin {
     }
 
     /// Quarantines a tool until it is approved, or until its server offers another version.
-    pub async fn reject_tool(&self, actor: &Actor, namespace: &str, remote: &str) -> Result<(), Error> {
+    pub(crate) async fn reject_tool(
+        &self,
+        actor: &Actor,
+        namespace: &str,
+        remote: &str,
+    ) -> Result<(), Error> {
         self.load_upstream_tool(actor, namespace, remote).await?;
         let about = json!({ "namespace": namespace, "remote": remote });
         let open = self.begin(actor, "admin.tool.reject", &about).await?;
@@ -202,7 +165,7 @@ impl Admin {
         let mut names: BTreeMap<String, usize> = BTreeMap::new();
         let own = catalogue.all().filter(|served| matches!(served.backend, Backend::BuiltIn(_)));
         let own = own.map(|served| served.policy.name.clone());
-        let offered = rows.iter().filter(|row| ToolState::from_column(&row.state) != ToolState::Gone);
+        let offered = rows.iter().filter(|row| tool_state(&row.state) != ToolState::Gone);
         for name in own.chain(offered.map(|row| row.name.clone())) {
             *names.entry(name).or_default() += 1;
         }
@@ -222,35 +185,33 @@ impl NameConflicts {
     }
 }
 
-impl QuarantinedTool {
-    fn new(row: &upstream_tool::Model, owner: Option<String>, conflicts: &NameConflicts) -> Self {
-        let why = if row.reason.starts_with(REJECTED_PREFIX) {
-            QuarantineReason::Rejected
-        } else if conflicts.contains(row) {
-            QuarantineReason::Collision
-        } else if row.pinned.is_some() {
-            QuarantineReason::Changed
-        } else {
-            QuarantineReason::New
-        };
-        let text = row.offered.as_ref().or(row.pinned.as_ref());
-        let shown = text.and_then(|text| serde_json::from_str::<McpTool>(text).ok());
-        let shown = shown.map(|shown| sanitize::tool(shown, &row.name));
-        let description = shown.as_ref().and_then(|shown| shown.description.as_deref()).unwrap_or_default();
-        Self {
-            namespace: row.namespace.clone(),
-            remote: row.remote.clone(),
-            name: row.name.clone(),
-            owner,
-            why,
-            reason: row.reason.clone(),
-            description: description.to_owned(),
-            title: shown.and_then(|shown| shown.title),
-            pinned_hash: row.pinned_hash.clone(),
-            offered_hash: row.offered_hash.clone(),
-            decided_by: row.decided_by.clone(),
-            seen_at: clock::text(row.seen_at),
-        }
+fn describe(row: &upstream_tool::Model, owner: Option<String>, conflicts: &NameConflicts) -> QuarantinedTool {
+    let why = if row.reason.starts_with(REJECTED_PREFIX) {
+        QuarantineReason::Rejected
+    } else if conflicts.contains(row) {
+        QuarantineReason::Collision
+    } else if row.pinned.is_some() {
+        QuarantineReason::Changed
+    } else {
+        QuarantineReason::New
+    };
+    let text = row.offered.as_ref().or(row.pinned.as_ref());
+    let shown = text.and_then(|text| serde_json::from_str::<McpTool>(text).ok());
+    let shown = shown.map(|shown| sanitize::tool(shown, &row.name));
+    let description = shown.as_ref().and_then(|shown| shown.description.as_deref()).unwrap_or_default();
+    QuarantinedTool {
+        namespace: row.namespace.clone(),
+        remote: row.remote.clone(),
+        name: row.name.clone(),
+        owner,
+        why,
+        reason: row.reason.clone(),
+        description: description.to_owned(),
+        title: shown.and_then(|shown| shown.title),
+        pinned_hash: row.pinned_hash.clone(),
+        offered_hash: row.offered_hash.clone(),
+        decided_by: row.decided_by.clone(),
+        seen_at: clock::text(row.seen_at),
     }
 }
 

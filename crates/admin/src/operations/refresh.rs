@@ -1,30 +1,13 @@
 //! Adds servers and refreshes the tools that they offer.
 
-use serde::Serialize;
+use api::{AddedUpstream, NewUpstream, Refreshed};
 use serde_json::json;
-use utoipa::ToSchema;
-
-use super::{NewUpstream, Upstream};
-use registry::upstreams::Refreshed;
 
 use crate::{Actor, Admin, Error};
 
-/// A registered server and the result of its first refresh.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Added)]
-pub struct AddedUpstream {
-    pub upstream: Upstream,
-    /// `null` if the server did not respond.
-    pub refreshed: Option<Refreshed>,
-    /// Number of tools that were approved without review.
-    pub approved: usize,
-    /// Why the refresh failed. The server is registered nevertheless.
-    pub problem: Option<String>,
-}
-
 impl Admin {
     /// Registers a server and lists its tools. They need approval, unless `trust_first` is set.
-    pub async fn add_upstream(&self, actor: &Actor, new: NewUpstream) -> Result<AddedUpstream, Error> {
+    pub(crate) async fn add_upstream(&self, actor: &Actor, new: NewUpstream) -> Result<AddedUpstream, Error> {
         self.register(actor, &new).await?;
         let (refreshed, problem) = match self.refresh(actor, &new.namespace).await {
             Ok(refreshed) => (Some(refreshed), None),
@@ -39,7 +22,7 @@ impl Admin {
     }
 
     /// Lists the tools of a server anew; changed tools go to quarantine.
-    pub async fn refresh_upstream(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
+    pub(crate) async fn refresh_upstream(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
         self.load_server(actor, namespace).await?;
         self.refresh(actor, namespace).await
     }

@@ -1,10 +1,9 @@
 //! Access rules: list, add, remove, reorder.
 
+use api::{AccessRule, NewRule};
 use policy::{AgentKind, Effect};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use registry::catalogue;
@@ -15,61 +14,16 @@ use crate::{Actor, Admin, Error, change::Change, check};
 const MAX_TEXT_BYTES: usize = 512;
 const MAX_RULES: usize = 1000;
 
-/// A rule that allows or denies calls by agent, user, tool and argument. The first rule that applies decides.
-/// A rule never permits what the settings of a tool or the allowlist of a role deny.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AccessRule {
-    pub id: String,
-    /// Position in the order of evaluation, counted from 1.
-    pub position: i64,
-    /// allow or deny; a rule that is unreadable denies.
-    pub effect: String,
-    pub agent: Option<String>,
-    pub user_id: Option<String>,
-    pub tool: String,
-    pub argument: Option<String>,
-    pub matches: Option<String>,
-    pub note: String,
-    pub created_at: String,
-    pub created_by: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewRule {
-    pub effect: Effect,
-    /// Default: all agents.
-    #[serde(default)]
-    pub agent: Option<AgentKind>,
-    /// Applies only to agents that act for this user.
-    #[serde(default)]
-    pub user_id: Option<String>,
-    /// Name of a tool, or a prefix followed by `*`.
-    pub tool: String,
-    /// JSON pointer to an argument of the call, such as `/url`.
-    #[serde(default)]
-    pub argument: Option<String>,
-    /// Pattern for that argument; `*` matches any characters.
-    #[serde(default)]
-    pub matches: Option<String>,
-    /// The reason for the rule.
-    #[serde(default)]
-    pub note: String,
-    /// Position in the order of evaluation, counted from 1. Default: at the end.
-    #[serde(default)]
-    pub position: Option<usize>,
-}
-
 impl Admin {
     /// Lists rules in the order of evaluation.
-    pub async fn list_rules(&self, actor: &Actor) -> Result<Vec<AccessRule>, Error> {
+    pub(crate) async fn list_rules(&self, actor: &Actor) -> Result<Vec<AccessRule>, Error> {
         actor.ensure_admin()?;
         let rows = access_rule::Entity::find().order_by_asc(access_rule::Column::Position);
-        Ok(rows.all(self.store.read()).await?.into_iter().map(AccessRule::from).collect())
+        Ok(rows.all(self.store.read()).await?.into_iter().map(body).collect())
     }
 
     /// Adds a rule. It applies from the next call on.
-    pub async fn add_rule(&self, actor: &Actor, new: NewRule) -> Result<AccessRule, Error> {
+    pub(crate) async fn add_rule(&self, actor: &Actor, new: NewRule) -> Result<AccessRule, Error> {
         const WHAT: &str = "admin.rule.add";
         self.require_admin(actor, WHAT).await?;
         let row = build_row(actor, &new)?;
@@ -86,13 +40,13 @@ impl Admin {
             .await?;
         renumber(&open, &order).await?;
         let row = access_rule::Entity::find_by_id(&id).one(&*open.write).await?;
-        let rule = row.map(AccessRule::from).ok_or_else(|| Error::not_found("rule", id))?;
+        let rule = row.map(body).ok_or_else(|| Error::not_found("rule", id))?;
         catalogue::bump_revision(&open.write).await?;
         self.commit(open).await?;
         Ok(rule)
     }
 
-    pub async fn remove_rule(&self, actor: &Actor, id: &str) -> Result<(), Error> {
+    pub(crate) async fn remove_rule(&self, actor: &Actor, id: &str) -> Result<(), Error> {
         const WHAT: &str = "admin.rule.remove";
         self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "id": id })).await?;
@@ -108,7 +62,11 @@ impl Admin {
 
     /// Sets the order of evaluation. `ids` must contain every rule once; otherwise fails with
     /// [`Error::Conflict`].
-    pub async fn reorder_rules(&self, actor: &Actor, ids: Vec<String>) -> Result<Vec<AccessRule>, Error> {
+    pub(crate) async fn reorder_rules(
+        &self,
+        actor: &Actor,
+        ids: Vec<String>,
+    ) -> Result<Vec<AccessRule>, Error> {
         const WHAT: &str = "admin.rule.reorder";
         self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "ids": ids })).await?;
@@ -199,20 +157,18 @@ async fn renumber(open: &Change, order: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-impl From<access_rule::Model> for AccessRule {
-    fn from(row: access_rule::Model) -> Self {
-        Self {
-            id: row.id,
-            position: row.position,
-            effect: row.effect,
-            agent: row.agent,
-            user_id: row.user_id,
-            tool: row.tool,
-            argument: row.argument,
-            matches: row.matches,
-            note: row.note,
-            created_at: clock::text(row.created_at),
-            created_by: row.created_by,
-        }
+fn body(row: access_rule::Model) -> AccessRule {
+    AccessRule {
+        id: row.id,
+        position: row.position,
+        effect: row.effect,
+        agent: row.agent,
+        user_id: row.user_id,
+        tool: row.tool,
+        argument: row.argument,
+        matches: row.matches,
+        note: row.note,
+        created_at: clock::text(row.created_at),
+        created_by: row.created_by,
     }
 }

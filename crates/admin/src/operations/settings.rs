@@ -1,47 +1,24 @@
 //! System settings: list, set, delete.
 
+use api::{PutSetting, Setting};
 use policy::Switch;
 use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use registry::catalogue;
 use store::{clock, entity::system_setting};
 
+use super::stored_json;
 use crate::{Actor, Admin, Error, check};
 
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Setting {
-    pub key: String,
-    pub value: Value,
-    pub value_type: String,
-    /// Number of changes; 0 if not set.
-    pub version: i64,
-    /// The effect on the gateway, if there is one.
-    pub description: Option<String>,
-    pub updated_at: Option<String>,
-    pub updated_by: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutSetting {
-    pub value: Value,
-    /// Set only if this is the current version; 0 means not set.
-    #[serde(default)]
-    pub version: Option<i64>,
-}
-
 impl Admin {
     /// Lists settings by key, including the gateway's own switches that are not set.
-    pub async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
+    pub(crate) async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
         actor.ensure_admin()?;
         let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
-        let mut found: Vec<Setting> =
-            rows.all(self.store.read()).await?.into_iter().map(Setting::from).collect();
+        let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(body).collect();
         for key in Switch::ALL.map(Switch::key) {
             if found.iter().all(|setting| setting.key != key) {
                 found.push(unset(key));
@@ -51,17 +28,22 @@ impl Admin {
         Ok(found)
     }
 
-    pub async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
+    pub(crate) async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
         actor.ensure_admin()?;
         let row = system_setting::Entity::find_by_id(key).one(self.store.read()).await?;
         let known = description(key).map(|_| unset(key));
-        row.map(Setting::from).or(known).ok_or_else(|| Error::not_found("setting", key))
+        row.map(body).or(known).ok_or_else(|| Error::not_found("setting", key))
     }
 
     /// Sets a value. It applies from the next call on.
     ///
     /// Fails with [`Error::Conflict`] if `new.version` is given and not the current version.
-    pub async fn set_setting(&self, actor: &Actor, key: &str, new: PutSetting) -> Result<Setting, Error> {
+    pub(crate) async fn set_setting(
+        &self,
+        actor: &Actor,
+        key: &str,
+        new: PutSetting,
+    ) -> Result<Setting, Error> {
         const WHAT: &str = "admin.setting.set";
         self.require_admin(actor, WHAT).await?;
         let key = check::id("key", key)?;
@@ -100,10 +82,15 @@ impl Admin {
             .await?;
         catalogue::bump_revision(&open.write).await?;
         self.commit(open).await?;
-        Ok(row.into())
+        Ok(body(row))
     }
 
-    pub async fn delete_setting(&self, actor: &Actor, key: &str, version: Option<i64>) -> Result<(), Error> {
+    pub(crate) async fn delete_setting(
+        &self,
+        actor: &Actor,
+        key: &str,
+        version: Option<i64>,
+    ) -> Result<(), Error> {
         const WHAT: &str = "admin.setting.delete";
         self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "key": key, "version": version })).await?;
@@ -142,18 +129,15 @@ fn unset(key: &str) -> Setting {
     }
 }
 
-impl From<system_setting::Model> for Setting {
-    fn from(row: system_setting::Model) -> Self {
-        Self {
-            description: description(&row.key).map(str::to_owned),
-            key: row.key,
-            // A value that is not valid JSON is shown as text.
-            value: serde_json::from_str(&row.value).unwrap_or(Value::String(row.value)),
-            value_type: row.value_type,
-            version: row.version,
-            updated_at: Some(clock::text(row.updated_at)),
-            updated_by: Some(row.updated_by),
-        }
+fn body(row: system_setting::Model) -> Setting {
+    Setting {
+        description: description(&row.key).map(str::to_owned),
+        key: row.key,
+        value: stored_json(row.value),
+        value_type: row.value_type,
+        version: row.version,
+        updated_at: Some(clock::text(row.updated_at)),
+        updated_by: Some(row.updated_by),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use api::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState};
 use policy::{Agent, TokenBinding};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::{IntoParams, ToSchema};
 
 use access::{
     admin_token,
@@ -23,140 +22,14 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
 const MAX_LIMIT: u64 = 1000;
 
-/// Who holds a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = TokenFor)]
-pub enum TokenKind {
-    /// An agent that acts for the system; not bound to a user or task.
-    ProjectManager,
-    /// An agent that is bound to one user and one task.
-    ProjectAnalyst,
-    /// An agent that is bound to one user and one task.
-    Sandbox,
-    /// An administrator. Cannot call tools.
-    Admin,
-    /// A user who manages their own servers. Cannot call tools.
-    User,
-}
-
-impl TokenKind {
-    /// Returns the value of the `agent` column.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::ProjectManager => "project_manager",
-            Self::ProjectAnalyst => "project_analyst",
-            Self::Sandbox => "sandbox",
-            Self::Admin => "admin",
-            Self::User => "user",
-        }
-    }
-
-    /// Returns the default and the maximum lifetime.
-    fn lifetimes(self) -> (Duration, Duration) {
-        match self {
-            Self::ProjectManager | Self::Admin | Self::User => (30 * DAY, 365 * DAY),
-            Self::ProjectAnalyst | Self::Sandbox => (DAY, 30 * DAY),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewToken {
-    /// A name to recognise the token by.
-    pub label: String,
-    pub agent: TokenKind,
-    /// For project_analyst, sandbox and user.
-    #[serde(default)]
-    pub user_id: Option<String>,
-    /// For project_analyst and sandbox.
-    #[serde(default)]
-    pub task_id: Option<String>,
-    /// Lifetime, for example 12h or 30days. Default: one day for tokens that are bound to a task (at most
-    /// 30), 30 days for others (at most 365).
-    #[serde(default)]
-    pub lives: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenState {
-    Active,
-    Expired,
-    Revoked,
-}
-
-/// A token without its secret, which is not stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Token {
-    pub id: String,
-    pub label: String,
-    /// project_manager, project_analyst, sandbox, admin or user.
-    pub agent: String,
-    pub user_id: Option<String>,
-    pub task_id: Option<String>,
-    pub state: TokenState,
-    pub created_at: String,
-    pub created_by: String,
-    pub expires_at: String,
-    pub revoked_at: Option<String>,
-}
-
-/// A new token. The secret is returned only once.
-#[derive(Clone, Serialize, ToSchema)]
-pub struct IssuedToken {
-    #[serde(flatten)]
-    pub token: Token,
-    pub secret: String,
-}
-
-impl std::fmt::Debug for IssuedToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IssuedToken").field("id", &self.token.id).finish_non_exhaustive()
-    }
-}
-
-/// The first administrator's new token. The secret is returned only once; the gateway's file also contains
-/// it.
-#[derive(Clone, Serialize, ToSchema)]
-pub struct RotatedToken {
-    #[serde(flatten)]
-    pub token: Token,
-    pub secret: String,
-    /// Ids of the tokens that were revoked.
-    pub revoked: Vec<String>,
-    /// The file on the gateway's machine that contains the secret.
-    pub file: String,
-}
-
-impl std::fmt::Debug for RotatedToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RotatedToken").field("id", &self.token.id).finish_non_exhaustive()
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct TokenFilter {
-    /// Only tokens in this state.
-    pub state: Option<TokenState>,
-    pub agent: Option<TokenKind>,
-    pub user_id: Option<String>,
-    pub task_id: Option<String>,
-    /// Default 200, at most 1000.
-    pub limit: Option<u64>,
-}
-
 impl Admin {
     /// Issues a token. Fails with [`Error::Invalid`] if the task belongs to another user.
-    pub async fn issue_token(&self, actor: &Actor, new: NewToken) -> Result<IssuedToken, Error> {
+    pub(crate) async fn issue_token(&self, actor: &Actor, new: NewToken) -> Result<IssuedToken, Error> {
         const WHAT: &str = "admin.token.issue";
         self.require_admin(actor, WHAT).await?;
         let label = check::line("label", &new.label)?;
         let holder = parse_holder(&new)?;
-        let (default, max) = new.agent.lifetimes();
+        let (default, max) = lifetimes(new.agent);
         let lives = match new.lives.as_deref().map(str::trim).filter(|lives| !lives.is_empty()) {
             Some(lives) => check::duration("lives", lives, MIN_LIFETIME, max)?,
             None => default,
@@ -173,14 +46,14 @@ impl Admin {
         }
         let issued = tokens::issue_in(&open.write, &label, &holder, lives, &actor.author()).await?;
         self.commit(open).await?;
-        Ok(IssuedToken { token: Token::new(issued.row, clock::now()), secret: issued.secret })
+        Ok(IssuedToken { token: describe(issued.row, clock::now()), secret: issued.secret })
     }
 
     /// Replaces the first administrator's token: writes the new one to the gateway's file and revokes the old
     /// one.
     ///
     /// Fails with [`Error::Conflict`] if another rotation was faster or the file cannot be written.
-    pub async fn rotate_admin_token(&self, actor: &Actor) -> Result<RotatedToken, Error> {
+    pub(crate) async fn rotate_admin_token(&self, actor: &Actor) -> Result<RotatedToken, Error> {
         const WHAT: &str = "admin.token.rotate";
         self.require_admin(actor, WHAT).await?;
         let _one_at_a_time = self.rotation_lock.lock().await;
@@ -209,13 +82,13 @@ impl Admin {
             committed?;
         }
         admin.promote(&rotated.row.id).map_err(rotation_error)?;
-        let token = Token::new(rotated.row, clock::now());
+        let token = describe(rotated.row, clock::now());
         let file = admin.file.display().to_string();
         Ok(RotatedToken { token, secret: staged, revoked: rotated.revoked, file })
     }
 
     /// Lists tokens, newest first.
-    pub async fn list_tokens(&self, actor: &Actor, filter: &TokenFilter) -> Result<Vec<Token>, Error> {
+    pub(crate) async fn list_tokens(&self, actor: &Actor, filter: &TokenFilter) -> Result<Vec<Token>, Error> {
         actor.ensure_admin()?;
         let now = clock::now();
         let mut query = token::Entity::find().order_by_desc(token::Column::CreatedAt);
@@ -230,7 +103,7 @@ impl Admin {
             }
         };
         if let Some(agent) = filter.agent {
-            query = query.filter(token::Column::Agent.eq(agent.as_str()));
+            query = query.filter(token::Column::Agent.eq(column(agent)));
         }
         if let Some(user) = &filter.user_id {
             query = query.filter(token::Column::UserId.eq(user));
@@ -240,11 +113,11 @@ impl Admin {
         }
         let limit = filter.limit.unwrap_or(200).clamp(1, MAX_LIMIT);
         let rows = query.limit(limit).all(self.store.read()).await?;
-        Ok(rows.into_iter().map(|row| Token::new(row, now)).collect())
+        Ok(rows.into_iter().map(|row| describe(row, now)).collect())
     }
 
     /// Revokes a token and ends the console sessions that were opened with it. Its next call is denied.
-    pub async fn revoke_token(&self, actor: &Actor, id: &str) -> Result<Token, Error> {
+    pub(crate) async fn revoke_token(&self, actor: &Actor, id: &str) -> Result<Token, Error> {
         const WHAT: &str = "admin.token.revoke";
         self.require_admin(actor, WHAT).await?;
         if id == actor.token_id {
@@ -260,7 +133,26 @@ impl Admin {
             login::Entity::delete_many().filter(login::Column::TokenId.eq(id)).exec(&*open.write).await?;
             self.commit(open).await?;
         }
-        Ok(Token::new(row, clock::now()))
+        Ok(describe(row, clock::now()))
+    }
+}
+
+/// Returns the value of the `agent` column.
+fn column(kind: TokenKind) -> &'static str {
+    match kind {
+        TokenKind::ProjectManager => "project_manager",
+        TokenKind::ProjectAnalyst => "project_analyst",
+        TokenKind::Sandbox => "sandbox",
+        TokenKind::Admin => "admin",
+        TokenKind::User => "user",
+    }
+}
+
+/// Returns the default and the maximum lifetime.
+fn lifetimes(kind: TokenKind) -> (Duration, Duration) {
+    match kind {
+        TokenKind::ProjectManager | TokenKind::Admin | TokenKind::User => (30 * DAY, 365 * DAY),
+        TokenKind::ProjectAnalyst | TokenKind::Sandbox => (DAY, 30 * DAY),
     }
 }
 
@@ -312,25 +204,23 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
     }
 }
 
-impl Token {
-    /// `now` decides whether the token has expired, in microseconds since 1970.
-    fn new(row: token::Model, now: i64) -> Self {
-        let state = match row.revoked_at {
-            Some(_) => TokenState::Revoked,
-            None if row.expires_at <= now => TokenState::Expired,
-            None => TokenState::Active,
-        };
-        Self {
-            id: row.id,
-            label: row.label,
-            agent: row.agent,
-            user_id: row.user_id,
-            task_id: row.task_id,
-            state,
-            created_at: clock::text(row.created_at),
-            created_by: row.created_by,
-            expires_at: clock::text(row.expires_at),
-            revoked_at: row.revoked_at.map(clock::text),
-        }
+/// `now` decides whether the token has expired, in microseconds since 1970.
+fn describe(row: token::Model, now: i64) -> Token {
+    let state = match row.revoked_at {
+        Some(_) => TokenState::Revoked,
+        None if row.expires_at <= now => TokenState::Expired,
+        None => TokenState::Active,
+    };
+    Token {
+        id: row.id,
+        label: row.label,
+        agent: row.agent,
+        user_id: row.user_id,
+        task_id: row.task_id,
+        state,
+        created_at: clock::text(row.created_at),
+        created_by: row.created_by,
+        expires_at: clock::text(row.expires_at),
+        revoked_at: row.revoked_at.map(clock::text),
     }
 }

@@ -2,11 +2,9 @@
 
 mod view;
 
-use policy::Scope;
+use api::{Tool, ToolChange, ToolDetails, ToolEffectChange, ToolOrigin, ToolState};
 use sea_orm::{EntityTrait, sea_query::OnConflict};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use utoipa::ToSchema;
+use serde_json::json;
 
 use registry::catalogue;
 use store::{
@@ -19,136 +17,13 @@ use crate::{Actor, Admin, Error};
 /// Stored in place of a scope: the tool keeps the scope of its definition or of its server.
 const DEFAULT_SCOPE: &str = "";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolOrigin {
-    /// Built into the gateway.
-    #[serde(rename = "own")]
-    BuiltIn,
-    /// Its server is registered under a reserved namespace.
-    Family,
-    /// Its server is registered under any other namespace.
-    Installed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = ToolDoes)]
-pub enum ToolEffect {
-    Read,
-    /// May have effects.
-    Write,
-}
-
-/// Where the effect of a tool is defined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = ToolDoesBy)]
-pub enum ToolEffectSource {
-    /// Built into the gateway.
-    Gateway,
-    /// Set by an administrator.
-    Administrator,
-    /// The hint of the server, from the approved version.
-    Server,
-    /// The default for servers of users, whose hints are not trusted.
-    Default,
-}
-
-/// The effect that an administrator sets for a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DoesChange)]
-pub enum ToolEffectChange {
-    Read,
-    Write,
-    /// By the hint of the server; `write` if the hint is not trusted.
-    AsOffered,
-}
-
-impl std::str::FromStr for ToolEffectChange {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "read" => Ok(Self::Read),
-            "write" => Ok(Self::Write),
-            "as_offered" => Ok(Self::AsOffered),
-            _ => Err(Error::invalid("does", "must be read, write or as_offered")),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolState {
-    /// Served, unless it is disabled.
-    Approved,
-    /// Needs approval.
-    Quarantined,
-    /// No longer offered by its server.
-    Gone,
-}
-
-/// A system setting that must be on for the tool to be callable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ToolGate {
-    pub setting: String,
-    pub open: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Tool {
-    pub name: String,
-    pub title: Option<String>,
-    pub description: String,
-    pub origin: ToolOrigin,
-    /// Namespace of its server; `null` for built-in tools.
-    pub namespace: Option<String>,
-    /// Its name at the server.
-    pub remote: Option<String>,
-    /// The user who owns its server.
-    pub owner: Option<String>,
-    pub enabled: bool,
-    pub scope: Scope,
-    pub does: ToolEffect,
-    pub does_by: ToolEffectSource,
-    /// Whether a call can be repeated safely.
-    pub safe_to_repeat: bool,
-    pub state: ToolState,
-    pub gate: Option<ToolGate>,
-    /// Ids that every call must contain.
-    pub needs: Vec<String>,
-}
-
-/// A tool with its input and output schema.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct ToolDetails {
-    #[serde(flatten)]
-    pub tool: Tool,
-    pub input_schema: Value,
-    pub output_schema: Option<Value>,
-}
-
-/// The fields to change; omitted fields stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ToolChange {
-    pub enabled: Option<bool>,
-    pub scope: Option<Scope>,
-    /// Administrators only.
-    pub safe_to_repeat: Option<bool>,
-    /// Whether it only reads. Administrators only, and only for tools of upstream servers.
-    pub does: Option<ToolEffectChange>,
-}
-
 impl Admin {
     /// Lists tools by name. Users see only the tools of servers that they own.
-    pub async fn list_tools(&self, actor: &Actor) -> Result<Vec<Tool>, Error> {
+    pub(crate) async fn list_tools(&self, actor: &Actor) -> Result<Vec<Tool>, Error> {
         Ok(self.visible_tools(actor).await?.into_iter().map(|details| details.tool).collect())
     }
 
-    pub async fn get_tool(&self, actor: &Actor, name: &str) -> Result<ToolDetails, Error> {
+    pub(crate) async fn get_tool(&self, actor: &Actor, name: &str) -> Result<ToolDetails, Error> {
         let tools = self.visible_tools(actor).await?;
         let found = tools.into_iter().find(|details| details.tool.name == name);
         found.ok_or_else(|| Error::not_found("tool", name))
@@ -158,7 +33,12 @@ impl Admin {
     ///
     /// Users may not change effects, nor a tool whose name another owner's tool shares, since settings are
     /// kept by name.
-    pub async fn set_tool(&self, actor: &Actor, name: &str, change: ToolChange) -> Result<Tool, Error> {
+    pub(crate) async fn set_tool(
+        &self,
+        actor: &Actor,
+        name: &str,
+        change: ToolChange,
+    ) -> Result<Tool, Error> {
         const WHAT: &str = "admin.tool.set";
         let now = self.get_tool(actor, name).await?.tool;
         if change.does.is_some() && now.origin == ToolOrigin::BuiltIn {
@@ -250,13 +130,11 @@ impl Admin {
     }
 }
 
-impl ToolState {
-    /// Reads the state column. An unknown value counts as quarantined, so that the tool is not served.
-    pub(super) fn from_column(text: &str) -> Self {
-        match text {
-            upstream_tool::APPROVED => Self::Approved,
-            upstream_tool::GONE => Self::Gone,
-            _ => Self::Quarantined,
-        }
+/// Reads the state column of a tool. An unknown value counts as quarantined, so that the tool is not served.
+pub(super) fn tool_state(column: &str) -> ToolState {
+    match column {
+        upstream_tool::APPROVED => ToolState::Approved,
+        upstream_tool::GONE => ToolState::Gone,
+        _ => ToolState::Quarantined,
     }
 }

@@ -2,18 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api::{Health, NewUpstream, ToolCounts, ToolState, Transport, Upstream, UpstreamChange};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::ToSchema;
 
-use super::{ToolState, namespaces};
+use super::{namespaces, tool_state};
 use policy::Scope;
 
-use registry::{
-    catalogue,
-    upstreams::{Health, Transport},
-};
+use registry::{catalogue, upstreams::transport};
 use store::{
     clock,
     entity::{tool_setting, upstream, upstream_tool},
@@ -29,79 +25,13 @@ const MAX_CONCURRENCY: u32 = 256;
 /// Servers that one user may register.
 const MAX_SERVERS_PER_USER: usize = 32;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewUpstream {
-    /// Prefix of its tools, which are named `<namespace>.<tool>`.
-    pub namespace: String,
-    pub transport: Transport,
-    /// Whether tool names are prefixed with the namespace. Only administrators may turn this off.
-    #[serde(default = "default_true")]
-    pub prefix: bool,
-    /// Agents that may call its tools; a tool may override it.
-    #[serde(default)]
-    pub scope: Scope,
-    /// Timeout of a call, for example 30s.
-    #[serde(default)]
-    pub call_timeout: Option<String>,
-    /// Maximum number of concurrent calls.
-    #[serde(default)]
-    pub concurrency: Option<u32>,
-    /// The user who owns the server. When a user adds it, always that user.
-    #[serde(default)]
-    pub owner: Option<String>,
-    /// Approve the tools that it first offers without review. Administrators only.
-    #[serde(default)]
-    pub trust_first: bool,
-}
-
-fn default_true() -> bool {
-    true
-}
-
-/// The fields to change; omitted fields stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct UpstreamChange {
-    pub transport: Option<Transport>,
-    pub scope: Option<Scope>,
-    pub call_timeout: Option<String>,
-    pub concurrency: Option<u32>,
-}
-
-/// Number of tools of a server by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ToolCounts {
-    pub approved: usize,
-    pub quarantined: usize,
-    pub gone: usize,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Upstream {
-    pub namespace: String,
-    pub owner: Option<String>,
-    /// `null` if the stored value is unreadable; the server is then not used.
-    pub transport: Option<Transport>,
-    pub prefix: bool,
-    pub scope: Scope,
-    pub enabled: bool,
-    pub call_timeout: String,
-    pub concurrency: i32,
-    pub tools: ToolCounts,
-    /// `null` if the server has not been used since the gateway started.
-    pub health: Option<Health>,
-    pub created_at: String,
-    pub created_by: String,
-}
-
 impl Admin {
     /// Lists servers by namespace. Users see only the servers that they own.
-    pub async fn list_upstreams(&self, actor: &Actor) -> Result<Vec<Upstream>, Error> {
+    pub(crate) async fn list_upstreams(&self, actor: &Actor) -> Result<Vec<Upstream>, Error> {
         let mut counts: BTreeMap<String, ToolCounts> = BTreeMap::new();
         for row in upstream_tool::Entity::find().all(self.store.read()).await? {
             let counts = counts.entry(row.namespace).or_default();
-            *match ToolState::from_column(&row.state) {
+            *match tool_state(&row.state) {
                 ToolState::Approved => &mut counts.approved,
                 ToolState::Quarantined => &mut counts.quarantined,
                 ToolState::Gone => &mut counts.gone,
@@ -114,12 +44,12 @@ impl Admin {
             .map(|server| {
                 let tools = counts.get(&server.namespace).copied().unwrap_or_default();
                 let health = health.remove(&server.namespace);
-                Upstream::new(server, tools, health)
+                describe(server, tools, health)
             })
             .collect())
     }
 
-    pub async fn get_upstream(&self, actor: &Actor, namespace: &str) -> Result<Upstream, Error> {
+    pub(crate) async fn get_upstream(&self, actor: &Actor, namespace: &str) -> Result<Upstream, Error> {
         let found =
             self.list_upstreams(actor).await?.into_iter().find(|server| server.namespace == namespace);
         found.ok_or_else(|| Error::not_found("server", namespace))
@@ -152,7 +82,7 @@ impl Admin {
         let row = upstream::Model {
             namespace: new.namespace.clone(),
             owner,
-            transport: new.transport.to_stored(actor.is_admin()),
+            transport: transport::to_stored(&new.transport, actor.is_admin()),
             prefix: new.prefix,
             scope: new.scope.as_str().to_owned(),
             enabled: true,
@@ -169,7 +99,7 @@ impl Admin {
     }
 
     /// Changes a server. The change applies from the next call on; the connection is reopened.
-    pub async fn update_upstream(
+    pub(crate) async fn update_upstream(
         &self,
         actor: &Actor,
         namespace: &str,
@@ -186,7 +116,7 @@ impl Admin {
         let transport = change
             .transport
             .as_ref()
-            .map_or(before.transport, |transport| transport.to_stored(actor.is_admin()));
+            .map_or(before.transport, |new| transport::to_stored(new, actor.is_admin()));
         let scope = change.scope.map_or(before.scope, |scope| scope.as_str().to_owned());
         upstream::Entity::update_many()
             .col_expr(upstream::Column::Transport, Expr::value(transport))
@@ -204,7 +134,12 @@ impl Admin {
 
     /// Enables or disables a server. The tools of a disabled server are neither listed nor callable; their
     /// settings and approvals are kept.
-    pub async fn enable_upstream(&self, actor: &Actor, namespace: &str, on: bool) -> Result<Upstream, Error> {
+    pub(crate) async fn enable_upstream(
+        &self,
+        actor: &Actor,
+        namespace: &str,
+        on: bool,
+    ) -> Result<Upstream, Error> {
         self.load_server(actor, namespace).await?;
         let what = if on { "admin.upstream.enable" } else { "admin.upstream.disable" };
         let open = self.begin(actor, what, &json!({ "namespace": namespace })).await?;
@@ -223,7 +158,7 @@ impl Admin {
 
     /// Removes a server with its tools and their settings, effective immediately (M115). Settings of a tool
     /// name that another server also offers are kept.
-    pub async fn remove_upstream(&self, actor: &Actor, namespace: &str) -> Result<(), Error> {
+    pub(crate) async fn remove_upstream(&self, actor: &Actor, namespace: &str) -> Result<(), Error> {
         self.load_server(actor, namespace).await?;
         let about = json!({ "namespace": namespace });
         let open = self.begin(actor, "admin.upstream.remove", &about).await?;
@@ -281,20 +216,15 @@ impl Admin {
     }
 
     /// Checks that the actor may use this transport and that it is valid. A refusal is recorded in the audit.
-    async fn check_transport(
-        &self,
-        actor: &Actor,
-        what: &'static str,
-        transport: &Transport,
-    ) -> Result<(), Error> {
-        if let Some(why) = transport.admin_only_reason().filter(|_| !actor.is_admin()) {
+    async fn check_transport(&self, actor: &Actor, what: &'static str, new: &Transport) -> Result<(), Error> {
+        if let Some(why) = transport::admin_only_reason(new).filter(|_| !actor.is_admin()) {
             return Err(self.refuse(actor, what, why).await);
         }
-        if matches!(transport, Transport::Stdio(_)) && !self.allow_stdio {
+        if matches!(new, Transport::Stdio(_)) && !self.allow_stdio {
             let why = "this gateway does not start programs; set upstreams.stdio = true to allow it";
             return Err(Error::Forbidden(why.to_owned()));
         }
-        transport.check().map_err(|why| Error::invalid("transport", why))
+        transport::check(new).map_err(|why| Error::invalid("transport", why))
     }
 }
 
@@ -314,22 +244,20 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-impl Upstream {
-    fn new(row: upstream::Model, tools: ToolCounts, health: Option<Health>) -> Self {
-        let timeout = Duration::from_millis(u64::try_from(row.call_timeout_ms).unwrap_or_default());
-        Self {
-            transport: Transport::for_display(&row.transport),
-            scope: row.scope.parse().unwrap_or(Scope::Pm),
-            namespace: row.namespace,
-            owner: row.owner,
-            prefix: row.prefix,
-            enabled: row.enabled,
-            call_timeout: humantime::format_duration(timeout).to_string(),
-            concurrency: row.concurrency,
-            tools,
-            health,
-            created_at: clock::text(row.created_at),
-            created_by: row.created_by,
-        }
+fn describe(row: upstream::Model, tools: ToolCounts, health: Option<Health>) -> Upstream {
+    let timeout = Duration::from_millis(u64::try_from(row.call_timeout_ms).unwrap_or_default());
+    Upstream {
+        transport: transport::for_display(&row.transport),
+        scope: row.scope.parse().unwrap_or(Scope::Pm),
+        namespace: row.namespace,
+        owner: row.owner,
+        prefix: row.prefix,
+        enabled: row.enabled,
+        call_timeout: humantime::format_duration(timeout).to_string(),
+        concurrency: row.concurrency,
+        tools,
+        health,
+        created_at: clock::text(row.created_at),
+        created_by: row.created_by,
     }
 }

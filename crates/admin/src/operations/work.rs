@@ -25,13 +25,13 @@ const MAX_ANSWERS: usize = 20;
 
 /// Queues, instances, handoffs in progress and the latest answers.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Work {
+pub(crate) struct Work {
     #[serde(flatten)]
-    pub status: Status,
+    pub(crate) status: Status,
     /// Handoffs that are delivered and not settled, longest first, at most 10 of each kind.
-    pub in_work: Vec<InWork>,
+    pub(crate) in_work: Vec<InWork>,
     /// The latest 20 answers, newest first.
-    pub answered: Vec<Answered>,
+    pub(crate) answered: Vec<Answered>,
 }
 
 /// The last result, shared by concurrent readers. Failures are cached as well: otherwise each reader would
@@ -48,7 +48,7 @@ struct CachedWork {
 impl Admin {
     /// Returns the state of the work, at most 900 ms old. Fails with [`Error::Unreachable`] if NATS does not
     /// respond.
-    pub async fn get_work(&self, actor: &Actor) -> Result<Arc<Work>, Error> {
+    pub(crate) async fn get_work(&self, actor: &Actor) -> Result<Arc<Work>, Error> {
         actor.ensure_admin()?;
         let mut last = self.work_cache.0.lock().await;
         if let Some(CachedWork { at, work }) = &*last

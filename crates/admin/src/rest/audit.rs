@@ -1,11 +1,11 @@
 //! REST handlers of the audit: query, live tail, export, heads, verification.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{convert::Infallible, io};
 
+use api::{AuditVerification, Heads};
 use axum::{
     Json,
     body::Body,
-    extract::State,
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -19,16 +19,12 @@ use subjects::audit::Row;
 use utoipa::IntoParams;
 
 use super::{
+    JsonResult,
     document::{AuditHeads, AuditRow},
     extract::{Authenticated, Query},
     refusal::{Refusal, Refusals},
 };
 use audit::Filter;
-
-use crate::{
-    Admin,
-    operations::{AuditVerification, Heads},
-};
 
 const NDJSON: &str = "application/x-ndjson";
 /// Rows of an export that are sent in one chunk.
@@ -49,10 +45,9 @@ pub(super) struct TailStart {
     responses((status = 200, description = "OK", body = [AuditRow]), Refusals),
 )]
 pub(super) async fn query(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(filter): Query<Filter>,
-) -> Result<Json<Vec<Row>>, Refusal> {
+) -> JsonResult<Vec<Row>> {
     Ok(Json(admin.query_audit(&actor, &filter).await?))
 }
 
@@ -66,8 +61,7 @@ pub(super) async fn query(
     ),
 )]
 pub(super) async fn tail(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(from): Query<TailStart>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
@@ -90,10 +84,7 @@ pub(super) async fn tail(
         Refusals,
     ),
 )]
-pub(super) async fn export(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Response, Refusal> {
+pub(super) async fn export(Authenticated(admin, actor): Authenticated) -> Result<Response, Refusal> {
     let (pruned, rows) = admin.export_audit(&actor).await?;
     let first = stream::once(async move { line(&pruned) });
     let pieces = rows.ready_chunks(ROWS_PER_CHUNK).map(|rows| {
@@ -114,10 +105,7 @@ pub(super) async fn export(
     get, path = "/api/v1/audit/heads", tag = "audit", operation_id = "audit_heads",
     responses((status = 200, description = "OK", body = AuditHeads), Refusals),
 )]
-pub(super) async fn heads(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Heads>, Refusal> {
+pub(super) async fn heads(Authenticated(admin, actor): Authenticated) -> JsonResult<Heads> {
     Ok(Json(admin.audit_heads(&actor).await?))
 }
 
@@ -126,10 +114,7 @@ pub(super) async fn heads(
     get, path = "/api/v1/audit/verify", tag = "audit", operation_id = "audit_verify",
     responses((status = 200, description = "OK", body = AuditVerification), Refusals),
 )]
-pub(super) async fn verify(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<AuditVerification>, Refusal> {
+pub(super) async fn verify(Authenticated(admin, actor): Authenticated) -> JsonResult<AuditVerification> {
     Ok(Json(admin.verify_audit(&actor).await?))
 }
 

@@ -1,5 +1,6 @@
 //! The OpenAPI document: general information, security scheme, and schemas taken from the wire contract.
 
+use api::{ErrorBody, ErrorDetails};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 use subjects::audit::{Head, Row};
@@ -12,7 +13,6 @@ use utoipa::{
     },
 };
 
-use super::refusal::{ErrorBody, ErrorDetails};
 use crate::operations::Work;
 
 /// Returns the document without its operations, which the router adds.

@@ -1,30 +1,24 @@
 //! Extractors: the authenticated actor, JSON bodies and query parameters, with errors as JSON.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use axum::{
-    body::to_bytes,
-    extract::{FromRequest, FromRequestParts, Request},
-};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
 use http::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE},
     request::Parts,
 };
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
 
-use super::{MAX_BODY_BYTES, refusal::Refusal};
+use super::refusal::Refusal;
 use access::tokens;
 use store::clock;
 
 use crate::{Actor, Admin, Error, guard::mark_authenticated};
 
-/// How long a request body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The actor that the bearer token of the request identifies.
-pub(super) struct Authenticated(pub(super) Actor);
+/// Administration, and the actor that the bearer token of the request identifies.
+pub(super) struct Authenticated(pub(super) Arc<Admin>, pub(super) Actor);
 
 impl FromRequestParts<Arc<Admin>> for Authenticated {
     type Rejection = Refusal;
@@ -39,7 +33,7 @@ impl FromRequestParts<Arc<Admin>> for Authenticated {
         if actor.is_some() {
             mark_authenticated(&admin.unauthenticated, &parts.extensions, secret);
         }
-        actor.map(Self).ok_or_else(|| {
+        actor.map(|actor| Self(admin.clone(), actor)).ok_or_else(|| {
             unauthenticated("invalid admin token: it is unknown, expired, revoked, or an agent token")
         })
     }
@@ -58,33 +52,21 @@ fn unauthenticated(why: &str) -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", why)
 }
 
-/// A JSON body. Its content type must be JSON and its size within the limit.
+/// A JSON body. Its content type must be JSON. `guard::limit_rate` has read it and limits its size.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Admin>> for Body<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &Arc<Admin>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, admin: &Arc<Admin>) -> Result<Self, Refusal> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
         if !kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
             let why = "send JSON, with `Content-Type: application/json`";
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", why));
         }
-        let body = match timeout(BODY_TIMEOUT, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(_)) => {
-                let why = format!("the body must have at most {MAX_BODY_BYTES} bytes");
-                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why));
-            }
-            Err(_) => {
-                return Err(Refusal::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "too_slow",
-                    "the body did not arrive in time",
-                ));
-            }
-        };
+        let body = Bytes::from_request(request, admin).await;
+        let body = body.map_err(|error| unreadable(&error.body_text()))?;
         serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error.to_string()))
     }
 }

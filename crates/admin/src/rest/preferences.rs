@@ -1,17 +1,13 @@
 //! REST handlers of preferences.
 
-use std::sync::Arc;
-
-use axum::{Json, extract::State};
+use api::{Preference, PreferenceAddress, PreferenceFilter, PutPreference};
+use axum::Json;
 use http::StatusCode;
 
 use super::{
+    JsonResult,
     extract::{Authenticated, Body, Query},
     refusal::{Refusal, Refusals},
-};
-use crate::{
-    Admin,
-    operations::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
 };
 
 /// List preferences
@@ -21,10 +17,9 @@ use crate::{
     responses((status = 200, description = "OK", body = [Preference]), Refusals),
 )]
 pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(filter): Query<PreferenceFilter>,
-) -> Result<Json<Vec<Preference>>, Refusal> {
+) -> JsonResult<Vec<Preference>> {
     Ok(Json(admin.list_preferences(&actor, filter).await?))
 }
 
@@ -35,10 +30,9 @@ pub(super) async fn list(
     responses((status = 200, description = "OK", body = Preference), Refusals),
 )]
 pub(super) async fn set(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Body(new): Body<PutPreference>,
-) -> Result<Json<Preference>, Refusal> {
+) -> JsonResult<Preference> {
     Ok(Json(admin.set_preference(&actor, new).await?))
 }
 
@@ -49,8 +43,7 @@ pub(super) async fn set(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(at): Query<PreferenceAddress>,
 ) -> Result<StatusCode, Refusal> {
     admin.delete_preference(&actor, at).await?;

@@ -1,12 +1,12 @@
 //! Error responses as JSON.
 
+use api::{ErrorBody, ErrorDetails};
 use axum::{
     Json,
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE};
-use serde::Serialize;
-use utoipa::{IntoResponses, ToSchema};
+use utoipa::IntoResponses;
 
 use crate::Error;
 
@@ -17,25 +17,9 @@ pub(crate) struct Refusal {
     body: ErrorBody,
 }
 
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(super) struct ErrorBody {
-    error: ErrorDetails,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(super) struct ErrorDetails {
-    /// Stable error code for programs.
-    code: &'static str,
-    /// Message for people.
-    message: String,
-    /// The invalid field.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<&'static str>,
-}
-
 impl Refusal {
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let error = ErrorDetails { code, message: message.into(), field: None };
+    pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        let error = ErrorDetails { code: code.to_owned(), message: message.into(), field: None };
         Self { status, body: ErrorBody { error } }
     }
 }
@@ -46,8 +30,8 @@ impl From<Error> for Refusal {
             Error::Invalid { message, .. } => message.clone(),
             other => other.to_string(),
         };
-        let details = ErrorDetails { code: error.code(), message, field: error.field() };
-        Self { status: error.status(), body: ErrorBody { error: details } }
+        let (code, field) = (error.code().to_owned(), error.field().map(str::to_owned));
+        Self { status: error.status(), body: ErrorBody { error: ErrorDetails { code, message, field } } }
     }
 }
 

@@ -1,22 +1,15 @@
 //! REST handlers of system settings.
 
-use std::sync::Arc;
-
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use api::{PutSetting, Setting};
+use axum::{Json, extract::Path};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
+    JsonResult,
     extract::{Authenticated, Body, Query},
     refusal::{Refusal, Refusals},
-};
-use crate::{
-    Admin,
-    operations::{PutSetting, Setting},
 };
 
 #[derive(Default, Deserialize, IntoParams)]
@@ -32,10 +25,7 @@ pub(super) struct Expected {
     get, path = "/api/v1/settings", tag = "settings", operation_id = "settings_list",
     responses((status = 200, description = "OK", body = [Setting]), Refusals),
 )]
-pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Vec<Setting>>, Refusal> {
+pub(super) async fn list(Authenticated(admin, actor): Authenticated) -> JsonResult<Vec<Setting>> {
     Ok(Json(admin.list_settings(&actor).await?))
 }
 
@@ -46,10 +36,9 @@ pub(super) async fn list(
     responses((status = 200, description = "OK", body = Setting), Refusals),
 )]
 pub(super) async fn get(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(key): Path<String>,
-) -> Result<Json<Setting>, Refusal> {
+) -> JsonResult<Setting> {
     Ok(Json(admin.get_setting(&actor, &key).await?))
 }
 
@@ -61,11 +50,10 @@ pub(super) async fn get(
     responses((status = 200, description = "OK", body = Setting), Refusals),
 )]
 pub(super) async fn set(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(key): Path<String>,
     Body(new): Body<PutSetting>,
-) -> Result<Json<Setting>, Refusal> {
+) -> JsonResult<Setting> {
     Ok(Json(admin.set_setting(&actor, &key, new).await?))
 }
 
@@ -76,8 +64,7 @@ pub(super) async fn set(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn delete(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(key): Path<String>,
     Query(expected): Query<Expected>,
 ) -> Result<StatusCode, Refusal> {

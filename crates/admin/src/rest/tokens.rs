@@ -1,40 +1,22 @@
 //! REST handlers of tokens.
 
-use std::sync::Arc;
-
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use api::{IssuedToken, Me, NewToken, RotatedToken, Token, TokenFilter};
+use axum::{Json, extract::Path};
 use http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{
+    JsonResult,
     extract::{Authenticated, Body, Query},
     refusal::{Refusal, Refusals},
 };
-use crate::{
-    Admin,
-    operations::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter},
-};
-
-/// The holder of the token that sent the request.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Me {
-    token_id: String,
-    /// admin or user.
-    agent: &'static str,
-    user_id: Option<String>,
-}
 
 /// Get the holder of the token in use
 #[utoipa::path(
     get, path = "/api/v1/me", tag = "tokens", operation_id = "tokens_who",
     responses((status = 200, description = "OK", body = Me), Refusals),
 )]
-pub(super) async fn who(Authenticated(actor): Authenticated) -> Json<Me> {
-    let (agent, user_id) = (actor.kind(), actor.user().map(str::to_owned));
+pub(super) async fn who(Authenticated(_admin, actor): Authenticated) -> Json<Me> {
+    let (agent, user_id) = (actor.kind().to_owned(), actor.user().map(str::to_owned));
     Json(Me { agent, user_id, token_id: actor.token_id })
 }
 
@@ -45,10 +27,9 @@ pub(super) async fn who(Authenticated(actor): Authenticated) -> Json<Me> {
     responses((status = 200, description = "OK", body = [Token]), Refusals),
 )]
 pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(filter): Query<TokenFilter>,
-) -> Result<Json<Vec<Token>>, Refusal> {
+) -> JsonResult<Vec<Token>> {
     Ok(Json(admin.list_tokens(&actor, &filter).await?))
 }
 
@@ -59,8 +40,7 @@ pub(super) async fn list(
     responses((status = 201, description = "Created", body = IssuedToken), Refusals),
 )]
 pub(super) async fn issue(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Body(new): Body<NewToken>,
 ) -> Result<(StatusCode, Json<IssuedToken>), Refusal> {
     Ok((StatusCode::CREATED, Json(admin.issue_token(&actor, new).await?)))
@@ -71,10 +51,7 @@ pub(super) async fn issue(
     post, path = "/api/v1/tokens/rotate-admin", tag = "tokens", operation_id = "tokens_rotate_admin",
     responses((status = 200, description = "Replaced", body = RotatedToken), Refusals),
 )]
-pub(super) async fn rotate_admin(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<RotatedToken>, Refusal> {
+pub(super) async fn rotate_admin(Authenticated(admin, actor): Authenticated) -> JsonResult<RotatedToken> {
     Ok(Json(admin.rotate_admin_token(&actor).await?))
 }
 
@@ -85,9 +62,8 @@ pub(super) async fn rotate_admin(
     responses((status = 200, description = "OK", body = Token), Refusals),
 )]
 pub(super) async fn revoke(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(id): Path<String>,
-) -> Result<Json<Token>, Refusal> {
+) -> JsonResult<Token> {
     Ok(Json(admin.revoke_token(&actor, &id).await?))
 }

@@ -1,41 +1,21 @@
 //! REST handlers of tools and of the quarantine.
 
-use std::sync::Arc;
-
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use api::{Approval, Difference, QuarantinedTool, Tool, ToolChange, ToolDetails};
+use axum::{Json, extract::Path};
 use http::StatusCode;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use super::{
+    JsonResult,
     extract::{Authenticated, Body},
     refusal::{Refusal, Refusals},
 };
-use crate::{
-    Admin,
-    operations::{Difference, QuarantinedTool, Tool, ToolChange, ToolDetails},
-};
-
-/// The reviewed version of a tool.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Approval {
-    /// `offered_hash` of the reviewed version.
-    hash: String,
-}
 
 /// List tools
 #[utoipa::path(
     get, path = "/api/v1/tools", tag = "tools", operation_id = "tools_list",
     responses((status = 200, description = "OK", body = [Tool]), Refusals),
 )]
-pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Vec<Tool>>, Refusal> {
+pub(super) async fn list(Authenticated(admin, actor): Authenticated) -> JsonResult<Vec<Tool>> {
     Ok(Json(admin.list_tools(&actor).await?))
 }
 
@@ -46,10 +26,9 @@ pub(super) async fn list(
     responses((status = 200, description = "OK", body = ToolDetails), Refusals),
 )]
 pub(super) async fn get(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(name): Path<String>,
-) -> Result<Json<ToolDetails>, Refusal> {
+) -> JsonResult<ToolDetails> {
     Ok(Json(admin.get_tool(&actor, &name).await?))
 }
 
@@ -61,11 +40,10 @@ pub(super) async fn get(
     responses((status = 200, description = "OK", body = Tool), Refusals),
 )]
 pub(super) async fn set(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(name): Path<String>,
     Body(change): Body<ToolChange>,
-) -> Result<Json<Tool>, Refusal> {
+) -> JsonResult<Tool> {
     Ok(Json(admin.set_tool(&actor, &name, change).await?))
 }
 
@@ -75,9 +53,8 @@ pub(super) async fn set(
     responses((status = 200, description = "OK", body = [QuarantinedTool]), Refusals),
 )]
 pub(super) async fn quarantine(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Vec<QuarantinedTool>>, Refusal> {
+    Authenticated(admin, actor): Authenticated,
+) -> JsonResult<Vec<QuarantinedTool>> {
     Ok(Json(admin.list_quarantine(&actor).await?))
 }
 
@@ -91,10 +68,9 @@ pub(super) async fn quarantine(
     responses((status = 200, description = "OK", body = Difference), Refusals),
 )]
 pub(super) async fn diff(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
-) -> Result<Json<Difference>, Refusal> {
+) -> JsonResult<Difference> {
     Ok(Json(admin.diff_tool(&actor, &namespace, &remote).await?))
 }
 
@@ -110,8 +86,7 @@ pub(super) async fn diff(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn approve(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
     Body(approval): Body<Approval>,
 ) -> Result<StatusCode, Refusal> {
@@ -130,8 +105,7 @@ pub(super) async fn approve(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn reject(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path((namespace, remote)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     admin.reject_tool(&actor, &namespace, &remote).await?;

@@ -1,22 +1,13 @@
 //! REST handlers of upstream servers.
 
-use std::sync::Arc;
-
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use api::{AddedUpstream, NewUpstream, Refreshed, Upstream, UpstreamChange};
+use axum::{Json, extract::Path};
 use http::StatusCode;
 
 use super::{
+    JsonResult,
     extract::{Authenticated, Body},
     refusal::{Refusal, Refusals},
-};
-use registry::upstreams::Refreshed;
-
-use crate::{
-    Admin,
-    operations::{AddedUpstream, NewUpstream, Upstream, UpstreamChange},
 };
 
 /// List servers
@@ -24,10 +15,7 @@ use crate::{
     get, path = "/api/v1/upstreams", tag = "upstreams", operation_id = "upstreams_list",
     responses((status = 200, description = "OK", body = [Upstream]), Refusals),
 )]
-pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Vec<Upstream>>, Refusal> {
+pub(super) async fn list(Authenticated(admin, actor): Authenticated) -> JsonResult<Vec<Upstream>> {
     Ok(Json(admin.list_upstreams(&actor).await?))
 }
 
@@ -38,8 +26,7 @@ pub(super) async fn list(
     responses((status = 201, description = "Created", body = AddedUpstream), Refusals),
 )]
 pub(super) async fn add(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Body(new): Body<NewUpstream>,
 ) -> Result<(StatusCode, Json<AddedUpstream>), Refusal> {
     Ok((StatusCode::CREATED, Json(Box::pin(admin.add_upstream(&actor, new)).await?)))
@@ -52,10 +39,9 @@ pub(super) async fn add(
     responses((status = 200, description = "OK", body = Upstream), Refusals),
 )]
 pub(super) async fn get(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
-) -> Result<Json<Upstream>, Refusal> {
+) -> JsonResult<Upstream> {
     Ok(Json(admin.get_upstream(&actor, &namespace).await?))
 }
 
@@ -67,11 +53,10 @@ pub(super) async fn get(
     responses((status = 200, description = "OK", body = Upstream), Refusals),
 )]
 pub(super) async fn update(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
     Body(change): Body<UpstreamChange>,
-) -> Result<Json<Upstream>, Refusal> {
+) -> JsonResult<Upstream> {
     Ok(Json(admin.update_upstream(&actor, &namespace, change).await?))
 }
 
@@ -82,8 +67,7 @@ pub(super) async fn update(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn remove(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.remove_upstream(&actor, &namespace).await?;
@@ -98,10 +82,9 @@ pub(super) async fn remove(
     responses((status = 200, description = "OK", body = Refreshed), Refusals),
 )]
 pub(super) async fn refresh(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
-) -> Result<Json<Refreshed>, Refusal> {
+) -> JsonResult<Refreshed> {
     Ok(Json(Box::pin(admin.refresh_upstream(&actor, &namespace)).await?))
 }
 
@@ -112,10 +95,9 @@ pub(super) async fn refresh(
     responses((status = 200, description = "OK", body = Upstream), Refusals),
 )]
 pub(super) async fn enable(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
-) -> Result<Json<Upstream>, Refusal> {
+) -> JsonResult<Upstream> {
     Ok(Json(admin.enable_upstream(&actor, &namespace, true).await?))
 }
 
@@ -127,9 +109,8 @@ pub(super) async fn enable(
     responses((status = 200, description = "OK", body = Upstream), Refusals),
 )]
 pub(super) async fn disable(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(namespace): Path<String>,
-) -> Result<Json<Upstream>, Refusal> {
+) -> JsonResult<Upstream> {
     Ok(Json(admin.enable_upstream(&actor, &namespace, false).await?))
 }

@@ -1,22 +1,19 @@
 //! REST handlers of queues, handoffs and dead letters.
 
-use std::sync::Arc;
-
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use api::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter};
+use axum::{Json, extract::Path};
 use http::StatusCode;
 use subjects::HandoffId;
 
 use super::{
+    JsonResult,
     document::WorkNow,
     extract::{Authenticated, Query},
     refusal::{Refusal, Refusals},
 };
 use crate::{
-    Admin, Error,
-    operations::{DeadFilter, DeadLetter, DeadLetterDetails, HandoffHistory, ReplayedLetter, Work},
+    Error,
+    operations::{HandoffHistory, Work},
 };
 
 /// Get queues, instances, handoffs in progress and the latest answers
@@ -24,10 +21,7 @@ use crate::{
     get, path = "/api/v1/work", tag = "work", operation_id = "work_look",
     responses((status = 200, description = "OK", body = WorkNow), Refusals),
 )]
-pub(super) async fn status(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
-) -> Result<Json<Work>, Refusal> {
+pub(super) async fn status(Authenticated(admin, actor): Authenticated) -> JsonResult<Work> {
     Ok(Json(Work::clone(&*admin.get_work(&actor).await?)))
 }
 
@@ -38,10 +32,9 @@ pub(super) async fn status(
     responses((status = 200, description = "OK", body = HandoffHistory), Refusals),
 )]
 pub(super) async fn handoff(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(id): Path<String>,
-) -> Result<Json<HandoffHistory>, Refusal> {
+) -> JsonResult<HandoffHistory> {
     let id: HandoffId = id.parse().map_err(|_| Error::not_found("handoff", id))?;
     Ok(Json(admin.get_handoff(&actor, id).await?))
 }
@@ -53,10 +46,9 @@ pub(super) async fn handoff(
     responses((status = 200, description = "OK", body = [DeadLetter]), Refusals),
 )]
 pub(super) async fn dead(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Query(filter): Query<DeadFilter>,
-) -> Result<Json<Vec<DeadLetter>>, Refusal> {
+) -> JsonResult<Vec<DeadLetter>> {
     Ok(Json(admin.list_dead(&actor, &filter).await?))
 }
 
@@ -67,10 +59,9 @@ pub(super) async fn dead(
     responses((status = 200, description = "OK", body = DeadLetterDetails), Refusals),
 )]
 pub(super) async fn letter(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(number): Path<String>,
-) -> Result<Json<DeadLetterDetails>, Refusal> {
+) -> JsonResult<DeadLetterDetails> {
     Ok(Json(admin.get_dead(&actor, parse_number(&number)?).await?))
 }
 
@@ -81,10 +72,9 @@ pub(super) async fn letter(
     responses((status = 200, description = "OK", body = ReplayedLetter), Refusals),
 )]
 pub(super) async fn replay(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(number): Path<String>,
-) -> Result<Json<ReplayedLetter>, Refusal> {
+) -> JsonResult<ReplayedLetter> {
     Ok(Json(admin.replay_dead(&actor, parse_number(&number)?).await?))
 }
 
@@ -95,8 +85,7 @@ pub(super) async fn replay(
     responses((status = 204, description = "OK"), Refusals),
 )]
 pub(super) async fn remove(
-    State(admin): State<Arc<Admin>>,
-    Authenticated(actor): Authenticated,
+    Authenticated(admin, actor): Authenticated,
     Path(number): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     admin.drop_dead(&actor, parse_number(&number)?).await?;

@@ -2,7 +2,15 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use api::{AgentKind, Effect, Scope, TokenKind, TokenState};
 use clap::{Args, Subcommand};
+use serde::de::{DeserializeOwned, IntoDeserializer, value};
+use subjects::{PreferenceScope, ScopeId};
+
+/// Parses one of the names that a body of the admin API may contain.
+fn named<T: DeserializeOwned>(text: &str) -> Result<T, value::Error> {
+    T::deserialize(text.into_deserializer())
+}
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
@@ -40,7 +48,8 @@ pub(crate) enum Tools {
         /// Tool name.
         name: String,
         /// sandbox, pm or both.
-        scope: String,
+        #[arg(value_parser = named::<Scope>)]
+        scope: Scope,
     },
     /// Set whether a call with an unknown outcome may be repeated.
     SafeToRepeat {
@@ -88,7 +97,8 @@ pub(crate) enum Tokens {
     /// Issue a token. Its secret is printed once.
     Issue {
         /// project_manager, project_analyst, sandbox, admin or user.
-        agent: String,
+        #[arg(value_parser = named::<TokenKind>)]
+        agent: TokenKind,
         /// Label that people recognise it by.
         #[arg(long)]
         label: String,
@@ -108,8 +118,8 @@ pub(crate) enum Tokens {
     /// List tokens, newest first.
     List {
         /// Filter by state: active, expired or revoked.
-        #[arg(long)]
-        state: Option<String>,
+        #[arg(long, value_parser = named::<TokenState>)]
+        state: Option<TokenState>,
     },
     /// Revoke a token, effective immediately.
     Revoke {
@@ -182,9 +192,9 @@ pub(crate) struct NewUpstream {
     /// Do not prefix tool names with the namespace.
     #[arg(long)]
     pub(crate) no_prefix: bool,
-    /// LetterSelection agents may call its tools: sandbox, pm or both.
-    #[arg(long, default_value = "both")]
-    pub(crate) scope: String,
+    /// Which agents may call its tools: sandbox, pm or both.
+    #[arg(long, default_value = "both", value_parser = named::<Scope>)]
+    pub(crate) scope: Scope,
     /// Timeout of a call.
     #[arg(long, value_name = "DURATION")]
     pub(crate) call_timeout: Option<String>,
@@ -206,12 +216,13 @@ pub(crate) enum Rules {
     /// Add a rule.
     Add {
         /// allow or deny.
-        effect: String,
+        #[arg(value_parser = named::<Effect>)]
+        effect: Effect,
         /// Tool name, or a prefix followed by *.
         tool: String,
         /// Match only this agent type: project_manager, project_analyst or sandbox.
-        #[arg(long)]
-        agent: Option<String>,
+        #[arg(long, value_parser = named::<AgentKind>)]
+        agent: Option<AgentKind>,
         /// Match only agents that act for this user.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
@@ -269,8 +280,8 @@ pub(crate) enum Preferences {
     /// List preferences.
     List {
         /// Filter by scope: system, group, user, project or task.
-        #[arg(long)]
-        scope: Option<String>,
+        #[arg(long, value_parser = named::<PreferenceScope>)]
+        scope: Option<PreferenceScope>,
         /// Filter by the id of the group, user, project or task.
         #[arg(long, value_name = "ID")]
         scope_id: Option<String>,
@@ -296,11 +307,11 @@ pub(crate) enum Preferences {
 #[derive(Args, Debug)]
 pub(crate) struct PreferenceAt {
     /// system, group, user, project or task.
-    #[arg(long)]
-    pub(crate) scope: String,
+    #[arg(long, value_parser = named::<PreferenceScope>)]
+    pub(crate) scope: PreferenceScope,
     /// Id of the group, user, project or task; not for the scope system.
     #[arg(long, value_name = "ID")]
-    pub(crate) scope_id: Option<String>,
+    pub(crate) scope_id: Option<ScopeId>,
     /// Expected current version; 0 if it must not exist.
     #[arg(long)]
     pub(crate) version: Option<i64>,

@@ -1,6 +1,7 @@
 //! `cynodectl audit tail`, `query` and `export`.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{BufWriter, Write},
     path::PathBuf,
@@ -10,10 +11,11 @@ use std::{
 use bytes::BytesMut;
 use futures_util::{Stream, StreamExt, stream};
 use reqwest::Response;
+use serde_json::json;
 use subjects::audit::Row;
 use time::OffsetDateTime;
 
-use super::client::{ApiRequest, Gateway};
+use super::{ApiRequest, Gateway, verify};
 use crate::{
     cli,
     error::{Error, Exit},
@@ -23,14 +25,28 @@ use crate::{
 /// Field name of server-sent events.
 const DATA: &str = "data:";
 
-pub(super) async fn tail(
+pub(crate) async fn run(
+    link: &cli::GatewayLink,
+    nats: &cli::Link,
+    command: cli::Audit,
+    json: bool,
+) -> Result<Exit, Error> {
+    match command {
+        cli::Audit::Tail { after, duration } => tail(&Gateway::open(link)?, after, duration, json).await,
+        cli::Audit::Query(filter) => query(&Gateway::open(link)?, filter, json).await,
+        cli::Audit::Export { out } => export(&Gateway::open(link)?, out).await,
+        cli::Audit::Verify(command) => Box::pin(verify::run(link, nats, &command, json)).await,
+    }
+}
+
+async fn tail(
     gateway: &Gateway,
     after: Option<i64>,
     duration: Option<Duration>,
     json: bool,
 ) -> Result<Exit, Error> {
-    let query = after.into_iter().map(|after| ("after", after.to_string())).collect();
-    let response = gateway.stream(ApiRequest { path: &["audit", "tail"], query }).await?;
+    let request = ApiRequest::get(&["audit", "tail"]).query(&json!({ "after": after }));
+    let response = gateway.stream(request).await?;
     if !json {
         print::note("watching the audit log; press Ctrl-C to stop");
     }
@@ -55,7 +71,7 @@ pub(super) async fn tail(
     Ok(Exit::Done)
 }
 
-pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> Result<Exit, Error> {
+async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> Result<Exit, Error> {
     let since = query.since.map(|since| {
         let since = OffsetDateTime::now_utc() - since;
         (since.unix_timestamp_nanos() / 1_000).to_string()
@@ -75,8 +91,8 @@ pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> R
         ("before", query.before.map(|before| before.to_string())),
         ("limit", Some(query.limit.to_string())),
     ];
-    let query = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let rows: Vec<Row> = gateway.get(ApiRequest { path: &["audit"], query }).await?;
+    let request = ApiRequest::get(&["audit"]).query(&BTreeMap::from(filters));
+    let rows: Vec<Row> = gateway.ask(request).await?;
     if json {
         rows.iter().for_each(print::json);
     } else if rows.is_empty() {
@@ -88,8 +104,8 @@ pub(super) async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> R
     Ok(Exit::Done)
 }
 
-pub(super) async fn export(gateway: &Gateway, out: Option<PathBuf>) -> Result<Exit, Error> {
-    let response = gateway.stream(ApiRequest::path(&["audit", "export"])).await?;
+async fn export(gateway: &Gateway, out: Option<PathBuf>) -> Result<Exit, Error> {
+    let response = gateway.stream(ApiRequest::get(&["audit", "export"])).await?;
     let mut pieces = response.bytes_stream();
     let Some(path) = out else {
         while let Some(piece) = pieces.next().await {

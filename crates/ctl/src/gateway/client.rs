@@ -5,14 +5,15 @@ use std::{
     time::Duration,
 };
 
+use api::ErrorBody;
 use reqwest::{
     Method, Response, Url, header::AUTHORIZATION, header::CONTENT_TYPE, header::HeaderValue, redirect,
 };
 use rustls::crypto::{CryptoProvider, ring};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{cli::GatewayLink, error::Error};
+use crate::{cli::GatewayLink, error::Error, print::sanitize};
 
 /// Written by cynode-gateway with its default data folder, as with `make run`.
 const DEFAULT_TOKEN_FILE: &str = ".cynode/gateway/admin.token";
@@ -20,15 +21,57 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Long, since adding an upstream waits for that upstream.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Path segments below `/api/v1`, and the query.
+/// A request to the admin API.
 pub(crate) struct ApiRequest<'a> {
-    pub(crate) path: &'a [&'a str],
-    pub(crate) query: Vec<(&'static str, String)>,
+    method: Method,
+    /// Path segments below `/api/v1`.
+    path: &'a [&'a str],
+    query: Vec<(String, String)>,
+    /// JSON.
+    body: Option<String>,
 }
 
 impl<'a> ApiRequest<'a> {
-    pub(crate) fn path(path: &'a [&'a str]) -> Self {
-        Self { path, query: Vec::new() }
+    pub(crate) fn get(path: &'a [&'a str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(crate) fn post(path: &'a [&'a str]) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    pub(crate) fn put(path: &'a [&'a str]) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
+    pub(super) fn patch(path: &'a [&'a str]) -> Self {
+        Self::new(Method::PATCH, path)
+    }
+
+    pub(super) fn delete(path: &'a [&'a str]) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    fn new(method: Method, path: &'a [&'a str]) -> Self {
+        Self { method, path, query: Vec::new(), body: None }
+    }
+
+    /// Sets the query parameters: the fields of a struct or map that are not null.
+    pub(super) fn query(mut self, parameters: &impl Serialize) -> Self {
+        if let Ok(Value::Object(parameters)) = serde_json::to_value(parameters) {
+            let given = parameters.into_iter().filter_map(|(name, value)| match value {
+                Value::Null => None,
+                Value::String(text) => Some((name, text)),
+                other => Some((name, other.to_string())),
+            });
+            self.query = given.collect();
+        }
+        self
+    }
+
+    pub(crate) fn body(mut self, body: &impl Serialize) -> Self {
+        self.body = Some(subjects::encode_json_text(body));
+        self
     }
 }
 
@@ -66,44 +109,21 @@ impl Gateway {
         &self.token_file
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, Error> {
-        self.read(self.send(Method::GET, request, None, Some(RESPONSE_TIMEOUT)).await?).await
+    /// Sends a request and returns the body of the response; `()` if it has none.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, Error> {
+        self.read(self.send(request, Some(RESPONSE_TIMEOUT)).await?).await
     }
 
-    pub(crate) async fn list(&self, path: &[&str]) -> Result<Vec<Value>, Error> {
-        self.get(ApiRequest::path(path)).await
-    }
-
-    /// Sends a request that changes something. Returns `null` for an empty response.
-    pub(crate) async fn change(
-        &self,
-        method: Method,
-        request: ApiRequest<'_>,
-        body: Option<&Value>,
-    ) -> Result<Value, Error> {
-        let response = self.send(method, request, body, Some(RESPONSE_TIMEOUT)).await?;
-        if response.status() == reqwest::StatusCode::NO_CONTENT {
-            return Ok(Value::Null);
-        }
-        self.read(response).await
-    }
-
-    /// Sends a GET request without a timeout, for a response that is streamed.
+    /// Sends a request without a timeout, for a response that is streamed.
     pub(super) async fn stream(&self, request: ApiRequest<'_>) -> Result<Response, Error> {
-        self.send(Method::GET, request, None, None).await
+        self.send(request, None).await
     }
 
     pub(super) fn unreachable(&self, error: reqwest::Error) -> Error {
         Error::GatewayUnreachable(self.base.to_string(), error.without_url())
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        request: ApiRequest<'_>,
-        body: Option<&Value>,
-        within: Option<Duration>,
-    ) -> Result<Response, Error> {
+    async fn send(&self, request: ApiRequest<'_>, within: Option<Duration>) -> Result<Response, Error> {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(request.path);
@@ -111,9 +131,9 @@ impl Gateway {
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(request.query);
         }
-        let mut builder = self.http.request(method, url).header(AUTHORIZATION, self.token.clone());
-        if let Some(body) = body {
-            builder = builder.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        let mut builder = self.http.request(request.method, url).header(AUTHORIZATION, self.token.clone());
+        if let Some(body) = request.body {
+            builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
         if let Some(within) = within {
             builder = builder.timeout(within);
@@ -124,25 +144,21 @@ impl Gateway {
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        serde_json::from_slice(&body).map_err(|error| Error::GatewayResponse(error.to_string()))
+        let body = if body.is_empty() { &b"null"[..] } else { &body[..] };
+        serde_json::from_slice(body).map_err(|error| Error::GatewayResponse(error.to_string()))
     }
 
     /// Reads the error of a response that is not a success.
     async fn rejection(&self, response: Response) -> Error {
         let status = response.status();
-        let body: Value = match self.read(response).await {
-            Ok(body) => body,
-            Err(Error::GatewayUnreachable(url, error)) => return Error::GatewayUnreachable(url, error),
-            Err(_) => {
-                return Error::GatewayResponse(format!(
-                    "{status} without an error body; is this the gateway's admin API?"
-                ));
-            }
-        };
-        let text = |member: &str| body["error"][member].as_str().map(crate::print::sanitize);
-        match (text("code"), text("message")) {
-            (Some(code), Some(message)) => Error::Refused { code, message, field: text("field") },
-            _ => Error::GatewayResponse(format!(
+        match self.read(response).await {
+            Ok(ErrorBody { error }) => Error::Refused {
+                code: sanitize(&error.code),
+                message: sanitize(&error.message),
+                field: error.field.as_deref().map(sanitize),
+            },
+            Err(error @ Error::GatewayUnreachable(..)) => error,
+            Err(_) => Error::GatewayResponse(format!(
                 "{status} without an error body; is this the gateway's admin API?"
             )),
         }

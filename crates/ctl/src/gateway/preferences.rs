@@ -1,69 +1,43 @@
 //! `cynodectl preferences`.
 
-use reqwest::Method;
+use api::{Preference, PreferenceAddress, PreferenceFilter, PutPreference};
 use serde_json::{Value, json};
 
-use super::{
-    client::{ApiRequest, Gateway},
-    field, print_fields, print_list,
-};
+use super::{ApiRequest, Gateway, cells, print_fields, print_json, print_list, print_outcome};
 use crate::{
     cli::{PreferenceAt, Preferences},
     error::{Error, Exit},
-    print,
 };
 
 const PATH: [&str; 1] = ["preferences"];
 
-pub(super) async fn run(gateway: &Gateway, command: Preferences, json: bool) -> Result<Exit, Error> {
+pub(crate) async fn run(gateway: &Gateway, command: Preferences, json: bool) -> Result<Exit, Error> {
     match command {
         Preferences::List { scope, scope_id } => {
-            let query = [("scope", scope), ("scope_id", scope_id)];
-            let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            let found: Vec<Value> = gateway.get(ApiRequest { path: &PATH, query }).await?;
+            let filter = PreferenceFilter { scope, scope_id, key: None };
+            let found: Vec<Preference> = gateway.ask(ApiRequest::get(&PATH).query(&filter)).await?;
             let head = ["KEY", "SCOPE", "ID", "VALUE", "VERSION", "UPDATED", "BY"];
-            let members = ["key", "scope", "scope_id", "value", "version", "updated_at", "updated_by"];
             Ok(print_list(&found, json, "no preferences", &head, |preference| {
-                members.map(|member| field(preference, member)).into()
+                cells!(preference, key, scope, scope_id, value, version, updated_at, updated_by)
             }))
         }
         Preferences::Set { key, value, at } => {
-            let value: Value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+            let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
             let PreferenceAt { scope, scope_id, version } = at;
-            let new = json!({
-                "scope": scope,
-                "scope_id": scope_id,
-                "key": key,
-                "value": value,
-                "version": version,
-            });
-            let set = gateway.change(Method::PUT, ApiRequest::path(&PATH), Some(&new)).await?;
+            let new = PutPreference { scope, scope_id, key, value, version };
+            let set: Preference = gateway.ask(ApiRequest::put(&PATH).body(&new)).await?;
             if json {
-                print::json(&set);
+                print_json(&set);
             } else {
-                print_fields(
-                    &set,
-                    &["key", "scope", "scope_id", "value", "version", "updated_at", "updated_by"],
-                );
+                print_fields!(set, key, scope, scope_id, value, version, updated_at, updated_by);
             }
             Ok(Exit::Done)
         }
         Preferences::Delete { key, at } => {
             let PreferenceAt { scope, scope_id, version } = at;
-            let query = [
-                ("scope", Some(scope)),
-                ("scope_id", scope_id),
-                ("key", Some(key.clone())),
-                ("version", version.map(|version| version.to_string())),
-            ];
-            let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            gateway.change(Method::DELETE, ApiRequest { path: &PATH, query }, None).await?;
-            if json {
-                print::json(&json!({ "key": key, "deleted": true }));
-            } else {
-                print::line(&print::sanitize(&format!("{key} deleted")));
-            }
-            Ok(Exit::Done)
+            let address = PreferenceAddress { scope, scope_id, key: key.clone(), version };
+            gateway.ask::<()>(ApiRequest::delete(&PATH).query(&address)).await?;
+            Ok(print_outcome(json, &json!({ "key": key, "deleted": true }), &format!("{key} deleted")))
         }
     }
 }

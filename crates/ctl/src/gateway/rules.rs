@@ -1,60 +1,32 @@
 //! `cynodectl rules`.
 
-use reqwest::Method;
+use api::{AccessRule, NewRule};
 use serde_json::json;
 
-use super::{
-    client::{ApiRequest, Gateway},
-    field, print_list,
-};
+use super::{ApiRequest, Gateway, cells, print_list, print_outcome};
 use crate::{
     cli::Rules,
     error::{Error, Exit},
-    print,
 };
 
-pub(super) async fn run(gateway: &Gateway, command: Rules, json: bool) -> Result<Exit, Error> {
+pub(crate) async fn run(gateway: &Gateway, command: Rules, json: bool) -> Result<Exit, Error> {
     match command {
         Rules::List => {
-            let rules = gateway.list(&["rules"]).await?;
+            let rules: Vec<AccessRule> = gateway.ask(ApiRequest::get(&["rules"])).await?;
             let head = ["#", "EFFECT", "TOOL", "AGENT", "USER", "ARGUMENT", "MATCHES", "NOTE", "ID"];
-            let members =
-                ["position", "effect", "tool", "agent", "user_id", "argument", "matches", "note", "id"];
             Ok(print_list(&rules, json, "no rules", &head, |rule| {
-                members.map(|member| field(rule, member)).into()
+                cells!(rule, position, effect, tool, agent, user_id, argument, matches, note, id)
             }))
         }
         Rules::Add { effect, tool, agent, user, argument, matches, note, position } => {
-            let new = json!({
-                "effect": effect,
-                "tool": tool,
-                "agent": agent,
-                "user_id": user,
-                "argument": argument,
-                "matches": matches,
-                "note": note,
-                "position": position,
-            });
-            let rule = gateway.change(Method::POST, ApiRequest::path(&["rules"]), Some(&new)).await?;
-            if json {
-                print::json(&rule);
-            } else {
-                print::line(&format!(
-                    "rule {} added at position {}",
-                    field(&rule, "id"),
-                    field(&rule, "position")
-                ));
-            }
-            Ok(Exit::Done)
+            let new = NewRule { effect, agent, user_id: user, tool, argument, matches, note, position };
+            let rule: AccessRule = gateway.ask(ApiRequest::post(&["rules"]).body(&new)).await?;
+            let text = format!("rule {} added at position {}", rule.id, rule.position);
+            Ok(print_outcome(json, &rule, &text))
         }
         Rules::Remove { id } => {
-            gateway.change(Method::DELETE, ApiRequest::path(&["rules", &id]), None).await?;
-            if json {
-                print::json(&json!({ "id": id, "removed": true }));
-            } else {
-                print::line(&print::sanitize(&format!("rule {id} removed")));
-            }
-            Ok(Exit::Done)
+            gateway.ask::<()>(ApiRequest::delete(&["rules", &id])).await?;
+            Ok(print_outcome(json, &json!({ "id": id, "removed": true }), &format!("rule {id} removed")))
         }
     }
 }

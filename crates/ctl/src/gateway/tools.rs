@@ -1,90 +1,77 @@
 //! `cynodectl tools`.
 
-use reqwest::Method;
-use serde_json::{Value, json};
+use api::{Approval, Difference, QuarantinedTool, Tool, ToolChange, ToolDetails, ToolEffectChange};
+use serde_json::json;
 
-use super::{
-    client::{ApiRequest, Gateway},
-    field, print_fields, print_list,
-};
+use super::{ApiRequest, Gateway, cell, cells, on_off, print_fields, print_json, print_list, print_outcome};
 use crate::{
     cli::Tools,
     error::{Error, Exit},
     print,
 };
 
-pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result<Exit, Error> {
+/// Characters of a hash that a table shows.
+const HASH_CHARS: usize = 12;
+
+pub(crate) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result<Exit, Error> {
     match command {
         Tools::List => {
-            let tools = gateway.list(&["tools"]).await?;
+            let tools: Vec<Tool> = gateway.ask(ApiRequest::get(&["tools"])).await?;
             let head = ["TOOL", "FROM", "OWNER", "ON", "SCOPE", "DOES", "STATE", "TITLE"];
             Ok(print_list(&tools, json, "no tools", &head, |tool| {
-                let from =
-                    if tool["namespace"].is_null() { "gateway".to_owned() } else { field(tool, "namespace") };
-                let on = if tool["enabled"] == true { "on" } else { "off" };
-                vec![
-                    field(tool, "name"),
-                    from,
-                    field(tool, "owner"),
-                    on.to_owned(),
-                    field(tool, "scope"),
-                    field(tool, "does"),
-                    field(tool, "state"),
-                    field(tool, "title"),
-                ]
+                let from = tool.namespace.as_deref().unwrap_or("gateway");
+                let on = on_off(tool.enabled).to_owned();
+                let mut row = vec![cell(&tool.name), cell(&from), cell(&tool.owner), on];
+                row.extend(cells!(tool, scope, does, state, title));
+                row
             }))
         }
         Tools::Show { name } => {
-            let tool: Value = gateway.get(ApiRequest::path(&["tools", &name])).await?;
+            let details: ToolDetails = gateway.ask(ApiRequest::get(&["tools", &name])).await?;
             if json {
-                print::json(&tool);
+                print_json(&details);
                 return Ok(Exit::Done);
             }
-            let members = [
-                "name",
-                "title",
-                "namespace",
-                "remote",
-                "owner",
-                "enabled",
-                "scope",
-                "does",
-                "does_by",
-                "safe_to_repeat",
-                "state",
-                "gate",
-                "needs",
-                "description",
-            ];
-            print_fields(&tool, &members);
-            print::line(&print::sanitize(&format!("{:#}", tool["input_schema"])));
+            let tool = &details.tool;
+            print_fields!(tool, name, title, namespace, remote, owner, enabled, scope, does, does_by);
+            print_fields!(tool, safe_to_repeat, state, gate, needs, description);
+            print::line(&print::sanitize(&format!("{:#}", details.input_schema)));
             Ok(Exit::Done)
         }
-        Tools::Enable { name } => set(gateway, &name, json!({ "enabled": true }), json).await,
-        Tools::Disable { name } => set(gateway, &name, json!({ "enabled": false }), json).await,
-        Tools::Scope { name, scope } => set(gateway, &name, json!({ "scope": scope }), json).await,
+        Tools::Enable { name } => {
+            set(gateway, &name, ToolChange { enabled: Some(true), ..ToolChange::default() }, json).await
+        }
+        Tools::Disable { name } => {
+            set(gateway, &name, ToolChange { enabled: Some(false), ..ToolChange::default() }, json).await
+        }
+        Tools::Scope { name, scope } => {
+            set(gateway, &name, ToolChange { scope: Some(scope), ..ToolChange::default() }, json).await
+        }
         Tools::SafeToRepeat { name, safe } => {
-            set(gateway, &name, json!({ "safe_to_repeat": safe }), json).await
+            set(gateway, &name, ToolChange { safe_to_repeat: Some(safe), ..ToolChange::default() }, json)
+                .await
         }
         Tools::Does { name, does } => {
-            set(gateway, &name, json!({ "does": does.replace('-', "_") }), json).await
+            let does = match does.as_str() {
+                "read" => ToolEffectChange::Read,
+                "write" => ToolEffectChange::Write,
+                _ => ToolEffectChange::AsOffered,
+            };
+            set(gateway, &name, ToolChange { does: Some(does), ..ToolChange::default() }, json).await
         }
         Tools::Quarantine => {
-            let waiting = gateway.list(&["quarantine"]).await?;
             let head = ["TOOL", "UPSTREAM", "WHY", "SINCE", "REASON", "HASH"];
+            let waiting = quarantine(gateway).await?;
             Ok(print_list(&waiting, json, "no tool waits for approval", &head, |tool| {
-                let hash: String = field(tool, "offered_hash").chars().take(12).collect();
-                let mut row: Vec<String> = ["name", "namespace", "why", "seen_at", "reason"]
-                    .map(|member| field(tool, member))
-                    .into();
-                row.push(hash);
+                let mut row = cells!(tool, name, namespace, why, seen_at, reason);
+                row.push(cell(&tool.offered_hash).chars().take(HASH_CHARS).collect());
                 row
             }))
         }
         Tools::Diff { name } => {
             let found = read_diff(gateway, &name).await?;
             if json {
-                print::json(&found);
+                print_json(&found);
             } else {
                 show(&found);
             }
@@ -94,22 +81,16 @@ pub(super) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
         Tools::Reject { name } => {
             let (namespace, remote) = find_quarantined(gateway, &name).await?;
             let path = ["quarantine", &namespace, &remote, "reject"];
-            gateway.change(Method::POST, ApiRequest::path(&path), None).await?;
-            done(json, &namespace, &remote, "rejected");
-            Ok(Exit::Done)
+            gateway.ask::<()>(ApiRequest::post(&path)).await?;
+            Ok(decided(json, &namespace, &remote, "rejected"))
         }
     }
 }
 
-async fn set(gateway: &Gateway, name: &str, change: Value, json: bool) -> Result<Exit, Error> {
-    let tool = gateway.change(Method::PATCH, ApiRequest::path(&["tools", name]), Some(&change)).await?;
-    if json {
-        print::json(&tool);
-    } else {
-        let on = if tool["enabled"] == true { "on" } else { "off" };
-        print::line(&format!("{} is {on}, for {}", field(&tool, "name"), field(&tool, "scope")));
-    }
-    Ok(Exit::Done)
+async fn set(gateway: &Gateway, name: &str, change: ToolChange, json: bool) -> Result<Exit, Error> {
+    let tool: Tool = gateway.ask(ApiRequest::patch(&["tools", name]).body(&change)).await?;
+    let text = format!("{} is {}, for {}", tool.name, on_off(tool.enabled), tool.scope);
+    Ok(print_outcome(json, &tool, &text))
 }
 
 async fn approve(
@@ -129,34 +110,34 @@ async fn approve(
                     return Err(Error::NotApproved);
                 }
             }
-            found["offered_hash"].as_str().unwrap_or_default().to_owned()
+            found.tool.offered_hash.unwrap_or_default()
         }
     };
-    let (namespace, remote) = (member(&found, "namespace"), member(&found, "remote"));
+    let QuarantinedTool { namespace, remote, .. } = found.tool;
     let path = ["quarantine", &namespace, &remote, "approve"];
-    gateway.change(Method::POST, ApiRequest::path(&path), Some(&json!({ "hash": hash }))).await?;
-    done(json, &namespace, &remote, "approved");
-    Ok(Exit::Done)
+    gateway.ask::<()>(ApiRequest::post(&path).body(&Approval { hash })).await?;
+    Ok(decided(json, &namespace, &remote, "approved"))
 }
 
-fn done(json: bool, namespace: &str, remote: &str, what: &str) {
-    if json {
-        print::json(&json!({ "namespace": namespace, "remote": remote, "decided": what }));
-    } else {
-        print::line(&print::sanitize(&format!("{namespace}/{remote} is {what}")));
-    }
+fn decided(json: bool, namespace: &str, remote: &str, what: &str) -> Exit {
+    let body = json!({ "namespace": namespace, "remote": remote, "decided": what });
+    print_outcome(json, &body, &format!("{namespace}/{remote} is {what}"))
 }
 
-fn show(found: &Value) {
-    print_fields(found, &["name", "namespace", "remote", "owner", "why", "reason", "offered_hash"]);
-    for line in found["lines"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+fn show(found: &Difference) {
+    print_fields!(found.tool, name, namespace, remote, owner, why, reason, offered_hash);
+    for line in &found.lines {
         print::line(&print::sanitize(line));
     }
 }
 
-async fn read_diff(gateway: &Gateway, name: &str) -> Result<Value, Error> {
+async fn quarantine(gateway: &Gateway) -> Result<Vec<QuarantinedTool>, Error> {
+    gateway.ask(ApiRequest::get(&["quarantine"])).await
+}
+
+async fn read_diff(gateway: &Gateway, name: &str) -> Result<Difference, Error> {
     let (namespace, remote) = find_quarantined(gateway, name).await?;
-    gateway.get(ApiRequest::path(&["quarantine", &namespace, &remote])).await
+    gateway.ask(ApiRequest::get(&["quarantine", &namespace, &remote])).await
 }
 
 /// Returns the upstream and the remote name of a tool in quarantine.
@@ -164,15 +145,10 @@ async fn find_quarantined(gateway: &Gateway, name: &str) -> Result<(String, Stri
     if let Some((namespace, remote)) = name.split_once('/') {
         return Ok((namespace.to_owned(), remote.to_owned()));
     }
-    let waiting = gateway.list(&["quarantine"]).await?;
-    let mut found = waiting.iter().filter(|tool| tool["name"] == name);
+    let mut found = quarantine(gateway).await?.into_iter().filter(|tool| tool.name == name);
     match (found.next(), found.next()) {
-        (Some(tool), None) => Ok((member(tool, "namespace"), member(tool, "remote"))),
+        (Some(tool), None) => Ok((tool.namespace, tool.remote)),
         (Some(_), Some(_)) => Err(Error::Ambiguous(name.to_owned())),
         (None, _) => Err(Error::NotQuarantined(name.to_owned())),
     }
-}
-
-fn member(value: &Value, name: &str) -> String {
-    value[name].as_str().unwrap_or_default().to_owned()
 }

@@ -9,28 +9,18 @@ use std::{
     path::Path,
 };
 
+use api::Pruned;
 use futures_util::{Stream, StreamExt, stream};
-use serde::{Deserialize, Serialize};
-use subjects::audit::{ChainVerifier, Head, Row, pruning_is_signed};
+use serde::Serialize;
+use subjects::audit::{ChainVerifier, Row, pruning_is_signed};
 
 use self::heads::CollectedHeads;
-use super::{
-    audit::lines,
-    client::{ApiRequest, Gateway},
-};
+use super::{ApiRequest, Gateway, audit::lines};
 use crate::{
     cli,
     error::{Error, Exit},
     print,
 };
-
-/// First line of an export: the row after which the chain begins.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pruned {
-    pruned_seq: i64,
-    pruned_hash: String,
-}
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -66,7 +56,7 @@ pub(super) async fn run(
             follow(Box::pin(stream::iter(file_lines(path)?)), collected).await?
         }
         (Some(gateway), None) => {
-            let response = gateway.stream(ApiRequest::path(&["audit", "export"])).await?;
+            let response = gateway.stream(ApiRequest::get(&["audit", "export"])).await?;
             follow(lines(gateway, response), collected).await?
         }
         (None, None) => return Ok(Exit::Usage),
@@ -106,7 +96,7 @@ async fn follow(
     if report.problem.is_some() {
         return Ok(report);
     }
-    let heads: Vec<Head> = collected.heads;
+    let heads = collected.heads;
     if !heads.is_empty() && !pruning_is_signed(begin.pruned_seq, &begin.pruned_hash, &heads) {
         report.bad_row = Some(begin.pruned_seq);
         report.problem = Some(format!(

@@ -1,8 +1,7 @@
 //! Seeds a new stack: a token for the managers and a small project to talk about.
 
+use api::{IssuedToken, NewToken, Project, PutProject, Token, TokenKind};
 use contract::task;
-use reqwest::Method;
-use serde_json::json;
 use subjects::ScopeId;
 
 use super::config::StackConfig;
@@ -10,7 +9,7 @@ use crate::{
     chat::Tasks,
     cli::GatewayLink,
     error::Error,
-    gateway::{ApiRequest, Gateway},
+    gateway::{ApiRequest, Gateway, tokens::create_private_file},
 };
 
 pub(super) const PROJECT: &str = "website";
@@ -32,7 +31,7 @@ fn gateway(config: &StackConfig) -> Result<Gateway, Error> {
 /// Returns whether the gateway answers an authenticated request.
 pub(super) async fn probe_gateway(config: &StackConfig) -> bool {
     match gateway(config) {
-        Ok(gateway) => gateway.list(&["tokens"]).await.is_ok(),
+        Ok(gateway) => gateway.ask::<Vec<Token>>(ApiRequest::get(&["tokens"])).await.is_ok(),
         // The gateway writes the admin token when it starts.
         Err(_) => false,
     }
@@ -44,19 +43,30 @@ pub(super) async fn ensure_manager_token(config: &StackConfig) -> Result<(), Err
     if file.is_file() && Tasks::open(&config.mcp_url(), &file)?.check_token().await {
         return Ok(());
     }
-    let new = json!({ "agent": "project_manager", "label": "local managers", "lives": "30days" });
-    let issued = gateway(config)?.change(Method::POST, ApiRequest::path(&["tokens"]), Some(&new)).await?;
+    let new = NewToken {
+        label: "local managers".to_owned(),
+        agent: TokenKind::ProjectManager,
+        user_id: None,
+        task_id: None,
+        lives: Some("30days".to_owned()),
+    };
+    let issued: IssuedToken = gateway(config)?.ask(ApiRequest::post(&["tokens"]).body(&new)).await?;
     // An invalid token of an earlier start.
     drop(std::fs::remove_file(&file));
-    let secret = issued["secret"].as_str().unwrap_or_default();
-    crate::gateway::create_private_file(&file, secret)
+    create_private_file(&file, &issued.secret)
 }
 
 /// Creates a project with a few tasks. Idempotent: the calls have idempotency keys.
 pub(super) async fn seed(config: &StackConfig) -> Result<Tasks, Error> {
     let about = "The site moves to a static generator; nothing of the old one may be lost.";
-    let project = json!({ "name": PROJECT, "title": TITLE, "description": about });
-    gateway(config)?.change(Method::PUT, ApiRequest::path(&["projects", PROJECT]), Some(&project)).await?;
+    let project = PutProject {
+        name: PROJECT.to_owned(),
+        title: TITLE.to_owned(),
+        description: about.to_owned(),
+        user_id: None,
+    };
+    let request = ApiRequest::put(&["projects", PROJECT]);
+    gateway(config)?.ask::<Project>(request.body(&project)).await?;
     let tools = Tasks::open(&config.mcp_url(), &config.manager_token())?;
     for (name, title) in TASKS {
         let task = task::Create {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use api::AuditVerification;
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use subjects::audit::Head;
@@ -19,7 +20,6 @@ use crate::{
         format,
         page::Section,
     },
-    operations::AuditVerification,
 };
 
 /// How long a result is shown before the chain is verified again.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::{AddedUpstream, Http, NewUpstream, Stdio, Transport};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -21,7 +22,6 @@ use crate::{
         session::Session,
         tools::SCOPES,
     },
-    operations::{AddedUpstream, Http, NewUpstream, Stdio, Transport},
 };
 
 pub(in super::super) async fn new(

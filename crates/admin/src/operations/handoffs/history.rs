@@ -15,7 +15,7 @@ use subjects::{
 use utoipa::ToSchema;
 
 use self::steps::Steps;
-pub use self::steps::{HandoffStep, Outcome, StepKind};
+pub(crate) use self::steps::{HandoffStep, Outcome, StepKind};
 use store::clock;
 
 /// Longer texts of answers are truncated.
@@ -24,36 +24,36 @@ const MAX_ANSWER_BYTES: usize = 8_000;
 /// The history of a handoff, from its journal and its answer. Times are microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Life)]
-pub struct HandoffHistory {
-    pub handoff_id: String,
+pub(crate) struct HandoffHistory {
+    pub(crate) handoff_id: String,
     /// The role that the handoff is for.
-    pub role: &'static str,
+    pub(crate) role: &'static str,
     /// `null` if neither the queue nor an answer contains it.
-    pub kind: Option<&'static str>,
+    pub(crate) kind: Option<&'static str>,
     /// What it asks for, cut short and with secrets redacted; `null` if no journal entry says it.
-    pub request: Option<String>,
-    pub state: HandoffState,
-    pub began_at: i64,
+    pub(crate) request: Option<String>,
+    pub(crate) state: HandoffState,
+    pub(crate) began_at: i64,
     /// Time of the answer.
-    pub ended_at: Option<i64>,
-    pub attempts: Vec<Attempt>,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) attempts: Vec<Attempt>,
     /// Turns, calls and verifications, in order.
-    pub steps: Vec<HandoffStep>,
+    pub(crate) steps: Vec<HandoffStep>,
     #[schema(value_type = Object)]
-    pub usage: Usage,
-    pub answer: Option<AnswerSummary>,
+    pub(crate) usage: Usage,
+    pub(crate) answer: Option<AnswerSummary>,
     /// Journal entries that cannot be read.
-    pub unreadable: Vec<UnreadableEntry>,
+    pub(crate) unreadable: Vec<UnreadableEntry>,
     /// Number of its dead letter.
-    pub dead_letter: Option<u64>,
+    pub(crate) dead_letter: Option<u64>,
     /// Last sequence of its run.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = LifeState)]
-pub enum HandoffState {
+pub(crate) enum HandoffState {
     InWork,
     /// Handed back by an instance that shut down; no instance owns it.
     HandedBack,
@@ -64,23 +64,23 @@ pub enum HandoffState {
 
 /// One claim of the handoff by an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// Number of the attempt, as recorded in the journal.
-    pub number: u32,
-    pub instance: String,
-    pub build: String,
-    pub began_at: i64,
+    pub(crate) number: u32,
+    pub(crate) instance: String,
+    pub(crate) build: String,
+    pub(crate) began_at: i64,
     /// Time of its last journal entry.
-    pub last_at: i64,
-    pub ended_at: Option<i64>,
-    pub end: AttemptEnd,
+    pub(crate) last_at: i64,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) end: AttemptEnd,
     /// Number of steps that were already recorded when it began.
-    pub found: usize,
+    pub(crate) found: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum AttemptEnd {
+pub(crate) enum AttemptEnd {
     /// Not ended, as far as is known.
     Open,
     /// Ended with the answer.
@@ -94,31 +94,31 @@ pub enum AttemptEnd {
 /// Summary of the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Answered)]
-pub struct AnswerSummary {
-    pub status: String,
-    pub instance: String,
-    pub attempts: u32,
+pub(crate) struct AnswerSummary {
+    pub(crate) status: String,
+    pub(crate) instance: String,
+    pub(crate) attempts: u32,
     /// Why the run stopped.
-    pub stop: String,
+    pub(crate) stop: String,
     /// Text of the answer, truncated if long; `null` if empty or if it seems to contain a secret.
-    pub text: Option<String>,
-    pub holds_a_secret: bool,
+    pub(crate) text: Option<String>,
+    pub(crate) holds_a_secret: bool,
     /// An error code, with a page in docs/errors.
-    pub error: Option<&'static str>,
+    pub(crate) error: Option<&'static str>,
     /// Message of the error, with secrets redacted.
-    pub error_message: Option<String>,
+    pub(crate) error_message: Option<String>,
     /// Criterion and verdict of each finding.
-    pub findings: Vec<(String, String)>,
+    pub(crate) findings: Vec<(String, String)>,
 }
 
 /// A journal entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Torn)]
-pub struct UnreadableEntry {
-    pub sequence: u64,
+pub(crate) struct UnreadableEntry {
+    pub(crate) sequence: u64,
     /// Whether it was written by a newer build, which can read it.
-    pub newer: bool,
-    pub why: String,
+    pub(crate) newer: bool,
+    pub(crate) why: String,
 }
 
 impl HandoffHistory {

@@ -1,9 +1,10 @@
 //! Builds [`ToolDetails`] from catalogue entries and store rows.
 
+use api::{Tool, ToolDetails, ToolEffect, ToolEffectSource, ToolGate, ToolOrigin, ToolState};
 use rmcp::model::Tool as McpTool;
 use serde_json::Value;
 
-use super::{Tool, ToolDetails, ToolEffect, ToolEffectSource, ToolGate, ToolOrigin, ToolState};
+use super::tool_state;
 use policy::{Origin, Scope};
 
 use control::Does;
@@ -82,7 +83,7 @@ pub(super) fn from_row(
                 EffectSource::Default => ToolEffectSource::Default,
             },
             safe_to_repeat: setting.is_some_and(|setting| setting.safe_to_repeat),
-            state: ToolState::from_column(&row.state),
+            state: tool_state(&row.state),
             gate: None,
             needs: served.map(needs).unwrap_or_default(),
         },

@@ -2,18 +2,20 @@
 
 use std::{path::Path, time::Duration};
 
+use api::Heads;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use broker::{Broker, Chain};
 use futures_util::StreamExt;
-use serde::Deserialize;
 use subjects::{audit::Head, streams};
 use tokio::time::timeout;
 
-use super::{
-    super::client::{ApiRequest, Gateway},
-    file_lines,
+use super::file_lines;
+use crate::{
+    cli,
+    error::Error,
+    gateway::{ApiRequest, Gateway},
+    link,
 };
-use crate::{cli, error::Error, link};
 
 /// Time for NATS unless `--nats` requires it.
 const NATS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -112,12 +114,7 @@ pub(super) async fn collect(
 }
 
 async fn read_from_gateway(gateway: &Gateway) -> Result<(Option<String>, Vec<Head>), Error> {
-    #[derive(Deserialize)]
-    struct Heads {
-        key: String,
-        heads: Vec<Head>,
-    }
-    let Heads { key, heads } = gateway.get(ApiRequest::path(&["audit", "heads"])).await?;
+    let Heads { key, heads } = gateway.ask(ApiRequest::get(&["audit", "heads"])).await?;
     Ok((Some(key), heads))
 }
 

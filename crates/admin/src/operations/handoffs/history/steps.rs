@@ -11,29 +11,29 @@ use utoipa::ToSchema;
 /// One step: a model call, a tool call or a verification.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Did)]
-pub struct HandoffStep {
+pub(crate) struct HandoffStep {
     /// Number of the attempt, counted from 1; 0 if no claim can be read.
-    pub attempt: usize,
-    pub what: StepKind,
+    pub(crate) attempt: usize,
+    pub(crate) what: StepKind,
     /// Name of the turn, structured output, tool or task.
-    pub name: String,
-    pub began_at: i64,
+    pub(crate) name: String,
+    pub(crate) began_at: i64,
     /// `null` if it has not ended.
-    pub ended_at: Option<i64>,
-    pub outcome: Outcome,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) outcome: Outcome,
     /// Number of tries.
-    pub tries: u32,
+    pub(crate) tries: u32,
     /// Route and model that responded.
-    pub model: Option<String>,
-    pub prompt_tokens: Option<u64>,
-    pub completion_tokens: Option<u64>,
-    pub cost_usd: Option<f64>,
+    pub(crate) model: Option<String>,
+    pub(crate) prompt_tokens: Option<u64>,
+    pub(crate) completion_tokens: Option<u64>,
+    pub(crate) cost_usd: Option<f64>,
     /// Beginning of the result; `null` if it seems to contain a secret.
     #[serde(rename = "said")]
-    pub excerpt: Option<String>,
-    pub holds_a_secret: bool,
+    pub(crate) excerpt: Option<String>,
+    pub(crate) holds_a_secret: bool,
     /// Id of the analyst's handoff.
-    pub handoff_id: Option<String>,
+    pub(crate) handoff_id: Option<String>,
     /// Number of the tool call, counted over the whole handoff.
     #[serde(skip)]
     call: Option<u32>,
@@ -42,7 +42,7 @@ pub struct HandoffStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = DidWhat)]
-pub enum StepKind {
+pub(crate) enum StepKind {
     /// A turn of the conversation.
     Turn,
     /// A structured output that the model was asked for.
@@ -54,7 +54,7 @@ pub enum StepKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Not ended, as far as is known.
     Open,
     Done,

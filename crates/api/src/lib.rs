@@ -1,0 +1,36 @@
+//! Bodies and query parameters of the gateway's REST API, shared by the gateway and its clients.
+//!
+//! Does no I/O. The gateway builds these types from the rows of its store; a client reads them as they are.
+
+mod audit;
+mod catalogues;
+mod dead;
+mod error;
+mod preferences;
+mod quarantine;
+mod rules;
+mod settings;
+mod tokens;
+mod tools;
+mod upstreams;
+
+pub use self::{
+    audit::{AuditVerification, Heads, Pruned},
+    catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject},
+    dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter},
+    error::{ErrorBody, ErrorDetails},
+    preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
+    quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
+    rules::{AccessRule, NewRule, RuleOrder},
+    settings::{PutSetting, Setting},
+    tokens::{IssuedToken, Me, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState},
+    tools::{
+        Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectChange, ToolEffectSource, ToolGate, ToolOrigin,
+        ToolState,
+    },
+    upstreams::{
+        AddedUpstream, Health, Http, NewUpstream, Reach, Refreshed, Stdio, ToolCounts, Transport, Upstream,
+        UpstreamChange,
+    },
+};
+pub use policy::{AgentKind, Effect, Scope};

@@ -1,0 +1,125 @@
+//! Tokens.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Who holds a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = TokenFor))]
+#[serde(rename_all = "snake_case")]
+pub enum TokenKind {
+    /// An agent that acts for the system; not bound to a user or task.
+    ProjectManager,
+    /// An agent that is bound to one user and one task.
+    ProjectAnalyst,
+    /// An agent that is bound to one user and one task.
+    Sandbox,
+    /// An administrator. Cannot call tools.
+    Admin,
+    /// A user who manages their own servers. Cannot call tools.
+    User,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// A name to recognise the token by.
+    pub label: String,
+    pub agent: TokenKind,
+    /// For project_analyst, sandbox and user.
+    #[serde(default)]
+    pub user_id: Option<String>,
+    /// For project_analyst and sandbox.
+    #[serde(default)]
+    pub task_id: Option<String>,
+    /// Lifetime, for example 12h or 30days. Default: one day for tokens that are bound to a task (at most
+    /// 30), 30 days for others (at most 365).
+    #[serde(default)]
+    pub lives: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TokenState {
+    Active,
+    Expired,
+    Revoked,
+}
+
+/// A token without its secret, which is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Token {
+    pub id: String,
+    pub label: String,
+    /// project_manager, project_analyst, sandbox, admin or user.
+    pub agent: String,
+    pub user_id: Option<String>,
+    pub task_id: Option<String>,
+    pub state: TokenState,
+    pub created_at: String,
+    pub created_by: String,
+    pub expires_at: String,
+    pub revoked_at: Option<String>,
+}
+
+/// A new token. The secret is returned only once.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct IssuedToken {
+    #[serde(flatten)]
+    pub token: Token,
+    pub secret: String,
+}
+
+impl fmt::Debug for IssuedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedToken").field("id", &self.token.id).finish_non_exhaustive()
+    }
+}
+
+/// The first administrator's new token. The secret is returned only once; the gateway's file also contains
+/// it.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RotatedToken {
+    #[serde(flatten)]
+    pub token: Token,
+    pub secret: String,
+    /// Ids of the tokens that were revoked.
+    pub revoked: Vec<String>,
+    /// The file on the gateway's machine that contains the secret.
+    pub file: String,
+}
+
+impl fmt::Debug for RotatedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RotatedToken").field("id", &self.token.id).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenFilter {
+    /// Only tokens in this state.
+    pub state: Option<TokenState>,
+    pub agent: Option<TokenKind>,
+    pub user_id: Option<String>,
+    pub task_id: Option<String>,
+    /// Default 200, at most 1000.
+    pub limit: Option<u64>,
+}
+
+/// The holder of the token that sent the request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Me {
+    pub token_id: String,
+    /// admin or user.
+    pub agent: String,
+    pub user_id: Option<String>,
+}
