@@ -13,7 +13,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use tracing::{Instrument, debug};
 
-use crate::{reply, storage::Storage, telemetry::spans};
+use crate::{storage::Storage, telemetry::spans};
 
 /// How often the stored answer is read besides listening for it: a published message may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl Analysts {
 
     /// Reads the findings for the task of this handoff. A failed read counts as not stored yet.
     async fn read_findings(&self, handoff: &Handoff) -> Option<Findings> {
-        match reply::read_stored(&self.storage, Role::ProjectAnalyst, handoff.id).await {
+        match self.storage.read_answer(Role::ProjectAnalyst, handoff.id).await {
             Ok(Some(Answer::Findings(findings)))
                 if findings.task_id == handoff.scope.task_id || findings.error.is_some() =>
             {
@@ -129,7 +129,7 @@ impl Analysts {
 
     /// Reads whether a verification ended without findings.
     pub(crate) async fn check_failed(&self, id: HandoffId) -> bool {
-        let stored = reply::read_stored(&self.storage, Role::ProjectAnalyst, id).await;
+        let stored = self.storage.read_answer(Role::ProjectAnalyst, id).await;
         matches!(stored, Ok(Some(Answer::Findings(findings))) if findings.error.is_some())
     }
 

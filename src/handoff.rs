@@ -3,6 +3,7 @@
 //! This is the only module that knows the order of admission, claim, work, answer and acknowledgement.
 
 mod owned;
+mod spans;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ use crate::{
     journal::{self, Claim, Claimant, Journal, Loss},
     reply,
     storage::Storage,
-    telemetry::{KindMetrics, Metrics, Outcome, spans},
+    telemetry::{KindMetrics, Metrics, Outcome},
 };
 
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);

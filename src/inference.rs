@@ -7,6 +7,7 @@ mod offline;
 mod request;
 mod routes;
 mod service;
+mod spans;
 mod transport;
 mod wire;
 

@@ -21,7 +21,6 @@ use subjects::HandoffId;
 use tracing::warn;
 
 use crate::{
-    agent::Ledger,
     inference::{self, Reply, Request},
     tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools},
 };
@@ -38,6 +37,28 @@ pub(crate) enum Recording {
         lines: HashMap<(Option<HandoffId>, String, usize), Line>,
         catalogue: Arc<Catalogue>,
     },
+}
+
+/// Counts the effects that one handoff requested.
+#[derive(Debug)]
+pub(crate) struct HandoffEffects {
+    handoff: HandoffId,
+    /// How often each effect was requested.
+    repeats: Mutex<HashMap<String, usize>>,
+}
+
+impl HandoffEffects {
+    pub(crate) fn new(handoff: HandoffId) -> Self {
+        Self { handoff, repeats: Mutex::default() }
+    }
+
+    /// Counts a request for this effect and returns how often it was requested before.
+    fn next_repeat(&self, effect: &str) -> usize {
+        let mut repeats = lock(&self.repeats);
+        let count = repeats.entry(effect.to_owned()).or_default();
+        *count += 1;
+        *count - 1
+    }
 }
 
 /// A value and how long it took to obtain.
@@ -119,30 +140,30 @@ impl Recording {
 
     pub(crate) async fn model(
         &self,
-        ledger: &Ledger,
+        effects: &HandoffEffects,
         request: &Request<'_>,
         live: impl Future<Output = Result<Reply, inference::Error>>,
     ) -> Timed<Result<Reply, inference::Error>> {
         let asked = || request.canonical();
         let missing = || Err(inference::Error::NotRecorded(format!("question ({:?})", request.purpose)));
-        self.record_or_replay(ledger, "model", asked, live, missing).await
+        self.record_or_replay(effects, "model", asked, live, missing).await
     }
 
     pub(crate) async fn tool(
         &self,
-        ledger: &Ledger,
+        effects: &HandoffEffects,
         call: &PermittedCall,
         live: impl Future<Output = Result<Returned, CallError>>,
     ) -> Timed<Result<Returned, CallError>> {
         let asked = || json!([call.name(), call.arguments()]);
         let missing = || Err(CallError::NotRecorded(call.name().to_owned()));
-        self.record_or_replay(ledger, "tool", asked, live, missing).await
+        self.record_or_replay(effects, "tool", asked, live, missing).await
     }
 
     /// Makes a call, makes and records it, or replays its recorded response.
     pub(crate) async fn record_or_replay<T: Serialize + DeserializeOwned>(
         &self,
-        ledger: &Ledger,
+        effects: &HandoffEffects,
         kind: &str,
         asked: impl Fn() -> Value,
         live: impl Future<Output = T>,
@@ -153,17 +174,17 @@ impl Recording {
             Self::Writing(writer) => {
                 let effect = effect_key(kind, &asked());
                 // Counted at the request: of two concurrent requests either may be answered first.
-                let repeat = ledger.next_repeat(&effect);
+                let repeat = effects.next_repeat(&effect);
                 let done = timed(live).await;
                 let value = json!(done.value);
-                writer.write(&Line { handoff: ledger.handoff(), effect, repeat, ms: done.ms, value });
+                writer.write(&Line { handoff: Some(effects.handoff), effect, repeat, ms: done.ms, value });
                 done
             }
             Self::Reading { lines, .. } => {
                 let effect = effect_key(kind, &asked());
-                let repeat = ledger.next_repeat(&effect);
+                let repeat = effects.next_repeat(&effect);
                 let found = |handoff| lines.get(&(handoff, effect.clone(), repeat));
-                let line = found(ledger.handoff()).or_else(|| found(None));
+                let line = found(Some(effects.handoff)).or_else(|| found(None));
                 let value = line.and_then(|line| serde_json::from_value(line.value.clone()).ok());
                 let ms = line.map_or(0, |line| line.ms);
                 Timed { value: value.unwrap_or_else(missing), ms }

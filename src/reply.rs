@@ -1,6 +1,6 @@
 //! Builds the answer of a handoff and commits it: exactly one is stored.
 
-use async_nats::{HeaderMap, jetstream::message::StreamMessage};
+use async_nats::HeaderMap;
 use broker::{Broker, Chain, Expect, PublishError};
 use bytes::Bytes;
 use subjects::{
@@ -147,7 +147,7 @@ pub(crate) async fn commit(
         Ok(_) => Ok(Committed::Ours(body)),
         // An earlier try may have been stored although its confirmation was lost.
         Err(PublishError::Conflict { after_unconfirmed: true }) => {
-            let stored = Box::pin(last_on(storage, kind.role(), &subject)).await;
+            let stored = Box::pin(storage.last_answer(kind.role(), &subject)).await;
             let ours = stored.is_some_and(|message| message.payload == body);
             Ok(if ours { Committed::Ours(body) } else { Committed::Fenced })
         }
@@ -156,30 +156,9 @@ pub(crate) async fn commit(
     }
 }
 
-async fn last_on(storage: &Storage, role: Role, subject: &Subject) -> Option<StreamMessage> {
-    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
-    storage.read(runs, || broker::last_on(jetstream, runs, subject)).await
-}
-
 /// Reads whether the handoff is already answered.
 pub(crate) async fn check_answered(storage: &Storage, kind: Kind, id: HandoffId) -> bool {
-    last_on(storage, kind.role(), &Subject::answer(kind, id)).await.is_some()
-}
-
-/// Reads the stored answer, if there is one.
-pub(crate) async fn read_stored(
-    storage: &Storage,
-    role: Role,
-    id: HandoffId,
-) -> Result<Option<Answer>, CodecError> {
-    let subject = match role {
-        Role::ProjectManager => Subject::Completion(id),
-        Role::ProjectAnalyst => Subject::Findings(id),
-    };
-    let Some(message) = last_on(storage, role, &subject).await else { return Ok(None) };
-    let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
-    let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
-    Ok(Some(Answer::decode(role, encoding, &message.payload)?))
+    storage.last_answer(kind.role(), &Subject::answer(kind, id)).await.is_some()
 }
 
 /// Sends the requested copy of the stored answer. Best effort: the answer itself is durable.
@@ -201,7 +180,7 @@ pub(crate) async fn send_copy(
 
 /// Sends the copy again from the stored answer, when it is unknown whether it was sent.
 pub(crate) async fn resend_copy(storage: &Storage, kind: Kind, id: HandoffId, reply_to: &str) {
-    let Some(stored) = last_on(storage, kind.role(), &Subject::answer(kind, id)).await else { return };
+    let Some(stored) = storage.last_answer(kind.role(), &Subject::answer(kind, id)).await else { return };
     let mut kept = HeaderMap::new();
     if let Some(content_type) = stored.headers.get(headers::CONTENT_TYPE) {
         kept.insert(headers::CONTENT_TYPE, content_type.clone());

@@ -12,12 +12,13 @@ use async_nats::{
     jetstream::{
         ErrorCode,
         context::{GetStreamError, GetStreamErrorKind},
+        message::StreamMessage,
         stream::{self, DiscardPolicy},
     },
 };
 use broker::{Broker, Chain, Expect, PublishError, ReadError, SpillError, Stored, retry::RetryDelays};
 use bytes::Bytes;
-use subjects::{HandoffId, Role, Subject, journal, streams};
+use subjects::{Answer, CodecError, Encoding, HandoffId, Role, Subject, headers, journal, streams};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -115,6 +116,24 @@ impl Storage {
                 }
             }
         }
+    }
+
+    /// Returns the last message on the subject of an answer, if there is one.
+    pub(crate) async fn last_answer(&self, role: Role, subject: &Subject) -> Option<StreamMessage> {
+        let (jetstream, runs) = (&self.broker.jetstream, self.broker.layout.runs(role));
+        self.read(runs, || broker::last_on(jetstream, runs, subject)).await
+    }
+
+    /// Reads the stored answer, if there is one.
+    pub(crate) async fn read_answer(&self, role: Role, id: HandoffId) -> Result<Option<Answer>, CodecError> {
+        let subject = match role {
+            Role::ProjectManager => Subject::Completion(id),
+            Role::ProjectAnalyst => Subject::Findings(id),
+        };
+        let Some(message) = self.last_answer(role, &subject).await else { return Ok(None) };
+        let content_type = message.headers.get(headers::CONTENT_TYPE).map(|value| value.as_str());
+        let encoding = Encoding::from_content_type(content_type).unwrap_or_default();
+        Ok(Some(Answer::decode(role, encoding, &message.payload)?))
     }
 
     /// Stores a body in a role's object store under `name`, retrying until it succeeds.

@@ -7,6 +7,7 @@ mod catalogue;
 mod control;
 mod names;
 mod rank;
+pub(crate) mod spans;
 
 pub(crate) use allowlist::Allowlist;
 pub(crate) use call::{CallError, PermittedCall, Returned, Tools};

@@ -70,8 +70,8 @@ impl Session<'_> {
         };
         messages.push(Message::Assistant { content: first.content, calls: Vec::new() });
         let repair = format!(
-            "That is not of the form asked for: {why}. Answer again with one JSON object that fits the schema, \
-             and nothing else."
+            "That is not of the form asked for: {why}. Answer again with one JSON object that fits the \
+             schema, and nothing else."
         );
         messages.push(Message::user(repair));
         let note = format!("{}, asked again: {why}", T::NAME);

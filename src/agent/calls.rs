@@ -20,8 +20,7 @@ use crate::{
     crash_points::{Point, reach},
     journal::{self, Remembered},
     recording::Timed,
-    telemetry::spans,
-    tools::{CallError, PermittedCall},
+    tools::{CallError, PermittedCall, spans},
 };
 
 /// A permitted call with its journal entry, ready to be performed.
@@ -123,7 +122,7 @@ impl Session<'_> {
             called
         })
         .instrument(calling.clone());
-        let Timed { value, ms } = self.resources.recording.tool(self.ledger, &call, live).await;
+        let Timed { value, ms } = self.resources.recording.tool(&self.effects, &call, live).await;
         spans::record_call(&calling, &value);
         drop(calling);
         if let Err(CallError::TokenRefused { why }) = value {

@@ -47,9 +47,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Fetches a record, if it is wanted and its tool is offered. A record that cannot be fetched is left out of
-    /// its layer; the step in the trace says why. The call is prepared before the future is polled, so that the
-    /// intents of several are journalled together.
+    /// Fetches a record, if it is wanted and its tool is offered. A record that cannot be fetched is left out
+    /// of its layer; the step in the trace says why. The call is prepared before the future is polled, so
+    /// that the intents of several are journalled together.
     fn fetch<T, R>(&self, wanted: Option<T>) -> impl Future<Output = Result<Option<R>, WorkError>>
     where
         T: ToolContract<Output: DeserializeOwned> + Serialize,

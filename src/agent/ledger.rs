@@ -1,7 +1,7 @@
 //! The ledger: steps and usage of one handoff so far.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,9 +14,8 @@ use crate::inference::Reply;
 
 /// Records the steps and usage of one handoff. It outlives the work, so that the answer to a cancelled
 /// handoff can report them too.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    handoff: HandoffId,
     entries: Mutex<Entries>,
 }
 
@@ -62,8 +61,6 @@ struct Entries {
     verifications: BTreeMap<u32, Verification>,
     /// Handed off to analysts and not answered yet.
     open_verifications: BTreeSet<HandoffId>,
-    /// How often each effect was requested, for the recording.
-    repeats: HashMap<String, usize>,
 }
 
 /// The contents of a closed ledger, for the answer.
@@ -85,14 +82,6 @@ pub(crate) struct StepEnd {
 }
 
 impl Ledger {
-    pub(crate) fn new(handoff: HandoffId) -> Self {
-        Self { handoff, entries: Mutex::default() }
-    }
-
-    pub(crate) fn handoff(&self) -> Option<HandoffId> {
-        Some(self.handoff)
-    }
-
     /// Adds a step as unfinished and returns its index.
     pub(super) fn begin_step(&self, lane: Lane, act: Act, name: &str) -> usize {
         let mut entries = self.lock();
@@ -196,14 +185,6 @@ impl Ledger {
                 )
             })
             .collect()
-    }
-
-    /// Counts a request for this effect and returns how often it was requested before.
-    pub(crate) fn next_repeat(&self, effect: &str) -> usize {
-        let mut entries = self.lock();
-        let count = entries.repeats.entry(effect.to_owned()).or_default();
-        *count += 1;
-        *count - 1
     }
 
     /// Takes the contents out of the ledger and sorts the steps by lane.

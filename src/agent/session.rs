@@ -21,7 +21,7 @@ use crate::{
     crash_points::{Point, reach},
     inference::{self, Hint, Listener, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
-    recording::Timed,
+    recording::{HandoffEffects, Timed},
     telemetry::spans,
     tools::{CallError, Catalogue, Offer},
 };
@@ -53,6 +53,7 @@ pub(crate) struct Session<'a> {
     pub(super) resources: &'a AgentResources,
     pub(super) handoff: &'a Handoff,
     pub(super) ledger: &'a Ledger,
+    pub(super) effects: HandoffEffects,
     pub(super) live: &'a LivePublisher<'a>,
     pub(super) journal: &'a Journal,
     pub(super) catalogue: Arc<Catalogue>,
@@ -81,6 +82,7 @@ impl<'a> Session<'a> {
             resources,
             handoff,
             ledger,
+            effects: HandoffEffects::new(handoff.id),
             live,
             journal,
             catalogue,
@@ -212,7 +214,7 @@ impl<'a> Session<'a> {
             reach(Point::ModelAnswered).await;
             replied
         });
-        let asked = self.resources.recording.model(self.ledger, request, live);
+        let asked = self.resources.recording.model(&self.effects, request, live);
         // Journal records that are still pending are stored while the model is thinking.
         let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_if_costly());
         match &value {

@@ -100,7 +100,7 @@ impl Session<'_> {
         });
         let missing = || Err(analysts::Error::NotRecorded);
         let found =
-            self.resources.recording.record_or_replay(self.ledger, "analyst", asked, live, missing).await;
+            self.resources.recording.record_or_replay(&self.effects, "analyst", asked, live, missing).await;
         if let Ok(findings) = &found.value {
             let (handoff_id, findings, ms) = (handoff.id, findings.clone(), found.ms);
             self.journal.record_verification(Verified { handoff_id, findings, ms });

@@ -54,7 +54,7 @@ impl OwnedHandoff<'_> {
     pub(super) async fn work(&self, running: Running) -> Result<Verdict, Error> {
         let handoff = &self.admitted.handoff;
         let deadline = handoff.deadline.as_ref().map(|deadline| deadline.at() - OffsetDateTime::now_utc());
-        let ledger = Ledger::new(handoff.id);
+        let ledger = Ledger::default();
         let live = self.live_publisher();
         let context = agent::WorkContext {
             resources: &self.runner.resources,

@@ -11,10 +11,11 @@ use super::{
     assembly::{Assembly, Pushed},
     request::{Fault, FaultKind},
     service::Listener,
+    spans,
     transport::{Transport, request_fault},
     wire::{SchemaMode, encode_body},
 };
-use crate::{context::estimate_tokens, telemetry::spans};
+use crate::context::estimate_tokens;
 
 /// Bytes of a stream per byte of content: the framing of a streamed token is many times its size.
 const FRAME_BYTES_PER_BYTE: usize = 256;

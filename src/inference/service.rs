@@ -10,11 +10,12 @@ use tracing::{Instrument, debug, warn};
 use super::{
     Backend, Error, Hint, LOCAL, Offline, Reply, Request, Route,
     request::{Fault, FaultKind},
+    spans,
 };
 use crate::{
     breaker::{Breaker, WaitingGuard},
     context::Routing,
-    telemetry::{Metrics, spans},
+    telemetry::Metrics,
 };
 
 const FIRST_RETRY_WAIT: Duration = Duration::from_millis(500);

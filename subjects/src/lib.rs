@@ -14,6 +14,7 @@ mod kind;
 mod live;
 mod message;
 mod payload;
+mod refusal;
 mod shape;
 mod subject;
 mod text;
@@ -35,8 +36,7 @@ pub use code::{ErrorCode, UnknownCode};
 pub use codec::{CodecError, Encoding, UnknownContentType, decode, encode};
 pub use dead::{DeadLetter, DeadLetterError};
 pub use handoff::{
-    Context, Envelope, Handoff, Preference, PreferenceScope, Project, Refusal, SCHEMA_VERSION, Scope, Task,
-    Work,
+    Context, Envelope, Handoff, Preference, PreferenceScope, Project, SCHEMA_VERSION, Scope, Task, Work,
 };
 pub use id::{HandoffId, IdError, InstanceId, ScopeId};
 pub use infallible::{encode_json, encode_json_text};
@@ -47,6 +47,7 @@ pub use payload::{
     Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType,
     Verify,
 };
+pub use refusal::Refusal;
 pub use shape::{Body, EnvelopeFields, MAX_DEPTH, ShapeError};
 pub use subject::{Pattern, Subject, UnknownSubject};
 pub use timestamp::{Timestamp, TimestampError};

@@ -9,15 +9,15 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{Extensions, Method, StatusCode, header::RETRY_AFTER};
+use http::{Method, StatusCode, header::RETRY_AFTER};
 use tokio::time::timeout;
 
 use super::{
     Admin, console,
     rest::{self, Refusal},
 };
-use access::unauthenticated::{RetryAfter, UnauthenticatedLimiter};
-use listener::{ConnectionAuth, hosts};
+use access::unauthenticated::RetryAfter;
+use listener::hosts;
 
 /// Refuses requests for host names that `admin.hosts` does not list.
 pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
@@ -58,21 +58,6 @@ pub(super) async fn limit_rate(
         }
         Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time")
             .into_response(),
-    }
-}
-
-/// Notes that a request carried a valid token or session: its connection is kept and its secret is exempt
-/// from the rate limit by address.
-pub(super) fn mark_authenticated(
-    unauthenticated: &UnauthenticatedLimiter,
-    extensions: &Extensions,
-    secret: &str,
-) {
-    if let Some(auth) = extensions.get::<ConnectionAuth>() {
-        auth.mark_authenticated();
-    }
-    if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<SocketAddr>>() {
-        unauthenticated.mark_valid(peer.ip(), secret);
     }
 }
 

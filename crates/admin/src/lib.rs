@@ -1,6 +1,7 @@
 //! Administration: the same operations as a REST API and as a web console, on a listener of its own.
 
 mod actor;
+mod authentication;
 mod change;
 mod check;
 mod console;
@@ -8,86 +9,18 @@ mod error;
 mod guard;
 mod operations;
 mod rest;
+mod state;
+mod work_cache;
 
-use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
+use std::sync::Arc;
+
+use axum::{Router, middleware};
 
 use actor::Actor;
-use axum::{Router, middleware};
 use error::Error;
-use nkeys::KeyPair;
-use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
-
-use self::operations::WorkCache;
-use access::{admin_token::AdminToken, unauthenticated::UnauthenticatedLimiter};
-use audit::{Ledger, Seal};
-use broker::OnDemand;
-use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
-use store::Store;
-
-/// Settings of the administration listener.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub listen: SocketAddr,
-    pub hosts: Vec<String>,
-    /// File with the first administrator's token; created if it is missing.
-    pub token_file: PathBuf,
-    /// Lifetime of a token that is created for that file.
-    pub token_lives: Duration,
-    /// Lifetime of a console session.
-    pub session: Duration,
-    /// Whether administrators use TLS, so that cookies are marked `Secure`.
-    pub https: bool,
-}
-
-impl Settings {
-    pub fn token(&self) -> AdminToken {
-        AdminToken { file: self.token_file.clone(), lifetime: self.token_lives }
-    }
-}
-
-/// What administration works on: the parts of the gateway.
-#[derive(Debug)]
-pub struct Resources {
-    pub store: Store,
-    pub ledger: Ledger,
-    pub catalogue: Arc<CatalogueCache>,
-    pub upstreams: Arc<Upstreams>,
-    pub seal: Arc<Seal>,
-    pub nats: Option<Arc<OnDemand>>,
-    /// Signs replayed handoffs.
-    pub signing_key: Option<KeyPair>,
-    pub unauthenticated: Arc<UnauthenticatedLimiter>,
-    pub settings: Settings,
-    /// Whether upstreams may be registered that the gateway starts as child processes.
-    pub allow_stdio: bool,
-    /// Ends streaming responses, which have no end of their own.
-    pub stop: CancellationToken,
-}
-
-/// The state of the administration listener. REST handlers, console pages and operations share it.
-#[derive(Debug)]
-pub struct Admin {
-    resources: Resources,
-    /// The last answer of NATS about queues and handoffs, shared by concurrent readers.
-    work_cache: WorkCache,
-    /// Held while the first administrator's token is rotated: one rotation at a time.
-    rotation_lock: Mutex<()>,
-}
-
-impl Deref for Admin {
-    type Target = Resources;
-
-    fn deref(&self) -> &Resources {
-        &self.resources
-    }
-}
+pub use state::{Admin, Resources, Settings};
 
 impl Admin {
-    pub fn new(resources: Resources) -> Arc<Self> {
-        Arc::new(Self { resources, work_cache: WorkCache::default(), rotation_lock: Mutex::default() })
-    }
-
     pub fn router(self: Arc<Self>) -> Router {
         let surfaces = rest::router(self.clone()).merge(console::router(self.clone()));
         let paced = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::limit_rate));

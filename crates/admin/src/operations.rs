@@ -22,7 +22,8 @@ pub(crate) use handoffs::{
 };
 use serde_json::Value;
 use tools::tool_state;
-pub(crate) use work::{Work, WorkCache};
+
+pub(crate) use crate::work_cache::Work;
 
 /// Parses stored JSON; text that is not valid JSON is shown as a string.
 fn stored_json(text: String) -> Value {

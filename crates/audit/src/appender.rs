@@ -2,8 +2,8 @@
 //!
 //! Inserts run on the calling thread, because waking another thread takes longer than the insert. Work that
 //! has to wait for the disk or for another process runs on a blocking thread. Without an [`Appender`] the
-//! writer inserts the same rows through sea-orm. `docs/fast-paths.md` tells what it buys, how to switch it off
-//! and which test compares both.
+//! writer inserts the same rows through sea-orm. `docs/fast-paths.md` tells what it buys, how to switch it
+//! off and which test compares both.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use broker::retry::RetryDelays;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -62,7 +63,7 @@ pub(super) struct Writer {
     begins: Vec<Begin>,
     ends: Vec<End>,
     is_full: Arc<AtomicBool>,
-    retry: Duration,
+    retry_delays: RetryDelays,
 }
 
 impl Writer {
@@ -85,7 +86,7 @@ impl Writer {
             begins: Vec::new(),
             ends: Vec::new(),
             is_full,
-            retry: MIN_RETRY_DELAY,
+            retry_delays: RetryDelays::forever(MIN_RETRY_DELAY, MAX_RETRY_DELAY),
         }
     }
 
@@ -95,7 +96,7 @@ impl Writer {
         loop {
             let waits = !self.begins.is_empty() || !self.ends.is_empty();
             let pause = match (waits, self.recorded.is_empty()) {
-                (true, _) => self.retry,
+                (true, _) => self.next_retry(),
                 (false, false) => CLEAN_UP_IDLE,
                 (false, true) => Duration::MAX,
             };
@@ -109,7 +110,7 @@ impl Writer {
         }
         let until = Instant::now() + self.store.patience();
         while !self.ends.is_empty() && Instant::now() < until {
-            tokio::time::sleep(self.retry).await;
+            tokio::time::sleep(self.next_retry()).await;
             self.write().await;
         }
         if !self.ends.is_empty() {
@@ -120,6 +121,10 @@ impl Writer {
             );
         }
         self.clean_up().await;
+    }
+
+    fn next_retry(&mut self) -> Duration {
+        self.retry_delays.next_delay().unwrap_or(MAX_RETRY_DELAY)
     }
 
     fn enqueue(&mut self, message: Message) {
@@ -149,11 +154,9 @@ impl Writer {
     async fn write(&mut self) {
         let begins_written = self.write_begins().await;
         let ends_written = self.write_ends().await;
-        self.retry = if begins_written && ends_written {
-            MIN_RETRY_DELAY
-        } else {
-            (self.retry * 2).min(MAX_RETRY_DELAY)
-        };
+        if begins_written && ends_written {
+            self.retry_delays.reset();
+        }
         self.is_full.store(self.ends.len() >= MAX_WAITING_ENDS, Ordering::Relaxed);
     }
 

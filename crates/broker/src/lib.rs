@@ -23,9 +23,9 @@ pub use layout::{LayoutMismatch, MisplacedSubject, check_layout};
 pub use on_demand::{OnDemand, Unavailable};
 pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision};
 pub use publish::{Expect, PublishError, Stored, Unconfirmed, publish, publish_within};
-pub use read::{ReadError, all_on, last_on, message_at, next_on};
+pub use read::{ReadError, last_on, message_at, next_on};
 pub use request::NoResponse;
-pub use scan::{read_batch, scan_newest_first};
+pub use scan::{all_on, read_batch, scan_newest_first};
 pub use spill::{SpillError, fetch, spill};
 
 use std::{error::Error, fmt};

@@ -1,4 +1,4 @@
-//! Reads single messages, and all messages of one subject, from a stream.
+//! Reads single messages from a stream.
 
 use std::{fmt, time::Duration};
 
@@ -7,15 +7,9 @@ use async_nats::jetstream::{
     message::StreamMessage,
     stream::{RawMessageError, RawMessageErrorKind},
 };
-use bytes::Bytes;
-use subjects::Subject;
-use tokio::time::{sleep, timeout};
-
-use crate::read_batch;
+use tokio::time::timeout;
 
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a lagging replica gets to catch up before it is asked again.
-const REPLICA_CATCH_UP_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -38,32 +32,6 @@ pub async fn last_on(
 ) -> Result<Option<StreamMessage>, ReadError> {
     let handle = handle(jetstream, stream).await?;
     in_time(handle.get_last_raw_message_by_subject(&filter.to_string())).await
-}
-
-/// Returns the sequence and body of every message on a subject, in order, up to the sequence `up_to` of the
-/// last one. Any replica may answer; one that does not have the last message yet is asked again.
-pub async fn all_on(
-    jetstream: &jetstream::Context,
-    stream: &str,
-    subject: &Subject,
-    up_to: u64,
-) -> Result<Vec<(u64, Bytes)>, ReadError> {
-    let filter = subject.to_string();
-    let reading = async {
-        let mut found: Vec<(u64, Bytes)> = Vec::new();
-        loop {
-            let from = found.last().map_or(1, |(sequence, _)| sequence + 1);
-            if from > up_to {
-                return Ok(found);
-            }
-            let batch = read_batch(jetstream, stream, &filter, from, u64::MAX).await?;
-            if batch.is_empty() {
-                sleep(REPLICA_CATCH_UP_DELAY).await;
-            }
-            found.extend(batch.into_iter().map(|message| (message.sequence, message.payload)));
-        }
-    };
-    timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(ReadError::TimedOut))
 }
 
 /// Returns the message with a sequence, read from the stream's leader.

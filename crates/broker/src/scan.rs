@@ -6,13 +6,17 @@ use async_nats::{
     StatusCode,
     jetstream::{self, message::StreamMessage},
 };
+use bytes::Bytes;
 use futures_util::StreamExt;
 use serde_json::json;
-use tokio::time::timeout;
+use subjects::Subject;
+use tokio::time::{sleep, timeout};
 
 use crate::ReadError;
 
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a lagging replica gets to catch up before it is asked again.
+const REPLICA_CATCH_UP_DELAY: Duration = Duration::from_millis(20);
 /// Limits of one request.
 const MAX_BATCH_MESSAGES: u64 = 512;
 const MAX_BATCH_BYTES: usize = 8 << 20;
@@ -37,6 +41,32 @@ pub async fn read_batch(
         "next_by_subj": filter,
     });
     let reading = request_batch(jetstream, stream, wanted.to_string());
+    timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(ReadError::TimedOut))
+}
+
+/// Returns the sequence and body of every message on a subject, in order, up to the sequence `up_to` of the
+/// last one. Any replica may answer; one that does not have the last message yet is asked again.
+pub async fn all_on(
+    jetstream: &jetstream::Context,
+    stream: &str,
+    subject: &Subject,
+    up_to: u64,
+) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    let filter = subject.to_string();
+    let reading = async {
+        let mut found: Vec<(u64, Bytes)> = Vec::new();
+        loop {
+            let from = found.last().map_or(1, |(sequence, _)| sequence + 1);
+            if from > up_to {
+                return Ok(found);
+            }
+            let batch = read_batch(jetstream, stream, &filter, from, u64::MAX).await?;
+            if batch.is_empty() {
+                sleep(REPLICA_CATCH_UP_DELAY).await;
+            }
+            found.extend(batch.into_iter().map(|message| (message.sequence, message.payload)));
+        }
+    };
     timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(ReadError::TimedOut))
 }
 

@@ -1,4 +1,4 @@
-//! `workflow.start`, which the gateway does not serve itself: an orchestrator may serve it behind the gateway.
+//! `workflow.start`. The gateway does not serve it itself; an orchestrator may serve it behind the gateway.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! `help.*`: lists the tools that the caller may call, and explains tools and topics.
 
 mod topics;
-mod visible_tools;
 
 use contract::{Page, ToolContract};
 use schemars::JsonSchema;
@@ -9,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use topics::TOPICS;
-pub use visible_tools::{VisibleTool, VisibleTools};
 
 use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest};
 

@@ -5,6 +5,7 @@
 
 mod error;
 mod spec;
+mod visible_tools;
 
 mod check;
 mod confinement;
@@ -29,10 +30,10 @@ mod skills;
 mod tasks;
 
 pub use error::ToolError;
-pub use help::{VisibleTool, VisibleTools};
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
 pub use skills::seed;
 pub use spec::{BuiltInTool, Context, Does, Entry};
+pub use visible_tools::{VisibleTool, VisibleTools};
 
 /// Returns all built-in tools.
 pub fn all() -> Vec<Entry> {

@@ -5,6 +5,7 @@ mod built_in;
 mod facts;
 mod keyed_calls;
 mod keys;
+mod spans;
 mod upstream_tool;
 
 use std::{sync::Arc, time::Duration};
@@ -27,8 +28,6 @@ use registry::{
     upstreams::Upstreams,
 };
 use store::{Store, clock, entity::idempotency};
-
-use crate::spans;
 
 /// A call as the caller requested it.
 #[derive(Clone, Debug)]

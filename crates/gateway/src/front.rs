@@ -3,6 +3,8 @@
 mod call;
 mod edge;
 mod fast_path;
+mod headers;
+mod identity;
 mod peek;
 mod server;
 

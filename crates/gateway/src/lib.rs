@@ -3,7 +3,7 @@
 //! - [`run`]: assembles the program from its parts, serves, shuts down
 //! - [`front`]: the listener for agents
 //! - [`calls`]: decide, run, record, answer
-//! - [`config`]: settings
+//! - `config`: settings
 //!
 //! The other parts are crates: `policy` decides, `control` has the built-in tools, `registry` the tools as
 //! served, `audit` the records, `access` the tokens, `admin` the listener for administrators.
@@ -16,4 +16,3 @@ mod health;
 mod metrics;
 mod reload;
 pub mod run;
-mod spans;

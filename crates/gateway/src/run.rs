@@ -10,6 +10,7 @@ use tokio::{
     net::TcpListener,
     select,
     signal::unix::{SignalKind, signal},
+    task::JoinSet,
     time::{interval, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -68,8 +69,10 @@ const VERIFY_BATCH: u64 = 1000;
 /// Runs the gateway until SIGTERM or SIGINT.
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let stop = CancellationToken::new();
-    stop_on_signal(&stop)?;
-    serve(cli, config, stop).await
+    let mut signals = stop_on_signal(&stop)?;
+    let served = serve(cli, config, stop).await;
+    signals.shutdown().await;
+    served
 }
 
 /// Opens and migrates the store, and verifies the audit's hash chain and its signed heads. Returns a summary.
@@ -270,15 +273,16 @@ async fn record_revoked(ledger: &Ledger, adoption: &Adoption) {
     }
 }
 
-fn stop_on_signal(stop: &CancellationToken) -> Result<(), Error> {
+/// Cancels `stop` at SIGTERM and SIGINT. The caller ends the tasks that wait for them.
+fn stop_on_signal(stop: &CancellationToken) -> Result<JoinSet<()>, Error> {
+    let mut signals = JoinSet::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut received = signal(kind).map_err(Error::Signals)?;
         let stop = stop.clone();
-        // Ends with the process; no task waits for it.
-        drop(TaskTracker::new().spawn(async move {
+        signals.spawn(async move {
             received.recv().await;
             stop.cancel();
-        }));
+        });
     }
-    Ok(())
+    Ok(signals)
 }

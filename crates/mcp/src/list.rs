@@ -34,7 +34,7 @@ pub async fn raw_tools(
 ) -> Result<Vec<Map<String, Value>>, Failure> {
     let (mut tools, mut bytes) = (Vec::new(), 0);
     let take = |mut page: ListToolsResult| {
-        let (of_page, size) = raw::take_raw_tools(&mut page)?;
+        let (of_page, size) = take_raw_tools(&mut page)?;
         bytes += size;
         if bytes > max_bytes {
             return Err(protocol_error(format!("the list of tools has more than {max_bytes} bytes")));
@@ -68,6 +68,21 @@ async fn pages(
     Err(protocol_error(format!("the list of tools has more than {MAX_PAGES} pages")))
 }
 
-pub(crate) fn protocol_error(text: String) -> Failure {
+/// Takes the raw tools out of a page, together with the size of its message in bytes.
+fn take_raw_tools(page: &mut ListToolsResult) -> Result<(Vec<Map<String, Value>>, usize), Failure> {
+    let mut meta = page.meta.take().unwrap_or_default().0;
+    let size =
+        meta.remove(raw::SIZE).and_then(|size| size.as_u64()).and_then(|size| usize::try_from(size).ok());
+    let (Some(Value::Array(tools)), Some(size)) = (meta.remove(raw::KEY), size) else {
+        return Err(protocol_error("the list of tools is not a list".to_owned()));
+    };
+    let object = |tool| match tool {
+        Value::Object(tool) => Ok(tool),
+        _ => Err(protocol_error("a tool in the list is not an object".to_owned())),
+    };
+    Ok((tools.into_iter().map(object).collect::<Result<_, _>>()?, size))
+}
+
+fn protocol_error(text: String) -> Failure {
     Failure::protocol(TextError(text))
 }

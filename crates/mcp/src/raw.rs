@@ -6,18 +6,16 @@
 use std::{borrow::Cow, fmt};
 
 use rmcp::model::{
-    CallToolResult, JsonRpcVersion2_0, ListToolsResult, ProgressNotificationParam, RequestId,
-    ServerJsonRpcMessage, ServerResult, Tool,
+    CallToolResult, JsonRpcVersion2_0, ProgressNotificationParam, RequestId, ServerJsonRpcMessage,
+    ServerResult, Tool,
 };
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
 
-use crate::{failure::Failure, list::protocol_error};
-
 /// The `_meta` key of the raw tools. A value that the server put there is overwritten.
-const KEY: &str = "dev.cynode/raw-tools";
+pub(crate) const KEY: &str = "dev.cynode/raw-tools";
 /// The `_meta` key of the size of the message in bytes.
-const SIZE: &str = "dev.cynode/raw-bytes";
+pub(crate) const SIZE: &str = "dev.cynode/raw-bytes";
 
 /// Receives a server's notifications in order. rmcp handles each notification in a separate task, so that
 /// progress could arrive after the result.
@@ -57,7 +55,7 @@ pub fn parse_list_response(message: &[u8]) -> Result<ServerJsonRpcMessage, serde
 }
 
 /// Filters the data of a server-sent event and returns what rmcp is to see. Progress goes to the tap, log
-/// messages are dropped, and a list of tools is prepared for [`take_raw_tools`].
+/// messages are dropped, and a list of tools is prepared for [`crate::raw_tools`].
 pub(crate) fn filter_event(data: String, tap: &dyn Tap, may_list: bool) -> Option<String> {
     #[derive(Deserialize)]
     struct Head<'a> {
@@ -85,22 +83,6 @@ pub(crate) fn filter_event(data: String, tap: &dyn Tap, may_list: bool) -> Optio
 fn with_raw_tools(data: &str) -> Option<String> {
     let mut read: Value = serde_json::from_str(data).ok()?;
     embed_raw_tools(&mut read, data.len()).then(|| read.to_string())
-}
-
-/// Takes the raw tools out of a page, together with the size of its message in bytes.
-pub(crate) fn take_raw_tools(
-    page: &mut ListToolsResult,
-) -> Result<(Vec<Map<String, Value>>, usize), Failure> {
-    let mut meta = page.meta.take().unwrap_or_default().0;
-    let size = meta.remove(SIZE).and_then(|size| size.as_u64()).and_then(|size| usize::try_from(size).ok());
-    let (Some(Value::Array(tools)), Some(size)) = (meta.remove(KEY), size) else {
-        return Err(protocol_error("the list of tools is not a list".to_owned()));
-    };
-    let object = |tool| match tool {
-        Value::Object(tool) => Ok(tool),
-        _ => Err(protocol_error("a tool in the list is not an object".to_owned())),
-    };
-    Ok((tools.into_iter().map(object).collect::<Result<_, _>>()?, size))
 }
 
 /// Copies the raw tools of a list into its `_meta` and removes those that rmcp cannot parse. Returns `false`

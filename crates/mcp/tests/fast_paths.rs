@@ -58,7 +58,7 @@ impl RandomCall {
         ];
         let Value::Object(arguments) = pick(rng, &arguments).clone() else { panic!("not an object") };
         Self {
-            name: pick(rng, names),
+            name: *pick(rng, names),
             arguments,
             // Few, so that they are repeated.
             key: rng.random_bool(0.3).then(|| format!("key-{}", rng.random_range(0..20))),

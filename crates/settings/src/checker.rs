@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, tim
 
 use figment::Figment;
 
-use crate::{Error, Text, error::source_of};
+use crate::{Error, Text, sources::source_of};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Checker<'f> {

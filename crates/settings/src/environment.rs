@@ -11,9 +11,8 @@ use crate::{
     Error, Program,
     flags::parse,
     renamed::{insert, present_key, warning},
+    sources,
 };
-
-pub(crate) const SOURCE: &str = "environment";
 
 /// The variables that are settings of a program.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl Provider for &Environment {
     fn metadata(&self) -> Metadata {
         let names: BTreeMap<String, String> =
             self.settings.iter().map(|(key, (name, _))| (key.clone(), name.clone())).collect();
-        Metadata::named(SOURCE).interpolater(move |_: &Profile, keys: &[&str]| {
+        Metadata::named(sources::ENVIRONMENT).interpolater(move |_: &Profile, keys: &[&str]| {
             let key = keys.join(".");
             names.get(&key).cloned().unwrap_or(key)
         })

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use figment::{Figment, error::Kind};
 
-use crate::{Program, environment, flags};
+use crate::{
+    Program,
+    sources::{name_of, source_of},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -44,22 +47,5 @@ impl Error {
             other => other.to_string(),
         };
         Self::Value { key: if key.is_empty() { "configuration".into() } else { key }, source_name, problem }
-    }
-}
-
-/// Says where a value came from.
-pub(crate) fn source_of(figment: &Figment, key: &str) -> String {
-    figment.find_metadata(key).map_or_else(|| "default".to_owned(), |metadata| name_of(metadata, key))
-}
-
-fn name_of(metadata: &figment::Metadata, key: &str) -> String {
-    let keys: Vec<&str> = key.split('.').collect();
-    match (&metadata.source, &*metadata.name) {
-        (Some(figment::Source::File(path)), _) => format!("file {}", path.display()),
-        (_, environment::SOURCE) => {
-            format!("environment {}", metadata.interpolate(&figment::Profile::Default, &keys))
-        }
-        (_, flags::SOURCE) => "flag".to_owned(),
-        _ => "default".to_owned(),
     }
 }

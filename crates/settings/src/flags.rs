@@ -8,9 +8,8 @@ use figment::{
 use crate::{
     Error,
     renamed::{insert, present_key, warning},
+    sources,
 };
-
-pub(crate) const SOURCE: &str = "flag";
 
 /// The flags that were given, and no others.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +47,7 @@ impl Flags {
 
 impl Provider for Flags {
     fn metadata(&self) -> Metadata {
-        Metadata::named(SOURCE)
+        Metadata::named(sources::FLAG)
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {

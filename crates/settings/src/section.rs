@@ -97,7 +97,7 @@ impl Describe for Option<Text> {
 /// Lists are settings of their own; only lists of text have defaults that are not empty.
 impl<T: serde::Serialize> Describe for Vec<T> {
     fn describe(&self, key: &str, about: &str, settings: &mut Vec<Setting>) {
-        let default = figment::value::Value::serialize(self).map(|value| crate::program::show(&value));
+        let default = figment::value::Value::serialize(self).map(|value| crate::text::show(&value));
         push(settings, key, about, default.ok());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use figment::value::Value;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// A value that is read as text, whatever TOML type it has: a model may be called `123`, and `5` is not a
@@ -54,5 +55,26 @@ impl de::Visitor<'_> for Visitor {
 
     fn visit_f64<E>(self, value: f64) -> Result<Text, E> {
         Ok(Text(value.to_string()))
+    }
+}
+
+/// Renders a value as TOML. Settings are kept as text; numbers and booleans are shown as what they are.
+pub(crate) fn show(value: &Value) -> String {
+    match value {
+        Value::Empty(..) => "\"\"".to_owned(),
+        Value::String(_, text) if text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok() => text.clone(),
+        Value::String(_, text) => format!("{text:?}"),
+        Value::Array(_, items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::Dict(_, fields) => {
+            let fields: Vec<_> =
+                fields.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        Value::Char(_, char) => format!("{char:?}"),
+        Value::Bool(_, value) => value.to_string(),
+        Value::Num(_, number) => number.to_i128().map_or_else(
+            || number.to_f64().map_or_else(|| "?".to_owned(), |value| value.to_string()),
+            |value| value.to_string(),
+        ),
     }
 }

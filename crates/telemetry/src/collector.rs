@@ -11,7 +11,6 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response};
-use opentelemetry::KeyValue;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
@@ -22,8 +21,6 @@ use reqwest::{Url, redirect::Policy};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::runtime::Handle;
 use tracing::{debug, info, warn};
-
-use crate::Service;
 
 /// How long a span waits for others to be sent with it.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,7 +74,7 @@ impl fmt::Debug for Endpoint {
 }
 
 pub(crate) fn open(
-    service: Service<'_>,
+    resource: Resource,
     endpoint: &Endpoint,
     runtime: &Handle,
 ) -> Result<SdkTracerProvider, Error> {
@@ -89,12 +86,9 @@ pub(crate) fn open(
         .with_timeout(EXPORT_TIMEOUT)
         .build()?;
     let batches = BatchConfigBuilder::default().with_scheduled_delay(BATCH_INTERVAL).build();
-    let mut about = vec![KeyValue::new("service.version", service.version)];
-    about.extend(service.instance.map(|name| KeyValue::new("service.instance.id", name.to_owned())));
-    let resource = Resource::builder().with_service_name(service.name).with_attributes(about);
     Ok(SdkTracerProvider::builder()
         .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())
-        .with_resource(resource.build())
+        .with_resource(resource)
         .build())
 }
 

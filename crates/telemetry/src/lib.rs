@@ -6,7 +6,8 @@ mod logs;
 mod probe;
 mod trace;
 
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tokio::runtime::{Handle, Runtime};
 use tracing::warn;
 
@@ -35,6 +36,14 @@ pub struct Service<'a> {
     pub instance: Option<&'a str>,
 }
 
+impl Service<'_> {
+    fn resource(self) -> Resource {
+        let mut about = vec![KeyValue::new("service.version", self.version)];
+        about.extend(self.instance.map(|name| KeyValue::new("service.instance.id", name.to_owned())));
+        Resource::builder().with_service_name(self.name).with_attributes(about).build()
+    }
+}
+
 /// Handle to be kept until everything else has stopped, then passed to [`Telemetry::stop`].
 #[must_use]
 #[derive(Debug)]
@@ -61,9 +70,9 @@ pub fn run<T>(
 ///
 /// Spans are sent on `runtime`, which must run until [`Telemetry::stop`] has returned.
 pub fn start(service: Service<'_>, options: &Options, runtime: &Handle) -> Result<Telemetry, Error> {
-    let collector = options.collector.as_ref();
-    let provider = collector.map(|endpoint| collector::open(service, endpoint, runtime)).transpose()?;
-    if logs::open(options, provider.as_ref()) {
+    let open = |endpoint| collector::open(service.resource(), endpoint, runtime);
+    let provider = options.collector.as_ref().map(open).transpose()?;
+    if logs::open(&options.level, options.format, provider.as_ref()) {
         trace::set_enabled(provider.is_some());
     }
     Ok(Telemetry(provider))

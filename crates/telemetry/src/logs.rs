@@ -13,7 +13,7 @@ use tracing_subscriber::{
 
 use secrets::redact;
 
-use crate::{Options, TRACES, trace};
+use crate::{TRACES, trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -38,10 +38,10 @@ pub fn is_level(text: &str) -> bool {
 }
 
 /// Installs the subscriber. Returns `false` if one was already installed; that one stays.
-pub(crate) fn open(options: &Options, provider: Option<&SdkTracerProvider>) -> bool {
+pub(crate) fn open(level: &str, format: Format, provider: Option<&SdkTracerProvider>) -> bool {
     let limits = Targets::new().with_default(LevelFilter::TRACE).with_targets(MAX_LEVELS);
-    let filter = EnvFilter::new(&options.level).and(limits);
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
+    let filter = EnvFilter::new(level).and(limits);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         Format::Json => {
             let lines = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
             Box::new(lines.with_writer(RedactingWriter).with_filter(filter))

@@ -303,7 +303,7 @@ impl Link {
         era: Era,
         limit: Duration,
     ) -> Result<(Connection<Events>, Option<ExitReason>), (Error, Hint)> {
-        let started = program.start(Arc::new(self.events.clone())).await;
+        let started = program.start(Arc::new(self.events.clone()), &self.tasks, self.stop.clone()).await;
         let (transport, exit_reason) = started.map_err(|error| (error, Hint::Nothing))?;
         let opening = Connection::open(self.events.clone(), transport, era);
         match time::timeout(limit, opening).await {

@@ -10,10 +10,13 @@ use std::{
     ffi::OsString,
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
+use futures_util::FutureExt;
 use mcp::Tap;
-use tokio::{fs, task::JoinSet};
+use tokio::{fs, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use transport::Transport;
 
@@ -23,6 +26,9 @@ use crate::Error;
 const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 /// Shorter secrets are not masked, since they would match ordinary words.
 const MIN_SECRET_BYTES: usize = 6;
+/// How long the last lines of a process are awaited after the end of its connection. Ending it takes up to 2
+/// s.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How the process of an upstream is started.
 #[derive(Debug)]
@@ -63,24 +69,30 @@ impl Program {
         Ok(Self { name, program, arguments, env, secret_env, folder, max_line, secrets })
     }
 
-    /// Reads the secrets and starts the process.
-    pub(crate) async fn start(&self, tap: Arc<dyn Tap>) -> Result<(Transport, ExitReason), Error> {
+    /// Reads the secrets and starts the process. Its standard error is logged by one of `tasks`, until the
+    /// process ends or shortly after `stop`.
+    pub(crate) async fn start(
+        &self,
+        tap: Arc<dyn Tap>,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<(Transport, ExitReason), Error> {
         let environment = self.environment().await?;
         let (child, pipes) =
             child::start(&self.program, &self.arguments, environment, self.folder.as_deref())
                 .map_err(|error| Error::Unavailable(format!("starting {}: {error}", self.program)))?;
-        let mut stderr_task = JoinSet::new();
-        stderr_task.spawn(stderr::log(pipes.stderr, self.name.clone(), self.secrets.clone()));
+        // Not ended together with the connection: the last lines of a process may say why it ended.
+        let logging = stderr::log(pipes.stderr, self.name.clone(), self.secrets.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = logging => {}
+                // A process that left the group may hold the pipe open.
+                () = stop.cancelled().then(|()| sleep(LAST_LINES_TIMEOUT)) => {}
+            }
+        });
         let exit_reason = ExitReason::default();
-        let transport = Transport::new(
-            child,
-            pipes.stdin,
-            pipes.stdout,
-            self.max_line,
-            tap,
-            exit_reason.clone(),
-            stderr_task,
-        );
+        let transport =
+            Transport::new(child, pipes.stdin, pipes.stdout, self.max_line, tap, exit_reason.clone());
         Ok((transport, exit_reason))
     }
 

@@ -6,7 +6,7 @@ use super::plan;
 use crate::{
     agent::{Outcome, WorkError, session::Session},
     context::sanitize_message,
-    journal, reply,
+    journal,
 };
 
 /// Resumes the earlier handoff with the new input. Asks the user to repeat the request if there is no answer
@@ -43,7 +43,7 @@ async fn load_earlier(
     input: &Continue,
 ) -> Result<Option<(Kind, Vec<Message>)>, WorkError> {
     let (storage, role) = (&session.resources.storage, Role::ProjectManager);
-    let stored = reply::read_stored(storage, role, input.continues).await;
+    let stored = storage.read_answer(role, input.continues).await;
     let stored = stored.map_err(|error| WorkError::EarlierAnswer(error.to_string()))?;
     let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
     // A handoff must not read another user's conversation by naming its id.

@@ -15,7 +15,7 @@ use store::{
     entity::{login, token},
 };
 
-use crate::{Actor, Error, guard::mark_authenticated};
+use crate::{Actor, Error, authentication::mark_authenticated};
 
 const COOKIE_NAME: &str = "cynode_console";
 

@@ -4,46 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain};
 use futures_util::future::BoxFuture;
-use operate::{
-    status::Status,
-    work::{Answered, InWork},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use operate::work::InWork;
+use tokio::time::{Instant, timeout};
 
-use crate::{Actor, Admin, Error};
+use crate::{
+    Actor, Admin, Error,
+    work_cache::{CachedWork, Work},
+};
 
 const NATS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a result, or a failure, is served from the cache.
 const CACHE_TTL: Duration = Duration::from_millis(900);
 const MAX_IN_WORK_PER_KIND: u64 = 10;
 const MAX_ANSWERS: usize = 20;
-
-/// Queues, instances, handoffs in progress and the latest answers.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Work {
-    #[serde(flatten)]
-    pub(crate) status: Status,
-    /// Handoffs that are delivered and not settled, longest first, at most 10 of each kind.
-    pub(crate) in_work: Vec<InWork>,
-    /// The latest 20 answers, newest first.
-    pub(crate) answered: Vec<Answered>,
-}
-
-/// The last result, shared by concurrent readers. Failures are cached as well: otherwise each reader would
-/// wait for the timeout in turn.
-#[derive(Debug, Default)]
-pub(crate) struct WorkCache(Mutex<Option<CachedWork>>);
-
-#[derive(Debug)]
-struct CachedWork {
-    at: Instant,
-    work: Result<Arc<Work>, Error>,
-}
 
 impl Admin {
     /// Returns the state of the work, at most 900 ms old. Fails with [`Error::Unreachable`] if NATS does not

@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 use access::tokens;
 use store::clock;
 
-use crate::{Actor, Admin, Error, guard::mark_authenticated};
+use crate::{Actor, Admin, Error, authentication::mark_authenticated};
 
 /// Administration, and the actor that the bearer token of the request identifies.
 pub(super) struct Authenticated(pub(super) Arc<Admin>, pub(super) Actor);

@@ -22,9 +22,9 @@ pub struct Resolved {
 }
 
 /// Applies entries from the widest scope to the narrowest (system, groups in ascending order of id, user,
-/// project, task), each overriding the one before. Of two entries for the same key and scope the newer version
-/// wins, whatever their order. A null hides the value of the wider scopes. An unusable entry overrides nothing
-/// and is named; those that the caller cannot use come as errors.
+/// project, task), each overriding the one before. Of two entries for the same key and scope the newer
+/// version wins, whatever their order. A null hides the value of the wider scopes. An unusable entry
+/// overrides nothing and is named; those that the caller cannot use come as errors.
 pub fn resolve(entries: impl IntoIterator<Item = Result<Entry, Skipped>>) -> Resolved {
     let (mut usable, mut skipped) = (Vec::new(), Vec::new());
     for entry in entries {

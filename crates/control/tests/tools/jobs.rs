@@ -100,7 +100,8 @@ async fn findings_are_listed_newest_first_in_pages(stage: Stage) {
     for number in 0..5 {
         let verdict = if number % 2 == 0 { "met" } else { "not_met" };
         let arguments = json!({
-            "task_id": task, "criterion": number.to_string(), "verdict": verdict, "severity": "minor", "run_id": "r-1",
+            "task_id": task, "criterion": number.to_string(), "verdict": verdict, "severity": "minor",
+            "run_id": "r-1",
         });
         stage.ok("db.finding.create", arguments).await;
     }

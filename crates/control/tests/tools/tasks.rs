@@ -297,7 +297,9 @@ async fn stale_version_is_refused(stage: Stage) {
 async fn lists_are_ordered_filtered_and_paged(stage: Stage) {
     project(&stage, "p-1").await;
     for (title, order) in [("Third", 3), ("First", 1), ("Second 100%", 2), ("Also second_x", 2)] {
-        let arguments = json!({ "title": title, "order": order, "project_id": "p-1", "description": "About GRÜN things" });
+        let description = "About GRÜN things";
+        let arguments =
+            json!({ "title": title, "order": order, "project_id": "p-1", "description": description });
         create(&stage, arguments).await;
     }
     create(&stage, json!({ "title": "Elsewhere", "user_id": "u-2" })).await;

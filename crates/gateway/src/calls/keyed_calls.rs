@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use broker::retry::RetryDelays;
 use sea_orm::{DbErr, EntityTrait};
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -73,11 +74,10 @@ impl KeyedCalls {
             () = remote.done.cancelled() => return Ok(()),
             polling = remote.polling.lock() => polling,
         };
-        let mut pause = MIN_POLL_INTERVAL;
+        let mut pauses = RetryDelays::forever(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
         // The waiter that polled before may have seen the call end in the meantime.
         while !remote.done.is_cancelled() && check_in_flight(store, call_id).await? {
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_POLL_INTERVAL);
+            sleep(pauses.next_delay().unwrap_or(MAX_POLL_INTERVAL)).await;
         }
         remote.done.cancel();
         Ok(())

@@ -10,14 +10,12 @@ use serde_json::{Map, Value};
 use tracing::Instrument;
 use upstream::Failure;
 
-use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keyed_calls::KeyedCall, keys};
+use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keyed_calls::KeyedCall, keys, spans};
 use policy::Permitted;
 
 use audit::{Announcement, BeginError, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record};
 use registry::{catalogue::UpstreamTool, sanitize};
 use store::{clock, entity::idempotency};
-
-use crate::spans;
 
 /// Time that a call may take in addition to its timeout, for connecting and for the commit of its row.
 const OVERHEAD: Duration = Duration::from_secs(30);

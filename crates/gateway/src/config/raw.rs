@@ -81,8 +81,8 @@ section! {
         seal_every: Text = "5s",
         /// How long rows are kept: a duration, or `forever`.
         keep: Text = "forever",
-        /// Appends rows to SQLite over a connection of their own. Turn it off to compare or to work around a problem; see
-        /// [fast paths](fast-paths.md).
+        /// Appends rows to SQLite over a connection of their own. Turn it off to compare or to work around a
+        /// problem; see [fast paths](fast-paths.md).
         fast_append: Text = "true",
     }
 }
@@ -127,8 +127,8 @@ section! {
         refresh_every: Text = "60s",
         /// Whether upstream servers may be programs that the gateway starts.
         stdio: Text = "true",
-        /// Calls tools over HTTP without rmcp's client. Turn it off to compare or to work around a problem; see
-        /// [fast paths](fast-paths.md).
+        /// Calls tools over HTTP without rmcp's client. Turn it off to compare or to work around a problem;
+        /// see [fast paths](fast-paths.md).
         fast_path: Text = "true",
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use upstream::Progress;
 
-use super::edge::Identity;
+use super::identity::Identity;
 use policy::Denial;
 
 use registry::sanitize;

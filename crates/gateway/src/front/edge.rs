@@ -17,8 +17,8 @@ use axum::{
 use bytes::Bytes;
 use governor::clock::{Clock, DefaultClock};
 use http::{
-    HeaderMap, HeaderName, Method, Request, StatusCode,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE},
+    HeaderMap, Method, Request, StatusCode,
+    header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE},
     request::Parts,
 };
 use serde_json::{Value, json};
@@ -26,7 +26,12 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use super::{Front, LiveSettings, fast_path, peek::peek};
+use super::{
+    Front, LiveSettings, fast_path,
+    headers::{repeated_header, with_forwarded_headers},
+    identity::Identity,
+    peek::peek,
+};
 use policy::{Denial, Standing};
 
 use access::{tokens::PresentedToken, unauthenticated::Admission};
@@ -39,28 +44,6 @@ const INTERNAL_ERROR: i32 = -32603;
 /// Own codes, in the range that JSON-RPC reserves for servers.
 const UNAUTHENTICATED: i32 = -32001;
 const TOO_FAST: i32 = -32002;
-pub(super) const MCP_HEADER_PREFIX: &str = "mcp-";
-/// Headers that MCP needs, besides those with the prefix. All others are dropped, such as cookies and
-/// forwarded identities.
-const FORWARDED_HEADERS: [HeaderName; 4] = [HOST, ORIGIN, ACCEPT, CONTENT_TYPE];
-pub(super) const DROPPED_MCP_HEADERS: [&str; 1] = ["mcp-session-id"];
-
-/// The caller of a request, for the handler of the call.
-#[derive(Clone, Debug)]
-pub(super) struct Identity {
-    pub(super) standing: Standing,
-    pub(super) revision: i64,
-    pub(super) call_id: String,
-    /// Set once the handler is responsible for recording the call.
-    handled: Arc<AtomicBool>,
-}
-
-impl Identity {
-    /// Declares that the handler records the call from now on.
-    pub(super) fn mark_handled(&self) {
-        self.handled.store(true, Ordering::Release);
-    }
-}
 
 /// The sender of a request.
 #[derive(Clone, Debug)]
@@ -256,18 +239,6 @@ fn check_rate(live: &LiveSettings, standing: &Standing) -> Option<Denial> {
     Some(Denial::RateLimited(wait.as_secs().saturating_add(1)))
 }
 
-/// Returns a header that is repeated although it must not be. The gateway and rmcp could each use another
-/// value of it.
-fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| {
-        let matters = *name == AUTHORIZATION
-            || FORWARDED_HEADERS.contains(name)
-            || name.as_str().starts_with(MCP_HEADER_PREFIX);
-        // Several `Accept` headers form one list.
-        matters && **name != ACCEPT && headers.get_all(*name).iter().count() > 1
-    })
-}
-
 /// Lets rmcp answer a request, unless it is for a host name that `mcp.hosts` does not list. A request without
 /// a valid host name is refused by rmcp.
 async fn pass_to_rmcp(live: &LiveSettings, parts: Parts, body: Body) -> Response {
@@ -277,20 +248,6 @@ async fn pass_to_rmcp(live: &LiveSettings, parts: Parts, body: Body) -> Response
         return (StatusCode::FORBIDDEN, "Forbidden: Host header is not allowed").into_response();
     }
     live.mcp.handle(Request::from_parts(with_forwarded_headers(parts), body)).await.into_response()
-}
-
-/// Removes the headers that are not forwarded to rmcp.
-fn with_forwarded_headers(mut parts: Parts) -> Parts {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &parts.headers {
-        let text = name.as_str();
-        let is_mcp = text.starts_with(MCP_HEADER_PREFIX) && !DROPPED_MCP_HEADERS.contains(&text);
-        if is_mcp || FORWARDED_HEADERS.contains(name) {
-            headers.append(name, value.clone());
-        }
-    }
-    parts.headers = headers;
-    parts
 }
 
 fn denial_response(denial: &Denial, id: &Value) -> Response {

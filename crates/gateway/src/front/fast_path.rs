@@ -1,8 +1,8 @@
 //! The fast path of the MCP endpoint: answers common tool calls without rmcp's server, which starts a service
 //! for each request; that takes longer than the rest of a call.
 //!
-//! Requests with anything unusual go to rmcp; this module never refuses one for its form. `docs/fast-paths.md`
-//! tells what it buys, how to switch it off and which test compares both.
+//! Requests with anything unusual go to rmcp; this module never refuses one for its form.
+//! `docs/fast-paths.md` tells what it buys, how to switch it off and which test compares both.
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
@@ -40,7 +40,8 @@ use upstream::Progress;
 
 use super::{
     call::{Call, PROGRESS_BUFFER, progress_param},
-    edge::{DROPPED_MCP_HEADERS, Identity, MCP_HEADER_PREFIX},
+    headers::{DROPPED_MCP_HEADERS, MCP_HEADER_PREFIX},
+    identity::Identity,
 };
 use registry::catalogue::Catalogue;
 

@@ -19,7 +19,7 @@ use upstream::Progress;
 
 use super::{
     call::{Call, PROGRESS_BUFFER, progress_param, unavailable},
-    edge::Identity,
+    identity::Identity,
 };
 use crate::calls::Calls;
 

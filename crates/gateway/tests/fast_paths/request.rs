@@ -205,34 +205,32 @@ impl Draft {
     }
 
     fn set_member(&mut self, rng: &mut SmallRng) {
-        let (path, name, value) = pick(
-            rng,
-            &[
-                ("", "jsonrpc", json!("1.0")),
-                ("", "id", json!(null)),
-                ("", "id", json!(1.5)),
-                ("", "id", json!({})),
-                ("", "id", json!(u64::MAX)),
-                ("", "method", json!("tools/list")),
-                ("", "method", json!("ping")),
-                ("", "method", json!("no/such")),
-                ("", "method", json!("notifications/cancelled")),
-                ("", "method", json!(5)),
-                ("", "params", json!([])),
-                ("", "params", json!(null)),
-                ("", "result", json!({})),
-                ("", "extra", json!("x")),
-                ("/params", "name", json!(5)),
-                ("/params", "arguments", json!([])),
-                ("/params", "arguments", json!(null)),
-                ("/params", "arguments", json!("text")),
-                ("/params", "_meta", json!(null)),
-                ("/params", "_meta", json!([])),
-                ("/params", "requestState", json!("s")),
-                ("/params", "task", json!({ "ttl": 1 })),
-                ("/params", "extra", json!({ "x": 1 })),
-            ],
-        );
+        let choices = [
+            ("", "jsonrpc", json!("1.0")),
+            ("", "id", json!(null)),
+            ("", "id", json!(1.5)),
+            ("", "id", json!({})),
+            ("", "id", json!(u64::MAX)),
+            ("", "method", json!("tools/list")),
+            ("", "method", json!("ping")),
+            ("", "method", json!("no/such")),
+            ("", "method", json!("notifications/cancelled")),
+            ("", "method", json!(5)),
+            ("", "params", json!([])),
+            ("", "params", json!(null)),
+            ("", "result", json!({})),
+            ("", "extra", json!("x")),
+            ("/params", "name", json!(5)),
+            ("/params", "arguments", json!([])),
+            ("/params", "arguments", json!(null)),
+            ("/params", "arguments", json!("text")),
+            ("/params", "_meta", json!(null)),
+            ("/params", "_meta", json!([])),
+            ("/params", "requestState", json!("s")),
+            ("/params", "task", json!({ "ttl": 1 })),
+            ("/params", "extra", json!({ "x": 1 })),
+        ];
+        let (path, name, value) = pick(rng, &choices);
         if let Some(Value::Object(object)) = self.body.pointer_mut(path) {
             object.insert((*name).to_owned(), value.clone());
         }
@@ -260,28 +258,26 @@ impl Draft {
     }
 
     fn set_meta(&mut self, rng: &mut SmallRng) {
-        let (name, value) = pick(
-            rng,
-            &[
-                (KEY, json!("")),
-                (KEY, json!("k".repeat(256))),
-                (KEY, json!("k".repeat(257))),
-                (KEY, json!("a\nb")),
-                (KEY, json!("\u{e9}")),
-                (KEY, json!(5)),
-                ("progressToken", json!({ "a": 1 })),
-                ("progressToken", json!(1.5)),
-                ("progressToken", json!(null)),
-                ("traceparent", json!("00")),
-                ("traceparent", json!(5)),
-                ("io.modelcontextprotocol/protocolVersion", json!("2025-11-25")),
-                ("io.modelcontextprotocol/clientCapabilities", json!(1)),
-                ("io.modelcontextprotocol/clientInfo", json!("me")),
-                ("io.modelcontextprotocol/logLevel", json!("info")),
-                ("io.modelcontextprotocol/new", json!(1)),
-                ("x", json!({ "y": [1, "\u{e9}"] })),
-            ],
-        );
+        let choices = [
+            (KEY, json!("")),
+            (KEY, json!("k".repeat(256))),
+            (KEY, json!("k".repeat(257))),
+            (KEY, json!("a\nb")),
+            (KEY, json!("\u{e9}")),
+            (KEY, json!(5)),
+            ("progressToken", json!({ "a": 1 })),
+            ("progressToken", json!(1.5)),
+            ("progressToken", json!(null)),
+            ("traceparent", json!("00")),
+            ("traceparent", json!(5)),
+            ("io.modelcontextprotocol/protocolVersion", json!("2025-11-25")),
+            ("io.modelcontextprotocol/clientCapabilities", json!(1)),
+            ("io.modelcontextprotocol/clientInfo", json!("me")),
+            ("io.modelcontextprotocol/logLevel", json!("info")),
+            ("io.modelcontextprotocol/new", json!(1)),
+            ("x", json!({ "y": [1, "\u{e9}"] })),
+        ];
+        let (name, value) = pick(rng, &choices);
         if let Some(Value::Object(meta)) = self.body.pointer_mut("/params/_meta") {
             meta.insert((*name).to_owned(), value.clone());
         }

@@ -55,8 +55,8 @@ pub fn for_display(text: &str) -> Option<Transport> {
     Some(transport)
 }
 
-/// Converts into the options of a connection. `has_owner`: an upstream of a user without a configured reach is
-/// restricted to public addresses. Fails for a program if `stdio` is off.
+/// Converts into the options of a connection. `has_owner`: an upstream of a user without a configured reach
+/// is restricted to public addresses. Fails for a program if `stdio` is off.
 pub(super) fn into_upstream(
     transport: Transport,
     stdio: bool,

@@ -16,7 +16,6 @@ use tokio::{
     io::AsyncWriteExt,
     process::{ChildStdin, ChildStdout},
     sync::Mutex,
-    task::JoinSet,
     time::timeout,
 };
 use tokio_util::{
@@ -47,15 +46,6 @@ pub(crate) struct Transport {
     exit_reason: ExitReason,
     /// Cancelled when a write failed, after which the process cannot be used any more.
     stdin_broken: CancellationToken,
-    /// Reads the standard error of the process.
-    stderr_task: JoinSet<()>,
-}
-
-impl Drop for Transport {
-    fn drop(&mut self) {
-        // Not aborted: the last lines of a process may say why it ended. The task ends with the process.
-        self.stderr_task.detach_all();
-    }
 }
 
 impl Transport {
@@ -66,12 +56,11 @@ impl Transport {
         max_line: usize,
         tap: Arc<dyn Tap>,
         exit_reason: ExitReason,
-        stderr_task: JoinSet<()>,
     ) -> Self {
         let lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(max_line));
         let stdin = Arc::new(Mutex::new(Some(stdin)));
         let (pending, stdin_broken) = (HashMap::new(), CancellationToken::new());
-        Self { child, lines, stdin, pending, tap, exit_reason, stdin_broken, stderr_task }
+        Self { child, lines, stdin, pending, tap, exit_reason, stdin_broken }
     }
 
     /// Parses a line and returns the message for rmcp. Progress goes to the tap; log messages are dropped.

@@ -18,12 +18,14 @@ const HISTORY_LINES: usize = 1_000;
 pub(super) struct Editor {
     prompts: blocking::Sender<String>,
     events: mpsc::Receiver<InputEvent>,
-    /// The terminal as it was: a process that ends while a line is being edited must not leave it in raw mode.
+    /// The terminal as it was: a process that ends while a line is being edited must not leave it in raw
+    /// mode.
     before: Option<Termios>,
 }
 
 impl Editor {
-    /// Starts the editor. Lines are kept in `history`; without it, or if it cannot be used, they last for this chat.
+    /// Starts the editor. Lines are kept in `history`; without it, or if it cannot be used, they last for
+    /// this chat.
     pub(super) fn start(history: Option<PathBuf>) -> Self {
         let before = tcgetattr(std::io::stdin()).ok();
         let (prompts, requests) = blocking::channel::<String>();

@@ -6,13 +6,13 @@ use tracing::{Span, field::Empty, info_span};
 
 use registry::catalogue::UpstreamTool;
 
-use crate::calls::{Outcome, Request};
+use super::{Outcome, Request};
 
 const METHOD: &str = "tools/call";
 
 /// Creates the span of a call, from its arrival to its answer. [`set_tool`] adds the tool's name once it is
 /// known to exist, because a caller may send any name.
-pub(crate) fn call(request: &Request) -> Span {
+pub(super) fn call(request: &Request) -> Span {
     let span = info_span!(
         target: TRACES,
         "tools/call",
@@ -30,17 +30,17 @@ pub(crate) fn call(request: &Request) -> Span {
 }
 
 /// Adds the name of the tool to the span of a call.
-pub(crate) fn set_tool(span: &Span, tool: &str) {
+pub(super) fn set_tool(span: &Span, tool: &str) {
     telemetry::rename_span(span, || format!("{METHOD} {tool}"));
     span.record("gen_ai.tool.name", tool);
 }
 
-pub(crate) fn decide() -> Span {
+pub(super) fn decide() -> Span {
     info_span!(target: TRACES, "decide", otel.kind = "internal", cynode.decision = Empty)
 }
 
 /// Creates the span of the request to the upstream.
-pub(crate) fn upstream_call(tool: &UpstreamTool) -> Span {
+pub(super) fn upstream_call(tool: &UpstreamTool) -> Span {
     let name = &tool.remote;
     info_span!(
         target: TRACES,
@@ -55,7 +55,7 @@ pub(crate) fn upstream_call(tool: &UpstreamTool) -> Span {
 }
 
 /// Marks the span of a call as failed if its outcome is a failure.
-pub(crate) fn record_outcome(span: &Span, outcome: &Outcome) {
+pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     match outcome {
         Outcome::Answered(result) if result.is_error == Some(true) => mark_failed(span, "tool_error"),
         Outcome::Answered(_) => {}
