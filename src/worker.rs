@@ -70,18 +70,7 @@ pub enum Error {
 impl Error {
     /// Returns whether a restart with the same configuration cannot help.
     pub fn is_configuration(&self) -> bool {
-        match self {
-            Self::Instructions(_) | Self::Resources(_) => true,
-            Self::Connect(_)
-            | Self::Provision(_)
-            | Self::Http(_)
-            | Self::Presence(_)
-            | Self::Subscribe(_)
-            | Self::Flush(_)
-            | Self::Unavailable(_)
-            | Self::Signals(_)
-            | Self::BackgroundTask(_) => false,
-        }
+        matches!(self, Self::Instructions(_) | Self::Resources(_))
     }
 }
 

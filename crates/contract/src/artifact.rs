@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
-use crate::{Page, ToolContract};
+use crate::{Page, tool};
 
 pub const MAX_PATH_BYTES: usize = 512;
 
@@ -48,10 +48,7 @@ pub struct Get {
     pub encoding: Option<Encoding>,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "artifact.get";
-    type Output = ArtifactContent;
-}
+tool!("artifact.get": Get => ArtifactContent);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArtifactContent {
@@ -77,7 +74,4 @@ pub struct List {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "artifact.list";
-    type Output = Page<Artifact>;
-}
+tool!("artifact.list": List => Page<Artifact>);

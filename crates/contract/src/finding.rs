@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subjects::{ScopeId, Severity, Verdict};
 
-use crate::{Page, ToolContract};
+use crate::{Page, tool};
 
 pub const MAX_CRITERION_BYTES: usize = 4 * 1024;
 pub const MAX_EVIDENCE_BYTES: usize = 16 * 1024;
@@ -42,10 +42,7 @@ pub struct Create {
     pub location: Option<String>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "db.finding.create";
-    type Output = Finding;
-}
+tool!("db.finding.create": Create => Finding);
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,7 +56,4 @@ pub struct List {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.finding.list";
-    type Output = Page<Finding>;
-}
+tool!("db.finding.list": List => Page<Finding>);

@@ -26,6 +26,17 @@ pub trait ToolContract {
     type Output;
 }
 
+/// Implements [`ToolContract`]: `tool!("db.task.get": Get => Task);`
+#[macro_export]
+macro_rules! tool {
+    ($name:literal: $input:ty => $output:ty) => {
+        impl $crate::ToolContract for $input {
+            const NAME: &'static str = $name;
+            type Output = $output;
+        }
+    };
+}
+
 /// Returns the arguments of a call. What is not set, that is null or an empty list, is left out.
 pub fn arguments<T: ToolContract + Serialize>(input: &T) -> Map<String, Value> {
     // Our own types always serialize; should one not, `encode_json` reports it.

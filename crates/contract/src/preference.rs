@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
-use crate::ToolContract;
+use crate::tool;
 
 pub const MAX_KEY_BYTES: usize = 128;
 pub const MAX_GROUPS: usize = 100;
@@ -46,10 +46,7 @@ pub struct List {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.preference.list";
-    type Output = PreferenceList;
-}
+tool!("db.preference.list": List => PreferenceList);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreferenceList {
@@ -76,10 +73,7 @@ pub struct Effective {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for Effective {
-    const NAME: &'static str = "db.preference.effective";
-    type Output = EffectivePreferences;
-}
+tool!("db.preference.effective": Effective => EffectivePreferences);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EffectivePreferences {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subjects::IdError;
 
-use crate::{Page, ToolContract};
+use crate::{Page, tool};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Project {
@@ -36,10 +36,7 @@ pub struct Get {
     pub project_id: String,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "db.project.get";
-    type Output = Project;
-}
+tool!("db.project.get": Get => Project);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -50,7 +47,4 @@ pub struct List {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.project.list";
-    type Output = Page<Project>;
-}
+tool!("db.project.list": List => Page<Project>);

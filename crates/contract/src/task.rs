@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subjects::{IdError, ScopeId};
 
-use crate::{Page, ToolContract};
+use crate::{Page, tool};
 
 pub const MAX_TITLE_BYTES: usize = 300;
 pub const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
@@ -110,10 +110,7 @@ pub struct Create {
     pub run_id: Option<ScopeId>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "db.task.create";
-    type Output = Task;
-}
+tool!("db.task.create": Create => Task);
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -122,10 +119,7 @@ pub struct Get {
     pub task_id: ScopeId,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "db.task.get";
-    type Output = Task;
-}
+tool!("db.task.get": Get => Task);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -145,10 +139,7 @@ pub struct List {
     pub cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.task.list";
-    type Output = Page<ListItem>;
-}
+tool!("db.task.list": List => Page<ListItem>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListItem {
@@ -181,10 +172,7 @@ pub struct Update {
     pub expected_version: Option<i64>,
 }
 
-impl ToolContract for Update {
-    const NAME: &'static str = "db.task.update";
-    type Output = Task;
-}
+tool!("db.task.update": Update => Task);
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -195,10 +183,7 @@ pub struct UpdateStatus {
     pub expected_version: Option<i64>,
 }
 
-impl ToolContract for UpdateStatus {
-    const NAME: &'static str = "db.task.update_status";
-    type Output = StatusUpdate;
-}
+tool!("db.task.update_status": UpdateStatus => StatusUpdate);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusUpdate {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use subjects::ScopeId;
 
-use crate::ToolContract;
+use crate::tool;
 
 /// Starts the workflow of a task.
 #[derive(Clone, Debug, Serialize)]
@@ -13,7 +13,4 @@ pub struct Start {
     pub run_id: ScopeId,
 }
 
-impl ToolContract for Start {
-    const NAME: &'static str = "workflow.start";
-    type Output = Value;
-}
+tool!("workflow.start": Start => Value);

@@ -2,7 +2,7 @@
 
 mod topics;
 
-use contract::{Page, ToolContract};
+use contract::{Page, tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,10 +44,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "help.list";
-    type Output = Page<ListItem>;
-}
+tool!("help.list": List => Page<ListItem>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List what can be called";
@@ -108,10 +105,7 @@ struct GetOutput {
     input_schema: Option<Map<String, Value>>,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "help.get";
-    type Output = GetOutput;
-}
+tool!("help.get": Get => GetOutput);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Explain a tool or a topic";

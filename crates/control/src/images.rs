@@ -2,7 +2,7 @@
 
 mod reference;
 
-use contract::{Page, ToolContract};
+use contract::{Page, tool};
 use reference::MAX_REFERENCE_BYTES;
 use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
@@ -48,10 +48,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "sandbox.allowed_images.list";
-    type Output = Page<Image>;
-}
+tool!("sandbox.allowed_images.list": List => Page<Image>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List allowed images";
@@ -90,10 +87,7 @@ struct AddOutput {
     added: bool,
 }
 
-impl ToolContract for Add {
-    const NAME: &'static str = "sandbox.allowed_images.add";
-    type Output = AddOutput;
-}
+tool!("sandbox.allowed_images.add": Add => AddOutput);
 
 impl BuiltInTool for Add {
     const TITLE: &'static str = "Allow an image";

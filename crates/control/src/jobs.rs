@@ -1,6 +1,6 @@
 //! `db.job.*`: the jobs that nodes run for tasks.
 
-use contract::ToolContract;
+use contract::tool;
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -103,10 +103,7 @@ struct Create {
     run_id: Option<ScopeId>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "db.job.create";
-    type Output = Job;
-}
+tool!("db.job.create": Create => Job);
 
 impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a job";
@@ -146,10 +143,7 @@ struct Get {
     task_id: Option<ScopeId>,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "db.job.get";
-    type Output = Job;
-}
+tool!("db.job.get": Get => Job);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a job";
@@ -180,10 +174,7 @@ struct UpdateStatus {
     expected_version: Option<i64>,
 }
 
-impl ToolContract for UpdateStatus {
-    const NAME: &'static str = "db.job.update_status";
-    type Output = Job;
-}
+tool!("db.job.update_status": UpdateStatus => Job);
 
 impl BuiltInTool for UpdateStatus {
     const TITLE: &'static str = "Change a job's status";

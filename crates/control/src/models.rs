@@ -1,6 +1,6 @@
 //! `model.*`: the models that agents may be routed to.
 
-use contract::{Page, ToolContract};
+use contract::{Page, tool};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
@@ -55,10 +55,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "model.list";
-    type Output = Page<Model>;
-}
+tool!("model.list": List => Page<Model>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List models";
@@ -86,10 +83,7 @@ struct Get {
     model_id: String,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "model.get";
-    type Output = Model;
-}
+tool!("model.get": Get => Model);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a model";

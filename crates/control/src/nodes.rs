@@ -1,6 +1,6 @@
 //! `node.*`: the machines that run jobs.
 
-use contract::{Page, ToolContract};
+use contract::{Page, tool};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
@@ -53,10 +53,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "node.list";
-    type Output = Page<Node>;
-}
+tool!("node.list": List => Page<Node>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List nodes";
@@ -83,10 +80,7 @@ struct Get {
     node_id: String,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "node.get";
-    type Output = Node;
-}
+tool!("node.get": Get => Node);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a node";

@@ -1,6 +1,6 @@
 //! `persona.*`: texts that describe how an agent should behave.
 
-use contract::{Page, ToolContract};
+use contract::{Page, tool};
 use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
@@ -62,10 +62,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "persona.list";
-    type Output = Page<PersonaSummary>;
-}
+tool!("persona.list": List => Page<PersonaSummary>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List personas";
@@ -93,10 +90,7 @@ struct Get {
     persona_id: String,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "persona.get";
-    type Output = Persona;
-}
+tool!("persona.get": Get => Persona);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a persona";

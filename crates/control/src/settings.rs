@@ -1,7 +1,7 @@
 //! `db.system_setting.*`: settings of the whole system. Only managers see them; no agent changes a governing
 //! key.
 
-use contract::{Page, ToolContract, ValueType};
+use contract::{Page, ValueType, tool};
 use schemars::JsonSchema;
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
@@ -66,10 +66,7 @@ struct Get {
     key: String,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "db.system_setting.get";
-    type Output = Setting;
-}
+tool!("db.system_setting.get": Get => Setting);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a system setting";
@@ -98,10 +95,7 @@ struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.system_setting.list";
-    type Output = Page<Setting>;
-}
+tool!("db.system_setting.list": List => Page<Setting>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List system settings";
@@ -133,10 +127,7 @@ struct Create {
     value_type: Option<ValueType>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "db.system_setting.create";
-    type Output = Setting;
-}
+tool!("db.system_setting.create": Create => Setting);
 
 impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a system setting";
@@ -181,10 +172,7 @@ struct Update {
     expected_version: Option<i64>,
 }
 
-impl ToolContract for Update {
-    const NAME: &'static str = "db.system_setting.update";
-    type Output = Setting;
-}
+tool!("db.system_setting.update": Update => Setting);
 
 impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a system setting";
@@ -224,10 +212,7 @@ struct Deleted {
     deleted: bool,
 }
 
-impl ToolContract for Delete {
-    const NAME: &'static str = "db.system_setting.delete";
-    type Output = Deleted;
-}
+tool!("db.system_setting.delete": Delete => Deleted);
 
 impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a system setting";

@@ -70,7 +70,8 @@ const VERIFY_BATCH: u64 = 1000;
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let stop = CancellationToken::new();
     let mut signals = stop_on_signal(&stop)?;
-    let served = serve(cli, config, stop).await;
+    // Boxed, since the future is large.
+    let served = Box::pin(serve(cli, config, stop)).await;
     signals.shutdown().await;
     served
 }

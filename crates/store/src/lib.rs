@@ -142,20 +142,15 @@ impl Store {
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
         let read_connection = connect_with(connect).await?;
         let write_connection = if is_sqlite { write_connection } else { read_connection.clone() };
-        let write_lock = is_sqlite.then(Arc::default);
-        let in_flight_log = in_flight_log(&options.url).map(Arc::from);
-        let durability = options.durability;
-        let sqlite_file = sqlite_file(&options.url).map(Arc::from);
-        let patience = options.patience;
         Ok(Self {
             read_connection,
             write_connection,
             changes: Arc::default(),
-            write_lock,
-            in_flight_log,
-            durability,
-            sqlite_file,
-            patience,
+            write_lock: is_sqlite.then(Arc::default),
+            in_flight_log: in_flight_log(&options.url).map(Arc::from),
+            durability: options.durability,
+            sqlite_file: sqlite_file(&options.url).map(Arc::from),
+            patience: options.patience,
             needs_check: Arc::default(),
         })
     }

@@ -1,8 +1,8 @@
 //! `artifact.put`: writes a file of a task.
 
 use contract::{
-    ToolContract,
     artifact::{Artifact, Encoding, MAX_PATH_BYTES},
+    tool,
 };
 use data_encoding::{BASE64, HEXLOWER};
 use schemars::JsonSchema;
@@ -57,10 +57,7 @@ pub(super) struct Output {
     changed: bool,
 }
 
-impl ToolContract for Put {
-    const NAME: &'static str = "artifact.put";
-    type Output = Output;
-}
+tool!("artifact.put": Put => Output);
 
 impl BuiltInTool for Put {
     const TITLE: &'static str = "Write an artifact";

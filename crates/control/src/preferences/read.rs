@@ -1,8 +1,9 @@
 //! `db.preference.get` and `db.preference.list`: read preferences as they are set in each scope.
 
 use contract::{
-    Page, ToolContract,
+    Page,
     preference::{List, MAX_GROUPS, MAX_KEY_BYTES, Preference, PreferenceList},
+    tool,
 };
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -70,10 +71,7 @@ impl From<preference_history::Model> for Change {
     }
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "db.preference.get";
-    type Output = GetOutput;
-}
+tool!("db.preference.get": Get => GetOutput);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a preference";

@@ -1,8 +1,9 @@
 //! `db.preference.create`, `update` and `delete`: change preferences and record their history.
 
 use contract::{
-    ToolContract, ValueType,
+    ValueType,
     preference::{MAX_KEY_BYTES, Preference},
+    tool,
 };
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait, QuerySelect};
@@ -72,10 +73,7 @@ pub(super) struct Create {
     reason: Option<String>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "db.preference.create";
-    type Output = Preference;
-}
+tool!("db.preference.create": Create => Preference);
 
 impl BuiltInTool for Create {
     const TITLE: &'static str = "Set a new preference";
@@ -155,10 +153,7 @@ pub(super) struct Update {
     reason: Option<String>,
 }
 
-impl ToolContract for Update {
-    const NAME: &'static str = "db.preference.update";
-    type Output = Preference;
-}
+tool!("db.preference.update": Update => Preference);
 
 impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a preference";
@@ -200,10 +195,7 @@ pub(super) struct Deleted {
     version: i64,
 }
 
-impl ToolContract for Delete {
-    const NAME: &'static str = "db.preference.delete";
-    type Output = Deleted;
-}
+tool!("db.preference.delete": Delete => Deleted);
 
 impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a preference";

@@ -1,6 +1,6 @@
 //! `skills.list` and `skills.get`: find and load skills.
 
-use contract::{Page, ToolContract, artifact::Encoding};
+use contract::{Page, artifact::Encoding, tool};
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -28,10 +28,7 @@ pub(super) struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "skills.list";
-    type Output = Page<Skill>;
-}
+tool!("skills.list": List => Page<Skill>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List skills";
@@ -88,10 +85,7 @@ pub(super) struct GetOutput {
     next_offset: Option<usize>,
 }
 
-impl ToolContract for Get {
-    const NAME: &'static str = "skills.get";
-    type Output = GetOutput;
-}
+tool!("skills.get": Get => GetOutput);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Load a skill";

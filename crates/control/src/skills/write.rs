@@ -1,6 +1,6 @@
 //! `skills.create`, `update` and `delete`: change skills. Every text is scanned first.
 
-use contract::ToolContract;
+use contract::tool;
 use schemars::JsonSchema;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, QuerySelect};
 use serde::{Deserialize, Serialize};
@@ -32,10 +32,7 @@ pub(super) struct Create {
     project_id: Option<ScopeId>,
 }
 
-impl ToolContract for Create {
-    const NAME: &'static str = "skills.create";
-    type Output = Skill;
-}
+tool!("skills.create": Create => Skill);
 
 impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a skill";
@@ -102,10 +99,7 @@ pub(super) struct Update {
     expected_version: Option<i64>,
 }
 
-impl ToolContract for Update {
-    const NAME: &'static str = "skills.update";
-    type Output = Skill;
-}
+tool!("skills.update": Update => Skill);
 
 impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a skill";
@@ -148,10 +142,7 @@ pub(super) struct Deleted {
     deleted: bool,
 }
 
-impl ToolContract for Delete {
-    const NAME: &'static str = "skills.delete";
-    type Output = Deleted;
-}
+tool!("skills.delete": Delete => Deleted);
 
 impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a skill";

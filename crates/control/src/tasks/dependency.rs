@@ -1,8 +1,9 @@
 //! `db.task.dependency.*`: which tasks a task waits for.
 
 use contract::{
-    Page, ToolContract,
+    Page,
     task::{MAX_DEPENDENCIES, Status, TaskSummary},
+    tool,
 };
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, EntityTrait, PaginatorTrait, QueryFilter};
@@ -42,10 +43,7 @@ pub(super) struct Changed {
 #[serde(transparent)]
 pub(super) struct Add(Edge);
 
-impl ToolContract for Add {
-    const NAME: &'static str = "db.task.dependency.add";
-    type Output = Changed;
-}
+tool!("db.task.dependency.add": Add => Changed);
 
 impl BuiltInTool for Add {
     const TITLE: &'static str = "Make a task wait for another";
@@ -124,10 +122,7 @@ async fn find_in_same_scope(
 #[serde(transparent)]
 pub(super) struct Remove(Edge);
 
-impl ToolContract for Remove {
-    const NAME: &'static str = "db.task.dependency.remove";
-    type Output = Changed;
-}
+tool!("db.task.dependency.remove": Remove => Changed);
 
 impl BuiltInTool for Remove {
     const TITLE: &'static str = "Let a task no longer wait for another";
@@ -154,10 +149,7 @@ pub(super) struct List {
     cursor: Option<String>,
 }
 
-impl ToolContract for List {
-    const NAME: &'static str = "db.task.dependency.list";
-    type Output = Page<TaskSummary>;
-}
+tool!("db.task.dependency.list": List => Page<TaskSummary>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List what a task waits for";
