@@ -202,7 +202,7 @@ async fn context_named_by_id_is_fetched_through_the_gateway() {
             };
             let good = listed(PreferenceScope::User, Some("u-1"), json!("fetched wish"));
             let unusable = listed(PreferenceScope::Task, Some("t-1"), json!(7));
-            Answer::structured(json!({ "preferences": [good, unusable] }))
+            Answer::structured(json!({ "preferences": [good, unusable, { "nonsense": true }] }))
         }),
     ])
     .await;

@@ -5,7 +5,7 @@ mod resolve;
 pub use resolve::{Resolved, resolve};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
@@ -50,6 +50,8 @@ tool!("db.preference.list": List => PreferenceList);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreferenceList {
+    // Of a list from a newer gateway a caller takes the entries that it can read.
+    #[serde(deserialize_with = "readable")]
     pub preferences: Vec<Preference>,
     /// Give this as `cursor` to get the next piece; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,4 +141,9 @@ pub struct Skipped {
     pub scope: String,
     pub scope_id: Option<String>,
     pub why: String,
+}
+
+fn readable<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<Preference>, D::Error> {
+    let entries: Vec<Value> = Vec::deserialize(list)?;
+    Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
 }

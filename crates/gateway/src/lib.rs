@@ -1,7 +1,7 @@
 //! The MCP gateway: decides, runs and records every tool call of the agents.
 //!
 //! - [`run`]: assembles the program from its parts, serves, shuts down
-//! - [`front`]: the listener for agents
+//! - `front`: the listener for agents
 //! - [`calls`]: decide, run, record, answer
 //! - `config`: settings
 //!

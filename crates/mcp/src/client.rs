@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::{
-    ClientHandler,
+    ClientHandler, ServiceError,
     model::{CallToolRequestParams, CallToolResult, RequestMetaObject, ServerResult},
 };
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use crate::{
     connection::{Connection, ToolsOnlyHandler},
     direct::Direct,
     exchange::Http,
-    failure::{Failure, Fate, Retry, TextError},
+    failure::{Failure, Fate, Retry},
 };
 
 const TRACEPARENT: &str = "traceparent";
@@ -176,10 +176,7 @@ impl Inner {
                 // The tool has not run yet and requires input first. rmcp implements that, starting from the
                 // first request.
                 ServerResult::InputRequiredResult(_) => {}
-                _ => {
-                    let text = "the response is not the result of a tool call".to_owned();
-                    return Err(Failure::protocol(TextError(text)));
-                }
+                _ => return Err(ServiceError::UnexpectedResponse.into()),
             }
         }
         Box::pin(connection.call(request.clone())).await

@@ -17,8 +17,8 @@ fn seed() -> u64 {
     std::env::var("FAST_PATHS_SEED").map_or(20_260_728, |seed| seed.parse().expect("a number"))
 }
 
-fn pick<'a, T>(rng: &mut SmallRng, from: &'a [T]) -> &'a T {
-    from.choose(rng).expect("not empty")
+fn pick<T: Clone>(rng: &mut SmallRng, from: &[T]) -> T {
+    from.choose(rng).expect("not empty").clone()
 }
 
 fn client(url: String, fast_path: bool) -> Client {
@@ -44,8 +44,8 @@ struct RandomCall {
 
 impl RandomCall {
     fn new(rng: &mut SmallRng, names: &[&'static str]) -> Self {
-        let text = *pick(rng, &["", "hello", "\u{e9}\u{1f600}\u{202e}", "\"quoted\" \\ \u{7}\n", "a\u{0}b"]);
-        let text = text.repeat(*pick(rng, &[1, 1, 1, 3, 4000]));
+        let text = pick(rng, &["", "hello", "\u{e9}\u{1f600}\u{202e}", "\"quoted\" \\ \u{7}\n", "a\u{0}b"]);
+        let text = text.repeat(pick(rng, &[1, 1, 1, 3, 4000]));
         let number: i64 = rng.random();
         let deep = json!({ "d": [{ "a": 1.5, "b": 1e300, "c": u64::MAX, "d": text, "e": [[], {}, null] }] });
         let arguments = [
@@ -56,9 +56,9 @@ impl RandomCall {
             json!({ "region": "north" }),
             deep,
         ];
-        let Value::Object(arguments) = pick(rng, &arguments).clone() else { panic!("not an object") };
+        let Value::Object(arguments) = pick(rng, &arguments) else { panic!("not an object") };
         Self {
-            name: *pick(rng, names),
+            name: pick(rng, names),
             arguments,
             // Few, so that they are repeated.
             key: rng.random_bool(0.3).then(|| format!("key-{}", rng.random_range(0..20))),
@@ -137,7 +137,7 @@ async fn compare_at(start: impl AsyncFn() -> Gateway) {
     for number in 0..CALLS {
         // Now and then a proxy before the server answers instead of it, or the tools are listed.
         let status =
-            (rng.random_range(0..20) == 0).then(|| *pick(&mut rng, &[400, 403, 404, 413, 429, 500, 503]));
+            (rng.random_range(0..20) == 0).then(|| pick(&mut rng, &[400, 403, 404, 413, 429, 500, 503]));
         servers.iter().for_each(|server| server.fail_with(status));
         if rng.random_range(0..30) == 0 {
             let listed = [clients[0].tools().await, clients[1].tools().await];
@@ -195,7 +195,7 @@ fn results(seed: u64) -> Vec<Value> {
         json!({ "unheard": "of" }),
         json!({}),
     ];
-    (0..CALLS).map(|_| pick(&mut rng, &kinds).clone()).collect()
+    (0..CALLS).map(|_| pick(&mut rng, &kinds)).collect()
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn results_of_all_kinds_are_read_alike_without_the_fast_path() {
             let (on, off) = (call.send(&clients[0]).await, call.send(&clients[1]).await);
             assert_eq!(on, off, "seed {seed}, streamed: {streamed}, call {number}: {call:?}");
         }
-        let received = servers.each_ref().map(|server| calls_received(server));
+        let received = servers.each_ref().map(calls_received);
         assert!(
             received[0].1 >= FIRST_DIRECT_ID && received[1].1 < FIRST_DIRECT_ID,
             "the switch has no effect"

@@ -128,9 +128,9 @@ impl Store {
         let mut single = connect.clone();
         single.max_connections(1).min_connections(1);
         if !is_sqlite {
-            let patience = options.patience;
-            single.map_sqlx_postgres_opts(move |options| {
-                postgres_options(options, MIGRATION_TIMEOUT, patience)
+            // Not the patience of calls: a loaded machine may pause between the statements of a migration.
+            single.map_sqlx_postgres_opts(|options| {
+                postgres_options(options, MIGRATION_TIMEOUT, MIGRATION_TIMEOUT)
             });
         }
         let connect_with = async |options| {

@@ -152,7 +152,7 @@ mod tests {
             (context(json!(["a", 1])), "a string or an array of strings"),
         ] {
             let resolved = resolve([Ok(wider.clone()), Ok(unusable.clone())]);
-            assert_eq!(resolved.effective.into_values().collect::<Vec<_>>(), [wider.clone()]);
+            assert_eq!(resolved.effective.values().collect::<Vec<_>>(), [&wider]);
             let [skipped] = &resolved.skipped[..] else { panic!("{unusable:?}") };
             assert!(skipped.why.ends_with(why), "{skipped:?}");
             assert_eq!((&skipped.key, skipped.scope.as_str()), (&unusable.key, "user"));

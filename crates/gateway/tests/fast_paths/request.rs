@@ -34,8 +34,8 @@ impl Request {
             _ => Caller::Nobody,
         };
         let (name, arguments) = any_call(rng);
-        let mut request = Draft::new(rng, name, arguments);
-        let faults = [0, 0, 0, 1, 1, 2].choose(rng).copied().unwrap_or_default();
+        let mut request = Draft::new(rng, &name, &arguments);
+        let faults = pick(rng, &[0, 0, 0, 1, 1, 2]);
         (0..faults).for_each(|_| request.add_fault(rng));
         request.finish(rng, caller)
     }
@@ -50,9 +50,9 @@ impl Request {
             ("no.such", json!({})),
             ("db.task.get", json!({ "task_id": "no-such" })),
         ];
-        let (name, arguments) = pick(rng, &calls).clone();
-        let caller = *pick(rng, &[Caller::Manager, Caller::Analyst]);
-        let mut request = Draft::new(rng, name.to_owned(), arguments);
+        let (name, arguments) = pick(rng, &calls);
+        let caller = pick(rng, &[Caller::Manager, Caller::Analyst]);
+        let mut request = Draft::new(rng, name, &arguments);
         // Of concurrent calls with one key, only one runs.
         if let Some(meta) = request.body["params"]["_meta"].as_object_mut() {
             meta.remove(KEY);
@@ -61,8 +61,8 @@ impl Request {
     }
 }
 
-fn pick<'a, T>(rng: &mut SmallRng, from: &'a [T]) -> &'a T {
-    from.choose(rng).expect("not empty")
+fn pick<T: Clone>(rng: &mut SmallRng, from: &[T]) -> T {
+    from.choose(rng).expect("not empty").clone()
 }
 
 fn text(rng: &mut SmallRng) -> String {
@@ -75,7 +75,7 @@ fn text(rng: &mut SmallRng) -> String {
         "a\u{0}b",
         "\u{2028} <b>&amp;",
     ];
-    pick(rng, &texts).repeat(*pick(rng, &[1, 1, 1, 3, 4000]))
+    pick(rng, &texts).repeat(pick(rng, &[1, 1, 1, 3, 4000]))
 }
 
 fn any_call(rng: &mut SmallRng) -> (String, Value) {
@@ -107,7 +107,7 @@ fn any_call(rng: &mut SmallRng) -> (String, Value) {
         ("Echo.Say", json!({ "text": text })),
         ("echo.\u{e9}", json!({})),
     ];
-    let (name, arguments) = pick(rng, &calls).clone();
+    let (name, arguments) = pick(rng, &calls);
     (name.to_owned(), arguments)
 }
 
@@ -119,7 +119,7 @@ struct Draft {
 
 impl Draft {
     /// Returns the request as a client sends it.
-    fn new(rng: &mut SmallRng, name: String, arguments: Value) -> Self {
+    fn new(rng: &mut SmallRng, name: &str, arguments: &Value) -> Self {
         let is_newer = rng.random_bool(0.5);
         let version = if is_newer { NEWER } else { pick(rng, &OLDER) };
         let mut headers = vec![
@@ -129,7 +129,7 @@ impl Draft {
         ];
         let mut meta = json!({});
         if is_newer {
-            headers.extend([("mcp-method", "tools/call".to_owned()), ("mcp-name", name.clone())]);
+            headers.extend([("mcp-method", "tools/call".to_owned()), ("mcp-name", name.to_owned())]);
             meta["io.modelcontextprotocol/protocolVersion"] = json!(NEWER);
             meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
@@ -138,7 +138,7 @@ impl Draft {
             }
         }
         if rng.random_bool(0.3) {
-            meta["progressToken"] = pick(rng, &[json!("mine"), json!(5)]).clone();
+            meta["progressToken"] = pick(rng, &[json!("mine"), json!(5)]);
         }
         if rng.random_bool(0.3) {
             meta["traceparent"] =
@@ -148,8 +148,7 @@ impl Draft {
             // Few, so that they are repeated: with the same call and with others.
             meta[KEY] = json!(format!("key-{}", rng.random_range(0..8)));
         }
-        let id =
-            pick(rng, &[json!(7), json!(0), json!("seven"), json!("7"), json!(-7), json!(i64::MAX)]).clone();
+        let id = pick(rng, &[json!(7), json!(0), json!("seven"), json!("7"), json!(-7), json!(i64::MAX)]);
         let mut params = json!({ "name": name, "arguments": arguments, "_meta": meta });
         if meta.as_object().is_some_and(|meta| meta.is_empty()) && rng.random_bool(0.5) {
             params.as_object_mut().expect("an object").remove("_meta");
@@ -175,7 +174,7 @@ impl Draft {
     }
 
     fn set_header(&mut self, rng: &mut SmallRng) {
-        let (name, value) = *pick(
+        let (name, value) = pick(
             rng,
             &[
                 ("accept", "application/json"),
@@ -205,39 +204,41 @@ impl Draft {
     }
 
     fn set_member(&mut self, rng: &mut SmallRng) {
-        let choices = [
-            ("", "jsonrpc", json!("1.0")),
-            ("", "id", json!(null)),
-            ("", "id", json!(1.5)),
-            ("", "id", json!({})),
-            ("", "id", json!(u64::MAX)),
-            ("", "method", json!("tools/list")),
-            ("", "method", json!("ping")),
-            ("", "method", json!("no/such")),
-            ("", "method", json!("notifications/cancelled")),
-            ("", "method", json!(5)),
-            ("", "params", json!([])),
-            ("", "params", json!(null)),
-            ("", "result", json!({})),
-            ("", "extra", json!("x")),
-            ("/params", "name", json!(5)),
-            ("/params", "arguments", json!([])),
-            ("/params", "arguments", json!(null)),
-            ("/params", "arguments", json!("text")),
-            ("/params", "_meta", json!(null)),
-            ("/params", "_meta", json!([])),
-            ("/params", "requestState", json!("s")),
-            ("/params", "task", json!({ "ttl": 1 })),
-            ("/params", "extra", json!({ "x": 1 })),
-        ];
-        let (path, name, value) = pick(rng, &choices);
+        let (path, name, value) = pick(
+            rng,
+            &[
+                ("", "jsonrpc", json!("1.0")),
+                ("", "id", json!(null)),
+                ("", "id", json!(1.5)),
+                ("", "id", json!({})),
+                ("", "id", json!(u64::MAX)),
+                ("", "method", json!("tools/list")),
+                ("", "method", json!("ping")),
+                ("", "method", json!("no/such")),
+                ("", "method", json!("notifications/cancelled")),
+                ("", "method", json!(5)),
+                ("", "params", json!([])),
+                ("", "params", json!(null)),
+                ("", "result", json!({})),
+                ("", "extra", json!("x")),
+                ("/params", "name", json!(5)),
+                ("/params", "arguments", json!([])),
+                ("/params", "arguments", json!(null)),
+                ("/params", "arguments", json!("text")),
+                ("/params", "_meta", json!(null)),
+                ("/params", "_meta", json!([])),
+                ("/params", "requestState", json!("s")),
+                ("/params", "task", json!({ "ttl": 1 })),
+                ("/params", "extra", json!({ "x": 1 })),
+            ],
+        );
         if let Some(Value::Object(object)) = self.body.pointer_mut(path) {
-            object.insert((*name).to_owned(), value.clone());
+            object.insert(name.to_owned(), value);
         }
     }
 
     fn remove_member(&mut self, rng: &mut SmallRng) {
-        let (path, name) = *pick(
+        let (path, name) = pick(
             rng,
             &[
                 ("", "jsonrpc"),
@@ -258,28 +259,30 @@ impl Draft {
     }
 
     fn set_meta(&mut self, rng: &mut SmallRng) {
-        let choices = [
-            (KEY, json!("")),
-            (KEY, json!("k".repeat(256))),
-            (KEY, json!("k".repeat(257))),
-            (KEY, json!("a\nb")),
-            (KEY, json!("\u{e9}")),
-            (KEY, json!(5)),
-            ("progressToken", json!({ "a": 1 })),
-            ("progressToken", json!(1.5)),
-            ("progressToken", json!(null)),
-            ("traceparent", json!("00")),
-            ("traceparent", json!(5)),
-            ("io.modelcontextprotocol/protocolVersion", json!("2025-11-25")),
-            ("io.modelcontextprotocol/clientCapabilities", json!(1)),
-            ("io.modelcontextprotocol/clientInfo", json!("me")),
-            ("io.modelcontextprotocol/logLevel", json!("info")),
-            ("io.modelcontextprotocol/new", json!(1)),
-            ("x", json!({ "y": [1, "\u{e9}"] })),
-        ];
-        let (name, value) = pick(rng, &choices);
+        let (name, value) = pick(
+            rng,
+            &[
+                (KEY, json!("")),
+                (KEY, json!("k".repeat(256))),
+                (KEY, json!("k".repeat(257))),
+                (KEY, json!("a\nb")),
+                (KEY, json!("\u{e9}")),
+                (KEY, json!(5)),
+                ("progressToken", json!({ "a": 1 })),
+                ("progressToken", json!(1.5)),
+                ("progressToken", json!(null)),
+                ("traceparent", json!("00")),
+                ("traceparent", json!(5)),
+                ("io.modelcontextprotocol/protocolVersion", json!("2025-11-25")),
+                ("io.modelcontextprotocol/clientCapabilities", json!(1)),
+                ("io.modelcontextprotocol/clientInfo", json!("me")),
+                ("io.modelcontextprotocol/logLevel", json!("info")),
+                ("io.modelcontextprotocol/new", json!(1)),
+                ("x", json!({ "y": [1, "\u{e9}"] })),
+            ],
+        );
         if let Some(Value::Object(meta)) = self.body.pointer_mut("/params/_meta") {
-            meta.insert((*name).to_owned(), value.clone());
+            meta.insert(name.to_owned(), value);
         }
     }
 

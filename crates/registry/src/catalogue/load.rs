@@ -16,7 +16,7 @@ use store::{
     entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},
 };
 
-/// Prefix of the author of an administrator's change; see [`admin::Actor::author`].
+/// Prefix of the author of an administrator's change; see `Actor::author` in `admin`.
 const ADMINISTRATOR: &str = "admin:";
 
 pub(super) async fn catalogue(store: &Store, built_in: &[Arc<Entry>]) -> Result<Catalogue, DbErr> {
