@@ -37,7 +37,7 @@ static COMPILED: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     SHAPES.into_iter().filter_map(compile).collect()
 });
 
-/// Returns the kind of a secret that the text contains. Stricter than [`redact`](crate::redact), which may
+/// Returns the kind of a secret that the text contains. Stricter than [`redact`](crate::redact()), which may
 /// replace too much: placeholders and texts that only begin like a secret do not count.
 pub fn find(text: &str) -> Option<&'static str> {
     if text.contains("-----BEGIN") && text.contains("PRIVATE KEY-----") {
