@@ -51,15 +51,20 @@ bench: tools ## measure everything into one report: target/bench/report.json, .m
 		$(CARGO) bench --profile dist --workspace --bench gateway || status=1; \
 		$(PYTHON) scripts/bench_report.py || status=1; exit $$status
 
+.PHONY: bench-agent
+bench-agent: nats-server ## 24 small tasks for the model at INFERENCE_URL, named MODEL; without one, for a scripted model
+	$(CARGO) build --workspace --bins
+	$(CARGO) bench --profile dev --bench agent
+
 .PHONY: storm
 storm: tools ## ten minutes of kills, freezes, outages and copies under 5,000 handoffs; STORM_SEED=… repeats one
 	$(CARGO) build --workspace --bins
-	STORM_SECONDS=600 STORM_HANDOFFS=5000 $(CARGO) test --workspace --locked --test chaos storm -- --nocapture
+	STORM_SECONDS=600 STORM_HANDOFFS=5000 $(CARGO) test --workspace --locked --test worker chaos::storm -- --nocapture
 
 .PHONY: conformance
 conformance: tools ## the official MCP conformance suite against gateway and client, both eras
 	$(CARGO) build --bins --workspace
-	$(CARGO) test --workspace --test conformance
+	$(CARGO) test --workspace --test gateway --test conformance conformance
 
 .PHONY: contract
 contract: ## write schemas, AsyncAPI and golden vectors anew from the types
@@ -68,7 +73,7 @@ contract: ## write schemas, AsyncAPI and golden vectors anew from the types
 .PHONY: docs
 docs: ## write docs/settings.md anew from the programs
 	$(CARGO) build --workspace --bins
-	UPDATE_DOCS=1 $(CARGO) test --quiet --test documents settings_reference
+	UPDATE_DOCS=1 $(CARGO) test --quiet --test worker documents::settings_reference
 
 .PHONY: fmt
 fmt: ## format the code

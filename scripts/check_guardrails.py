@@ -19,7 +19,7 @@ SECTIONS = [
 ]
 
 # What the checked rules of AGENTS.md say, so that none is changed without a look at what checks it.
-CHECKED_RULES = "24d43d90c481e962"
+CHECKED_RULES = "b2d3bf4c31b32842"
 
 # Which of our crates may depend on which. Tests may use the kit on top.
 MAY_DEPEND_ON = {
@@ -29,7 +29,8 @@ MAY_DEPEND_ON = {
     "mcp": set(),
     "secrets": set(),
     "listener": set(),
-    "contract": {"subjects"},
+    "schema": set(),
+    "contract": {"subjects", "policy"},
     "api": {"subjects", "policy"},
     "broker": {"subjects"},
     "operate": {"subjects", "broker"},
@@ -40,12 +41,12 @@ MAY_DEPEND_ON = {
     "control": {"subjects", "contract", "policy", "secrets", "store"},
     "audit": {"subjects", "policy", "secrets", "broker", "store"},
     "access": {"policy", "secrets", "store", "audit"},
-    "registry": {"subjects", "policy", "api", "mcp", "upstream", "store", "control"},
-    "admin": {"subjects", "policy", "api", "secrets", "listener", "broker", "operate", "upstream", "store", "control",
+    "registry": {"subjects", "policy", "api", "mcp", "upstream", "store", "control", "schema"},
+    "admin": {"subjects", "contract", "policy", "api", "secrets", "listener", "broker", "operate", "upstream", "store", "control",
               "audit", "access", "registry"},
     "cynode-gateway": {"subjects", "policy", "mcp", "secrets", "listener", "broker", "telemetry", "settings", "upstream",
                        "store", "control", "audit", "access", "registry", "admin"},
-    "cynode-pma": {"subjects", "contract", "policy", "protocol", "mcp", "secrets", "broker", "telemetry", "settings"},
+    "cynode-pma": {"schema", "subjects", "contract", "policy", "protocol", "mcp", "secrets", "broker", "telemetry", "settings"},
     "cynodectl": {"subjects", "contract", "api", "mcp", "secrets", "broker", "operate"},
     "testkit": {"subjects", "contract", "mcp"},
 }

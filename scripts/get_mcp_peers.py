@@ -3,8 +3,8 @@
 
 .tools/mcp-peers has a Node with the official conformance suite, server-everything and server-filesystem;
 .tools/python and .tools/python-newer have the official Python SDK of the older and of the newer era, the newer one with
-FastMCP. Node comes from a wheel, so that Python 3 with pip is all a machine needs. Everything is pinned in
-scripts/mcp-peers. Where a part cannot be fetched the tests that need it are not run, which is a failure only with
+FastMCP; .tools/grammars has xgrammar and llguidance. Node comes from a wheel, so that Python 3 with pip is all a machine
+needs. Everything is pinned in scripts/mcp-peers. Where a part cannot be fetched the tests that need it are not run, which is a failure only with
 CI=true.
 """
 
@@ -60,6 +60,7 @@ def get_python(target):
 PARTS = {
     "mcp-peers": ("the MCP conformance suite and servers for Node", ["package.json", "package-lock.json"], get_node),
     "python": ("the Python SDK of MCP's older era", ["requirements.txt"], get_python),
+    "grammars": ("xgrammar and llguidance, which constrain models by schemas", ["requirements-grammars.txt"], get_python),
     "python-newer": ("FastMCP and the Python SDK of MCP's newer era", ["requirements-newer.txt"], get_python),
 }
 

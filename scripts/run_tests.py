@@ -30,6 +30,7 @@ NEEDED = [
     ("real_model", get_model.has, "a small language model: `make tools` gets it"),
     ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
+    ("xgrammar", lambda: get_mcp_peers.has("grammars"), "xgrammar and llguidance: `make tools` gets them"),
     ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),
 ]
 

@@ -13,6 +13,8 @@ use subjects::{
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
+use crate::lease::HeldLease;
+
 /// How far a producer's clock may be ahead. Lower if answers are kept for less than four times as long.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 
@@ -47,9 +49,11 @@ pub(crate) struct Identity {
 }
 
 /// An accepted handoff.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) handoff: Handoff,
+    /// On whose behalf it is worked on.
+    pub(crate) lease: Option<Box<HeldLease>>,
     pub(crate) encoding: Encoding,
     pub(crate) trace_id: String,
     /// The producer set the handoff id as message id, so the server drops copies within its duplicate window.
@@ -71,7 +75,10 @@ impl Policy {
     ) -> Result<Admitted, Refused> {
         let (identity, body) = self.identify(incoming)?;
         let refused = |refusal| Refused { refusal, identity: identity.clone() };
-        let handoff = Handoff::decode(incoming.kind, &body).map_err(refused)?;
+        let mut handoff = Handoff::decode(incoming.kind, &body).map_err(refused)?;
+        let lease = headers::get_any_case(incoming.headers, headers::LEASE);
+        let lease = lease.map(|text| HeldLease::admit(text, &mut handoff)).transpose().map_err(refused)?;
+        let lease = lease.map(Box::new);
         self.check(&handoff, now).map_err(refused)?;
         // Compared the way the server does: exact header name, exact spelling of the id.
         let deduplicated = incoming
@@ -79,7 +86,7 @@ impl Policy {
             .and_then(|headers| headers.get(headers::MSG_ID))
             .is_some_and(|id| id.as_str() == handoff.id.to_string());
         let trace_id = identity.trace_id.unwrap_or_else(|| handoff.id.trace_id());
-        Ok(Admitted { handoff, encoding: identity.encoding, trace_id, deduplicated })
+        Ok(Admitted { handoff, lease, encoding: identity.encoding, trace_id, deduplicated })
     }
 
     /// Returns whom to answer about a message that will not be processed.
@@ -135,6 +142,7 @@ impl Policy {
         let signed = SignatureBase::new(incoming.subject, body.envelope_fields(), incoming.body);
         // An unreadable body cannot match a signature.
         let signed = signed.ok_or(signature::SignatureError::Mismatch)?;
+        let signed = signed.with_lease(headers::get_any_case(incoming.headers, headers::LEASE));
         signature::verify(&self.trusted_producers, header, &signed)
     }
 

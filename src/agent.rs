@@ -5,15 +5,19 @@
 
 mod ask_structured;
 mod calls;
+mod claims;
 mod conversation;
 mod converse;
+mod evidence;
 mod gather;
 mod kinds;
 mod ledger;
 mod live;
 mod outcome;
 mod plan_execution;
+mod remediation;
 mod resources;
+mod scoped_ids;
 mod session;
 mod structured_outputs;
 mod verification;
@@ -26,13 +30,14 @@ pub(crate) use resources::{AgentResources, Settings};
 use session::Session;
 use subjects::{Handoff, Work};
 
-use crate::journal::Journal;
+use crate::{journal::Journal, lease::HeldLease};
 
 /// One handoff and everything that is needed to work on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkContext<'a> {
     pub(crate) resources: &'a AgentResources,
     pub(crate) handoff: &'a Handoff,
+    pub(crate) lease: Option<&'a HeldLease>,
     pub(crate) trace_id: &'a str,
     pub(crate) ledger: &'a Ledger,
     pub(crate) live: &'a LivePublisher<'a>,

@@ -35,6 +35,8 @@ pub(crate) enum Error {
     Disabled,
     #[error("the verification could not be handed off: {0}")]
     NotHandedOff(String),
+    #[error("there is no lease for the analyst: {0}")]
+    NoLease(String),
     #[error("no analyst answered within {0}")]
     TooLate(String),
     #[error("the recording has no such verification")]
@@ -53,13 +55,19 @@ impl Analysts {
     }
 
     /// Hands the verification off and waits for its findings. Handing off the same handoff again does not
-    /// verify it again. The verification joins the current trace; without spans it joins `traceparent`.
-    pub(crate) async fn verify(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
+    /// verify it again. The lease says on whose behalf the analyst works. The verification joins the
+    /// current trace; without spans it joins `traceparent`.
+    pub(crate) async fn verify(
+        &self,
+        handoff: &Handoff,
+        lease: Option<&str>,
+        traceparent: &str,
+    ) -> Result<Findings, Error> {
         let slots = self.slots.as_ref().ok_or(Error::Disabled)?;
         let waiting = async {
             // P18: limits concurrent verifications over all handoffs of this instance.
             let _slot = slots.acquire().await;
-            self.hand_off_and_wait(handoff, traceparent).await
+            self.hand_off_and_wait(handoff, lease, traceparent).await
         };
         let too_late = || Error::TooLate(humantime::format_duration(self.patience).to_string());
         match timeout(self.patience, waiting).await {
@@ -71,7 +79,12 @@ impl Analysts {
         }
     }
 
-    async fn hand_off_and_wait(&self, handoff: &Handoff, traceparent: &str) -> Result<Findings, Error> {
+    async fn hand_off_and_wait(
+        &self,
+        handoff: &Handoff,
+        lease: Option<&str>,
+        traceparent: &str,
+    ) -> Result<Findings, Error> {
         let not_handed_off = |error: &dyn std::error::Error| Error::NotHandedOff(Chain(error).to_string());
         let subject = Subject::Findings(handoff.id).to_string();
         // Subscribed before the handoff is published, so that no answer is missed.
@@ -83,7 +96,7 @@ impl Analysts {
         let body = handoff.encode(Encoding::Json).map_err(|error| not_handed_off(&error))?;
         let body = bytes::Bytes::from(body);
         let headers = || {
-            let mut headers = self.headers(handoff, &body);
+            let mut headers = self.headers(handoff, lease, &body);
             let sending = telemetry::traceparent();
             headers.insert(headers::TRACEPARENT, sending.as_deref().unwrap_or(traceparent));
             headers
@@ -133,13 +146,21 @@ impl Analysts {
         matches!(stored, Ok(Some(Answer::Findings(findings))) if findings.error.is_some())
     }
 
-    fn headers(&self, handoff: &Handoff, body: &[u8]) -> HeaderMap {
+    fn headers(&self, handoff: &Handoff, lease: Option<&str>, body: &[u8]) -> HeaderMap {
         let mut out = HeaderMap::new();
+        if let Some(lease) = lease {
+            out.insert(headers::LEASE, lease);
+        }
         out.insert(headers::MSG_ID, handoff.id.to_string());
         if let Some(key) = &self.signing_key {
             let (subject, issued_at) = (handoff.subject().to_string(), handoff.issued_at.to_string());
-            let signed =
-                SignatureBase { subject: &subject, handoff_id: handoff.id, issued_at: &issued_at, body };
+            let signed = SignatureBase {
+                subject: &subject,
+                handoff_id: handoff.id,
+                issued_at: &issued_at,
+                body,
+                lease,
+            };
             // If signing fails, the handoff is sent unsigned, and an analyst that requires signatures refuses
             // it.
             if let Ok(signature) = signed.sign(key) {

@@ -84,6 +84,9 @@ pub struct Inference {
     /// How long to wait for an unavailable model, from the first failed try.
     pub patience: Duration,
     pub skills: bool,
+    /// How all models call tools; `None` decides for each.
+    pub tool_mode: Option<ToolMode>,
+    pub profiles: Vec<Profile>,
     pub prices: Option<Prices>,
     /// File to which all model and tool calls are recorded.
     pub record_to: Option<PathBuf>,
@@ -120,6 +123,28 @@ pub struct Egress {
 pub struct Provider {
     pub name: String,
     pub model: String,
+}
+
+/// How a model calls tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolMode {
+    /// By the calls of the chat protocol.
+    Native,
+    /// By typed steps: one constrained JSON object per turn.
+    Typed,
+}
+
+/// How the models whose names match are asked. What is `None` is decided otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// Name of the models, where `*` stands for any text.
+    pub model: String,
+    pub tool_mode: Option<ToolMode>,
+    pub context_tokens: Option<usize>,
+    pub temperature: Option<f64>,
+    pub max_tokens: Option<u32>,
+    pub parallel_calls: Option<bool>,
+    pub stop: Vec<String>,
 }
 
 /// US dollars per million tokens.

@@ -2,6 +2,7 @@
 //!
 //! This is the only module that knows the order of admission, claim, work, answer and acknowledgement.
 
+mod leases;
 mod owned;
 mod spans;
 
@@ -325,6 +326,7 @@ impl HandoffRunner {
             Claim::Ours(journal) => journal,
             Claim::Answered => {
                 Box::pin(self.resend_copy(admitted)).await;
+                Box::pin(self.give_back_lease_of_answered(admitted)).await;
                 return Ok(Verdict::done(Outcome::AlreadyAnswered));
             }
             Claim::HeldByCopy => {

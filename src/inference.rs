@@ -2,18 +2,28 @@
 //! that says whether a retry may help. It knows nothing of handoffs.
 
 mod assembly;
+mod context_limit;
 mod endpoint;
+mod known_ids;
+mod learned;
 mod offline;
+mod profile;
 mod request;
 mod routes;
+mod server;
 mod service;
 mod spans;
+mod steps;
+mod text_calls;
 mod transport;
+mod trial;
 mod wire;
 
-pub(crate) use endpoint::{Endpoint, Models};
+pub(crate) use endpoint::{Endpoint, EndpointOptions, Models};
 pub(crate) use offline::Offline;
-pub(crate) use request::{Error, Finish, Function, Hint, OutputSchema, Purpose, Reply, Request, Tokens};
+pub(crate) use request::{
+    ASK_USER, Error, Finish, Function, Hint, OutputSchema, Purpose, Reply, Request, Tokens,
+};
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, Permit, Prices};
-pub(crate) use wire::{SchemaMode, encode_body};
+pub(crate) use wire::encode_plain_body;

@@ -25,6 +25,7 @@ mod inference;
 pub mod instructions;
 mod intake;
 mod journal;
+mod lease;
 #[doc(hidden)]
 pub mod measure;
 mod presence;

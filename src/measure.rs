@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use subjects::{ChatMessage, ChatRole};
 
 use crate::{
+    config::Profile,
     context::{Budget, Layers, Preamble, request_messages},
-    inference::{Hint, Purpose, Request, SchemaMode, encode_body},
+    inference::{Hint, Purpose, Request, encode_plain_body},
     instructions::Bundle,
 };
 
@@ -32,6 +33,7 @@ pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize 
     };
     let chat: Vec<ChatMessage> = (0..messages).map(each).collect();
     let layers = Layers { additional: vec!["Answer in French.".to_owned()], ..Layers::default() };
+    let profile = Profile::default();
     move || {
         let system = layers.compose(&preamble);
         let messages = request_messages(&chat);
@@ -44,9 +46,10 @@ pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize 
             may_call: false,
             output_schema: None,
             temperature: 0.2,
+            is_default_temperature: true,
             max_tokens: None,
             hint: Hint::Usual,
         };
-        encode_body(&request, "model", SchemaMode::Bounded).len()
+        encode_plain_body(&request, &profile).len()
     }
 }

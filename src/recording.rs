@@ -22,6 +22,7 @@ use tracing::warn;
 
 use crate::{
     inference::{self, Reply, Request},
+    lease::HeldLease,
     tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools},
 };
 
@@ -122,11 +123,15 @@ impl Recording {
     }
 
     /// Returns the tools that may be called.
-    pub(crate) async fn catalogue(&self, tools: &Tools) -> Result<Arc<Catalogue>, CallError> {
+    pub(crate) async fn catalogue(
+        &self,
+        tools: &Tools,
+        lease: Option<&HeldLease>,
+    ) -> Result<Arc<Catalogue>, CallError> {
         if let Self::Reading { catalogue, .. } = self {
             return Ok(Arc::clone(catalogue));
         }
-        let catalogue = tools.catalogue().await?;
+        let catalogue = tools.catalogue(lease).await?;
         if let Self::Writing(writer) = self {
             let first = !std::mem::replace(&mut *lock(&writer.catalogue_written), true);
             if first {

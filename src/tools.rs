@@ -5,6 +5,7 @@ mod allowlist;
 mod call;
 mod catalogue;
 mod control;
+mod lease_calls;
 mod names;
 mod rank;
 pub(crate) mod spans;

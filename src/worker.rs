@@ -104,18 +104,26 @@ pub async fn check(config: Config) -> Result<String, Error> {
     if !resources.inference.probe().await {
         return Err(Error::Unavailable(format!("no model answers: {}", route(&config))));
     }
+    let tried = resources.inference.try_out(&resources.preamble).await.map_err(Error::Unavailable)?;
+    let tried: String = tried.iter().map(|line| format!("{line}\n")).collect();
     let gateway = match &config.gateway {
         None => "none: a worker without tools".to_owned(),
         Some(gateway) => {
-            let listed =
-                resources.tools.catalogue().await.map_err(|error| Error::Unavailable(error.to_string()))?;
-            format!("{} ({} tools for this role)", gateway.url, listed.tools().count())
+            let listed = resources
+                .tools
+                .catalogue(None)
+                .await
+                .map_err(|error| Error::Unavailable(error.to_string()))?;
+            match listed.tools().count() {
+                0 => format!("{} (no tools without a lease)", gateway.url),
+                count => format!("{} ({count} tools for this role)", gateway.url),
+            }
         }
     };
     let warnings: String = config.warnings.iter().map(|warning| format!("\nwarning    {warning}")).collect();
     Ok(format!(
         "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\n\
-         model      {}\ngateway    {gateway}{warnings}\nall good",
+         model      {}\n{tried}gateway    {gateway}{warnings}\nall good",
         config.role,
         bundle.path.display(),
         &bundle.hash[..12],

@@ -50,9 +50,21 @@ impl Session<'_> {
     /// second reply is invalid too, returns [`WorkError::InvalidOutput`].
     pub(super) async fn ask_structured<T: StructuredOutput>(
         &self,
+        messages: Vec<Message>,
+        question: &str,
+        options: StructuredOptions,
+    ) -> Result<T, WorkError> {
+        self.ask_structured_with(messages, question, options, &|_| Ok(())).await
+    }
+
+    /// Like [`Self::ask_structured`], with a check that depends on the material. It decides whether the first
+    /// reply is sent back; what it says about the second is left to the caller.
+    pub(super) async fn ask_structured_with<T: StructuredOutput>(
+        &self,
         mut messages: Vec<Message>,
         question: &str,
         options: StructuredOptions,
+        check: &(dyn Fn(&T) -> Result<(), String> + Sync),
     ) -> Result<T, WorkError> {
         let schema = Arc::clone(T::schema_cell().get_or_init(|| Arc::new(schema::<T>())));
         messages.push(Message::user(question));
@@ -63,14 +75,14 @@ impl Session<'_> {
         let request =
             StructuredRequest { messages: &messages, schema: &schema, max_tokens, hint, lane, is_usable };
         let first = self.ask_structured_once(request, options.timeout, T::NAME.to_owned()).await?;
-        let why = match parse::<T>(&first.content) {
+        let why = match parse::<T>(&first.content).and_then(|output| check(&output).map(|()| output)) {
             Ok(output) => return Ok(output),
             Err(_) if first.finish != Finish::Stop => "the answer was too long".to_owned(),
             Err(why) => why,
         };
         messages.push(Message::Assistant { content: first.content, calls: Vec::new() });
         let repair = format!(
-            "That is not of the form asked for: {why}. Answer again with one JSON object that fits the \
+            "That is not what was asked for: {why}. Answer again with one JSON object that fits the \
              schema, and nothing else."
         );
         messages.push(Message::user(repair));

@@ -69,9 +69,13 @@ impl Session<'_> {
         input: &T,
     ) -> Result<PreparedCall, WorkError> {
         let mut arguments = contract::arguments(input);
-        let schema = self.catalogue.get(T::NAME).map(|tool| &tool.input_schema);
-        if let Some(declared) = schema.and_then(|schema| schema.get("properties")?.as_object()) {
-            arguments.retain(|name, _| declared.contains_key(name));
+        if let Some(tool) = self.catalogue.get(T::NAME) {
+            if let Some(declared) = tool.input_schema.get("properties").and_then(Value::as_object) {
+                arguments.retain(|name, _| declared.contains_key(name));
+            }
+            if let Err(why) = self.scoped_ids.fill(tool, &mut arguments) {
+                return Err(WorkError::ToolFailed { tool: T::NAME.to_owned(), why });
+            }
         }
         self.prepare(T::NAME, arguments)
     }
@@ -116,8 +120,8 @@ impl Session<'_> {
                     self.journal.write_and_confirm().await;
                 }
             };
-            let called =
-                self.resources.tools.call(&call, &journalled.key, &self.traceparent(), before_retry).await;
+            let (key, traceparent) = (&journalled.key, self.traceparent());
+            let called = self.resources.tools.call(&call, key, &traceparent, self.lease, before_retry).await;
             reach(Point::ToolAnswered).await;
             called
         })

@@ -108,6 +108,17 @@ impl Conversation {
         }
     }
 
+    /// Rejects the last reply as an answer and asks again, saying why. Returns `None` if no turn is left.
+    pub(crate) fn object(&mut self, answer: &str, why: &str) -> Option<Action> {
+        if self.turns >= self.max_steps {
+            return None;
+        }
+        let content = escape_template_marks(answer).into_owned();
+        self.messages.push(Message::Assistant { content, calls: Vec::new() });
+        self.messages.push(Message::user(escape_template_marks(why)));
+        Some(self.ask())
+    }
+
     fn ask(&mut self) -> Action {
         self.turns += 1;
         Action::Ask { last: self.turns >= self.max_steps }
@@ -177,6 +188,9 @@ impl Conversation {
             Err(error) => return refuse(format!("the arguments are not a JSON object: {error}")),
         };
         match Control::parse(self.role, &call.name, &arguments) {
+            Some(Ok(Control::AskUser { question })) if self.repeats_the_user(&question) => {
+                return refuse("that is the user's own question; find the answer with a tool".to_owned());
+            }
             Some(Ok(Control::AskUser { question })) => return ParsedCall::AskUser(question),
             Some(Ok(Control::RequestVerification(request))) => {
                 return ParsedCall::Execute(RequestedCall::Verify(request));
@@ -188,6 +202,18 @@ impl Conversation {
             Some(tool) => ParsedCall::Execute(RequestedCall::Tool { tool: tool.to_owned(), arguments }),
             None => refuse("there is no such tool; call only those that are offered".to_owned()),
         }
+    }
+
+    /// Whether a question only says what the user has said. Small models do that.
+    fn repeats_the_user(&self, question: &str) -> bool {
+        let words = |text: &str| -> Vec<String> {
+            let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            words.map(str::to_lowercase).collect()
+        };
+        let question = words(question);
+        self.messages
+            .iter()
+            .any(|message| matches!(message, Message::User { content } if words(content) == question))
     }
 
     fn on_results(&mut self, observed: Vec<Observation>) -> Action {

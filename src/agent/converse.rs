@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use serde_json::json;
 use subjects::{FinishReason, Kind, Message, Stop};
 
 use super::{
     Outcome, WorkError,
     calls::PreparedCall,
+    claims::{self, Assessment, Background, Change},
     conversation::{Action, Conversation, End, Event, Observation, RequestedCall},
     session::Session,
 };
@@ -15,6 +17,9 @@ use crate::{
     inference::Finish,
     tools::{CallError, Offer, VerificationRequest},
 };
+
+/// An objection repeats the request up to this length, so that it is not taken for the request.
+const MAX_REPEATED_CHARS: usize = 500;
 
 impl Session<'_> {
     /// Converses with the model until it answers or asks the user a question, and executes the calls it
@@ -26,21 +31,76 @@ impl Session<'_> {
         let mut conversation =
             Conversation::new(self.resources.role, Arc::clone(&offer.names), settings.max_steps, messages);
         let mut action = conversation.begin();
+        let earlier = conversation.messages().len();
+        let (mut changes, mut has_read) = (Vec::new(), false);
+        let mut objected = false;
         loop {
             let event = match action {
                 Action::Ask { last } => Event::Replied(
                     self.ask(conversation.turns() - 1, conversation.messages(), &offer, !last).await?,
                 ),
-                Action::Execute(calls) => Event::Executed(self.execute_all(calls).await?),
+                Action::Execute(calls) => {
+                    let executed = self.execute_all(calls.clone()).await?;
+                    changes
+                        .extend(calls.iter().zip(&executed).filter_map(|(call, it)| self.change(call, it)));
+                    has_read |= executed.iter().any(|observed| !observed.failed);
+                    Event::Executed(executed)
+                }
                 Action::Finish(End::Failed(error)) => return Err(error),
-                Action::Finish(End::Asks { question }) => {
+                Action::Finish(End::Asks { mut question }) => {
+                    let background = Background { earlier: &conversation.messages()[..earlier], has_read };
+                    if claims::assess(&question, &changes, background) != Assessment::Fine {
+                        self.add_facts(&mut question, &changes);
+                    }
                     return Ok(Outcome::question(Kind::Chat, question, conversation.messages()));
                 }
-                Action::Finish(End::Answered { content, finish, out_of_steps }) => {
-                    return Ok(answered(self.append_unverified(content), finish, out_of_steps));
+                Action::Finish(End::Answered { mut content, finish, out_of_steps }) => {
+                    let background = Background { earlier: &conversation.messages()[..earlier], has_read };
+                    let assessment = claims::assess(&content, &changes, background);
+                    if let Assessment::Unkept(unkept) = &assessment
+                        && !std::mem::replace(&mut objected, true)
+                    {
+                        let done = claims::describe(&changes);
+                        let goal: String = goal.chars().take(MAX_REPEATED_CHARS).collect();
+                        let why = format!(
+                            "That is not true: {unkept}; {done}. Asked for was: {goal}\nIf something of \
+                             that is left to do, do it now with a tool. Otherwise answer with what is true."
+                        );
+                        if let Some(next) = conversation.object(&content, &why) {
+                            self.ledger.record_refusal("answer", &format!("asked again: {unkept}"));
+                            action = next;
+                            continue;
+                        }
+                    }
+                    if assessment != Assessment::Fine {
+                        self.add_facts(&mut content, &changes);
+                    }
+                    let content = self.remedy(self.append_unverified(content), &changes).await?;
+                    return Ok(answered(content, finish, out_of_steps));
                 }
             };
             action = conversation.step(event);
+        }
+    }
+
+    /// Adds to a text that may claim more than was done what was really done.
+    fn add_facts(&self, text: &mut String, changes: &[Change]) {
+        let done = claims::describe(changes);
+        self.ledger.record_refusal("answer", &format!("added what was done: {done}"));
+        text.push_str("\n\n(In this turn ");
+        text.push_str(&done);
+        text.push_str(".)");
+    }
+
+    /// Returns the change that a call made, if it succeeded and may have changed something.
+    fn change(&self, call: &RequestedCall, observed: &Observation) -> Option<Change> {
+        match call {
+            _ if observed.failed => None,
+            RequestedCall::Tool { tool, arguments } if !self.catalogue.only_reads(tool) => {
+                Some(Change::by_tool(tool, &json!(arguments).to_string(), &observed.text))
+            }
+            RequestedCall::Verify(request) => Some(Change::by_verification(&request.task_id)),
+            RequestedCall::Tool { .. } | RequestedCall::Refuse { .. } => None,
         }
     }
 
@@ -83,7 +143,22 @@ impl Session<'_> {
                 self.ledger.record_refusal(&name, &why);
                 ReadyCall::Refused(why)
             }
-            RequestedCall::Tool { tool, arguments } => ReadyCall::Call(self.prepare(&tool, arguments)),
+            RequestedCall::Tool { tool, mut arguments } => {
+                let filled = match self.catalogue.get(&tool) {
+                    Some(info) => self.scoped_ids.fill(info, &mut arguments),
+                    None => Ok(Vec::new()),
+                };
+                let checked = filled
+                    .and_then(|notes| self.catalogue.check_arguments(&tool, &arguments).map(|()| notes));
+                match checked {
+                    Ok(notes) => ReadyCall::Call(self.prepare(&tool, arguments), notes),
+                    Err(why) => {
+                        let why = format!("invalid arguments, not called: {why}");
+                        self.ledger.record_refusal(&tool, &why);
+                        ReadyCall::Refused(why)
+                    }
+                }
+            }
             RequestedCall::Verify(request) => ReadyCall::Verify(request),
         }
     }
@@ -91,7 +166,7 @@ impl Session<'_> {
     async fn execute(&self, call: ReadyCall) -> Result<Observation, WorkError> {
         match call {
             ReadyCall::Refused(why) => Ok(Observation { text: format!("Error: {why}"), failed: true }),
-            ReadyCall::Call(prepared) => {
+            ReadyCall::Call(prepared, notes) => {
                 let returned = self.perform(prepared?).await?;
                 let mut text = returned.text;
                 if returned.truncated {
@@ -99,6 +174,9 @@ impl Session<'_> {
                 }
                 if returned.failed {
                     text.insert_str(0, "Error: ");
+                }
+                for note in notes {
+                    text.push_str(&format!("\n[{note}]"));
                 }
                 Ok(Observation { text, failed: returned.failed })
             }
@@ -110,7 +188,8 @@ impl Session<'_> {
 /// A requested call that is ready to be executed.
 enum ReadyCall {
     Refused(String),
-    Call(Result<PreparedCall, WorkError>),
+    /// With what the model is told about it besides the result.
+    Call(Result<PreparedCall, WorkError>, Vec<String>),
     Verify(VerificationRequest),
 }
 

@@ -3,16 +3,19 @@
 
 use contract::{
     ToolContract,
-    preference::{self, Entry, PreferenceList},
+    preference::{self, Entry, Preference, PreferenceList},
     project, task,
 };
 use futures_util::future::join3;
 use serde::{Serialize, de::DeserializeOwned};
-use subjects::{Scope, Work};
+use subjects::{PreferenceScope, Scope, Work};
 use tracing::warn;
 
 use super::{WorkError, session::Session};
 use crate::context::Preferences;
+
+/// More preferences than this are not expected to apply to one handoff.
+const MAX_PREFERENCES: usize = 5_000;
 
 impl Session<'_> {
     /// P10, P12: sets the session's preferences and layers. What the handoff names by id but does not contain
@@ -26,7 +29,7 @@ impl Session<'_> {
         }
         let project = scope.project_id.as_ref().filter(|_| given.project.is_none());
         let task = scope.task_id.clone().filter(|_| given.task.is_none());
-        let preferences = list_preferences(&scope).filter(|_| given.preferences.is_none());
+        let preferences = Some(list_preferences(&scope)).filter(|_| given.preferences.is_none());
         let (project, task, preferences) = join3(
             self.fetch(project.map(|id| project::Get { project_id: id.to_string() })),
             self.fetch(task.map(|task_id| task::Get { task_id })),
@@ -35,7 +38,7 @@ impl Session<'_> {
         .await;
         self.layers.project = given.project.clone().or(project?);
         self.layers.task = given.task.clone().or(task?);
-        let fetched = preferences?.map_or_else(Vec::new, |list: PreferenceList| list.preferences);
+        let fetched = self.fetch_remaining_preferences(&scope, preferences?).await?;
         let given = given.preferences.clone().unwrap_or_default();
         let entries = given.into_iter().map(Entry::from).chain(fetched.into_iter().map(Entry::from));
         self.preferences = Preferences::resolve(self.resources.role, &scope, entries);
@@ -45,6 +48,30 @@ impl Session<'_> {
         }
         self.layers.additional = self.preferences.additional_context();
         Ok(())
+    }
+
+    /// Returns the preferences of the first page and of those that follow it.
+    async fn fetch_remaining_preferences(
+        &self,
+        scope: &Scope,
+        first: Option<PreferenceList>,
+    ) -> Result<Vec<Preference>, WorkError> {
+        let Some(PreferenceList { mut preferences, mut next_cursor }) = first else { return Ok(Vec::new()) };
+        while let Some(cursor) = next_cursor.take().filter(|_| preferences.len() < MAX_PREFERENCES) {
+            let next = preference::List { cursor: Some(cursor), ..list_preferences(scope) };
+            let page: Option<PreferenceList> = self.fetch(Some(next)).await?;
+            let Some(page) = page else { break };
+            preferences.extend(page.preferences);
+            next_cursor = page.next_cursor;
+        }
+        if next_cursor.is_some() {
+            warn!(
+                handoff.id = %self.handoff.id,
+                count = preferences.len(),
+                "More preferences apply than are read; the others are ignored."
+            );
+        }
+        Ok(preferences)
     }
 
     /// Fetches a record, if it is wanted and its tool is offered. A record that cannot be fetched is left out
@@ -73,17 +100,19 @@ impl Session<'_> {
     }
 }
 
-/// Returns the call that lists the preferences of a scope; `None` if it names nobody and nothing.
-fn list_preferences(scope: &Scope) -> Option<preference::List> {
-    let names_any = scope.user_id.is_some()
-        || scope.project_id.is_some()
-        || scope.task_id.is_some()
-        || !scope.group_ids.is_empty();
-    names_any.then(|| preference::List {
+/// Returns the call that lists the preferences of a scope: of the system, and of whom and what it names.
+fn list_preferences(scope: &Scope) -> preference::List {
+    let names_none = scope.user_id.is_none()
+        && scope.project_id.is_none()
+        && scope.task_id.is_none()
+        && scope.group_ids.is_empty();
+    preference::List {
         user_id: scope.user_id.clone(),
         group_ids: scope.group_ids.clone(),
         project_id: scope.project_id.clone(),
         task_id: scope.task_id.clone(),
+        // Without any id, the tool would list the preferences of everybody.
+        scope: names_none.then_some(PreferenceScope::System),
         ..preference::List::default()
-    })
+    }
 }

@@ -173,6 +173,11 @@ impl Ledger {
         self.lock().open_verifications.iter().copied().collect()
     }
 
+    /// Returns the verifications so far.
+    pub(super) fn verifications(&self) -> Vec<Verification> {
+        self.lock().verifications.values().cloned().collect()
+    }
+
     /// Returns the tasks whose verification failed, each with the reason.
     pub(super) fn unverified(&self) -> Vec<(ScopeId, String)> {
         let entries = self.lock();

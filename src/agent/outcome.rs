@@ -113,6 +113,7 @@ impl WorkError {
                 inference::Error::TokenRefused(_)
                 | inference::Error::OutageContinues(_)
                 | inference::Error::Refused { .. }
+                | inference::Error::TooLong { .. }
                 | inference::Error::NoRoute(_)
                 | inference::Error::NotRecorded(_),
             )

@@ -1,7 +1,10 @@
 //! A session: the one way from the work on a handoff to models, tools and analysts.
 
 use std::{
-    sync::{Arc, atomic::AtomicU32},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,12 +18,14 @@ use super::{
     AgentResources, Ledger, LivePublisher, WorkContext, WorkError,
     ledger::{Lane, StepEnd},
     live::NullListener,
+    scoped_ids::ScopedIds,
 };
 use crate::{
     context::{Budget, Layers, Preferences, System},
     crash_points::{Point, reach},
     inference::{self, Hint, Listener, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
+    lease::HeldLease,
     recording::{HandoffEffects, Timed},
     telemetry::spans,
     tools::{CallError, Catalogue, Offer},
@@ -52,11 +57,13 @@ struct JournalledQuestion {
 pub(crate) struct Session<'a> {
     pub(super) resources: &'a AgentResources,
     pub(super) handoff: &'a Handoff,
+    pub(super) lease: Option<&'a HeldLease>,
     pub(super) ledger: &'a Ledger,
     pub(super) effects: HandoffEffects,
     pub(super) live: &'a LivePublisher<'a>,
     pub(super) journal: &'a Journal,
     pub(super) catalogue: Arc<Catalogue>,
+    pub(super) scoped_ids: ScopedIds,
     pub(super) preferences: Preferences,
     pub(super) layers: Layers,
     /// Layers 1 to 5; the same in every request of this handoff.
@@ -64,44 +71,71 @@ pub(crate) struct Session<'a> {
     trace_id: &'a str,
     pub(super) verifications: AtomicU32,
     pub(super) temperature: f64,
+    pub(super) is_default_temperature: bool,
     pub(super) max_tokens: Option<u32>,
     /// The lane of the next tool calls in the trace.
     pub(super) lane: Lane,
+    /// Tokens that the model's context has room for.
+    context_tokens: AtomicUsize,
 }
 
 impl<'a> Session<'a> {
     /// Fetches the catalogue of tools and the context of the handoff. Hands the handoff back if the gateway
     /// refuses the worker's token.
     pub(super) async fn open(context: WorkContext<'a>) -> Result<Self, WorkError> {
-        let WorkContext { resources, handoff, trace_id, ledger, live, journal } = context;
-        let catalogue = match resources.recording.catalogue(&resources.tools).await {
+        let WorkContext { resources, handoff, lease, trace_id, ledger, live, journal } = context;
+        let catalogue = match resources.recording.catalogue(&resources.tools, lease).await {
             Err(CallError::TokenRefused { why }) => return journal.hand_back(why).await,
             listed => listed?,
         };
         let mut session = Self {
             resources,
             handoff,
+            lease,
             ledger,
             effects: HandoffEffects::new(handoff.id),
             live,
             journal,
             catalogue,
+            scoped_ids: ScopedIds::new(&handoff.scope, lease),
             preferences: Preferences::default(),
             layers: Layers::default(),
             system: Layers::default().compose(&resources.preamble),
             trace_id,
             verifications: AtomicU32::new(0),
             temperature: resources.settings.temperature,
+            is_default_temperature: true,
             max_tokens: None,
             lane: Lane::MAIN,
+            context_tokens: AtomicUsize::new(usize::MAX),
         };
+        session.learn_context_tokens().await;
         session.gather().await?;
         session.system = session.layers.compose(&resources.preamble);
         Ok(session)
     }
 
-    /// Asks the model for its reply in one turn of the conversation.
+    /// Asks the model for its reply in one turn of the conversation. If the model's context turns out to be
+    /// shorter than was known, the request is fitted to it and sent again.
     pub(super) async fn ask(
+        &self,
+        turn: u32,
+        messages: &[Message],
+        offer: &Offer,
+        may_call: bool,
+    ) -> Result<Reply, WorkError> {
+        let asked = self.ask_fitted(turn, messages, offer, may_call).await;
+        if let Err(WorkError::Inference(inference::Error::TooLong { .. })) = &asked {
+            let before = self.budget().tokens;
+            self.learn_context_tokens().await;
+            if self.budget().tokens < before {
+                return self.ask_fitted(turn, messages, offer, may_call).await;
+            }
+        }
+        asked
+    }
+
+    async fn ask_fitted(
         &self,
         turn: u32,
         messages: &[Message],
@@ -118,6 +152,7 @@ impl<'a> Session<'a> {
             may_call,
             output_schema: None,
             temperature: self.temperature,
+            is_default_temperature: self.is_default_temperature,
             max_tokens: self.max_tokens,
             hint: Hint::Usual,
         };
@@ -156,6 +191,7 @@ impl<'a> Session<'a> {
             may_call: false,
             output_schema: Some(structured.schema.clone()),
             temperature: 0.0,
+            is_default_temperature: false,
             max_tokens: Some(structured.max_tokens),
             hint: structured.hint,
         };
@@ -191,8 +227,8 @@ impl<'a> Session<'a> {
         let known = self.journal.take_reply(&question, |reply| is_usable(&reply.content));
         if let Some(Remembered { value: reply, ms }) = known {
             self.ledger.record_usage(index, &reply);
-            let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
-            self.ledger.end_step(index, end);
+            let detail = join_notes(note, reply.note.clone());
+            self.ledger.end_step(index, StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail });
             return Ok(reply);
         }
         let (used, allowed) = (self.ledger.tokens_used(), self.resources.settings.token_budget);
@@ -231,7 +267,8 @@ impl<'a> Session<'a> {
                     self.journal.write_if_costly().await;
                 }
                 self.ledger.record_usage(index, reply);
-                let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail: note };
+                let detail = join_notes(note, reply.note.clone());
+                let end = StepEnd { outcome: StepOutcome::Ok, ms, tries: reply.tries, detail };
                 self.ledger.end_step(index, end);
             }
             Err(inference::Error::TokenRefused(why) | inference::Error::OutageContinues(why)) => {
@@ -256,15 +293,22 @@ impl<'a> Session<'a> {
     /// Returns how many tokens of a request are reserved for the reply.
     fn reserved_answer_tokens(&self) -> usize {
         let wanted = self.max_tokens.map_or(usize::MAX, |tokens| tokens as usize);
-        wanted.min(self.resources.settings.context_tokens / 8)
+        wanted.min(self.budget().tokens / 8)
     }
 
     /// Returns the token budget of one request. The offline model has no context window, so its budget is
     /// unlimited.
     pub(super) fn budget(&self) -> Budget {
         let has_context_window = self.resources.inference.has_context_window();
-        Budget {
-            tokens: if has_context_window { self.resources.settings.context_tokens } else { usize::MAX },
+        let known = self.context_tokens.load(Ordering::Relaxed);
+        let tokens = self.resources.settings.context_tokens.min(known);
+        Budget { tokens: if has_context_window { tokens } else { usize::MAX } }
+    }
+
+    /// Learns how long the model's context is, as far as its server says.
+    async fn learn_context_tokens(&self) {
+        if let Some(tokens) = self.resources.inference.context_tokens().await {
+            self.context_tokens.store(tokens, Ordering::Relaxed);
         }
     }
 }
@@ -281,6 +325,14 @@ impl inference::Permit for OwnershipPermit<'_> {
 
 pub(super) fn failed_step(ms: u64, tries: u32, detail: String) -> StepEnd {
     StepEnd { outcome: StepOutcome::Failed, ms, tries, detail: Some(detail) }
+}
+
+/// Joins what is to be said of a step.
+fn join_notes(one: Option<String>, other: Option<String>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("{one}; {other}")),
+        (one, other) => one.or(other),
+    }
 }
 
 /// Describes what was left out or shortened so that the request fits; `None` if nothing was.

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use contract::{ToolContract, lease, task};
+use policy::AgentKind;
 use serde_json::json;
 use subjects::{
     Act, Context, ErrorCode, Failure, Findings, Handoff, HandoffId, Progress, Scope, ScopeId, StepOutcome,
     Verification, Verify, Work, journal::Verified,
 };
+use tracing::debug;
 
 use super::{
     conversation::Observation,
@@ -21,13 +24,16 @@ impl Session<'_> {
     pub(super) async fn verify(&self, request: VerificationRequest) -> Observation {
         let invalid = |why: String| Observation { text: format!("Error: {why}"), failed: true };
         let index = self.ledger.begin_step(Lane::MAIN, Act::Analyst, &request.task_id);
-        let Ok(task_id) = request.task_id.parse::<ScopeId>() else {
-            let why = "the task id is not one".to_owned();
-            self.ledger.end_step(index, failed_step(0, 0, why.clone()));
-            return invalid(why);
+        // Before anything is awaited: concurrent verifications have the same numbers in every attempt.
+        let number = self.verifications.fetch_add(1, Ordering::Relaxed);
+        let task_id = match self.resolve_task(&request.task_id).await {
+            Ok(task_id) => task_id,
+            Err(why) => {
+                self.ledger.end_step(index, failed_step(0, 0, why.clone()));
+                return invalid(why);
+            }
         };
         self.live.publish_progress(Progress::Verifying, Some(&request.task_id));
-        let number = self.verifications.fetch_add(1, Ordering::Relaxed);
         let of = json!([task_id, request.acceptance_criteria]).to_string();
         let ids = self.verification_ids(u64::from(number), &of);
         let mut handoff = self.verify_handoff(ids[0], task_id.clone(), request.acceptance_criteria);
@@ -59,6 +65,24 @@ impl Session<'_> {
                 // not retry.
                 Observation { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
             }
+        }
+    }
+
+    /// Returns the id of the task that the model named, by its id or its name. The error tells the model what
+    /// is wrong.
+    async fn resolve_task(&self, named: &str) -> Result<ScopeId, String> {
+        let id: ScopeId = named.trim().parse().map_err(|_| "the task id is not one".to_owned())?;
+        let is_given = self.handoff.context.task.as_ref().is_some_and(|task| task.id == id);
+        if is_given || !self.catalogue.has(task::Get::NAME) {
+            return Ok(id);
+        }
+        match self.call(&task::Get { task_id: id.clone() }).await {
+            Ok(found) if found.failed => Err(format!("{}; db.task.list has the tasks", found.text)),
+            Ok(found) => {
+                let found = found.parse::<task::Task>().ok();
+                Ok(found.and_then(|task| task.task_id.parse().ok()).unwrap_or(id))
+            }
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -94,7 +118,13 @@ impl Session<'_> {
         let asked = || json!(handoff.work.verify());
         let live = Box::pin(async {
             self.ledger.verification_started(handoff.id);
-            let found = self.resources.analysts.verify(handoff, &self.traceparent()).await;
+            let found = match self.issue_analyst_lease(handoff).await {
+                Ok(lease) => {
+                    let traceparent = self.traceparent();
+                    self.resources.analysts.verify(handoff, lease.as_deref(), &traceparent).await
+                }
+                Err(why) => Err(analysts::Error::NoLease(why)),
+            };
             self.ledger.verification_ended(handoff.id);
             found
         });
@@ -106,6 +136,34 @@ impl Session<'_> {
             self.journal.record_verification(Verified { handoff_id, findings, ms });
         }
         found
+    }
+
+    /// Has the gateway issue a lease for the analyst: the same user, the one task. `None` if this handoff has
+    /// no lease itself and the gateway issues none; the analyst then works with what the handoff contains.
+    /// The key makes every attempt get the same lease.
+    async fn issue_analyst_lease(&self, handoff: &Handoff) -> Result<Option<String>, String> {
+        let Some(verify) = handoff.work.verify() else { return Ok(None) };
+        // Under a lease the gateway knows the user, also for a task that belongs to nobody.
+        let user = handoff.scope.user_id.clone().filter(|_| self.lease.is_none());
+        if user.is_none() && self.lease.is_none() {
+            return Ok(None);
+        }
+        let wanted = lease::Issue {
+            // The project is that of the task, which need not be the one that the handoff is about.
+            task_id: Some(verify.task_id.clone()),
+            handoff_id: handoff.id.to_string().parse().ok(),
+            ..lease::Issue::new(AgentKind::ProjectAnalyst, user)
+        };
+        let key = format!("{}/lease", handoff.id);
+        let issued = Box::pin(self.resources.tools.issue_lease(&wanted, &key, self.lease)).await;
+        match (issued, self.lease) {
+            (Ok(issued), _) => Ok(Some(issued.lease)),
+            (Err(why), Some(_)) => Err(why),
+            (Err(why), None) => {
+                debug!(handoff.id = %self.handoff.id, why, "No lease for the analyst.");
+                Ok(None)
+            }
+        }
     }
 
     /// Appends a note for each task that could not be verified, since the model may forget to mention it.

@@ -110,6 +110,13 @@ section! {
         egress_token_file: Option<Text>,
         /// External models behind the egress: `[{ name = "…", model = "…" }]`.
         providers: Vec<Provider>,
+        /// How models call tools: `native` (the calls of the chat protocol), `typed` (one constrained JSON
+        /// object per turn, for small models), or `auto`: by the model's name and size, and by what it does.
+        tool_mode: Text = "auto",
+        /// How single models are asked, the first that matches:
+        /// `[{ model = "qwen*", tool_mode = "typed", context_tokens = 8192, temperature = 0.2,
+        /// max_tokens = 512, parallel_calls = false, stop = ["</s>"] }]`.
+        profiles: Vec<ModelProfile>,
         price: Price,
         /// Answer from this recording, and refuse what it does not have.
         recording: Option<Text>,
@@ -126,6 +133,20 @@ section! {
 pub(crate) struct Provider {
     pub(crate) name: String,
     pub(crate) model: String,
+}
+
+/// How models are asked whose name matches `model`, in which `*` stands for any text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelProfile {
+    pub(crate) model: String,
+    pub(crate) tool_mode: Option<String>,
+    pub(crate) context_tokens: Option<usize>,
+    pub(crate) temperature: Option<f64>,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) parallel_calls: Option<bool>,
+    #[serde(default)]
+    pub(crate) stop: Vec<String>,
 }
 
 section! {
@@ -188,7 +209,8 @@ section! {
         /// Longest time that one instance works on a handoff; after that it is answered as
         /// `deadline_exceeded` and kept as a dead letter.
         max_turn: Text = "30m",
-        /// Whether to ask a model, beside the answer, for type and scope of the input; recorded in the trace.
+        /// Whether to ask the fast model for type and scope of a goal before it is planned: small ones are
+        /// planned by the usual model, others by the strong one. Recorded in the trace.
         assess_input: Text = "true",
     }
 }

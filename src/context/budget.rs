@@ -31,7 +31,8 @@ pub(crate) struct Fitted<'m> {
 /// request are never cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request has about {needed} tokens after leaving out all that may be left out; {allowed} are allowed"
+    "the request has about {needed} tokens after leaving out all that may be left out; {allowed} are \
+     allowed, by `agent.context_tokens` or by the model server if its context is shorter"
 )]
 pub(crate) struct TooLarge {
     pub(crate) needed: usize,

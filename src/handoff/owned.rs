@@ -59,6 +59,7 @@ impl OwnedHandoff<'_> {
         let context = agent::WorkContext {
             resources: &self.runner.resources,
             handoff,
+            lease: self.admitted.lease.as_deref(),
             trace_id: &self.admitted.trace_id,
             ledger: &ledger,
             live: &live,
@@ -225,6 +226,9 @@ impl OwnedHandoff<'_> {
             trace.id = self.admitted.trace_id,
             "Handoff answered."
         );
+        if outcome == Outcome::Answered {
+            self.runner.give_back_lease(self.admitted).await;
+        }
         Ok(Verdict::done(outcome))
     }
 

@@ -73,8 +73,17 @@ impl Assembly {
         }
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
-            self.tokens =
-                Some(Tokens { prompt: count("prompt_tokens"), completion: count("completion_tokens") });
+            let cached = usage.pointer("/prompt_tokens_details/cached_tokens").and_then(Value::as_u64);
+            self.tokens = Some(Tokens {
+                prompt: count("prompt_tokens"),
+                completion: count("completion_tokens"),
+                cached: cached.unwrap_or(0),
+            });
+        }
+        // llama.cpp reports what it had in its cache beside the usage.
+        let cached = chunk.pointer("/timings/cache_n").and_then(Value::as_u64);
+        if let (Some(tokens), Some(cached)) = (&mut self.tokens, cached) {
+            tokens.cached = cached;
         }
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else {
             return Ok(Pushed::Empty);
@@ -223,7 +232,7 @@ mod tests {
             calls,
             [("a", "db_task_get", "{\"task_id\":\"t\"}"), ("b", "db_task_list", "{\"limit\":2}")]
         );
-        assert_eq!(reply.tokens, Some(Tokens { prompt: 7, completion: 3 }));
+        assert_eq!(reply.tokens, Some(Tokens { prompt: 7, completion: 3, cached: 0 }));
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl Offline {
             model: Self::NAME.to_owned(),
             tries: 1,
             cost_usd: None,
+            note: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use data_encoding::HEXLOWER;
+use schema::{Form, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -10,6 +11,12 @@ use subjects::Message;
 pub(crate) use subjects::journal::{Finish, Reply, Tokens};
 
 use crate::context::System;
+
+/// The function by which a model asks the user a question.
+pub(crate) const ASK_USER: &str = "ask_user";
+
+/// Longest description of a tool: `help.get` tells the rest.
+const MAX_DESCRIPTION: usize = 110;
 
 /// One complete request to a model. Nothing is remembered between requests.
 #[derive(Clone, Debug)]
@@ -25,6 +32,8 @@ pub(crate) struct Request<'m> {
     /// Set when a structured output is requested.
     pub(crate) output_schema: Option<OutputSchema>,
     pub(crate) temperature: f64,
+    /// Whether nobody asked for this temperature, so that the model's profile may have another one.
+    pub(crate) is_default_temperature: bool,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) hint: Hint,
 }
@@ -83,7 +92,23 @@ pub(crate) enum Hint {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) description: String,
+    /// The schema in the form that all servers accept.
     pub(crate) parameters: Value,
+    #[serde(skip)]
+    pub(crate) schema: Schema,
+    /// Whether a call may change something.
+    #[serde(skip)]
+    pub(crate) has_effect: bool,
+}
+
+impl Function {
+    /// Lowers the tool's own schema to what model servers accept.
+    pub(crate) fn new(name: &str, description: &str, own_schema: &Value) -> Self {
+        let schema = Schema::read(own_schema);
+        let parameters = schema.write(Form::TOOL);
+        let (name, description) = (name.to_owned(), schema::first_sentence(description, MAX_DESCRIPTION));
+        Self { name, description, parameters, schema, has_effect: false }
+    }
 }
 
 /// The name and JSON Schema of a structured output.
@@ -107,6 +132,9 @@ pub(crate) enum Error {
     #[error("{0}")]
     #[serde(rename = "StillAway")]
     OutageContinues(String),
+    /// The request has more tokens than the model's context.
+    #[error("{model} rejected the request: {why}")]
+    TooLong { model: String, why: String },
     /// The server rejected the request itself. A retry cannot succeed.
     #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },
@@ -134,6 +162,10 @@ pub(super) enum Fault {
     Transient { why: String, retry_after: Option<Duration>, kind: FaultKind },
     /// The server does not accept this worker's token.
     Unauthorized(String),
-    /// Another try cannot succeed.
+    /// The request has more tokens than the model's context.
+    TooLong { limit: Option<usize>, why: String },
+    /// The server rejected the request. The same request cannot succeed.
     Permanent(String),
+    /// The model replied twice with something that cannot be used.
+    Unusable(String),
 }

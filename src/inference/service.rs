@@ -140,9 +140,10 @@ impl Inference {
                     last = (Error::TokenRefused(format!("{model} refused this worker's token: {why}")), None);
                 }
                 // Another route may accept the request.
-                Err(Fault::Unauthorized(why) | Fault::Permanent(why)) => {
+                Err(Fault::Unauthorized(why) | Fault::Permanent(why) | Fault::Unusable(why)) => {
                     last = (Error::Refused { model, why }, None)
                 }
+                Err(Fault::TooLong { why, .. }) => last = (Error::TooLong { model, why }, None),
                 Err(Fault::Transient { why, kind, .. }) => {
                     last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
                 }
@@ -215,6 +216,17 @@ impl Inference {
     /// again at once.
     pub(crate) fn has_cost(&self) -> bool {
         !matches!(self.backend, Backend::Offline(_))
+    }
+
+    /// Returns the length of the usual model's context, as far as it is known.
+    pub(crate) async fn context_tokens(&self) -> Option<usize> {
+        match &self.backend {
+            Backend::Offline(_) | Backend::Recorded => None,
+            Backend::Routes(routes) => {
+                let local = routes.local.as_ref()?;
+                local.endpoint.learn(Hint::Usual).await.profile().context_tokens
+            }
+        }
     }
 
     /// Whether requests must fit into a context window.

@@ -12,7 +12,12 @@ use reqwest::{
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
-use super::request::{Fault, FaultKind};
+use super::{
+    context_limit,
+    profile::ServerFacts,
+    request::{Fault, FaultKind},
+    server,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,6 +86,30 @@ impl Transport {
         self.send(models).await.is_ok_and(|response| {
             !response.status().is_server_error() && response.status() != StatusCode::UNAUTHORIZED
         })
+    }
+
+    /// Asks what the server knows of a model. `None` if it cannot be asked now.
+    pub(super) async fn facts(&self, model: &str) -> Option<ServerFacts> {
+        let models = self.get_json(format!("{}/models", self.base_url)).await?;
+        let mut facts = server::read_models(&models, model);
+        // llama.cpp divides its context among conversations, and says so beside the OpenAI protocol.
+        if facts.parameters.is_some()
+            && let Some(root) = self.base_url.strip_suffix("/v1")
+            && let Some(props) = self.get_json(format!("{root}/props")).await
+        {
+            facts.context_tokens = server::read_props(&props).or(facts.context_tokens);
+        }
+        Some(facts)
+    }
+
+    /// Returns a JSON document, or null if the server has none. `None` if it does not answer.
+    async fn get_json(&self, url: String) -> Option<Value> {
+        let response = self.send(self.http.get(url).timeout(PROBE_TIMEOUT)).await.ok()?;
+        if response.status().is_server_error() {
+            return None;
+        }
+        let body = response.bytes().await.ok()?;
+        Some(serde_json::from_slice(&body).unwrap_or_default())
     }
 
     async fn send(&self, mut request: RequestBuilder) -> Result<Response, Fault> {
@@ -181,13 +210,40 @@ async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
     };
     let why = format!("HTTP {status}: {}", summarize(&message));
     match status {
-        status if status.is_server_error() => Fault::Transient { why, retry_after, kind: FaultKind::Outage },
+        // Some servers report a schema that they cannot use as their own failure.
+        status if status.is_server_error() && !is_about_a_grammar(&why) => {
+            Fault::Transient { why, retry_after, kind: FaultKind::Outage }
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
             Fault::Transient { why, retry_after, kind: FaultKind::Outage }
         }
         StatusCode::UNAUTHORIZED => Fault::Unauthorized(why),
-        _ => Fault::Permanent(why),
+        // Some servers name the limit beside the message.
+        _ => {
+            let body = String::from_utf8_lossy(&body);
+            if context_limit::is_meant(&body) {
+                Fault::TooLong { limit: context_limit::limit(&body), why: context_limit::explain(&why) }
+            } else {
+                Fault::Permanent(why)
+            }
+        }
     }
+}
+
+/// Maps an error that the server sent in a stream to a fault.
+pub(super) fn stream_fault(why: &str) -> Fault {
+    if context_limit::is_meant(why) {
+        return Fault::TooLong {
+            limit: context_limit::limit(why),
+            why: context_limit::explain(&summarize(why)),
+        };
+    }
+    if is_about_a_grammar(why) { Fault::Permanent(summarize(why)) } else { request_fault(why) }
+}
+
+fn is_about_a_grammar(why: &str) -> bool {
+    let why = why.to_lowercase();
+    ["grammar", "json schema", "json_schema"].iter().any(|sign| why.contains(sign))
 }
 
 /// Parses `Retry-After` in seconds. A date is ignored, since it would require synchronised clocks; the usual

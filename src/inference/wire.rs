@@ -7,69 +7,164 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 use subjects::{Message, ToolCall};
 
-use super::{Request, request::Function};
-use crate::context::System;
+use schema::Form;
+
+use super::{Purpose, Request, learned::Adaptation, request::Function, steps};
+use crate::{
+    config::{Profile, ToolMode},
+    context::System,
+};
+
+/// Returns the body for a server that refused nothing yet.
+pub(crate) fn encode_plain_body(request: &Request<'_>, profile: &Profile) -> Vec<u8> {
+    let (left_out, schema_mode) = (Adaptation::default(), SchemaMode::Bounded);
+    let style = Style { model: &profile.model, schema_mode, profile, left_out: &left_out, repair: None };
+    encode_body(request, &style)
+}
 
 /// Returns the JSON body of the HTTP request.
-pub(crate) fn encode_body(request: &Request<'_>, model: &str, schema_mode: SchemaMode) -> Vec<u8> {
-    encode(&Body { request, model, schema_mode })
+pub(super) fn encode_body(request: &Request<'_>, style: &Style<'_>) -> Vec<u8> {
+    subjects::encode_json(&Body { request, style })
+}
+
+/// How a request is written for one model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style<'a> {
+    pub(super) model: &'a str,
+    pub(super) schema_mode: SchemaMode,
+    /// Limits and tool mode of the model.
+    pub(super) profile: &'a Profile,
+    /// What the server refused, and is left out.
+    pub(super) left_out: &'a Adaptation,
+    /// Sent after the messages, to ask again.
+    pub(super) repair: Option<Repair<'a>>,
+}
+
+/// A reply that cannot be used, and what is said about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repair<'a> {
+    pub(super) said: &'a str,
+    pub(super) why: &'a str,
+}
+
+impl Style<'_> {
+    fn is_typed(&self, request: &Request<'_>) -> bool {
+        is_typed(request, self.profile)
+    }
+
+    /// Returns a small request with one tool or none, which shows whether the server accepts its schema.
+    pub(super) fn encode_trial(&self, request: &Request<'_>, tool: Option<&Function>) -> Vec<u8> {
+        let mut body = json!({
+            "model": self.model,
+            "messages": [{ "role": "user", "content": "ok" }],
+            "max_tokens": 1,
+            "stream": true,
+        });
+        let Some(tool) = tool else { return subjects::encode_json(&body) };
+        if self.is_typed(request) {
+            let schema = tool.schema.write(self.form());
+            body["response_format"] = json!(response_format(steps::NAME, &schema));
+        } else {
+            body["tools"] = json!([Tool::Function { function: tool }]);
+        }
+        subjects::encode_json(&body)
+    }
+
+    pub(super) fn form(&self) -> Form {
+        if self.schema_mode == SchemaMode::Unbounded { Form::STRICT } else { Form::GRAMMAR }
+    }
+}
+
+/// Whether the model is asked for a typed step instead of native calls.
+pub(super) fn is_typed(request: &Request<'_>, profile: &Profile) -> bool {
+    profile.tool_mode == Some(ToolMode::Typed)
+        && request.output_schema.is_none()
+        && matches!(request.purpose, Purpose::Turn(_))
+        && !request.tools.is_empty()
 }
 
 /// How the schema of a structured output is sent in `response_format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SchemaMode {
+pub(super) enum SchemaMode {
     /// With the maximum lengths of strings, which keep small models from endless text.
     Bounded,
-    /// Without maximum lengths, since some providers reject a schema that has them.
+    /// In OpenAI's strict mode, without maximum lengths.
     Unbounded,
     /// Not at all, for a server that does not support schemas.
     Omitted,
 }
 
-fn encode(body: &Body<'_>) -> Vec<u8> {
-    subjects::encode_json(body)
-}
-
 struct Body<'a> {
     request: &'a Request<'a>,
-    model: &'a str,
-    schema_mode: SchemaMode,
+    style: &'a Style<'a>,
 }
 
 impl Serialize for Body<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let request = self.request;
+        let Self { request, style } = self;
+        let profile = style.profile;
+        let is_typed = style.is_typed(request);
+        let is_sent = |field: &str| !style.left_out.fields.contains(&field);
         let mut body = serializer.serialize_map(None)?;
-        body.serialize_entry("model", self.model)?;
-        body.serialize_entry("messages", &messages(request))?;
-        body.serialize_entry("temperature", &request.temperature)?;
-        body.serialize_entry("stream", &true)?;
-        body.serialize_entry("stream_options", &json!({ "include_usage": true }))?;
-        if let Some(max_tokens) = request.max_tokens {
-            body.serialize_entry("max_tokens", &max_tokens)?;
+        body.serialize_entry("model", style.model)?;
+        body.serialize_entry("messages", &messages(request, style))?;
+        let preferred = profile.temperature.filter(|_| request.is_default_temperature);
+        if is_sent("temperature") {
+            body.serialize_entry("temperature", &preferred.unwrap_or(request.temperature))?;
         }
-        if !request.tools.is_empty() {
-            let tools: Vec<Tool<'_>> =
-                request.tools.iter().map(|function| Tool::Function { function }).collect();
+        body.serialize_entry("stream", &true)?;
+        if is_sent("stream_options") {
+            body.serialize_entry("stream_options", &json!({ "include_usage": true }))?;
+        }
+        // The smaller one: the profile's is what the model can be trusted with.
+        let max_tokens = [request.max_tokens, profile.max_tokens].into_iter().flatten().min();
+        if let Some(max_tokens) = max_tokens {
+            // The newer name of the field.
+            let name = if is_sent("max_tokens") { "max_tokens" } else { "max_completion_tokens" };
+            body.serialize_entry(name, &max_tokens)?;
+        }
+        if !profile.stop.is_empty() {
+            body.serialize_entry("stop", &profile.stop)?;
+        }
+        let offered = request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name));
+        let tools: Vec<Tool<'_>> = offered.map(|function| Tool::Function { function }).collect();
+        if is_typed && !style.left_out.step_schema {
+            let schema = steps::schema(request, style.form(), &style.left_out.tools);
+            body.serialize_entry("response_format", &response_format(steps::NAME, &steps::Ordered(&schema)))?;
+        } else if !is_typed && !tools.is_empty() {
             body.serialize_entry("tools", &tools)?;
             if !request.may_call {
                 body.serialize_entry("tool_choice", "none")?;
             }
+            if let Some(parallel) = profile.parallel_calls.filter(|_| is_sent("parallel_tool_calls")) {
+                body.serialize_entry("parallel_tool_calls", &parallel)?;
+            }
         }
         let output = request.output_schema.as_ref();
-        if let Some(output) = output.filter(|_| self.schema_mode != SchemaMode::Omitted) {
+        if let Some(output) = output.filter(|_| style.schema_mode != SchemaMode::Omitted) {
             let mut schema = (*output.schema).clone();
-            if self.schema_mode == SchemaMode::Unbounded {
+            if style.schema_mode == SchemaMode::Unbounded {
                 unbind(&mut schema);
             }
-            let schema = json!({ "name": output.name, "strict": true, "schema": schema });
-            body.serialize_entry(
-                "response_format",
-                &json!({ "type": "json_schema", "json_schema": schema }),
-            )?;
+            body.serialize_entry("response_format", &response_format(output.name, &schema))?;
         }
         body.end()
     }
+}
+
+fn response_format<S: Serialize>(name: &'static str, schema: &S) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Format<S> {
+        r#type: &'static str,
+        json_schema: Named<S>,
+    }
+    #[derive(Serialize)]
+    struct Named<S> {
+        name: &'static str,
+        strict: bool,
+        schema: S,
+    }
+    Format { r#type: "json_schema", json_schema: Named { name, strict: true, schema } }
 }
 
 /// Removes the maximum lengths of strings from a schema.
@@ -92,9 +187,9 @@ enum Tool<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum WireMessage<'a> {
+pub(super) enum WireMessage<'a> {
     System {
-        content: &'a System,
+        content: SystemText<'a>,
     },
     User {
         content: Cow<'a, str>,
@@ -111,19 +206,35 @@ enum WireMessage<'a> {
     },
 }
 
+/// The system message: layers 1 to 5, and for typed steps how they are written.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum SystemText<'a> {
+    Layers(&'a System),
+    WithSteps(String),
+}
+
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum WireCall<'a> {
+pub(super) enum WireCall<'a> {
     Function { id: &'a str, function: WireFunctionCall<'a> },
 }
 
 #[derive(Serialize)]
-struct WireFunctionCall<'a> {
+pub(super) struct WireFunctionCall<'a> {
     name: &'a str,
     arguments: &'a str,
 }
 
 impl<'a> WireMessage<'a> {
+    pub(super) fn user(content: impl Into<Cow<'a, str>>) -> Self {
+        Self::User { content: content.into() }
+    }
+
+    pub(super) fn assistant(content: String) -> Self {
+        Self::Assistant { content: Some(content.into()), tool_calls: Vec::new() }
+    }
+
     /// Returns the text if another message of the same role may be appended to it.
     fn plain(&mut self) -> Option<&mut Cow<'a, str>> {
         match self {
@@ -140,23 +251,30 @@ impl<'a> WireMessage<'a> {
 
 /// Returns the messages of the request. Many servers require user and assistant to alternate, beginning with
 /// the user, so neighbouring messages of one role are merged.
-fn messages<'a>(request: &'a Request<'_>) -> Vec<WireMessage<'a>> {
+fn messages<'a>(request: &'a Request<'_>, style: &'a Style<'_>) -> Vec<WireMessage<'a>> {
+    let is_typed = style.is_typed(request);
     let mut out = Vec::with_capacity(request.messages.len() + 2);
-    out.push(WireMessage::System { content: &request.system });
+    let content = if is_typed {
+        let mut text = request.system.to_string();
+        steps::describe(&mut text, request);
+        SystemText::WithSteps(text)
+    } else {
+        SystemText::Layers(&request.system)
+    };
+    out.push(WireMessage::System { content });
     if matches!(request.messages.first(), Some(Message::Assistant { .. })) {
         out.push(WireMessage::User { content: "(The conversation so far.)".into() });
     }
+    let mut asked = "";
     for message in request.messages {
-        let mut next = to_wire(message);
-        let follows = out.last_mut().filter(|last| last.is_of_same_role(&next)).and_then(WireMessage::plain);
-        match (follows, next.plain()) {
-            (Some(text), Some(more)) => {
-                let text = text.to_mut();
-                text.push_str("\n\n");
-                text.push_str(more);
-            }
-            _ => out.push(next),
+        if let Message::User { content } = message {
+            asked = content;
         }
+        push(&mut out, if is_typed { steps::to_wire(message, asked) } else { to_wire(message) });
+    }
+    if let Some(repair) = style.repair {
+        push(&mut out, WireMessage::assistant(repair.said.to_owned()));
+        push(&mut out, WireMessage::user(repair.why));
     }
     if let (Some(text), Some(output)) = (out.last_mut().and_then(WireMessage::plain), &request.output_schema)
     {
@@ -165,6 +283,19 @@ fn messages<'a>(request: &'a Request<'_>) -> Vec<WireMessage<'a>> {
         text.to_mut().push_str(&format!("\n\n{instruction}\n{}", output.schema));
     }
     out
+}
+
+/// Appends a message, to the last one if both have the same role.
+fn push<'a>(out: &mut Vec<WireMessage<'a>>, mut next: WireMessage<'a>) {
+    let follows = out.last_mut().filter(|last| last.is_of_same_role(&next)).and_then(WireMessage::plain);
+    match (follows, next.plain()) {
+        (Some(text), Some(more)) => {
+            let text = text.to_mut();
+            text.push_str("\n\n");
+            text.push_str(more);
+        }
+        _ => out.push(next),
+    }
 }
 
 fn to_wire(message: &Message) -> WireMessage<'_> {
@@ -187,13 +318,19 @@ fn call(call: &ToolCall) -> WireCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, LazyLock};
 
     use super::*;
     use crate::{
         context::{Layers, Preamble},
-        inference::{Hint, OutputSchema, Purpose},
+        inference::{Hint, OutputSchema},
     };
+
+    fn style(schema_mode: SchemaMode) -> Style<'static> {
+        static PROFILE: LazyLock<Profile> = LazyLock::new(Profile::default);
+        static NOTHING: LazyLock<Adaptation> = LazyLock::new(Adaptation::default);
+        Style { model: "m", schema_mode, profile: &PROFILE, left_out: &NOTHING, repair: None }
+    }
 
     fn request(messages: &[Message]) -> Request<'_> {
         Request {
@@ -204,6 +341,7 @@ mod tests {
             may_call: true,
             output_schema: None,
             temperature: 0.5,
+            is_default_temperature: true,
             max_tokens: None,
             hint: Hint::Usual,
         }
@@ -226,7 +364,7 @@ mod tests {
             assistant("", Vec::new()),
         ];
         let request = request(&messages);
-        let body = read(&encode_body(&request, "m", SchemaMode::Bounded));
+        let body = read(&encode_body(&request, &style(SchemaMode::Bounded)));
         let expected = json!([
             { "role": "system", "content": request.system.to_string() },
             { "role": "user", "content": "(The conversation so far.)" },
@@ -245,11 +383,11 @@ mod tests {
         let result = Message::Tool { call_id: "c1".into(), name: "db__get".into(), content: "found".into() };
         let messages = [Message::user("Look"), assistant("", vec![made]), result.clone(), result];
         let mut request = request(&messages);
-        let function =
-            Function { name: "db__get".into(), description: "Gets.".into(), parameters: json!({}) };
+        let function = Function::new("db__get", "Gets.", &json!({}));
+        let parameters = function.parameters.clone();
         request.tools = Arc::from([Arc::new(function)]);
         request.may_call = false;
-        let body = read(&encode_body(&request, "m", SchemaMode::Bounded));
+        let body = read(&encode_body(&request, &style(SchemaMode::Bounded)));
         let call =
             json!({ "id": "c1", "type": "function", "function": { "name": "db__get", "arguments": "{}" } });
         let result = json!({ "role": "tool", "tool_call_id": "c1", "content": "found" });
@@ -258,7 +396,7 @@ mod tests {
             json!({ "role": "assistant", "content": null, "tool_calls": [call] })
         );
         assert_eq!([&body["messages"][3], &body["messages"][4]], [&result, &result]);
-        let function = json!({ "name": "db__get", "description": "Gets.", "parameters": {} });
+        let function = json!({ "name": "db__get", "description": "Gets.", "parameters": parameters });
         assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
         assert_eq!(body["tool_choice"], "none");
     }
@@ -270,7 +408,7 @@ mod tests {
         let mut request = request(&messages);
         request.output_schema = Some(OutputSchema { name: "count", schema: Arc::new(schema) });
         let [body, unbound, plain] = [SchemaMode::Bounded, SchemaMode::Unbounded, SchemaMode::Omitted]
-            .map(|mode| read(&encode_body(&request, "m", mode)));
+            .map(|mode| read(&encode_body(&request, &style(mode))));
         assert_eq!(body["response_format"]["json_schema"]["name"], "count");
         assert_eq!(plain.get("response_format"), None);
         let bound = |body: &Value| {

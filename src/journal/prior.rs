@@ -212,6 +212,7 @@ mod tests {
             model: "m".into(),
             tries: 1,
             cost_usd: None,
+            note: None,
         };
         let turn = |question, text| {
             Record::ModelTurn(ModelTurn { question, request_hash: None, reply: reply(text), ms: 7 })

@@ -31,6 +31,11 @@ struct CodeLabels {
     code: LabelValue,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabel {
+    tool: String,
+}
+
 /// A label value from a fixed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct LabelValue(&'static str);
@@ -104,6 +109,7 @@ pub(crate) struct Metrics {
     dead_letters: Family<CodeLabels, Counter>,
     pub(crate) model_calls: Counter,
     pub(crate) model_failures: Counter,
+    tools_refused: Family<ToolLabel, Counter>,
     pub(crate) prompt_tokens: Counter,
     pub(crate) completion_tokens: Counter,
     pub(crate) tool_calls: Counter,
@@ -126,6 +132,7 @@ impl Metrics {
             dead_letters: Family::default(),
             model_calls: Counter::default(),
             model_failures: Counter::default(),
+            tools_refused: Family::default(),
             prompt_tokens: Counter::default(),
             completion_tokens: Counter::default(),
             tool_calls: Counter::default(),
@@ -151,6 +158,11 @@ impl Metrics {
         it.register("dead_letters", "Dead letters written, by reason", self.dead_letters.clone());
         it.register("model_calls", "Requests to a model, retries included", self.model_calls.clone());
         it.register("model_failures", "Model requests that failed", self.model_failures.clone());
+        it.register(
+            "tools_refused",
+            "Tools that a model server refused for their schema",
+            self.tools_refused.clone(),
+        );
         it.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
         it.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
         it.register("tool_calls", "Tool calls made", self.tool_calls.clone());
@@ -186,6 +198,11 @@ impl Metrics {
         self.dead_letters
             .get_or_create(&CodeLabels { kind: LabelValue(kind.as_str()), code: LabelValue(code.as_str()) })
             .inc();
+    }
+
+    /// Counts a tool that is no longer offered to a model, since the server refuses its schema.
+    pub(crate) fn count_refused_tool(&self, tool: &str) {
+        self.tools_refused.get_or_create(&ToolLabel { tool: tool.to_owned() }).inc();
     }
 
     /// Encodes all metrics in the OpenMetrics text format.

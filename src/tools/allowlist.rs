@@ -15,8 +15,9 @@ impl Allowlist {
         })
     }
 
+    /// Returns whether the role may call a tool. Leases are the worker's own business, never the model's.
     pub(crate) fn permits(self, tool: &str) -> bool {
-        policy::lists(self.0, tool)
+        policy::may_call(self.0, tool) && !tool.starts_with("lease.")
     }
 
     /// Lists the permitted patterns, for the log.
@@ -54,11 +55,15 @@ mod tests {
             ("help.list", true, true),
             ("workflow.start", true, false),
             ("memory.put", false, false),
-            ("shell.run", false, false),
+            ("lease.issue", false, false),
+            ("lease.renew", false, false),
+            // Of an installed server.
+            ("files.read", true, false),
             ("db", false, false),
             ("db.", false, false),
             ("db.get", true, false),
-            ("dbx.task.get", false, false),
+            ("dbx.task.get", true, false),
+            (".run", false, false),
             ("", false, false),
         ] {
             assert_eq!(manager.permits(tool), by_manager, "manager {tool}");

@@ -1,6 +1,7 @@
 //! The client for tools: lists them, calls them with retries, and reports outages to the breaker.
 
 use std::{
+    collections::HashMap,
     future::ready,
     path::PathBuf,
     sync::{Arc, PoisonError},
@@ -17,8 +18,8 @@ pub(crate) use subjects::journal::Returned;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use super::{Allowlist, Catalogue, ToolInfo};
-use crate::{breaker::Breaker, telemetry::Metrics};
+use super::{Allowlist, Catalogue, ToolInfo, lease_calls::under_lease};
+use crate::{breaker::Breaker, lease::HeldLease, telemetry::Metrics};
 
 /// The catalogue is fetched again after this time.
 const CATALOGUE_TTL: Duration = Duration::from_secs(30);
@@ -72,17 +73,24 @@ pub(crate) enum CallError {
 #[derive(Debug)]
 pub(crate) struct Tools {
     /// `None` for a worker without tools.
-    client: Option<Client>,
+    pub(super) client: Option<Client>,
     token_file: Option<PathBuf>,
     allowlist: Allowlist,
-    cache: std::sync::Mutex<Option<CachedCatalogue>>,
-    /// Held while a caller fetches the catalogue.
+    cache: std::sync::Mutex<HashMap<Audience, CachedCatalogue>>,
+    /// Held while a caller fetches a catalogue.
     listing: Mutex<()>,
     breaker: Breaker,
     /// How long an unavailable gateway is waited for, from the first call that failed.
     patience: Duration,
     metrics: Arc<Metrics>,
 }
+
+/// For whom the gateway lists tools, which depends on the user and the tools of a lease. `None`: without a
+/// lease.
+type Audience = Option<(String, Option<Vec<String>>)>;
+
+/// The cache is cleared when it has more catalogues than this.
+const MAX_CATALOGUES: usize = 64;
 
 /// The catalogue and when it was fetched.
 #[derive(Clone, Debug)]
@@ -110,7 +118,7 @@ impl Tools {
             client,
             token_file,
             allowlist,
-            cache: std::sync::Mutex::new(None),
+            cache: std::sync::Mutex::default(),
             listing: Mutex::new(()),
             breaker,
             patience,
@@ -126,11 +134,12 @@ impl Tools {
         &self.breaker
     }
 
-    /// Returns the catalogue of permitted tools. If the cached one is stale, one caller fetches a new one
-    /// while the others use the stale one. If the fetch fails, the stale catalogue is used too, except when
-    /// the gateway refuses the token.
-    pub(crate) async fn catalogue(&self) -> Result<Arc<Catalogue>, CallError> {
-        let cached = self.cached();
+    /// Returns the catalogue of permitted tools under a lease. If the cached one is stale, one caller fetches
+    /// a new one while the others use the stale one. If the fetch fails, the stale catalogue is used too,
+    /// except when the gateway refuses the token.
+    pub(crate) async fn catalogue(&self, lease: Option<&HeldLease>) -> Result<Arc<Catalogue>, CallError> {
+        let audience: Audience = lease.map(|held| (held.lease.user_id.clone(), held.lease.tools.clone()));
+        let cached = self.cached(&audience);
         if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh()) {
             return Ok(Arc::clone(&cached.catalogue));
         }
@@ -141,36 +150,49 @@ impl Tools {
             (None, Err(_)) => self.listing.lock().await,
         };
         // Another caller may have fetched it while this one was waiting.
-        if let Some(cached) = self.cached().filter(CachedCatalogue::is_fresh) {
+        if let Some(cached) = self.cached(&audience).filter(CachedCatalogue::is_fresh) {
             return Ok(cached.catalogue);
         }
         // A stale catalogue is better than none, and the gateway checks each call anyway. With one, there is
         // no waiting for an unavailable gateway.
         let patience =
             if cached.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
-        let catalogue = match (Box::pin(self.list(patience)).await, cached) {
+        let catalogue = match (Box::pin(self.list(lease, patience)).await, cached) {
             (Ok(tools), _) => Arc::new(Catalogue::new(self.allowlist, tools)),
             (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
             (Err(_), Some(old)) => old.catalogue,
             (Err(error), None) => return Err(error),
         };
-        *self.lock() = Some(CachedCatalogue { at: Instant::now(), catalogue: Arc::clone(&catalogue) });
+        // An empty list may be that of a lease which has ended, and another lease of the user may list more.
+        if catalogue.tools().next().is_some() {
+            let mut cache = self.lock();
+            if cache.len() >= MAX_CATALOGUES {
+                cache.clear();
+            }
+            let fetched = CachedCatalogue { at: Instant::now(), catalogue: Arc::clone(&catalogue) };
+            cache.insert(audience, fetched);
+        }
         Ok(catalogue)
     }
 
-    fn cached(&self) -> Option<CachedCatalogue> {
-        self.lock().clone()
+    fn cached(&self, audience: &Audience) -> Option<CachedCatalogue> {
+        self.lock().get(audience).cloned()
     }
 
-    /// The value is never left half written, so a poisoned lock is safe to use.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<CachedCatalogue>> {
+    /// No value is ever left half written, so a poisoned lock is safe to use.
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Audience, CachedCatalogue>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn list(&self, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
+    async fn list(&self, lease: Option<&HeldLease>, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let listed = self.call_with_retries(LIST_METHOD, patience, || client.tools(), || ready(())).await;
+        let make = || under_lease(client, lease, async |text| client.tools_under(text.as_deref()).await);
+        let listed = self.call_with_retries(LIST_METHOD, patience, make, || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
+            // The lease of this handoff is not valid, or it has none and needs one.
+            CallError::Rejected { why, .. } if lease.is_some() || why == missing() => {
+                CallError::Rejected { tool: LIST_METHOD.to_owned(), why }
+            }
             // The gateway does not let this worker list tools at all, so the handoff is not at fault.
             CallError::Rejected { why, .. } => self.token_refused(&why),
             other => other,
@@ -193,6 +215,7 @@ impl Tools {
         call: &PermittedCall,
         key: &str,
         traceparent: &str,
+        lease: Option<&HeldLease>,
         before_retry: impl Fn() -> F,
     ) -> Result<Returned, CallError> {
         let Some(client) = &self.client else {
@@ -201,11 +224,15 @@ impl Tools {
         };
         self.metrics.tool_calls.inc();
         let make = || {
-            client.call(mcp::Call {
-                name: &call.name,
-                arguments: call.arguments.clone(),
-                idempotency_key: Some(key),
-                traceparent: Some(traceparent),
+            under_lease(client, lease, async |text| {
+                let call = mcp::Call {
+                    name: &call.name,
+                    arguments: call.arguments.clone(),
+                    idempotency_key: Some(key),
+                    traceparent: Some(traceparent),
+                    lease: text.as_deref(),
+                };
+                client.call(call).await
             })
         };
         let (reply, tries) = self.call_with_retries(&call.name, self.patience, make, before_retry).await?;
@@ -283,10 +310,19 @@ impl Tools {
     /// Returns whether the gateway answers; true without a gateway.
     pub(crate) async fn probe(&self) -> bool {
         match &self.client {
-            Some(client) => client.tools().await.is_ok(),
+            // A worker that needs a lease for its list has reached the gateway with a good token.
+            Some(client) => match client.tools().await {
+                Err(mcp::Error::Rejected { message, .. }) => message == missing(),
+                listed => listed.is_ok(),
+            },
             None => true,
         }
     }
+}
+
+/// The gateway's words for a lease that is missing.
+fn missing() -> String {
+    policy::Denial::MissingLease.to_string()
 }
 
 fn unavailable(tool: &str, tries: u32, why: String) -> CallError {

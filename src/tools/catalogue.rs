@@ -2,21 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
+
+use schema::Validator;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subjects::Role;
+use tracing::warn;
 
 use super::{
     Allowlist, Control, NameTable,
     rank::{Candidate, Ranking},
 };
 use crate::{context::estimate_tokens, inference::Function};
-
-/// Longer descriptions are cut: their tokens cost more than they explain.
-const MAX_DESCRIPTION_CHARS: usize = 1_000;
 
 /// A tool as the gateway describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,28 @@ pub(crate) struct Catalogue {
     /// Ranks the tools by their index in `tools`.
     ranking: Ranking,
     names: Arc<NameTable>,
+    validators: Validators,
+}
+
+/// The validators of tools, built when a tool is first called.
+#[derive(Debug, Default)]
+struct Validators(Mutex<BTreeMap<String, Arc<Option<Validator>>>>);
+
+impl Validators {
+    fn get_or_build(&self, tool: &ToolInfo) -> Arc<Option<Validator>> {
+        // No code panics while it holds the lock.
+        let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(validator) = built.get(&tool.name) {
+            return Arc::clone(validator);
+        }
+        let validator = Validator::new(&Value::Object(tool.input_schema.clone()));
+        if let Err(error) = &validator {
+            warn!(tool = tool.name, error, "Schema of a tool is invalid; its arguments are not checked.");
+        }
+        let validator = Arc::new(validator.ok());
+        built.insert(tool.name.clone(), Arc::clone(&validator));
+        validator
+    }
 }
 
 /// The tools that are offered to the model for one handoff.
@@ -79,13 +101,13 @@ impl Catalogue {
             tools.values().map(|tool| Candidate { name: &tool.name, description: &tool.description });
         let ranking = Ranking::new(candidates);
         let names = NameTable::new(tools.keys().map(String::as_str), &Control::RESERVED);
-        let as_function = |tool: &ToolInfo| Function {
-            name: names.model_name(&tool.name).unwrap_or(&tool.name).to_owned(),
-            description: tool.description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
-            parameters: Value::Object(tool.input_schema.clone()),
+        let as_function = |tool: &ToolInfo| {
+            let name = names.model_name(&tool.name).unwrap_or(&tool.name);
+            let function = Function::new(name, &tool.description, &Value::Object(tool.input_schema.clone()));
+            Function { has_effect: !tool.only_reads, ..function }
         };
         let functions = tools.values().map(|tool| OfferedFunction::new(as_function(tool))).collect();
-        Self { tools, functions, ranking, names: Arc::new(names) }
+        Self { tools, functions, ranking, names: Arc::new(names), validators: Validators::default() }
     }
 
     pub(crate) fn has(&self, tool: &str) -> bool {
@@ -98,6 +120,15 @@ impl Catalogue {
 
     pub(crate) fn get(&self, tool: &str) -> Option<&ToolInfo> {
         self.tools.get(tool)
+    }
+
+    /// Returns what is wrong with the arguments by the tool's own schema, which says more than the model was
+    /// shown. A tool without a valid schema checks them itself.
+    pub(crate) fn check_arguments(&self, tool: &str, arguments: &Map<String, Value>) -> Result<(), String> {
+        let Some(info) = self.get(tool) else { return Ok(()) };
+        let validator = self.validators.get_or_build(info);
+        let Some(validator) = validator.as_ref() else { return Ok(()) };
+        validator.check(&Value::Object(arguments.clone()))
     }
 
     pub(crate) fn only_reads(&self, tool: &str) -> bool {

@@ -5,9 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use subjects::Role;
 
-use crate::inference::Function;
+use crate::inference::{ASK_USER, Function};
 
-const ASK_USER: &str = "ask_user";
 const REQUEST_VERIFICATION: &str = "request_verification";
 
 /// A call to a function of the worker itself. These have no effect outside the handoff; everything that has
@@ -73,39 +72,25 @@ impl Control {
 }
 
 fn ask_user() -> Function {
-    Function {
-        name: ASK_USER.to_owned(),
-        description:
-            "Ends this turn with one question to the person, when the work cannot go on without its answer."
-                .to_owned(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "question": { "type": "string", "description": "One question, answerable in a sentence." },
-            },
-            "required": ["question"],
-            "additionalProperties": false,
-        }),
-    }
+    let schema = json!({
+        "type": "object",
+        "properties": { "question": { "type": "string" } },
+        "required": ["question"],
+    });
+    Function::new(ASK_USER, "Ends the turn with one question to the person.", &schema)
 }
 
 fn request_verification() -> Function {
-    Function {
-        name: REQUEST_VERIFICATION.to_owned(),
-        description:
-            "Has a project analyst verify one task against its acceptance criteria and returns the findings."
-                .to_owned(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "task_id": { "type": "string", "description": "The task to verify." },
-                "acceptance_criteria": {
-                    "type": "array", "items": { "type": "string" },
-                    "description": "Leave out to use those of the task.",
-                },
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "task_id": { "type": "string" },
+            "acceptance_criteria": {
+                "type": "array", "items": { "type": "string" }, "description": "Default: those of the task.",
             },
-            "required": ["task_id"],
-            "additionalProperties": false,
-        }),
-    }
+        },
+        "required": ["task_id"],
+    });
+    let description = "Has an analyst verify a task and returns the findings.";
+    Function::new(REQUEST_VERIFICATION, description, &schema)
 }

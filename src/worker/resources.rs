@@ -12,7 +12,9 @@ use crate::{
     breaker::{Breaker, Breakers},
     config::{self, Config},
     context::Preamble,
-    inference::{Backend, Endpoint, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes},
+    inference::{
+        Backend, Endpoint, EndpointOptions, Inference, LOCAL, Limits, Models, Offline, Prices, Route, Routes,
+    },
     instructions::Bundle,
     recording::{self, Recording},
     storage::Storage,
@@ -70,7 +72,7 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
         storage: inputs.storage.clone(),
         preamble: Preamble::new(inputs.bundle, config.inference.skills),
         inference: Inference {
-            backend: backend(config)?,
+            backend: backend(config, inputs.metrics)?,
             limits: Limits {
                 tries: config.inference.tries,
                 patience: config.inference.patience,
@@ -111,15 +113,21 @@ pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
     })
 }
 
-fn backend(config: &Config) -> Result<Backend, Error> {
+fn backend(config: &Config, metrics: &Arc<Metrics>) -> Result<Backend, Error> {
     Ok(match &config.inference.backend {
         config::Backend::Offline { delay } => Backend::Offline(Offline::new(*delay)),
         config::Backend::Replay { .. } => Backend::Recorded,
         config::Backend::Endpoints { local, egress } => {
             let endpoint = |name: &str, base_url: &str, token_file: Option<&PathBuf>, models| {
                 let token = token_file.cloned().map(Token::new);
-                let (silence, max_bytes) = (config.inference.timeout, config.agent.max_reply_bytes);
-                let endpoint = Endpoint::new(name, base_url, token, models, silence, max_bytes)?;
+                let options = EndpointOptions {
+                    silence: config.inference.timeout,
+                    max_bytes: config.agent.max_reply_bytes,
+                    tool_mode: config.inference.tool_mode,
+                    profiles: config.inference.profiles.clone(),
+                    metrics: Arc::clone(metrics),
+                };
+                let endpoint = Endpoint::new(name, base_url, token, models, options)?;
                 Ok::<Route, Error>(Route { provider: name.to_owned(), endpoint })
             };
             let local = local.as_ref().map(|it| {

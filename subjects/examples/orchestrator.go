@@ -2,14 +2,20 @@
 //
 // NATS_URL is the address of the server. The answer is read from the stream, so it is not lost if this program or its
 // connection fails: run it again with the same id in HANDOFF_ID to get the same answer.
+//
+// USER_ID is the user on whose behalf the manager acts. The lease for that is issued by the gateway at GATEWAY_URL, with
+// the orchestrator's token in GATEWAY_TOKEN_FILE.
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"log"
+	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,7 +46,12 @@ func main() {
 	})
 	check(err)
 	// The server stores a message id once, so it is safe to publish again if the acknowledgement was lost.
-	_, err = jetstream.Publish("pma.handoff.chat", body, nats.MsgId(id))
+	handoff := nats.NewMsg("pma.handoff.chat")
+	handoff.Data = body
+	if user := os.Getenv("USER_ID"); user != "" {
+		handoff.Header.Set("Cynode-Lease", issueLease(user, id))
+	}
+	_, err = jetstream.PublishMsg(handoff, nats.MsgId(id))
 	check(err)
 
 	answers, err := jetstream.SubscribeSync("pma.run."+id+".completion",
@@ -54,6 +65,43 @@ func main() {
 		log.Fatalf("%s: %s", found.Error.Code, found.Error.Message)
 	}
 	fmt.Println(found.Message.Content)
+}
+
+// issueLease calls the gateway's tool lease.issue, which is one HTTP request.
+func issueLease(user, handoffID string) string {
+	token, err := os.ReadFile(os.Getenv("GATEWAY_TOKEN_FILE"))
+	check(err)
+	call, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+		"params": map[string]any{
+			"name":      "lease.issue",
+			"arguments": map[string]any{"agent": "project_manager", "user_id": user, "handoff_id": handoffID},
+		},
+	})
+	check(err)
+	request, err := http.NewRequest("POST", setting("GATEWAY_URL", "http://127.0.0.1:8790/mcp"), bytes.NewReader(call))
+	check(err)
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	response, err := http.DefaultClient.Do(request)
+	check(err)
+	defer response.Body.Close()
+	var reply struct {
+		Error  *struct{ Message string }
+		Result struct {
+			IsError           bool
+			StructuredContent struct{ Lease, Message string }
+		}
+	}
+	check(json.NewDecoder(response.Body).Decode(&reply))
+	if reply.Error != nil {
+		log.Fatalf("no lease: %s", reply.Error.Message)
+	}
+	if reply.Result.IsError {
+		log.Fatalf("no lease: %s", reply.Result.StructuredContent.Message)
+	}
+	return reply.Result.StructuredContent.Lease
 }
 
 // newID returns a UUID version 4.

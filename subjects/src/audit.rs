@@ -24,7 +24,7 @@ pub struct Row {
     /// Microseconds since 1970, UTC.
     pub created_at: i64,
     pub call_id: String,
-    /// `project_manager`, `project_analyst`, `sandbox`, `admin`, `user`, or `unknown`.
+    /// `project_manager`, `project_analyst`, `sandbox`, `orchestrator`, `admin`, `user`, or `unknown`.
     pub agent: String,
     /// The id of the token, if the call had a known one.
     pub subject: Option<String>,
@@ -43,6 +43,9 @@ pub struct Row {
     /// SHA-256 of the arguments in canonical JSON.
     pub arguments_digest: Option<String>,
     pub trace_id: Option<String>,
+    /// The lease under which the call was made.
+    #[serde(default)]
+    pub lease_id: Option<String>,
     /// SHA-256 over the hash of the previous row and all fields above.
     pub hash: String,
 }
@@ -56,7 +59,12 @@ impl Row {
             (&self.task_id, &self.project_id, &self.run_id, &self.job_id, &self.tool, &self.decision),
             (&self.status, &self.error_type, self.duration_us, &self.arguments_digest, &self.trace_id),
         );
-        HEXLOWER.encode(&Sha256::digest(encode_json(&fields)))
+        // Rows without a lease have the same hash as before leases were introduced.
+        let hashed = match &self.lease_id {
+            Some(lease) => encode_json(&(fields.0, fields.1, fields.2, (lease,))),
+            None => encode_json(&fields),
+        };
+        HEXLOWER.encode(&Sha256::digest(hashed))
     }
 }
 
@@ -211,6 +219,7 @@ mod tests {
                 duration_us: 5,
                 arguments_digest: None,
                 trace_id: None,
+                lease_id: (seq % 2 == 0).then(|| "lease".into()),
                 hash: String::new(),
             };
             row.hash = row.hash_after(&previous);

@@ -5,6 +5,8 @@ use async_nats::{HeaderMap, HeaderName, header};
 pub const CONTENT_TYPE: &str = "Content-Type";
 pub const MSG_ID: &str = "Nats-Msg-Id";
 pub const SIGNATURE: &str = "Cynode-Signature";
+/// A signed lease: on whose behalf the handoff is made.
+pub const LEASE: &str = "Cynode-Lease";
 /// W3C trace context. Written in lowercase; read in any case.
 pub const TRACEPARENT: &str = "traceparent";
 

@@ -106,7 +106,7 @@ impl Serialize for HandoffId {
     }
 }
 
-/// An id that the orchestrator assigns to a user, group, project, task or run. Opaque, but never empty, never
+/// An id. The orchestrator assigns it to a user, group, project, task or run. Opaque, but never empty, never
 /// the nil UUID, and made only of characters that are safe in a log line, a file name or a prompt.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]

@@ -148,12 +148,18 @@ pub struct Reply {
     pub model: String,
     pub tries: u32,
     pub cost_usd: Option<f64>,
+    /// What had to be done to get the reply, for the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tokens {
     pub prompt: u64,
     pub completion: u64,
+    /// Tokens of the prompt that the server had in its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

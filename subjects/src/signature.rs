@@ -2,7 +2,8 @@
 //!
 //! The signed text is `subject \n handoff_id \n issued_at \n sha256(body)`, with the id in canonical
 //! lowercase form, `issued_at` exactly as in the body and the digest in lowercase hex. It covers the subject,
-//! so that a handoff cannot be moved to another queue, and the body, so that nothing in it can be changed.
+//! so that a handoff cannot be moved to another queue, and the body, so that nothing in it can be changed. If
+//! the handoff has a lease, `\n` and the lease follow, so that the lease cannot be taken away.
 
 use data_encoding::{BASE64, HEXLOWER};
 use nkeys::KeyPair;
@@ -17,6 +18,8 @@ pub struct SignatureBase<'a> {
     pub handoff_id: HandoffId,
     pub issued_at: &'a str,
     pub body: &'a [u8],
+    /// The header `Cynode-Lease`.
+    pub lease: Option<&'a str>,
 }
 
 impl<'a> SignatureBase<'a> {
@@ -24,13 +27,23 @@ impl<'a> SignatureBase<'a> {
     pub fn new(subject: &'a str, fields: &'a EnvelopeFields, body: &'a [u8]) -> Option<Self> {
         let handoff_id = fields.handoff_id?;
         let issued_at = fields.issued_at.as_deref()?;
-        Some(Self { subject, handoff_id, issued_at, body })
+        Some(Self { subject, handoff_id, issued_at, body, lease: None })
+    }
+
+    /// Adds the lease that the handoff carries.
+    #[must_use]
+    pub fn with_lease(self, lease: Option<&'a str>) -> Self {
+        Self { lease, ..self }
     }
 
     /// Returns the text that is signed.
     pub fn text(&self) -> String {
         let digest = HEXLOWER.encode(&Sha256::digest(self.body));
-        format!("{}\n{}\n{}\n{digest}", self.subject, self.handoff_id, self.issued_at)
+        let text = format!("{}\n{}\n{}\n{digest}", self.subject, self.handoff_id, self.issued_at);
+        match self.lease {
+            Some(lease) => format!("{text}\n{lease}"),
+            None => text,
+        }
     }
 
     /// Returns the value of the signature header.
@@ -98,6 +111,7 @@ mod tests {
             handoff_id: ID.parse().expect("an id"),
             issued_at: "2026-11-14T10:00:00+00:00",
             body,
+            lease: None,
         }
     }
 
@@ -122,6 +136,12 @@ mod tests {
             check(&SignatureBase { issued_at: "2026-11-14T10:00:00Z", ..signed(b"body") }),
             Err(SignatureError::Mismatch)
         );
+        assert_eq!(check(&signed(b"body").with_lease(Some("lease"))), Err(SignatureError::Mismatch));
+        let with_lease = signed(b"body").with_lease(Some("lease")).sign(&key).expect("signed");
+        let check_leased = |lease| verify(&producers, Some(&with_lease), &signed(b"body").with_lease(lease));
+        assert_eq!(check_leased(Some("lease")), Ok(()));
+        assert_eq!(check_leased(Some("other")), Err(SignatureError::Mismatch));
+        assert_eq!(check_leased(None), Err(SignatureError::Mismatch));
         let other = "0193f2c0-0000-7000-8000-0000000000ab".parse().expect("an id");
         assert_eq!(
             check(&SignatureBase { handoff_id: other, ..signed(b"body") }),

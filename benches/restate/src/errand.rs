@@ -50,7 +50,8 @@ impl Errands {
         let Value::Object(arguments) = serde_json::from_str(&call.arguments)? else {
             return Err(TerminalError::new("arguments that are no object").into());
         };
-        let call = Call { name: &name, arguments, idempotency_key: Some(key), traceparent: None };
+        let call =
+            Call { name: &name, arguments, idempotency_key: Some(key), traceparent: None, lease: None };
         Ok(self.tools.call(call).await?.text)
     }
 }

@@ -1,14 +1,10 @@
 //! Access tokens: random secrets that are shown once, stored as hashes, expire, and can be revoked at once
 //! (M116).
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use policy::{Agent, AgentKind, Caller, Standing, TokenBinding};
+use policy::{Agent, AgentKind, Caller, LeaseStanding, Standing, TokenBinding};
 use rand::TryRngCore;
 use sea_orm::{
     ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
@@ -17,6 +13,7 @@ use sea_orm::{
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::row_cache::RowCache;
 use store::{
     Store, WriteTransaction, clock,
     entity::{revision, token},
@@ -60,13 +57,20 @@ impl Holder {
 
     /// Reads the holder from a row; `None` if the row is inconsistent (M117).
     pub fn from_row(row: &token::Model) -> Option<Self> {
-        let bound = || Some(TokenBinding { user: row.user_id.clone()?, task: row.task_id.clone()? });
+        // Both or neither.
+        let bound = || match (&row.user_id, &row.task_id) {
+            (Some(user), Some(task)) => Some(Some(TokenBinding { user: user.clone(), task: task.clone() })),
+            (None, None) => Some(None),
+            _ => None,
+        };
+        let is_bound = row.user_id.is_some() || row.task_id.is_some();
         match row.agent.as_str() {
             ADMIN => Some(Self::Admin),
             USER => Some(Self::User(row.user_id.clone()?)),
             kind => Some(Self::Agent(match kind.parse().ok()? {
-                AgentKind::ProjectManager if row.user_id.is_none() && row.task_id.is_none() => Agent::Manager,
-                AgentKind::ProjectManager => return None,
+                AgentKind::ProjectManager | AgentKind::Orchestrator if is_bound => return None,
+                AgentKind::ProjectManager => Agent::Manager,
+                AgentKind::Orchestrator => Agent::Orchestrator,
                 AgentKind::ProjectAnalyst => Agent::Analyst(bound()?),
                 AgentKind::Sandbox => Agent::Sandbox(bound()?),
             })),
@@ -187,11 +191,12 @@ impl PresentedToken {
         Self { row: None, revision: 0 }
     }
 
-    /// Returns the standing of an agent. Tokens of administrators and users are unknown here.
-    pub fn standing(&self, now: i64) -> Standing {
+    /// Returns the standing of an agent with the lease of its call. Tokens of administrators and users are
+    /// unknown here.
+    pub fn standing(&self, now: i64, lease: LeaseStanding) -> Standing {
         let holder = self.row.as_ref().and_then(|row| Some((row, Holder::from_row(row)?)));
         let Some((row, Holder::Agent(agent))) = holder else { return Standing::Unknown };
-        let caller = Caller { token: row.id.clone(), agent };
+        let caller = Caller { token: row.id.clone(), agent, lease };
         if row.revoked_at.is_some() {
             Standing::Revoked(caller)
         } else if row.expires_at <= now {
@@ -234,35 +239,19 @@ pub async fn look_up(store: &Store, secret: &str) -> Result<PresentedToken, DbEr
     }))
 }
 
-/// Caches looked-up tokens until the store changes. With PostgreSQL, which other instances can change,
-/// nothing is cached.
+/// Caches looked-up tokens by the hash of their secret.
 #[derive(Debug, Default)]
-pub struct TokenCache(Mutex<(u64, HashMap<String, PresentedToken>)>);
-
-/// The cache is cleared when it has more entries than this.
-const MAX_CACHED_TOKENS: usize = 4096;
+pub struct TokenCache(RowCache<PresentedToken>);
 
 impl TokenCache {
-    /// Returns the cached token, or looks it up.
+    /// Returns the cached token, or looks it up. Unknown tokens are not cached.
     pub async fn look_up(&self, store: &Store, secret: &str) -> Result<PresentedToken, DbErr> {
-        let Some(changes) = store.change_count() else { return look_up(store, secret).await };
-        let hash = hash(secret);
-        {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.0 != changes || known.1.len() > MAX_CACHED_TOKENS {
-                *known = (changes, HashMap::new());
-            }
-            if let Some(presented) = known.1.get(&hash) {
-                return Ok(presented.clone());
-            }
-        }
-        let presented = look_up(store, secret).await?;
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A row that was read while the store changed may be outdated. Unknown tokens are not cached.
-        if store.change_count() == Some(changes) && known.0 == changes && presented.row.is_some() {
-            known.1.insert(hash, presented.clone());
-        }
-        Ok(presented)
+        let read = async || {
+            let presented = look_up(store, secret).await?;
+            Ok(Some(presented).filter(|presented| presented.row.is_some()))
+        };
+        let found = self.0.get_or_read(store, &hash(secret), read).await?;
+        Ok(found.unwrap_or_else(PresentedToken::unknown))
     }
 }
 

@@ -13,6 +13,7 @@ mod form;
 mod format;
 mod guard;
 mod handoff;
+mod leases;
 mod live;
 mod login;
 mod overview;
@@ -76,6 +77,9 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/tokens", get(tokens::list).post(tokens::issue))
         .route("/console/tokens/new", get(tokens::new))
         .route("/console/tokens/revoke", post(tokens::revoke))
+        .route("/console/leases", get(leases::list))
+        .route("/console/leases/lease", get(leases::show))
+        .route("/console/leases/revoke", post(leases::revoke))
         .route("/console/servers", get(servers::list).post(servers::add))
         .route("/console/servers/new", get(servers::new))
         .route("/console/servers/switch", post(servers::switch))

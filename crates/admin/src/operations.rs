@@ -6,6 +6,7 @@ mod audit;
 mod catalogues;
 mod dead;
 mod handoffs;
+mod leases;
 mod namespaces;
 mod preferences;
 mod quarantine;
@@ -17,13 +18,25 @@ mod tools;
 mod upstreams;
 mod work;
 
+use control::ToolError;
 pub(crate) use handoffs::{
     Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
 };
 use serde_json::Value;
 use tools::tool_state;
 
+use crate::Error;
 pub(crate) use crate::work_cache::Work;
+
+/// Converts an error of a built-in tool, whose rules apply here too. `field` names what is invalid.
+fn convert_tool_error(field: &'static str, error: ToolError) -> Error {
+    match error {
+        ToolError::NotFound { what, id } => Error::not_found(what, id),
+        ToolError::Conflict(why) => Error::Conflict(why),
+        ToolError::Store(error) => error.into(),
+        other => Error::invalid(field, other.to_string()),
+    }
+}
 
 /// Parses stored JSON; text that is not valid JSON is shown as a string.
 fn stored_json(text: String) -> Value {

@@ -5,6 +5,7 @@ mod audit;
 mod catalogues;
 mod document;
 mod extract;
+mod leases;
 mod preferences;
 mod refusal;
 mod rules;
@@ -50,6 +51,8 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(tokens::rotate_admin))
         .routes(routes!(tokens::revoke))
         .routes(routes!(tokens::who))
+        .routes(routes!(leases::list, leases::issue))
+        .routes(routes!(leases::get, leases::revoke))
         .routes(routes!(upstreams::list, upstreams::add))
         .routes(routes!(upstreams::get, upstreams::update, upstreams::remove))
         .routes(routes!(upstreams::refresh))

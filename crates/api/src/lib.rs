@@ -6,6 +6,7 @@ mod audit;
 mod catalogues;
 mod dead;
 mod error;
+mod leases;
 mod preferences;
 mod quarantine;
 mod rules;
@@ -19,6 +20,7 @@ pub use self::{
     catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject},
     dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter},
     error::{ErrorBody, ErrorDetails},
+    leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
     preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
     quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
     rules::{AccessRule, NewRule, RuleOrder},

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 pub enum TokenKind {
     /// An agent that acts for the system; not bound to a user or task.
     ProjectManager,
-    /// An agent that is bound to one user and one task.
+    /// An agent that works on one task at a time, under a lease; or bound to one user and one task.
     ProjectAnalyst,
-    /// An agent that is bound to one user and one task.
+    /// An agent that works on one task at a time, under a lease; or bound to one user and one task.
     Sandbox,
+    /// Publishes handoffs and issues their leases. Calls no other tools.
+    Orchestrator,
     /// An administrator. Cannot call tools.
     Admin,
     /// A user who manages their own servers. Cannot call tools.
@@ -28,10 +30,10 @@ pub struct NewToken {
     /// A name to recognise the token by.
     pub label: String,
     pub agent: TokenKind,
-    /// For project_analyst, sandbox and user.
+    /// For user; and for project_analyst and sandbox to bind the token, together with `task_id`.
     #[serde(default)]
     pub user_id: Option<String>,
-    /// For project_analyst and sandbox.
+    /// For project_analyst and sandbox to bind the token, together with `user_id`.
     #[serde(default)]
     pub task_id: Option<String>,
     /// Lifetime, for example 12h or 30days. Default: one day for tokens that are bound to a task (at most
@@ -55,7 +57,7 @@ pub enum TokenState {
 pub struct Token {
     pub id: String,
     pub label: String,
-    /// project_manager, project_analyst, sandbox, admin or user.
+    /// project_manager, project_analyst, sandbox, orchestrator, admin or user.
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,

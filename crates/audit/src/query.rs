@@ -29,6 +29,7 @@ pub struct Filter {
     pub task_id: Option<String>,
     pub call_id: Option<String>,
     pub trace_id: Option<String>,
+    pub lease_id: Option<String>,
     /// Microseconds since 1970.
     pub since: Option<i64>,
     pub until: Option<i64>,
@@ -53,6 +54,7 @@ pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
         (audit::Column::TaskId, &filter.task_id),
         (audit::Column::CallId, &filter.call_id),
         (audit::Column::TraceId, &filter.trace_id),
+        (audit::Column::LeaseId, &filter.lease_id),
     ];
     for (column, wanted) in equal {
         if let Some(wanted) = wanted {

@@ -86,14 +86,18 @@ impl Record {
     /// Creates the record of a call before the decision; it is denied until [`Record::end`] says otherwise.
     pub fn begin(call_id: String, now: i64, standing: &Standing, tool: &str) -> Self {
         let caller = standing.caller();
-        let bound = caller.and_then(|caller| caller.agent.binding());
+        let lease = caller.and_then(|caller| caller.lease.lease());
         Self(Row {
             created_at: now,
             call_id,
             agent: caller.map_or("unknown", |caller| caller.agent.kind().as_str()).to_owned(),
             subject: caller.map(|caller| caller.token.clone()),
-            user_id: bound.map(|bound| bound.user.clone()),
-            task_id: bound.map(|bound| bound.task.clone()),
+            user_id: caller.and_then(|caller| caller.user().map(str::to_owned)),
+            task_id: caller.and_then(|caller| caller.task().map(str::to_owned)),
+            project_id: lease.and_then(|lease| lease.project_id.clone()),
+            run_id: lease.and_then(|lease| lease.run_id.clone()),
+            job_id: lease.and_then(|lease| lease.job_id.clone()),
+            lease_id: lease.map(|lease| lease.lease_id.clone()),
             tool: printable(tool),
             decision: Decision::Deny.as_str().to_owned(),
             status: Status::Denied.as_str().to_owned(),
@@ -118,8 +122,8 @@ impl Record {
         record
     }
 
-    /// Sets the ids that the call names, where none is set yet. A bound caller's are already those of its
-    /// token; a call that names others is denied.
+    /// Sets the ids that the call names, where none is set yet. A confined caller's are already those
+    /// of its token or lease; a call that names others is denied.
     pub fn fill_ids(&mut self, ids: &CallIds) {
         let Row { task_id, user_id, project_id, run_id, job_id, .. } = &mut self.0;
         for (place, id) in [
@@ -181,7 +185,8 @@ macro_rules! conversions {
 
 conversions! {
     seq created_at call_id agent subject user_id task_id project_id run_id job_id tool decision status
-    error_type duration_us arguments_digest trace_id hash
+    error_type duration_us arguments_digest trace_id lease_id
+    hash
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod artifact;
 pub mod finding;
+pub mod lease;
 pub mod preference;
 pub mod project;
 pub mod task;

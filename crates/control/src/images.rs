@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, check, page::PageRequest, search};
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, check, confinement::require_unconfined, page::PageRequest,
+    search,
+};
 use policy::{Scope, Switch};
 
 use store::{clock, entity::allowed_image};
@@ -98,6 +101,7 @@ impl BuiltInTool for Add {
     const GATE: Option<Switch> = Some(Switch::AgentsMayAddImages);
 
     async fn run(context: &Context<'_>, input: Self) -> Result<AddOutput, ToolError> {
+        require_unconfined(context, "the list of allowed images")?;
         reference::check(&input.image).map_err(|why| ToolError::Invalid(why.to_owned()))?;
         let note = input.note.unwrap_or_default();
         check::text("note", &note, MAX_NOTE_BYTES)?;

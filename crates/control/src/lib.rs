@@ -9,6 +9,7 @@ mod visible_tools;
 
 mod check;
 mod confinement;
+mod lease_issuer;
 mod lookup;
 mod page;
 mod search;
@@ -20,6 +21,7 @@ mod findings;
 mod help;
 mod images;
 mod jobs;
+mod leases;
 mod models;
 mod nodes;
 mod personas;
@@ -30,6 +32,7 @@ mod skills;
 mod tasks;
 
 pub use error::ToolError;
+pub use lease_issuer::{LeaseIssuer, NewLease, revoke_lease};
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
 pub use skills::seed;
 pub use spec::{BuiltInTool, Context, Does, Entry};
@@ -39,6 +42,7 @@ pub use visible_tools::{VisibleTool, VisibleTools};
 pub fn all() -> Vec<Entry> {
     let families = [
         help::tools(),
+        leases::tools(),
         projects::tools(),
         tasks::tools(),
         jobs::tools(),

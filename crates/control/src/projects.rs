@@ -6,13 +6,10 @@ use contract::{
 };
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, page::PageRequest};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, confinement::Confinement, page::PageRequest};
 use policy::{Scope, ScopedId};
 
-use store::{
-    clock,
-    entity::{project, task},
-};
+use store::{clock, entity::project};
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<Get>(), Entry::of::<List>()]
@@ -38,6 +35,9 @@ impl BuiltInTool for Get {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Project, ToolError> {
         let found = project::Entity::find_by_id(&input.project_id).one(&context.db).await?;
+        let confinement = Confinement::of(context).await?;
+        let is_within = |row: &project::Model| confinement.is_none_or(|it| it.includes_project(row));
+        let found = found.filter(is_within);
         found.map(into_project).ok_or_else(|| ToolError::not_found("project", input.project_id))
     }
 }
@@ -55,10 +55,8 @@ impl BuiltInTool for List {
         if let Some(user) = &input.user_id {
             query = query.filter(project::Column::UserId.eq(user));
         }
-        if let Some(binding) = context.binding() {
-            let task = task::Entity::find_by_id(&binding.task).one(&context.db).await?;
-            let project = task.and_then(|task| task.project_id).unwrap_or_default();
-            query = query.filter(project::Column::Id.eq(project));
+        if let Some(confinement) = Confinement::of(context).await? {
+            query = query.filter(confinement.projects());
         }
         request.fetch(query, context, into_project).await
     }

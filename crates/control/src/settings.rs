@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::{
     BuiltInTool, Context, Does, Entry, ToolError, check,
-    confinement::{reject_governing, require_manager},
+    confinement::{reject_governing, require_unconfined},
     page::PageRequest,
     value::StoredValue,
 };
-use policy::Scope;
+use policy::{AgentKind, Scope};
 
 use store::{
     clock,
@@ -77,7 +77,7 @@ impl BuiltInTool for Get {
     async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
         check::key(&input.key)?;
         let missing = || ToolError::not_found("system setting", &input.key);
-        if context.binding().is_some() {
+        if context.caller.agent.kind() != AgentKind::ProjectManager {
             return Err(missing());
         }
         let found = system_setting::Entity::find_by_id(&input.key).one(&context.db).await?;
@@ -105,7 +105,7 @@ impl BuiltInTool for List {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<Setting>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
-        if context.binding().is_some() {
+        if context.caller.agent.kind() != AgentKind::ProjectManager {
             return Ok(request.build_page(Vec::new()));
         }
         let mut query = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
@@ -137,7 +137,7 @@ impl BuiltInTool for Create {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
-        require_manager(context, WHAT)?;
+        require_unconfined(context, WHAT)?;
         check::key(&input.key)?;
         reject_governing(&input.key)?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
@@ -181,7 +181,7 @@ impl BuiltInTool for Update {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Setting, ToolError> {
-        require_manager(context, WHAT)?;
+        require_unconfined(context, WHAT)?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
         let row = lock(context, &input.key, input.expected_version).await?;
         let version = row.version + 1;
@@ -222,7 +222,7 @@ impl BuiltInTool for Delete {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
-        require_manager(context, WHAT)?;
+        require_unconfined(context, WHAT)?;
         let row = lock(context, &input.key, input.expected_version).await?;
         system_setting::Entity::delete_by_id(&row.key).exec(&context.db).await?;
         bump_revision(context).await?;

@@ -8,6 +8,7 @@ mod write;
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, ExprTrait};
 use serde::{Deserialize, Serialize};
+use subjects::ScopeId;
 
 pub(super) use scan::is_hidden;
 pub use seed::seed;
@@ -96,7 +97,8 @@ fn in_scopes(user: Option<&str>, project: Option<&str>) -> Condition {
     any
 }
 
-/// Returns a condition for the skills that a confined caller may read.
-fn within(confinement: &Confinement) -> Condition {
-    in_scopes(Some(&confinement.user), confinement.project.as_deref())
+/// Returns a condition for the skills that a confined caller may read. The decision has checked that the
+/// named project is the caller's.
+fn within(confinement: &Confinement, named: Option<&ScopeId>) -> Condition {
+    in_scopes(Some(&confinement.user), confinement.project_or(named.map(ScopeId::as_str)))
 }

@@ -9,8 +9,8 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{ToolError, VisibleTools};
-use policy::{Caller, Scope, ScopedId, Switch, TokenBinding};
+use super::{LeaseIssuer, ToolError, VisibleTools};
+use policy::{Caller, Scope, ScopedId, Switch};
 
 /// Whether a tool only reads, or may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +47,12 @@ pub struct Context<'a> {
     pub caller: &'a Caller,
     /// The tools that the caller may call, for help.
     pub visible_tools: &'a dyn VisibleTools,
+    pub leases: &'a LeaseIssuer,
     /// Microseconds since 1970.
     pub now: i64,
 }
 
 impl Context<'_> {
-    /// Returns the user and task that the caller is confined to; `None` for a manager.
-    pub fn binding(&self) -> Option<&TokenBinding> {
-        self.caller.agent.binding()
-    }
-
     /// Returns the author of a change, for columns such as `updated_by`.
     pub fn author(&self) -> String {
         format!("{}:{}", self.caller.agent.kind(), self.caller.token)

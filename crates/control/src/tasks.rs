@@ -16,7 +16,7 @@ use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
 use subjects::ScopeId;
 
 use self::status::{is_final, status_of};
-use super::{Context, Entry, ToolError, check};
+use super::{Context, Entry, ToolError, check, confinement::Confinement};
 use store::{clock, entity::task};
 
 const MAX_CRITERION_BYTES: usize = 2 * 1024;
@@ -61,18 +61,23 @@ fn into_summary(row: task::Model) -> Result<TaskSummary, ToolError> {
     Ok(TaskSummary { status: status_of(&row)?, task_id: row.id, name: row.name, title: row.title })
 }
 
-/// Finds a task by id. A manager may also give its name, if no other task has the same name.
+/// Finds a task by id. A caller that is not confined to one task may also give its name, if no other task
+/// that it may access has the same name. A task of another user is not found.
 pub(super) async fn find(context: &Context<'_>, id: &ScopeId) -> Result<task::Model, ToolError> {
-    if let Some(found) = task::Entity::find_by_id(id.as_str()).one(&context.db).await? {
-        return Ok(found);
-    }
-    // The decision compared a confined caller's argument with the id of its task; as a name it could mean
-    // another task.
     let missing = || ToolError::not_found("task", id.as_str());
-    if context.binding().is_some() {
-        return Err(missing());
+    let confinement = Confinement::to_tasks(context);
+    if let Some(found) = task::Entity::find_by_id(id.as_str()).one(&context.db).await? {
+        let is_within = confinement.is_none_or(|confinement| confinement.includes_task(&found));
+        return if is_within { Ok(found) } else { Err(missing()) };
     }
-    let named = task::Entity::find().filter(task::Column::Name.eq(id.as_str())).limit(2);
+    let mut named = task::Entity::find().filter(task::Column::Name.eq(id.as_str())).limit(2);
+    if let Some(confinement) = confinement {
+        // The decision compared the argument with the id of its task; as a name it could mean another task.
+        if confinement.task.is_some() {
+            return Err(missing());
+        }
+        named = named.filter(confinement.tasks());
+    }
     let mut named = named.all(&context.db).await?;
     match (named.pop(), named.is_empty()) {
         (None, _) => Err(missing()),

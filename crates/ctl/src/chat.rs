@@ -18,8 +18,11 @@ use subjects::{
 };
 
 use crate::{
-    answer, cli, dead,
+    answer,
+    cli::{self, GatewayLink},
+    dead,
     error::{Error, Exit},
+    gateway::{Gateway, leases::Lessor},
     handoff, journal,
     listener::{AnswerListener, Update},
     print, status,
@@ -31,13 +34,19 @@ use screen::Screen;
 /// A manager keeps no state between handoffs, so the latest messages are sent with each one.
 const MAX_MESSAGES: usize = 40;
 
-pub(crate) async fn run(broker: &Broker, command: &cli::Chat) -> Result<Exit, Error> {
+pub(crate) async fn run(broker: &Broker, gateway: &GatewayLink, command: &cli::Chat) -> Result<Exit, Error> {
     let tasks = match &command.token_file {
         Some(token) => Some(Tasks::open(&command.mcp, token)?),
         None => None,
     };
+    let lessor = match &command.user {
+        Some(user) => Some(Lessor { gateway: Gateway::open(gateway)?, user: user.clone() }),
+        None => None,
+    };
     let input = Input::start(history_file())?;
-    Conversation::new(broker, tasks.as_ref(), command.project.clone(), input).run().await?;
+    let context =
+        ChatContext { tasks: tasks.as_ref(), project: command.project.clone(), lessor: lessor.as_ref() };
+    Conversation::new(broker, context, input).run().await?;
     Ok(Exit::Done)
 }
 
@@ -48,10 +57,17 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("cynode/chat-history"))
 }
 
+/// What a conversation is about, and on whose behalf.
+pub(crate) struct ChatContext<'a> {
+    pub(crate) tasks: Option<&'a Tasks>,
+    pub(crate) project: Option<ScopeId>,
+    /// `None`: the manager acts for the whole system.
+    pub(crate) lessor: Option<&'a Lessor>,
+}
+
 pub(crate) struct Conversation<'a> {
     broker: &'a Broker,
-    tasks: Option<&'a Tasks>,
-    project: Option<ScopeId>,
+    context: ChatContext<'a>,
     input: Input,
     messages: Vec<ChatMessage>,
     /// Handoff that asked for clarification; the next line answers it.
@@ -60,13 +76,8 @@ pub(crate) struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    pub(crate) fn new(
-        broker: &'a Broker,
-        tasks: Option<&'a Tasks>,
-        project: Option<ScopeId>,
-        input: Input,
-    ) -> Self {
-        Self { broker, tasks, project, input, messages: Vec::new(), asked_by: None, last: None }
+    pub(crate) fn new(broker: &'a Broker, context: ChatContext<'a>, input: Input) -> Self {
+        Self { broker, context, input, messages: Vec::new(), asked_by: None, last: None }
     }
 
     /// Runs until the end of input, `/quit` or a signal.
@@ -121,8 +132,8 @@ impl<'a> Conversation<'a> {
                 self.hand_off(Work::Verify(verify)).await
             }
             ChatCommand::Tasks => {
-                match self.tasks {
-                    Some(tasks) => tasks.show(self.project.as_ref()).await?,
+                match self.context.tasks {
+                    Some(tasks) => tasks.show(self.context.project.as_ref()).await?,
                     None => {
                         print::note("to list tasks, pass --token-file with an agent token for the gateway")
                     }
@@ -169,9 +180,15 @@ impl<'a> Conversation<'a> {
     }
 
     async fn hand_off(&mut self, work: Work) -> Result<bool, Error> {
-        let scope = Scope { project_id: self.project.clone(), ..Scope::default() };
+        let lessor = self.context.lessor;
+        let user_id = lessor.map(|lessor| lessor.user.clone());
+        let scope = Scope { user_id, project_id: self.context.project.clone(), ..Scope::default() };
         let handoff = handoff::new(work, scope, None);
-        let listener = handoff::submit(self.broker, &handoff, Encoding::Json, None).await?;
+        let lease = match lessor {
+            Some(lessor) => Some(lessor.issue_for(&handoff).await?),
+            None => None,
+        };
+        let listener = handoff::submit(self.broker, &handoff, Encoding::Json, None, lease.as_deref()).await?;
         self.last = Some(handoff.id);
         let Some(answer) = self.follow(listener).await? else { return Ok(false) };
         if let Answer::Completion(completion) = &answer {

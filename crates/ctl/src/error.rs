@@ -85,6 +85,8 @@ pub(crate) enum Error {
          data folder), or with one written by `cynodectl tokens issue --out`"
     )]
     NoAdminToken,
+    #[error("{} does not contain a signed lease", .0.display())]
+    NotALease(PathBuf),
     #[error("{0} contains no token")]
     NotAToken(PathBuf),
     #[error(
@@ -155,6 +157,7 @@ impl Error {
             | Self::GatewayAddress(_)
             | Self::NoAdminToken
             | Self::NotAToken(_)
+            | Self::NotALease(_)
             | Self::Write(..)
             | Self::Ambiguous(_)
             | Self::ProgramNotFound(_)

@@ -3,6 +3,7 @@
 
 pub(crate) mod audit;
 mod client;
+pub(crate) mod leases;
 pub(crate) mod preferences;
 pub(crate) mod rules;
 pub(crate) mod settings;
@@ -69,7 +70,7 @@ fn cell(field: &impl Serialize) -> String {
 /// Prints a field of a body with its name, unless it is null.
 fn print_field(name: &str, field: &impl Serialize) {
     if let Some(text) = text(field) {
-        print::line(&format!("{:14}{text}", name.replace('_', " ")));
+        print::line(&format!("{:16}{text}", name.replace('_', " ")));
     }
 }
 

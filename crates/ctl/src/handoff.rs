@@ -13,13 +13,19 @@ use subjects::{
 
 use crate::{
     answer,
-    cli::{self, Common},
+    cli::{self, Common, GatewayLink},
     error::{Error, Exit},
+    gateway::{Gateway, leases::Lessor},
     listener::AnswerListener,
     print,
 };
 
-pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> Result<Exit, Error> {
+pub(crate) async fn run(
+    broker: &Broker,
+    gateway: &GatewayLink,
+    command: cli::Handoff,
+    json: bool,
+) -> Result<Exit, Error> {
     let (work, common) = work(command)?;
     let scope = Scope {
         user_id: common.user_id.clone(),
@@ -33,7 +39,8 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     handoff.id = common.id.unwrap_or(handoff.id);
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
     let key = common.sign.as_deref().map(secrets::signing_key::read).transpose()?;
-    let listener = submit(broker, &handoff, encoding, key.as_ref()).await?;
+    let lease = lease(gateway, &common, &handoff).await?;
+    let listener = submit(broker, &handoff, encoding, key.as_ref(), lease.as_deref()).await?;
     if common.no_wait {
         if json {
             print::json(&serde_json::json!({ "handoff_id": handoff.id }));
@@ -45,6 +52,31 @@ pub(crate) async fn run(broker: &Broker, command: cli::Handoff, json: bool) -> R
     let answer = listener.wait_for_answer(broker, common.timeout).await?;
     answer::show(&answer, json);
     Ok(answer::exit(&answer))
+}
+
+/// Returns the lease of a handoff: the one in the given file, or one for the user on whose behalf it is made.
+/// A handoff that names no user has none. Fails if the lease cannot be issued, since without it the agent
+/// might act for the whole system.
+async fn lease(link: &GatewayLink, common: &Common, handoff: &Handoff) -> Result<Option<String>, Error> {
+    if let Some(path) = &common.lease {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::File(path.clone(), error))?;
+        let text = text.trim();
+        // Anything else is no header value.
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::NotALease(path.clone()));
+        }
+        return Ok(Some(text.to_owned()));
+    }
+    let Some(user) = common.user_id.clone().filter(|_| !common.no_lease) else { return Ok(None) };
+    if !link.has_token() {
+        print::note(
+            "no lease: there is no admin token for the gateway (--admin-token-file), so a manager acts for \
+             the whole system and an analyst without the gateway's tools",
+        );
+        return Ok(None);
+    }
+    let lessor = Lessor { gateway: Gateway::open(link)?, user };
+    lessor.issue_for(handoff).await.map(Some)
 }
 
 /// Builds a handoff with a new id, issued now; `within` sets its deadline.
@@ -72,13 +104,17 @@ pub(crate) async fn submit(
     handoff: &Handoff,
     encoding: Encoding,
     key: Option<&KeyPair>,
+    lease: Option<&str>,
 ) -> Result<AnswerListener, Error> {
     let body = handoff.encode(encoding)?;
     let mut sent = HeaderMap::new();
     sent.insert(headers::CONTENT_TYPE, encoding.content_type());
     sent.insert(headers::MSG_ID, handoff.id.to_string());
     if let Some(key) = key {
-        sent.insert(headers::SIGNATURE, sign(key, &handoff.subject(), encoding, &body)?);
+        sent.insert(headers::SIGNATURE, sign(key, &handoff.subject(), encoding, &body, lease)?);
+    }
+    if let Some(lease) = lease {
+        sent.insert(headers::LEASE, lease);
     }
     let listener = AnswerListener::start(broker, &[handoff.kind()], handoff.id).await?;
     let acknowledged = publish(broker, &handoff.subject(), &sent, &body.into()).await?;

@@ -64,12 +64,12 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
     let broker = || link::connect(&link);
     let open = || Gateway::open(&gateway);
     match command {
-        Command::Handoff(command) => handoff::run(&broker().await?, command, json).await,
+        Command::Handoff(command) => handoff::run(&broker().await?, &gateway, command, json).await,
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
         Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
         Command::Up(command) => up::run(command, link.layout).await,
         Command::Down(command) => up::down(&command).await,
-        Command::Chat(command) => chat::run(&broker().await?, &command).await,
+        Command::Chat(command) => chat::run(&broker().await?, &gateway, &command).await,
         Command::Status => status::run(&broker().await?, json).await,
         Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
@@ -77,6 +77,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Keys(command) => keys::run(&command, json),
         Command::Tools(command) => gateway::tools::run(&open()?, command, json).await,
         Command::Tokens(command) => gateway::tokens::run(&open()?, command, json).await,
+        Command::Leases(command) => gateway::leases::run(&open()?, command, json).await,
         Command::Upstreams(command) => gateway::upstreams::run(&open()?, command, json).await,
         Command::Rules(command) => gateway::rules::run(&open()?, command, json).await,
         Command::Settings(command) => gateway::settings::run(&open()?, command, json).await,

@@ -18,7 +18,7 @@ use broker::Broker;
 use subjects::streams::Layout;
 
 use crate::{
-    chat::{Conversation, Input},
+    chat::{ChatContext, Conversation, Input},
     cli,
     error::{Error, Exit},
     link, print,
@@ -86,7 +86,7 @@ async fn run_stack(
     };
     match mode {
         Mode::Tour => tokio::select! {
-            shown = tour::show(&broker, &tools, stack, config.has_model()) => shown,
+            shown = tour::show(&broker, &tools, stack, config) => shown,
             _ = input.signal() => Ok(Exit::Interrupted),
         },
         Mode::Stay => {
@@ -96,7 +96,10 @@ async fn run_stack(
         }
         Mode::Chat => {
             print::note(&config.welcome());
-            Conversation::new(&broker, Some(&tools), Some(seed::project()?), input).run().await?;
+            let lessor = seed::lessor(config)?;
+            let context =
+                ChatContext { tasks: Some(&tools), project: Some(seed::project()?), lessor: Some(&lessor) };
+            Conversation::new(&broker, context, input).run().await?;
             Ok(Exit::Done)
         }
     }
@@ -111,7 +114,7 @@ async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error>
     print::note(&format!("gateway on {}", config.mcp_url()));
     stack.start(config.gateway())?;
     stack.wait_until("the gateway answers", async || seed::probe_gateway(config).await.then_some(())).await?;
-    seed::ensure_manager_token(config).await?;
+    seed::ensure_tokens(config).await?;
     let workers = config.workers();
     let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
     print::note(&format!("workers: {}, answering with {}", names.join(", "), config.describe_model()));

@@ -340,7 +340,7 @@ async fn journal_is_shown_followed_and_printed_as_json() {
     let errands = Errands::start(|| Duration::from_millis(5)).await;
     let nats = Nats::start();
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
-    let mut first = settings.clone().stopping_at("ToolAnswered#1").start().await;
+    let mut first = settings.clone().stopping_at("ToolAnswered#2").start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&Errands::handoff("x1")).await;
     let id = id.to_string();
@@ -352,7 +352,7 @@ async fn journal_is_shown_followed_and_printed_as_json() {
         "attempt 1 by",
         "“Create the tasks of",
         "turn 1: local/scripted answered",
-        "call 0: db.task.create …",
+        "call 1: db.task.create …",
         "not answered yet",
     ] {
         assert!(shown.stdout.contains(part), "{part}: {shown:?}");
@@ -364,9 +364,9 @@ async fn journal_is_shown_followed_and_printed_as_json() {
     for part in [
         "attempt 2 by",
         "resuming from here",
-        "call 3: db.task.create returned after",
+        "call 4: db.task.create returned after",
         "answered: completed by",
-        "after 2 attempts; 3 model calls, 4 tool calls, 300 + 30 tokens",
+        "after 2 attempts; 3 model calls, 5 tool calls, 300 + 30 tokens",
         "x1 is done",
     ] {
         assert!(followed.stdout.contains(part), "{part}: {followed:?}");

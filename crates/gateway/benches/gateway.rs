@@ -47,10 +47,13 @@ async fn one_at_a_time(setup: &Setup, report: &mut Report) {
     println!("one call at a time");
     let (mut added, mut added_99, mut denied_less) = (Vec::new(), Vec::new(), Vec::new());
     let (mut alone, mut all_through, mut all_denied) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lease_adds = Vec::new();
     for _ in 0..ROUNDS {
         let direct = load::one_by_one(&setup.direct(), CALLS).await;
         let through = load::one_by_one(&setup.through(), CALLS).await;
+        let leased = load::one_by_one(&setup.leased(), CALLS).await;
         let denied = load::one_by_one(&setup.denied(), CALLS).await;
+        lease_adds.push(leased.quantile(0.50) - through.quantile(0.50));
         added.push(through.quantile(0.50) - direct.quantile(0.50));
         added_99.push(through.quantile(0.99) - direct.quantile(0.99));
         denied_less.push(denied.quantile(0.50) / through.quantile(0.50));
@@ -63,6 +66,7 @@ async fn one_at_a_time(setup: &Setup, report: &mut Report) {
     report.add("denied call, p50", "ms", all_denied, None);
     report.add("gateway adds to a call, p50", "ms", added, Some(Goal::AtMost(0.4)));
     report.add("gateway adds to a call, p99", "ms", added_99, None);
+    report.add("a lease adds to a call, p50", "ms", lease_adds, Some(Goal::AtMost(0.1)));
     report.add("denied call, share of an allowed one", "x", denied_less, Some(Goal::AtMost(1.0)));
 }
 

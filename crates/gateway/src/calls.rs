@@ -19,9 +19,10 @@ use tracing::{Instrument, Span, error, info};
 use upstream::Progress;
 
 use self::keyed_calls::KeyedCalls;
-use policy::{CallIds, Denial, Permitted, Standing};
+use policy::{CallIds, Denial, LeaseStanding, Permitted, Standing};
 
 use audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded};
+use control::LeaseIssuer;
 use registry::{
     canonical,
     catalogue::{Backend, CatalogueCache, ServedTool},
@@ -70,6 +71,7 @@ pub struct Calls {
     pub(crate) catalogue: Arc<CatalogueCache>,
     pub(crate) ledger: Ledger,
     upstreams: Arc<Upstreams>,
+    pub(crate) leases: Arc<LeaseIssuer>,
     limits: Limits,
     tasks: TaskTracker,
     keyed_calls: KeyedCalls,
@@ -132,6 +134,7 @@ impl Calls {
         catalogue: Arc<CatalogueCache>,
         ledger: Ledger,
         upstreams: Arc<Upstreams>,
+        leases: Arc<LeaseIssuer>,
         limits: Limits,
     ) -> Self {
         Self {
@@ -139,6 +142,7 @@ impl Calls {
             catalogue,
             ledger,
             upstreams,
+            leases,
             limits,
             tasks: TaskTracker::new(),
             keyed_calls: KeyedCalls::default(),
@@ -186,7 +190,12 @@ impl Calls {
 
     async fn run(&self, mut record: Record, request: Request) -> Outcome {
         let ids = CallIds::read(&request.arguments);
-        if let Ok(ids) = &ids {
+        // Behind a lease that is not one, the arguments say nothing about whom the call is for.
+        let caller = request.standing.caller();
+        let has_forged_lease = caller.is_some_and(|caller| caller.lease == LeaseStanding::Unknown);
+        if let Ok(ids) = &ids
+            && !has_forged_lease
+        {
             record.fill_ids(ids);
         }
         let deciding = spans::decide();
@@ -236,9 +245,9 @@ impl Calls {
         let tool = catalogue.get(&request.tool);
         let known = tool.map(|tool| &tool.policy);
         // Checked first: a call that is denied for this needs no query.
-        let (caller, visible) = policy::check_visible(&request.standing, known).map_err(CallError::Denied)?;
+        let visible = policy::check_visible(&request.standing, known).map_err(CallError::Denied)?;
         let facts = match ids {
-            Some(ids) => facts::look_up(&self.store, caller, &visible.origin, ids).await?,
+            Some(ids) => facts::look_up(&self.store, visible.caller, &visible.tool.origin, ids).await?,
             None => policy::Facts::default(),
         };
         let decided = policy::decide(&request.standing, known, catalogue.rules(), &request.arguments, &facts);

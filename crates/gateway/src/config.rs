@@ -38,6 +38,7 @@ pub struct Config {
     pub store: store::Options,
     pub audit: Audit,
     pub calls: Calls,
+    pub leases: Leases,
     pub connections: listener::Limits,
     pub unauthenticated: unauthenticated::Settings,
     pub upstreams: upstreams::Settings,
@@ -82,6 +83,18 @@ pub struct Calls {
     pub per_second: u32,
     /// Retention of idempotency keys and their answers.
     pub keep_keys: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Leases {
+    /// Whether managers need a lease.
+    pub mode: policy::LeaseMode,
+    /// Key that signs leases.
+    pub signing_key_file: PathBuf,
+    /// How long a lease lasts before it must be renewed.
+    pub lifetime: Duration,
+    /// For how long a lease can be renewed.
+    pub renewable_for: Duration,
 }
 
 #[derive(Clone, Debug)]

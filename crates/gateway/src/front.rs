@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
 };
 
-use access::{tokens::TokenCache, unauthenticated::UnauthenticatedLimiter};
+use access::{leases::Leases, tokens::TokenCache, unauthenticated::UnauthenticatedLimiter};
 use store::Store;
 
 use crate::{
@@ -40,6 +40,7 @@ pub(crate) struct Front {
     store: Store,
     calls: Arc<Calls>,
     tokens: TokenCache,
+    leases: Leases,
     unauthenticated: Arc<UnauthenticatedLimiter>,
     live: ArcSwap<LiveSettings>,
 }
@@ -54,11 +55,12 @@ impl Front {
     pub(crate) fn new(
         store: Store,
         calls: Arc<Calls>,
+        leases: Leases,
         unauthenticated: Arc<UnauthenticatedLimiter>,
         config: &Config,
     ) -> Arc<Self> {
         let live = ArcSwap::from_pointee(LiveSettings::new(&calls, config));
-        Arc::new(Self { store, calls, tokens: TokenCache::default(), unauthenticated, live })
+        Arc::new(Self { store, calls, tokens: TokenCache::default(), leases, unauthenticated, live })
     }
 
     /// Applies a new configuration. Requests in flight keep the old one.

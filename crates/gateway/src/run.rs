@@ -19,10 +19,12 @@ use uuid::Uuid;
 
 use access::{
     admin_token::{self, Adoption},
+    leases::{self, Leases},
     unauthenticated::UnauthenticatedLimiter,
 };
 use admin::Admin;
 use audit::{Announcement, Ledger, Record, Seal, Sealed};
+use control::LeaseIssuer;
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::{Store, clock};
 
@@ -63,6 +65,8 @@ pub enum Error {
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// How often counts of refused requests are checked for being due.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long leases are listed after their end.
+const KEEP_ENDED_LEASES: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Rows per query when the audit is verified.
 const VERIFY_BATCH: u64 = 1000;
 
@@ -133,17 +137,30 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
     let catalogue = Arc::new(CatalogueCache::new(control::all()));
-    let calls =
-        Arc::new(Calls::new(store.clone(), catalogue.clone(), ledger.clone(), upstreams.clone(), limits));
+    let issuer = Arc::new(LeaseIssuer {
+        key: signing_key::read_or_create(&config.leases.signing_key_file)?,
+        lifetime: config.leases.lifetime,
+        renewable_for: config.leases.renewable_for,
+    });
+    let leases = Leases::open(&store, config.leases.mode, &issuer.key.public_key()).await?;
+    let calls = Arc::new(Calls::new(
+        store.clone(),
+        catalogue.clone(),
+        ledger.clone(),
+        upstreams.clone(),
+        issuer.clone(),
+        limits,
+    ));
     let unauthenticated = UnauthenticatedLimiter::new(store.clone(), ledger.clone(), config.unauthenticated);
     let unauthenticated = Arc::new(unauthenticated);
-    let front = Front::new(store.clone(), calls.clone(), unauthenticated.clone(), &config);
+    let front = Front::new(store.clone(), calls.clone(), leases, unauthenticated.clone(), &config);
     let admin = Admin::new(admin::Resources {
         store: store.clone(),
         ledger: ledger.clone(),
         catalogue,
         upstreams: upstreams.clone(),
         seal: seal.clone(),
+        leases: issuer,
         nats,
         signing_key,
         unauthenticated: unauthenticated.clone(),
@@ -243,21 +260,26 @@ async fn run_maintenance(
     }
 }
 
-/// Recovers lost calls, deletes expired idempotency keys, and prunes the audit.
+/// Recovers lost calls, deletes expired idempotency keys and leases, and prunes the audit.
 async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     let lost = audit::recover(store, false).await?;
     if lost > 0 {
         warn!(calls = lost, "Calls of a stopped gateway recorded in the audit.");
     }
     crate::calls::delete_expired_keys(store).await?;
+    leases::delete_ended(store, micros_ago(KEEP_ENDED_LEASES)).await?;
     if let Some(keep) = config.audit.keep {
-        let before = clock::now().saturating_sub(i64::try_from(keep.as_micros()).unwrap_or(i64::MAX));
-        let gone = audit::prune(store, before).await?;
+        let gone = audit::prune(store, micros_ago(keep)).await?;
         if gone > 0 {
             info!(rows = gone, "Expired audit rows deleted.");
         }
     }
     Ok(())
+}
+
+/// Returns the time a duration ago, in microseconds since 1970.
+fn micros_ago(duration: Duration) -> i64 {
+    clock::now().saturating_sub(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Writes an audit row for each token that the start revoked. A failure is only logged, because the tokens

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::{
     ClientHandler, ServiceError,
-    model::{CallToolRequestParams, CallToolResult, RequestMetaObject, ServerResult},
+    model::{CallToolRequestParams, CallToolResult, ServerResult},
 };
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::timeout};
@@ -17,6 +17,7 @@ use crate::{
     direct::Direct,
     exchange::Http,
     failure::{Failure, Fate, Retry},
+    lease,
 };
 
 const TRACEPARENT: &str = "traceparent";
@@ -57,6 +58,8 @@ pub struct Call<'a> {
     /// With a key, a call of unknown fate is sent a second time. The server must treat both as one call.
     pub idempotency_key: Option<&'a str>,
     pub traceparent: Option<&'a str>,
+    /// On whose behalf the call is made: a signed lease, sent as a header.
+    pub lease: Option<&'a str>,
 }
 
 /// A handle to the server. Clones share one connection, which is opened on first use and reopened when it is
@@ -93,8 +96,14 @@ impl Client {
 
     /// Fetches the current list of tools from the server.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
-        let list =
-            |connection: Arc<Connection<ToolsOnlyHandler>>| async move { self.0.list(&connection).await };
+        self.tools_under(None).await
+    }
+
+    /// Fetches the list of tools that the server serves under a lease.
+    pub async fn tools_under(&self, lease: Option<&str>) -> Result<Vec<Tool>, Error> {
+        let list = |connection: Arc<Connection<ToolsOnlyHandler>>| async move {
+            self.0.list(&connection, lease).await
+        };
         let listed = self.with_timeout(self.0.with_retry(true, list)).await?;
         Ok(listed.into_iter().map(Tool::from).collect())
     }
@@ -155,8 +164,9 @@ impl Inner {
     async fn list(
         &self,
         connection: &Connection<ToolsOnlyHandler>,
+        lease: Option<&str>,
     ) -> Result<Vec<rmcp::model::Tool>, Failure> {
-        let tools = connection.tools().await?;
+        let tools = connection.tools_under(lease).await?;
         if let Some(direct) = &self.direct {
             direct.learn(tools.iter().map(|tool| (&*tool.name, &*tool.input_schema)));
         }
@@ -204,7 +214,7 @@ impl Inner {
 }
 
 fn request(call: Call<'_>) -> CallToolRequestParams {
-    let mut meta = RequestMetaObject::new();
+    let mut meta = lease::meta(call.lease);
     for (name, value) in [(IDEMPOTENCY_KEY, call.idempotency_key), (TRACEPARENT, call.traceparent)] {
         if let Some(value) = value {
             meta.0.0.insert(name.to_owned(), value.into());

@@ -143,7 +143,11 @@ impl<H: ClientHandler> Connection<H> {
     }
 
     pub(crate) async fn tools(&self) -> Result<Vec<Tool>, Failure> {
-        list::tools(self.peer()).await
+        self.tools_under(None).await
+    }
+
+    pub(crate) async fn tools_under(&self, lease: Option<&str>) -> Result<Vec<Tool>, Failure> {
+        list::tools(self.peer(), lease).await
     }
 }
 

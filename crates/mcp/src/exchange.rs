@@ -29,6 +29,7 @@ use crate::{
     Error,
     error::sanitize,
     guard::{self, AddressFilter},
+    lease,
     raw::{self, Tap},
     token::Token,
 };
@@ -296,7 +297,9 @@ impl StreamableHttpClient for Http {
         _no_token: Option<String>,
         headers: Headers,
     ) -> Outcome<StreamableHttpPostResponse> {
-        let body = serde_json::to_vec(&message)?;
+        let mut body = serde_json::to_vec(&message)?;
+        let mut headers = headers;
+        headers.extend(lease::take_encoded(&mut body)?);
         let has_session = session.is_some();
         let response = self.post(body, session, headers).await?;
         let status = response.status();

@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod failure;
 mod guard;
+mod lease;
 mod list;
 mod raw;
 mod reply;

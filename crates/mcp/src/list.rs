@@ -10,19 +10,19 @@ use serde_json::{Map, Value};
 
 use crate::{
     failure::{Failure, TextError},
-    raw,
+    lease, raw,
 };
 
 const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 2000;
 
-pub(crate) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Failure> {
+pub(crate) async fn tools(peer: &Peer<RoleClient>, lease: Option<&str>) -> Result<Vec<Tool>, Failure> {
     let mut tools = Vec::new();
     let take = |page: ListToolsResult| {
         tools.extend(page.tools);
         Ok(tools.len())
     };
-    pages(peer, take).await?;
+    pages(peer, lease, take).await?;
     Ok(tools)
 }
 
@@ -42,17 +42,23 @@ pub async fn raw_tools(
         tools.extend(of_page);
         Ok(tools.len())
     };
-    pages(peer, take).await?;
+    pages(peer, None, take).await?;
     Ok(tools)
 }
 
 /// Fetches all pages and passes each to `take`, which returns the total number of tools so far.
 async fn pages(
     peer: &Peer<RoleClient>,
+    lease: Option<&str>,
     mut take: impl FnMut(ListToolsResult) -> Result<usize, Failure>,
 ) -> Result<(), Failure> {
     let mut seen = HashSet::new();
-    let mut page = None;
+    let request = |cursor: Option<String>| {
+        let mut request = PaginatedRequestParams::default().with_cursor(cursor);
+        request.meta = lease.map(|lease| lease::meta(Some(lease)));
+        request
+    };
+    let mut page = lease.map(|_| request(None));
     for _ in 0..MAX_PAGES {
         let mut listed = peer.list_tools(page).await?;
         let cursor = listed.next_cursor.take();
@@ -63,7 +69,7 @@ async fn pages(
         if !seen.insert(cursor.clone()) {
             return Err(protocol_error("the list of tools repeats a cursor".to_owned()));
         }
-        page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
+        page = Some(request(Some(cursor)));
     }
     Err(protocol_error(format!("the list of tools has more than {MAX_PAGES} pages")))
 }

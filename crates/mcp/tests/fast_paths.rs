@@ -75,6 +75,7 @@ impl RandomCall {
             arguments: self.arguments.clone(),
             idempotency_key: self.key.as_deref(),
             traceparent: self.traceparent.as_deref(),
+            lease: None,
         };
         client.call(call).await.map_err(|error| described(&error))
     }

@@ -12,13 +12,19 @@ use crate::Error;
 
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the signature header of a body.
-pub fn sign(key: &KeyPair, subject: &Subject, encoding: Encoding, body: &[u8]) -> Result<String, Error> {
+/// Returns the signature header of a body and its lease.
+pub fn sign(
+    key: &KeyPair,
+    subject: &Subject,
+    encoding: Encoding,
+    body: &[u8],
+    lease: Option<&str>,
+) -> Result<String, Error> {
     let inspected = Body::inspect(encoding, body);
     let subject = subject.to_string();
     let signed =
         SignatureBase::new(&subject, inspected.envelope_fields(), body).ok_or(Error::NothingToSign)?;
-    signed.sign(key).map_err(Error::Sign)
+    signed.with_lease(lease).sign(key).map_err(Error::Sign)
 }
 
 /// Publishes a handoff, and retries for up to five seconds while the outcome is unknown.

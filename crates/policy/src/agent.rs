@@ -1,50 +1,6 @@
-//! Agents, their tokens and what a presented token is worth.
+//! Agents, their tokens and leases, and what a presented token is worth.
 
-use std::{fmt, str::FromStr};
-
-use serde::{Deserialize, Serialize};
-
-/// The type of agent that a token was issued for.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AgentKind {
-    ProjectManager,
-    ProjectAnalyst,
-    Sandbox,
-}
-
-impl AgentKind {
-    pub const ALL: [Self; 3] = [Self::ProjectManager, Self::ProjectAnalyst, Self::Sandbox];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ProjectManager => "project_manager",
-            Self::ProjectAnalyst => "project_analyst",
-            Self::Sandbox => "sandbox",
-        }
-    }
-}
-
-impl fmt::Display for AgentKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown agent type `{0}`; expected project_manager, project_analyst or sandbox")]
-pub struct UnknownAgent(pub String);
-
-impl FromStr for AgentKind {
-    type Err = UnknownAgent;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAgent> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| UnknownAgent(text.to_owned()))
-    }
-}
+use super::{AgentKind, Denial, Lease, LeaseMode, LeaseStanding, ScopedId};
 
 /// The only user and task that a token may act for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +9,14 @@ pub struct TokenBinding {
     pub task: String,
 }
 
-/// M116: a manager acts for the whole system; an analyst and a sandbox act for one user and one task.
+/// M116: the agent type of a token, and the user and task that it is bound to. Tokens of analysts and
+/// sandboxes that are bound to nothing are worth something only with a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     Manager,
-    Analyst(TokenBinding),
-    Sandbox(TokenBinding),
+    Analyst(Option<TokenBinding>),
+    Sandbox(Option<TokenBinding>),
+    Orchestrator,
 }
 
 impl Agent {
@@ -67,24 +25,130 @@ impl Agent {
             Self::Manager => AgentKind::ProjectManager,
             Self::Analyst(_) => AgentKind::ProjectAnalyst,
             Self::Sandbox(_) => AgentKind::Sandbox,
+            Self::Orchestrator => AgentKind::Orchestrator,
         }
     }
 
-    /// Returns the user and task that the agent is confined to; `None` for a manager.
+    /// Returns the user and task that the token is bound to.
     pub fn binding(&self) -> Option<&TokenBinding> {
         match self {
-            Self::Manager => None,
-            Self::Analyst(binding) | Self::Sandbox(binding) => Some(binding),
+            Self::Manager | Self::Orchestrator => None,
+            Self::Analyst(binding) | Self::Sandbox(binding) => binding.as_ref(),
         }
+    }
+
+    /// Returns whether the agent may do nothing without a lease.
+    fn needs_lease(&self, mode: LeaseMode) -> bool {
+        match self {
+            Self::Orchestrator => false,
+            Self::Manager => mode == LeaseMode::Required,
+            Self::Analyst(binding) | Self::Sandbox(binding) => binding.is_none(),
+        }
+    }
+
+    /// Returns whether the agent works on one task, of which it needs to know the id.
+    fn works_on_one_task(&self) -> bool {
+        matches!(self, Self::Analyst(_) | Self::Sandbox(_))
     }
 }
 
-/// An agent that presented a token the gateway issued.
+/// An agent that presented a token the gateway issued, with the lease of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The id of the token, never its secret.
     pub token: String,
     pub agent: Agent,
+    pub lease: LeaseStanding,
+}
+
+impl Caller {
+    /// Returns the user on whose behalf the call is made, if the token or the lease names one. For the audit,
+    /// whether or not the call is permitted.
+    pub fn user(&self) -> Option<&str> {
+        let of_token = self.agent.binding().map(|binding| binding.user.as_str());
+        self.lease.lease().map(|lease| lease.user_id.as_str()).or(of_token)
+    }
+
+    /// Returns the task that the token or the lease names. For the audit, like [`Caller::user`].
+    pub fn task(&self) -> Option<&str> {
+        let of_token = self.agent.binding().map(|binding| binding.task.as_str());
+        self.lease.lease().and_then(|lease| lease.task_id.as_deref()).or(of_token)
+    }
+
+    /// Returns what token and lease confine the caller to, or why they permit nothing. `None`: the caller
+    /// acts for the whole system. `ends_or_renews` is for a call that renews an expired lease or
+    /// gives it back.
+    pub(super) fn check_bounds(&self, ends_or_renews: bool) -> Result<Option<Bounds>, Denial> {
+        let lease = match &self.lease {
+            LeaseStanding::Valid(lease) => lease,
+            LeaseStanding::Renewable(lease) if ends_or_renews => lease,
+            LeaseStanding::Absent(mode) if self.agent.needs_lease(*mode) => return Err(Denial::MissingLease),
+            LeaseStanding::Absent(_) => return Ok(self.agent.binding().map(Bounds::from)),
+            LeaseStanding::Early(_) => return Err(Denial::EarlyLease),
+            LeaseStanding::Renewable(_) | LeaseStanding::Expired(_) => return Err(Denial::ExpiredLease),
+            LeaseStanding::Revoked(_) => return Err(Denial::RevokedLease),
+            LeaseStanding::Unknown => return Err(Denial::UnknownLease),
+        };
+        if lease.agent != self.agent.kind() {
+            return Err(Denial::LeaseOfOtherAgent);
+        }
+        if self.agent.works_on_one_task() && lease.task_id.is_none() {
+            return Err(Denial::MissingId(ScopedId::Task));
+        }
+        // Both narrow: a bound token is of no use for another user or task.
+        if let Some(binding) = self.agent.binding() {
+            if binding.user != lease.user_id {
+                return Err(Denial::MismatchedId(ScopedId::User));
+            }
+            if Some(&binding.task) != lease.task_id.as_ref() {
+                return Err(Denial::MismatchedId(ScopedId::Task));
+            }
+        }
+        Ok(Some(Bounds::from(lease)))
+    }
+
+    /// Returns the bounds of a caller that was permitted a call; `None` if it acts for the whole system.
+    pub fn bounds(&self) -> Option<Bounds> {
+        let of_lease = self.lease.lease().map(Bounds::from);
+        of_lease.or_else(|| self.agent.binding().map(Bounds::from))
+    }
+}
+
+/// The ids that a caller is confined to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub user: String,
+    pub project: Option<String>,
+    pub task: Option<String>,
+    pub run: Option<String>,
+    pub job: Option<String>,
+}
+
+impl Bounds {
+    /// Returns whether something that belongs to `owner` is within the bounds. What has no owner belongs to
+    /// the whole system.
+    pub fn includes_owner(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| owner == self.user)
+    }
+}
+
+impl From<&TokenBinding> for Bounds {
+    fn from(binding: &TokenBinding) -> Self {
+        let TokenBinding { user, task } = binding.clone();
+        Self { user, task: Some(task), project: None, run: None, job: None }
+    }
+}
+
+impl From<&Lease> for Bounds {
+    fn from(lease: &Lease) -> Self {
+        Self {
+            user: lease.user_id.clone(),
+            project: lease.project_id.clone(),
+            task: lease.task_id.clone(),
+            run: lease.run_id.clone(),
+            job: lease.job_id.clone(),
+        }
+    }
 }
 
 /// The status of a presented token at the time of the call.

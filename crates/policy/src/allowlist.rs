@@ -4,7 +4,7 @@ use super::{AgentKind, pattern::matches, tool::Origin};
 
 /// Reserved families of tool names. No installed upstream may use one as its namespace, so a tool in a family
 /// is either built in or was put there by an administrator.
-pub const FAMILIES: [&str; 15] = [
+pub const FAMILIES: [&str; 16] = [
     "admin",
     "api",
     "artifact",
@@ -12,6 +12,7 @@ pub const FAMILIES: [&str; 15] = [
     "db",
     "git",
     "help",
+    "lease",
     "memory",
     "model",
     "node",
@@ -23,7 +24,7 @@ pub const FAMILIES: [&str; 15] = [
 ];
 
 /// P16: what a manager may call.
-const MANAGER: [&str; 14] = [
+const MANAGER: [&str; 17] = [
     "db.*",
     "node.*",
     "sandbox.*",
@@ -38,10 +39,13 @@ const MANAGER: [&str; 14] = [
     "skills.*",
     "persona.*",
     "workflow.*",
+    "lease.issue",
+    "lease.renew",
+    "lease.revoke",
 ];
 
 /// P16: what an analyst may call besides database reads. Only `db.finding.create` writes.
-const ANALYST: [&str; 9] = [
+const ANALYST: [&str; 11] = [
     "db.finding.create",
     "artifact.get",
     "artifact.list",
@@ -51,20 +55,47 @@ const ANALYST: [&str; 9] = [
     "help.*",
     "skills.list",
     "skills.get",
+    "lease.renew",
+    "lease.revoke",
 ];
 /// Last parts of the names of `db.*` tools that only read.
 const DATABASE_READS: [&str; 4] = ["get", "list", "effective", "search"];
 
-const SANDBOX: [&str; 7] =
-    ["artifact.*", "memory.*", "skills.list", "skills.get", "web.*", "api.call", "help.*"];
+const SANDBOX: [&str; 9] = [
+    "artifact.*",
+    "memory.*",
+    "skills.list",
+    "skills.get",
+    "web.*",
+    "api.call",
+    "help.*",
+    "lease.renew",
+    "lease.revoke",
+];
+
+/// An orchestrator acts for no user; it issues the leases of those who do.
+const ORCHESTRATOR: [&str; 2] = ["lease.*", "help.*"];
 
 /// Returns whether the allowlist of an agent type names a tool. Tools of installed upstreams are in no list.
-pub fn lists(kind: AgentKind, tool: &str) -> bool {
+fn lists(kind: AgentKind, tool: &str) -> bool {
     let names = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
     match kind {
         AgentKind::ProjectManager => names(&MANAGER),
         AgentKind::ProjectAnalyst => names(&ANALYST) || is_database_read(tool),
         AgentKind::Sandbox => names(&SANDBOX),
+        AgentKind::Orchestrator => names(&ORCHESTRATOR),
+    }
+}
+
+/// Returns whether an agent type may call a tool, as far as its name tells. A tool in no family belongs to an
+/// installed upstream, for which the gateway decides between users.
+pub fn may_call(kind: AgentKind, tool: &str) -> bool {
+    match tool.split_once('.') {
+        Some((namespace, rest)) if !namespace.is_empty() && !rest.is_empty() => {
+            let is_installed = !FAMILIES.contains(&namespace);
+            allows(kind, tool, &if is_installed { Origin::Installed { owner: None } } else { Origin::Family })
+        }
+        _ => false,
     }
 }
 
@@ -77,6 +108,7 @@ pub fn describe_allowlist(kind: AgentKind) -> String {
             format!("{} {}", reads.join(" "), ANALYST.join(" "))
         }
         AgentKind::Sandbox => SANDBOX.join(" "),
+        AgentKind::Orchestrator => ORCHESTRATOR.join(" "),
     }
 }
 
@@ -87,7 +119,7 @@ pub fn describe_allowlist(kind: AgentKind) -> String {
 pub fn allows(kind: AgentKind, tool: &str, origin: &Origin) -> bool {
     match (kind, origin) {
         (AgentKind::ProjectManager | AgentKind::Sandbox, Origin::Installed { .. }) => true,
-        (AgentKind::ProjectAnalyst, Origin::Installed { .. }) => false,
+        (AgentKind::ProjectAnalyst | AgentKind::Orchestrator, Origin::Installed { .. }) => false,
         (_, _) => lists(kind, tool),
     }
 }

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::{
-    CallIds, Caller, Denial, Effect, Facts, Rule, ScopedId, Standing, TaskFacts, TokenBinding, Tool,
+    AgentKind, Bounds, CallIds, Caller, Denial, Effect, Facts, Rule, ScopedId, Standing, TaskFacts, Tool,
     allowlist, tool::Origin, urls,
 };
+
+/// The tools that renew an expired lease and give it back. For every other tool it is worth nothing.
+const FOR_EXPIRED: [&str; 2] = ["lease.renew", "lease.revoke"];
 
 /// Proof that a call was permitted. Only [`decide`] creates it, and running a tool requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub fn decide(
     arguments: &Map<String, Value>,
     facts: &Facts,
 ) -> Result<Permitted, Denial> {
-    let (caller, tool) = check_visible(standing, tool)?;
+    let Visible { caller, tool, bounds } = check_visible(standing, tool)?;
     if let Some(rule) = super::rules::first_applicable(rules, caller, &tool.name, arguments)
         && rule.effect == Effect::Deny
     {
@@ -53,8 +56,8 @@ pub fn decide(
         check_ids_known(&ids, facts)?;
     }
     check_ids_consistent(&ids, facts)?;
-    if let Some(binding) = caller.agent.binding() {
-        check_ids_within_binding(binding, &ids, facts)?;
+    if let Some(bounds) = &bounds {
+        check_ids_within_bounds(bounds, &ids, facts)?;
     }
     if let Some(argument) = urls::find_forbidden(&tool.name, arguments) {
         return Err(Denial::ForbiddenAddress(argument));
@@ -62,18 +65,35 @@ pub fn decide(
     Ok(Permitted { caller: caller.clone(), tool: tool.name.clone(), ids })
 }
 
+/// Denies a list of tools to a caller whose lease is not valid, or who needs one: an empty list would look as
+/// if there were no tools. An analyst or a sandbox without a lease gets the empty list.
+pub fn check_listing(standing: &Standing) -> Result<(), Denial> {
+    let Standing::Valid(caller) = standing else { return Ok(()) };
+    match caller.check_bounds(false) {
+        Err(Denial::MissingLease) if caller.agent.kind() != AgentKind::ProjectManager => Ok(()),
+        checked => checked.map(drop),
+    }
+}
+
+/// A tool that a caller may see, and what the caller is confined to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible<'a> {
+    pub caller: &'a Caller,
+    pub tool: &'a Tool,
+    /// `None`: the caller acts for the whole system.
+    pub bounds: Option<Bounds>,
+}
+
 /// Makes the part of the decision that does not depend on the arguments. An agent sees exactly the tools that
 /// pass.
-pub fn check_visible<'a>(
-    standing: &'a Standing,
-    tool: Option<&'a Tool>,
-) -> Result<(&'a Caller, &'a Tool), Denial> {
+pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<Visible<'a>, Denial> {
     let caller = match standing {
         Standing::Valid(caller) => caller,
         Standing::Expired(_) => return Err(Denial::ExpiredToken),
         Standing::Revoked(_) => return Err(Denial::RevokedToken),
         Standing::Unknown => return Err(Denial::UnknownToken),
     };
+    let bounds = caller.check_bounds(tool.is_some_and(|tool| FOR_EXPIRED.contains(&tool.name.as_str())))?;
     let tool = tool.ok_or(Denial::UnknownTool)?;
     let kind = caller.agent.kind();
     if tool.quarantined {
@@ -88,14 +108,17 @@ pub fn check_visible<'a>(
     if !allowlist::allows(kind, &tool.name, &tool.origin) {
         return Err(Denial::NotAllowed);
     }
-    if let (Origin::Installed { owner: Some(owner) }, Some(binding)) = (&tool.origin, caller.agent.binding())
-        && *owner != binding.user
+    if caller.lease.lease().is_some_and(|lease| !lease.includes_tool(&tool.name)) {
+        return Err(Denial::OutsideLease);
+    }
+    if let (Origin::Installed { owner }, Some(bounds)) = (&tool.origin, &bounds)
+        && !bounds.includes_owner(owner.as_deref())
     {
         return Err(Denial::NotYours);
     }
     match &tool.gate {
         Some(gate) if !gate.open => Err(Denial::SettingOff(gate.setting)),
-        _ => Ok((caller, tool)),
+        _ => Ok(Visible { caller, tool, bounds }),
     }
 }
 
@@ -106,7 +129,7 @@ fn check_ids_known(ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
         ScopedId::Task => facts.tasks.contains_key(text),
         ScopedId::Run => facts.runs.contains_key(text),
         ScopedId::Job => facts.jobs.contains_key(text),
-        ScopedId::Project => facts.projects.contains(text),
+        ScopedId::Project => facts.projects.contains_key(text),
         // The store has no list of users. A user is compared with the task that the call names.
         ScopedId::User => true,
     };
@@ -155,26 +178,74 @@ fn check_ids_consistent(ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
     }
 }
 
-/// Denies a call with a bound token that names anything but its user, its task and what belongs to that task
-/// (M106).
-fn check_ids_within_binding(binding: &TokenBinding, ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
-    let own = facts.tasks.get(&binding.task);
-    // A token bound to another user's task is denied regardless of the ids.
-    if let Some(owner) = own.and_then(|task| task.user.as_ref())
-        && *owner != binding.user
-    {
+/// Denies a call of a confined caller that names anything beyond its bounds (M106).
+fn check_ids_within_bounds(bounds: &Bounds, ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
+    let require = |id: ScopedId, is_within: bool| match ids.get(id) {
+        Some(_) if !is_within => Err(Denial::MismatchedId(id)),
+        _ => Ok(()),
+    };
+    let is_bound = |bound: &Option<String>, id: &Option<String>| bound.is_none() || id == bound;
+    require(ScopedId::User, ids.user.as_ref() == Some(&bounds.user))?;
+    require(ScopedId::Run, is_bound(&bounds.run, &ids.run))?;
+    require(ScopedId::Job, is_bound(&bounds.job, &ids.job))?;
+    require(ScopedId::Project, is_bound(&bounds.project, &ids.project))?;
+    // A lease for another user's project is of no use, also if the project was given away since.
+    let project = bounds.project.as_ref().and_then(|project| facts.projects.get(project));
+    if project.is_some_and(|owner| !bounds.includes_owner(owner.as_deref())) {
+        return Err(Denial::MismatchedId(ScopedId::Project));
+    }
+    match &bounds.task {
+        Some(task) => check_ids_of_task(bounds, task, ids, facts),
+        None => check_ids_of_user(bounds, ids, facts),
+    }
+}
+
+/// Denies a call that names anything but one task and what belongs to it.
+fn check_ids_of_task(bounds: &Bounds, task: &String, ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
+    let own = facts.tasks.get(task);
+    // Token or lease for another user's task: denied regardless of the ids.
+    if own.is_some_and(|own| !bounds.includes_owner(own.user.as_deref())) {
         return Err(Denial::MismatchedId(ScopedId::User));
+    }
+    let project = own.and_then(|task| task.project.as_ref());
+    if own.is_some() && bounds.project.is_some() && bounds.project.as_ref() != project {
+        return Err(Denial::MismatchedId(ScopedId::Project));
     }
     let require = |id: ScopedId, is_own: bool| match ids.get(id) {
         Some(_) if !is_own => Err(Denial::MismatchedId(id)),
         _ => Ok(()),
     };
-    let project = own.and_then(|task| task.project.as_ref());
     let job = ids.job.as_ref().and_then(|job| facts.jobs.get(job));
     let run = ids.run.as_ref().and_then(|run| facts.runs.get(run));
-    require(ScopedId::Task, ids.task.as_ref() == Some(&binding.task))?;
-    require(ScopedId::User, ids.user.as_ref() == Some(&binding.user))?;
+    require(ScopedId::Task, ids.task.as_ref() == Some(task))?;
     require(ScopedId::Project, project.is_some() && ids.project.as_ref() == project)?;
-    require(ScopedId::Job, job == Some(&binding.task))?;
-    require(ScopedId::Run, run.is_some_and(|tasks| tasks.contains(&binding.task)))
+    require(ScopedId::Job, job == Some(task))?;
+    require(ScopedId::Run, run.is_some_and(|tasks| tasks.contains(task)))
+}
+
+/// Denies a call that names a task or project of another user. Built-in tools look up what is not in `facts`,
+/// and check it themselves.
+fn check_ids_of_user(bounds: &Bounds, ids: &CallIds, facts: &Facts) -> Result<(), Denial> {
+    let is_within = |task: &String| {
+        facts.tasks.get(task).is_none_or(|task| {
+            bounds.includes_owner(task.user.as_deref())
+                && (bounds.project.is_none() || task.project == bounds.project)
+        })
+    };
+    if ids.task.as_ref().is_some_and(|task| !is_within(task)) {
+        return Err(Denial::MismatchedId(ScopedId::Task));
+    }
+    let job = ids.job.as_ref().and_then(|job| facts.jobs.get(job));
+    if job.is_some_and(|task| !is_within(task)) {
+        return Err(Denial::MismatchedId(ScopedId::Job));
+    }
+    let run = ids.run.as_ref().and_then(|run| facts.runs.get(run));
+    if run.is_some_and(|tasks| !tasks.iter().any(is_within)) {
+        return Err(Denial::MismatchedId(ScopedId::Run));
+    }
+    let project = ids.project.as_ref().and_then(|project| facts.projects.get(project));
+    if project.is_some_and(|owner| !bounds.includes_owner(owner.as_deref())) {
+        return Err(Denial::MismatchedId(ScopedId::Project));
+    }
+    Ok(())
 }

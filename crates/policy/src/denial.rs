@@ -11,6 +11,20 @@ pub enum Denial {
     ExpiredToken,
     #[error("the token was revoked")]
     RevokedToken,
+    #[error("a lease is required: it says on whose behalf the call is made")]
+    MissingLease,
+    #[error("unknown lease")]
+    UnknownLease,
+    #[error("the lease is not valid yet")]
+    EarlyLease,
+    #[error("the lease has expired")]
+    ExpiredLease,
+    #[error("the lease was revoked")]
+    RevokedLease,
+    #[error("the lease is for another agent type")]
+    LeaseOfOtherAgent,
+    #[error("the lease does not include the tool")]
+    OutsideLease,
     #[error("unknown tool")]
     UnknownTool,
     #[error("the tool changed and needs approval")]
@@ -29,7 +43,7 @@ pub enum Denial {
     Rule(String),
     #[error("{0} is required")]
     MissingId(ScopedId),
-    #[error("{0} is outside the scope of this token")]
+    #[error("{0} is outside the scope of this token or lease")]
     MismatchedId(ScopedId),
     #[error("the address in `{0}` may not be fetched")]
     ForbiddenAddress(String),
@@ -44,6 +58,13 @@ impl Denial {
             Self::UnknownToken => "unknown_token",
             Self::ExpiredToken => "expired_token",
             Self::RevokedToken => "revoked_token",
+            Self::MissingLease => "missing_lease",
+            Self::UnknownLease => "unknown_lease",
+            Self::EarlyLease => "early_lease",
+            Self::ExpiredLease => "expired_lease",
+            Self::RevokedLease => "revoked_lease",
+            Self::LeaseOfOtherAgent => "lease_of_other_agent",
+            Self::OutsideLease => "outside_lease",
             Self::UnknownTool => "unknown_tool",
             Self::Quarantined => "quarantined",
             Self::Disabled => "disabled",
@@ -69,6 +90,7 @@ impl Denial {
                 | Self::OutOfScope
                 | Self::NotAllowed
                 | Self::NotYours
+                | Self::OutsideLease
                 | Self::SettingOff(_)
         )
     }

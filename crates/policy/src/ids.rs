@@ -49,7 +49,7 @@ impl CallIds {
 }
 
 /// Ids appear in audit rows and on console pages, so they must be short, printable ASCII.
-fn is_id(text: &str) -> bool {
+pub(super) fn is_id(text: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -68,5 +68,6 @@ pub struct Facts {
     pub jobs: BTreeMap<String, String>,
     /// The tasks of each run.
     pub runs: BTreeMap<String, BTreeSet<String>>,
-    pub projects: BTreeSet<String>,
+    /// The owner of each project, if it has one.
+    pub projects: BTreeMap<String, Option<String>>,
 }

@@ -5,11 +5,13 @@
 
 mod addresses;
 mod agent;
+mod agent_kind;
 mod allowlist;
 mod decide;
 mod denial;
 mod governing;
 mod ids;
+mod lease;
 mod pattern;
 mod rules;
 mod scoped_id;
@@ -18,12 +20,14 @@ mod url_glob;
 mod urls;
 
 pub use addresses::is_public_address;
-pub use agent::{Agent, AgentKind, Caller, Standing, TokenBinding};
-pub use allowlist::{FAMILIES, allows, describe_allowlist, lists};
-pub use decide::{Permitted, check_visible, decide};
+pub use agent::{Agent, Bounds, Caller, Standing, TokenBinding};
+pub use agent_kind::AgentKind;
+pub use allowlist::{FAMILIES, allows, describe_allowlist, may_call};
+pub use decide::{Permitted, Visible, check_listing, check_visible, decide};
 pub use denial::Denial;
 pub use governing::{Switch, is_governing};
 pub use ids::{CallIds, Facts, TaskFacts};
+pub use lease::{InvalidLease, Lease, LeaseMode, LeaseStanding, MAX_LEASE_BYTES};
 pub use pattern::Pattern;
 pub use rules::{Condition, Effect, Rule};
 pub use scoped_id::ScopedId;

@@ -14,6 +14,15 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.0, name)
     }
+
+    /// Returns whether this pattern matches every name that `inner` matches.
+    pub fn covers(&self, inner: &str) -> bool {
+        match (self.0.strip_suffix('*'), inner.strip_suffix('*')) {
+            (Some(outer), Some(inner)) => inner.starts_with(outer),
+            (_, None) => self.matches(inner),
+            (None, Some(_)) => false,
+        }
+    }
 }
 
 impl fmt::Display for Pattern {

@@ -37,10 +37,9 @@ pub struct Rule {
 
 impl Rule {
     fn applies(&self, caller: &Caller, tool: &str, arguments: &Map<String, Value>) -> bool {
-        let user = caller.agent.binding().map(|binding| &binding.user);
         self.tool.matches(tool)
             && self.agent.is_none_or(|agent| agent == caller.agent.kind())
-            && self.user.as_ref().is_none_or(|wanted| user == Some(wanted))
+            && self.user.as_ref().is_none_or(|wanted| caller.user() == Some(wanted))
             && self.condition.as_ref().is_none_or(|condition| condition.holds(self.effect, tool, arguments))
     }
 }

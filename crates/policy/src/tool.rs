@@ -14,7 +14,7 @@ use super::{AgentKind, ScopedId};
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Sandbox,
-    /// Manager and analyst.
+    /// Manager, analyst and orchestrator.
     Pm,
     #[default]
     Both,

@@ -36,7 +36,7 @@ pub struct UpstreamTool {
     pub remote: String,
     /// Validates arguments against the approved schema, not against the one that the upstream offers now.
     /// `None` if the schema is invalid.
-    pub arguments: Option<jsonschema::Validator>,
+    pub arguments: Option<schema::Validator>,
     /// Set by an administrator: calling the tool twice does no harm.
     pub safe_to_repeat: bool,
 }

@@ -12,8 +12,10 @@ macro_rules! plain_entity {
 }
 use plain_entity;
 
-// Tokens, and what access decisions depend on.
+// Tokens, leases, and what access decisions depend on.
 pub mod access_rule;
+pub mod lease;
+pub mod lease_key;
 pub mod login;
 pub mod revision;
 pub mod token;

@@ -2,6 +2,7 @@
 
 mod calls;
 mod decisions;
+mod leases;
 mod tool_does;
 mod work;
 
@@ -12,7 +13,7 @@ pub(super) struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(InitialSchema), Box::new(tool_does::ToolDoes)]
+        vec![Box::new(InitialSchema), Box::new(tool_does::ToolDoes), Box::new(leases::Leases)]
     }
 }
 

@@ -67,6 +67,11 @@ pub fn python_newer() -> PathBuf {
     fetched("python-newer").join("bin/python")
 }
 
+/// Returns a Python with xgrammar and llguidance.
+pub fn python_grammars() -> PathBuf {
+    fetched("grammars").join("bin/python")
+}
+
 /// Returns a linter for files in `deploy/`: `hadolint` or `kubernetes-validate`.
 pub fn deploy_linter(name: &str) -> PathBuf {
     fetched("deploy-linters").join("bin").join(name)

@@ -16,9 +16,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use subjects::Handoff;
+use subjects::{Handoff, HandoffId};
+use tokio::sync::watch;
 
-use crate::{GatewayProcess, Model, ModelRequest, Nats, Script, Worker, WorkerBuilder, chat, typical};
+use crate::{
+    GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, eventually,
+    typical,
+};
 
 const CREATE: &str = "db__task__create";
 const ERRAND: &str = "errand";
@@ -35,6 +39,8 @@ pub struct Errands {
     token: PathBuf,
     /// For each errand, how often each of its turns was requested.
     counts: Counts,
+    /// The number of turns of an errand that the model answers; later turns wait.
+    answered_turns: watch::Sender<usize>,
 }
 
 type Counts = Arc<Mutex<BTreeMap<String, [usize; TURNS]>>>;
@@ -45,8 +51,8 @@ impl Errands {
 
     /// Starts both. `model_delay` returns the duration of each model turn.
     pub async fn start(model_delay: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        let (model, counts) = Self::model(model_delay).await;
-        Self::over(model, GatewayProcess::start().await, counts).await
+        // Leases are renewed while an errand runs.
+        Self::over(GatewayProcess::start_with(&[("leases.lifetime", "2s")]).await, model_delay).await
     }
 
     /// Like [`Self::start`], but with two gateways that share a database, so that one can be killed.
@@ -57,29 +63,45 @@ impl Errands {
         let settings = [("store.url", database)];
         let first = GatewayProcess::start_with(&settings).await;
         let second = GatewayProcess::start_with(&settings).await;
-        let (model, counts) = Self::model(model_delay).await;
-        (Self::over(model, first, counts).await, second)
+        (Self::over(first, model_delay).await, second)
     }
 
-    async fn over(model: Model, gateway: GatewayProcess, counts: Counts) -> Self {
+    async fn over(
+        gateway: GatewayProcess,
+        model_delay: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
         let token = gateway.folder().join("manager.token");
         fs::write(&token, gateway.manager().await).expect("the token can be written");
-        Self { model, gateway, token, counts }
-    }
-
-    async fn model(model_delay: impl Fn() -> Duration + Send + Sync + 'static) -> (Model, Counts) {
         let counts = Counts::default();
         let counting = Arc::clone(&counts);
+        let (answered_turns, answered) = watch::channel(TURNS);
         let answer = move |asked: &ModelRequest| {
             let name = errand(asked).expect("an errand").to_owned();
-            if let Some(turn) = turn_number(asked) {
-                counting.lock().expect("no panic while counting").entry(name).or_default()[turn] += 1;
+            let number = turn_number(asked);
+            if let Some(number) = number {
+                counting.lock().expect("no panic while counting").entry(name).or_default()[number] += 1;
             }
-            Script::After(model_delay(), Box::new(turn(asked)))
+            let turn = Script::After(model_delay(), Box::new(turn(asked)));
+            Script::Held {
+                turn: number.unwrap_or_default(),
+                answered: answered.clone(),
+                then: Box::new(turn),
+            }
         };
         let structured =
             |asked: &ModelRequest| Script::Say(typical(asked.form().unwrap_or_default()).to_string());
-        (Model::start_answering(answer, structured).await, counts)
+        let model = Model::start_answering(answer, structured).await;
+        Self { model, gateway, token, counts, answered_turns }
+    }
+
+    /// From now on the model answers only this many turns of each errand; later turns wait.
+    pub fn hold_after(&self, turns: usize) {
+        self.answered_turns.send_replace(turns);
+    }
+
+    /// The model answers all turns again, also those that wait.
+    pub fn release(&self) {
+        self.answered_turns.send_replace(TURNS);
     }
 
     /// Returns the configuration of a worker that can run errands.
@@ -97,6 +119,24 @@ impl Errands {
 
     pub fn handoff(name: &str) -> Handoff {
         chat(&format!("Create the tasks of {ERRAND} {name}"))
+    }
+
+    /// Publishes an errand on behalf of a user. Returns its id and that of its lease.
+    pub async fn publish_leased(&self, orchestrator: &Orchestrator, name: &str) -> (HandoffId, String) {
+        let handoff = Self::handoff(name);
+        let wanted = json!({ "agent": "project_manager", "user_id": "ada", "handoff_id": handoff.id });
+        let (id, lease) = self.gateway.lease(wanted).await;
+        orchestrator.publish_under(&handoff, &lease).await;
+        (handoff.id, id)
+    }
+
+    /// Waits until a lease is given back.
+    pub async fn wait_for_revocation(&self, lease: &str) {
+        eventually("the lease is given back", async || {
+            let lease = self.gateway.must("GET", &format!("/api/v1/leases/{lease}"), None).await;
+            (lease["state"] == "revoked").then_some(())
+        })
+        .await;
     }
 
     /// Returns the expected answer of an errand.
@@ -175,7 +215,9 @@ fn turn(asked: &ModelRequest) -> Script {
         Some(1) => {
             let mut calls = vec![create(2), create(3)];
             if name.starts_with('v') {
-                let wanted = json!({ "task_id": name, "acceptance_criteria": ["It is done"] });
+                // The gateway derives the name of a task from its title.
+                let task = effect(name, 0).replace(' ', "-");
+                let wanted = json!({ "task_id": task, "acceptance_criteria": ["It is done"] });
                 calls.push(("request_verification".to_owned(), wanted.to_string()));
             }
             Script::Call(calls)

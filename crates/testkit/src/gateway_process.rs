@@ -159,9 +159,27 @@ impl GatewayProcess {
         tool: &str,
         arguments: Value,
     ) -> Result<mcp::Reply, mcp::Error> {
+        self.call_under(agent, None, tool, arguments).await
+    }
+
+    /// Calls a tool once under a lease, without an idempotency key.
+    pub async fn call_under(
+        &self,
+        agent: &mcp::Client,
+        lease: Option<&str>,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<mcp::Reply, mcp::Error> {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let arguments: Map<String, Value> = arguments;
-        agent.call(mcp::Call { name: tool, arguments, idempotency_key: None, traceparent: None }).await
+        agent.call(mcp::Call { name: tool, arguments, idempotency_key: None, traceparent: None, lease }).await
+    }
+
+    /// Issues a lease and returns its id and its signed text.
+    pub async fn lease(&self, new: Value) -> (String, String) {
+        let issued = self.must("POST", "/api/v1/leases", Some(new)).await;
+        let text = |member: &str| issued[member].as_str().expect("a text").to_owned();
+        (text("id"), text("signed"))
     }
 
     /// Sends SIGKILL.

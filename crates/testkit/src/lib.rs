@@ -14,6 +14,7 @@ mod binaries;
 mod browser;
 mod cluster;
 mod collector;
+mod engines;
 mod errand;
 mod gateway;
 mod gateway_process;
@@ -24,6 +25,7 @@ mod orchestrator;
 mod port;
 mod postgres;
 mod process;
+mod real_model;
 mod report;
 mod restate;
 mod scripted;
@@ -33,12 +35,13 @@ mod worker;
 
 pub use binaries::{
     binary, conformance_suite, cynodectl, deploy_linter, loopback_preload, nats_server, old_nats_server,
-    postgres_available, postgres_bin, promtool, python, python_newer, server_everything, server_filesystem,
-    systemd_analyze, workspace,
+    postgres_available, postgres_bin, promtool, python, python_grammars, python_newer, server_everything,
+    server_filesystem, systemd_analyze, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
 pub use cluster::Cluster;
 pub use collector::{Collector, Span};
+pub use engines::grammar_refusals;
 pub use errand::{Errands, QuickErrands};
 pub use gateway::{Answer, Gateway, RecordedCall, Tool};
 pub use gateway_process::{AdminResponse, GatewayProcess};
@@ -48,6 +51,7 @@ pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, cpu_of, run};
+pub use real_model::RealModel;
 pub use report::{Goal, Report};
 pub use restate::{Restate, RestatePrograms};
 pub use scripted::ScriptedServer;

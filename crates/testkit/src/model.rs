@@ -18,7 +18,7 @@ use axum::{
 };
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 /// How the server answers one request.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub enum Script {
     Whole(String),
     /// Waits, then follows another script.
     After(Duration, Box<Script>),
+    /// Waits until more than `turn` turns are answered, then follows another script.
+    Held { turn: usize, answered: watch::Receiver<usize>, then: Box<Script> },
     /// Streams exactly these events.
     Raw(Vec<String>),
     /// Streams empty deltas at this interval, forever.
@@ -109,6 +111,8 @@ struct Inner {
     structured: Box<Responder>,
     asked: Mutex<Vec<ModelRequest>>,
     failing: Mutex<Option<u16>>,
+    /// What the server says of its model, if it does.
+    description: Mutex<Option<Value>>,
 }
 
 impl Model {
@@ -147,6 +151,7 @@ impl Model {
             structured: Box::new(structured),
             asked: Mutex::default(),
             failing: Mutex::default(),
+            description: Mutex::default(),
         });
         let app = Router::new()
             .route("/v1/chat/completions", post(complete))
@@ -162,6 +167,11 @@ impl Model {
     /// From now on answers everything with this status; `None` ends that.
     pub fn fail_with(&self, status: Option<u16>) {
         *self.state.failing.lock().expect("no panic while failing") = status;
+    }
+
+    /// From now on describes its one model with this entry of `/v1/models`.
+    pub fn describe_as(&self, entry: Value) {
+        *self.state.description.lock().expect("no panic while describing") = Some(entry);
     }
 
     pub fn url(&self) -> String {
@@ -211,6 +221,7 @@ pub fn typical(form: &str) -> Value {
             "location": "logs/deploy.txt",
             "recommended_action": null,
         }),
+        "check" => json!({ "sum": 5 }),
         other => panic!("no typical answer for {other}"),
     }
 }
@@ -219,7 +230,11 @@ async fn models(State(state): State<Arc<Inner>>) -> Response<Body> {
     let failing = *state.failing.lock().expect("no panic while failing");
     match failing {
         Some(status) => play(Script::Status(status, None)).await,
-        None => Response::new(Body::from(r#"{"object":"list","data":[]}"#)),
+        None => {
+            let described = state.description.lock().expect("no panic while describing").clone();
+            let body = json!({ "object": "list", "data": described.into_iter().collect::<Vec<_>>() });
+            Response::new(Body::from(body.to_string()))
+        }
     }
 }
 
@@ -283,6 +298,11 @@ async fn play(script: Script) -> Response<Body> {
     match script {
         Script::After(wait, then) => {
             tokio::time::sleep(wait).await;
+            Box::pin(play(*then)).await
+        }
+        Script::Held { turn, mut answered, then } => {
+            // An error means that the test has ended.
+            answered.wait_for(|answered| *answered > turn).await.ok();
             Box::pin(play(*then)).await
         }
         Script::Status(status, retry_after) => {

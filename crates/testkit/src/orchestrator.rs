@@ -12,8 +12,9 @@ use async_nats::{
 use futures_util::StreamExt;
 use serde_json::Value;
 use subjects::{
-    Answer, Chat, ChatMessage, ChatRole, Completion, Context, Encoding, Handoff, HandoffId, Kind, MODEL_ID,
-    Pattern, Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp, Verify, Work, headers,
+    Answer, Chat, ChatMessage, ChatRole, Completion, Context, Encoding, Evidence, Findings, Handoff,
+    HandoffId, Kind, MODEL_ID, Pattern, Role, Schedule, SchedulePayloadType, Scope, Subject, Timestamp,
+    Verify, Work, headers,
     journal::Entry,
     streams::{self, Layout},
 };
@@ -59,7 +60,11 @@ pub fn verify(task: &str) -> Handoff {
         task_id: task.parse().unwrap(),
         acceptance_criteria: vec!["it works".to_owned()],
         artifacts: Vec::new(),
-        evidence: Vec::new(),
+        // As the typical judgement quotes it.
+        evidence: vec![Evidence {
+            label: "logs/deploy.txt".to_owned(),
+            content: "published in 212 s".to_owned(),
+        }],
         policy: None,
     }))
 }
@@ -96,6 +101,14 @@ impl Orchestrator {
         handoff.id
     }
 
+    /// Publishes a handoff under a lease.
+    pub async fn publish_under(&self, handoff: &Handoff, lease: &str) {
+        let mut headers = HeaderMap::new();
+        headers.insert(headers::MSG_ID, handoff.id.to_string());
+        headers.insert(headers::LEASE, lease);
+        self.publish_raw(handoff.kind(), headers, handoff.encode(Encoding::Json).unwrap()).await;
+    }
+
     /// Publishes any body to the subject of a kind and returns its sequence.
     pub async fn publish_raw(&self, kind: Kind, headers: HeaderMap, body: Vec<u8>) -> u64 {
         let subject = Subject::Handoff(kind).to_string();
@@ -124,6 +137,14 @@ impl Orchestrator {
         match self.wait_for_answer(kind, id).await {
             Answer::Completion(completion) => completion,
             Answer::Findings(findings) => panic!("findings for a handoff to a manager: {findings:?}"),
+        }
+    }
+
+    /// Waits up to 30 seconds for the findings of a verification.
+    pub async fn findings(&self, id: HandoffId) -> Findings {
+        match self.wait_for_answer(Kind::Verify, id).await {
+            Answer::Findings(findings) => findings,
+            Answer::Completion(completion) => panic!("{completion:?}"),
         }
     }
 

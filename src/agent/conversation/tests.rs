@@ -22,6 +22,7 @@ fn reply(content: &str, calls: &[(&str, &str)]) -> Event {
         model: "test".to_owned(),
         tries: 1,
         cost_usd: None,
+        note: None,
     })
 }
 
@@ -75,6 +76,16 @@ fn a_question_ends_the_conversation_and_other_calls_are_not_executed() {
     let mut analyst = Conversation { role: Role::ProjectAnalyst, ..self::conversation(3) };
     analyst.begin();
     let action = analyst.step(reply("", &[("ask_user", r#"{"question":"Which site?"}"#)]));
+    assert!(matches!(action, Action::Execute(calls) if matches!(calls[0], RequestedCall::Refuse { .. })));
+}
+
+#[test]
+fn question_that_repeats_the_user_is_refused() {
+    let asked = vec![Message::user("What is the status of `feed-cat`?")];
+    let mut conversation = Conversation { messages: asked, ..conversation(3) };
+    conversation.begin();
+    let echo = r#"{"question":"what is the status of feed-cat"}"#;
+    let action = conversation.step(reply("", &[("ask_user", echo)]));
     assert!(matches!(action, Action::Execute(calls) if matches!(calls[0], RequestedCall::Refuse { .. })));
 }
 

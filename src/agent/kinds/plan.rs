@@ -1,8 +1,8 @@
 //! `plan`: turns a goal into a plan and has it executed.
 
-use std::{fmt::Write as _, pin::pin};
+use std::fmt::Write as _;
 
-use subjects::{Kind, Message, Plan};
+use subjects::{Assessment, Kind, Message, Plan, WorkScope};
 
 use crate::{
     agent::{
@@ -11,7 +11,7 @@ use crate::{
         ledger::Lane,
         plan_execution::PlanExecution,
         session::Session,
-        structured_outputs::{DraftPlan, PLAN_PROMPT},
+        structured_outputs::{ASSESS_PROMPT, DraftPlan, PLAN_PROMPT},
     },
     context::sanitize_message,
     inference::Hint,
@@ -37,19 +37,42 @@ pub(in crate::agent) async fn from_messages(
 ) -> Result<Outcome, WorkError> {
     let asked = messages.iter().filter(|message| matches!(message, Message::User { .. }));
     let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
-    let options = StructuredOptions {
-        hint: Hint::Strong,
-        timeout: session.resources.settings.think_timeout,
-        lane: Lane::MAIN,
-    };
-    let planning = pin!(session.ask_structured::<DraftPlan>(messages.clone(), PLAN_PROMPT, options));
-    let background = pin!(session.assess(&goal));
-    let draft = session.run_with_background(planning, background).await;
-    let draft = draft?;
+    let timeout = session.resources.settings.think_timeout;
+    let options = StructuredOptions { hint: session.choose_model(&goal).await?, timeout, lane: Lane::MAIN };
+    let draft = session.ask_structured::<DraftPlan>(messages.clone(), PLAN_PROMPT, options).await?;
     if let Some(question) = draft.question.clone().filter(|question| !question.trim().is_empty()) {
         return Ok(Outcome::question(Kind::Plan, question, &messages));
     }
     PlanExecution::new(session, draft).run().await
+}
+
+impl Session<'_> {
+    /// O2, O3: asks the model for type and scope of the input, records them in the trace, and chooses by them
+    /// which model plans. Without an assessment the strong one does.
+    async fn choose_model(&self, input: &str) -> Result<Hint, WorkError> {
+        /// The beginning of the input is enough to assess it.
+        const MAX_BYTES: usize = 8 * 1_024;
+        if !self.resources.settings.assess_input {
+            return Ok(Hint::Strong);
+        }
+        let input = sanitize_message(&input[..input.floor_char_boundary(MAX_BYTES)]);
+        let options = StructuredOptions {
+            hint: Hint::Fast,
+            timeout: self.resources.settings.think_timeout,
+            lane: Lane::BACKGROUND,
+        };
+        let assessed = self.ask_structured(vec![Message::user(input)], ASSESS_PROMPT, options).await;
+        // A failure is visible in the trace and ends nothing.
+        let Ok(Assessment { scope, .. }) =
+            assessed.inspect(|it: &Assessment| self.ledger.set_assessment(it.clone()))
+        else {
+            return Ok(Hint::Strong);
+        };
+        Ok(match scope {
+            WorkScope::Trivial | WorkScope::Small => Hint::Usual,
+            WorkScope::Medium | WorkScope::Large => Hint::Strong,
+        })
+    }
 }
 
 fn line(out: &mut String, name: &str, value: &str) {

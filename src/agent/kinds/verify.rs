@@ -8,6 +8,7 @@ use crate::{
     agent::{
         AnswerBody, Outcome, WorkError,
         ask_structured::StructuredOptions,
+        evidence,
         ledger::Lane,
         outcome::TaskFindings,
         session::Session,
@@ -57,7 +58,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -
     let judging: Vec<_> = criteria
         .iter()
         .enumerate()
-        .map(|(number, criterion)| judge(shared, &material, number, criterion).boxed())
+        .map(|(number, criterion)| judge(shared, &material, &evidence, number, criterion).boxed())
         .collect();
     let judgements: Vec<_> = stream::iter(judging).buffered(MAX_CONCURRENT_JUDGEMENTS).collect().await;
     let (mut findings, mut actions) = (Vec::new(), Vec::new());
@@ -120,12 +121,23 @@ async fn collect_evidence(session: &Session<'_>, verify: &Verify) -> Result<Vec<
         let labels: Vec<_> = wanted.iter().map(|get| get.path.clone().unwrap_or_else(|| id(get))).collect();
         for (label, returned) in labels.into_iter().zip(session.call_all(wanted).await) {
             let returned = returned?;
-            let text =
-                if returned.failed { format!("could not be read: {}", returned.text) } else { returned.text };
+            let text = match returned.parse::<artifact::ArtifactContent>() {
+                _ if returned.failed => format!("could not be read: {}", returned.text),
+                Ok(read) => read_text(read),
+                Err(_) => returned.text,
+            };
             evidence.push(EvidenceItem { label, text });
         }
     }
     Ok(evidence)
+}
+
+/// Returns the content of an artifact, with a note if there is more of it.
+fn read_text(read: artifact::ArtifactContent) -> String {
+    match read.truncated {
+        true => format!("{}\n(cut: there is more of it)", read.content),
+        false => read.content,
+    }
 }
 
 /// Renders the evidence as quoted text, so that no line of an item can pose as another item or as the policy.
@@ -159,9 +171,12 @@ fn sanitize_label(label: &str) -> String {
     escape_template_marks(&label).into_owned()
 }
 
+/// Judges one criterion. A verdict whose evidence does not occur in the material is asked for again, and then
+/// counts as unclear.
 async fn judge(
     session: &Session<'_>,
     material: &str,
+    evidence: &[EvidenceItem],
     number: usize,
     criterion: &str,
 ) -> Result<Judgement, WorkError> {
@@ -170,8 +185,24 @@ async fn judge(
         timeout: session.resources.settings.think_timeout,
         lane: Lane::parallel(number),
     };
+    let texts: Vec<&str> = evidence.iter().map(|item| item.text.as_str()).collect();
+    let check = |judgement: &Judgement| match &judgement.evidence {
+        Some(quoted) if judgement.verdict != Verdict::Unclear && !evidence::occurs(quoted, &texts) => {
+            Err("the evidence is not a passage of the material: quote one word for word".to_owned())
+        }
+        _ => Ok(()),
+    };
     let question = format!("{JUDGE_PROMPT}\n\nCriterion: {}", escape_template_marks(criterion));
-    session.ask_structured(vec![Message::user(material)], &question, options).await
+    let asked = session.ask_structured_with(vec![Message::user(material)], &question, options, &check);
+    let mut judgement = asked.await?;
+    if check(&judgement).is_err() {
+        judgement.verdict = Verdict::Unclear;
+        judgement.evidence = None;
+        judgement.location = None;
+        judgement.recommended_action =
+            Some("Verify again: the evidence given for a verdict was not in the material.".to_owned());
+    }
+    Ok(judgement)
 }
 
 /// Records each finding through the gateway. Returns a note for the answer if no tool for it is offered.

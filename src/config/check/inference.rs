@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use settings::{Error, Text};
 
 use super::{Check, HOUR, SECOND};
-use crate::config::{Backend, Egress, Endpoint, Inference, Prices, Provider, raw};
+use crate::config::{Backend, Egress, Endpoint, Inference, Prices, Profile, Provider, ToolMode, raw};
 
 /// Host name suffixes of providers.
 const PROVIDER_HOSTS: [&str; 16] = [
@@ -54,8 +54,56 @@ impl Check<'_> {
             tries: self.number("inference.tries", &raw.tries, 1..=20)?,
             patience: self.duration("inference.patience", &raw.patience, Duration::ZERO..=HOUR)?,
             skills: self.boolean("inference.skills", &raw.skills)?,
+            tool_mode: self.tool_mode("inference.tool_mode", &raw.tool_mode)?,
+            profiles: raw.profiles.iter().map(|it| self.profile(it)).collect::<Result<_, _>>()?,
             prices: self.prices(&raw.price)?,
             record_to: raw.record_to.as_ref().map(|text| PathBuf::from(&text.0)),
+        })
+    }
+
+    fn tool_mode(&self, key: &str, text: &Text) -> Result<Option<ToolMode>, Error> {
+        let modes = [("auto", None), ("native", Some(ToolMode::Native)), ("typed", Some(ToolMode::Typed))];
+        self.choice(key, text, &modes)
+    }
+
+    fn profile(&self, raw: &raw::ModelProfile) -> Result<Profile, Error> {
+        let key = "inference.profiles";
+        if raw.model.trim().is_empty() {
+            return Err(self.wrong(key, &raw.model, "a model's name in `model`, as in qwen*"));
+        }
+        let wrong = |name: &str, value: String, right: &str| {
+            Err(self.wrong(key, &format!("{name} = {value}"), &format!("{right} for model `{}`", raw.model)))
+        };
+        match raw {
+            raw if raw.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) => {
+                return wrong(
+                    "temperature",
+                    raw.temperature.unwrap_or_default().to_string(),
+                    "a number from 0 to 2",
+                );
+            }
+            raw if raw.context_tokens.is_some_and(|it| it < 1_024) => {
+                return wrong(
+                    "context_tokens",
+                    raw.context_tokens.unwrap_or_default().to_string(),
+                    "at least 1024",
+                );
+            }
+            raw if raw.max_tokens == Some(0) => return wrong("max_tokens", "0".to_owned(), "at least 1"),
+            _ => {}
+        }
+        let tool_mode = match &raw.tool_mode {
+            Some(mode) => self.tool_mode(key, &Text(mode.clone()))?,
+            None => None,
+        };
+        Ok(Profile {
+            model: raw.model.clone(),
+            tool_mode,
+            context_tokens: raw.context_tokens,
+            temperature: raw.temperature,
+            max_tokens: raw.max_tokens,
+            parallel_calls: raw.parallel_calls,
+            stop: raw.stop.clone(),
         })
     }
 

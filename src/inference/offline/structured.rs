@@ -92,8 +92,11 @@ fn scheduled_task(text: &str) -> Value {
     })
 }
 
-/// Judges a criterion as met if a line of the material contains all its words of more than three letters, and
-/// as unclear otherwise. Rules alone never judge “not met”.
+/// Words that deny what a line says.
+const DENIALS: [&str; 6] = ["not", "no", "never", "without", "fails", "failed"];
+
+/// Judges a criterion by the first line of the material that contains all its words of more than three
+/// letters: not met if the line denies something, met otherwise. Without such a line it is unclear.
 fn judgement(material: &str, asked: &str) -> Value {
     let criterion = asked.rsplit_once("Criterion: ").map_or(asked, |(_, criterion)| criterion);
     let criterion = criterion.to_lowercase();
@@ -108,6 +111,14 @@ fn judgement(material: &str, asked: &str) -> Value {
         let line = line.strip_prefix("> ").unwrap_or(line);
         let plain = line.to_lowercase();
         if location.is_some() && !words.is_empty() && words.iter().all(|word| plain.contains(word)) {
+            let denies =
+                |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| DENIALS.contains(&word));
+            if denies(&plain) && !denies(&criterion) {
+                return json!({
+                    "verdict": "not_met", "severity": "major", "evidence": excerpt(line, 300),
+                    "location": location, "recommended_action": "Do what the criterion asks for.",
+                });
+            }
             return json!({
                 "verdict": "met", "severity": "info", "evidence": excerpt(line, 300), "location": location,
                 "recommended_action": null,

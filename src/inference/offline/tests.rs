@@ -17,11 +17,7 @@ impl Listener for NullListener {
 fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
     let parameters =
         json!({ "properties": { "name": {}, "description": {}, "project_id": {}, "task_id": {} } });
-    let function = |name: &&str| Function {
-        name: (*name).to_owned(),
-        description: String::new(),
-        parameters: parameters.clone(),
-    };
+    let function = |name: &&str| Function::new(name, "", &parameters);
     let project =
         Project { id: "p-1".parse().unwrap(), name: "docs".to_owned(), slug: None, description: None };
     let layers = Layers { project: Some(project), ..Layers::default() };
@@ -33,6 +29,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         may_call: true,
         output_schema: None,
         temperature: 0.0,
+        is_default_temperature: false,
         max_tokens: None,
         hint: Hint::Usual,
     }

@@ -196,6 +196,12 @@ fn details(row: &Row) -> Markup {
                 div { dt { "Run" } dd { (text(&row.run_id)) } }
                 div { dt { "Job" } dd { (text(&row.job_id)) } }
                 div .whole { dt { "Trace" } dd { (text(&row.trace_id)) } }
+                @if let Some(lease) = &row.lease_id {
+                    div .whole {
+                        dt { "Lease" }
+                        dd { a href=(address("/console/leases/lease", &[("id", lease)])) { (lease) } }
+                    }
+                }
                 div .whole {
                     dt { "Digest of the arguments" }
                     dd {

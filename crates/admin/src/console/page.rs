@@ -14,6 +14,7 @@ pub(super) enum Section {
     Tools,
     Quarantine,
     Tokens,
+    Leases,
     Servers,
     Rules,
     Settings,
@@ -21,7 +22,7 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Overview,
         Self::Work,
         Self::Dead,
@@ -29,6 +30,7 @@ impl Section {
         Self::Quarantine,
         Self::Servers,
         Self::Tokens,
+        Self::Leases,
         Self::Rules,
         Self::Settings,
         Self::Audit,
@@ -42,6 +44,7 @@ impl Section {
             Self::Tools => "/console/tools",
             Self::Quarantine => "/console/quarantine",
             Self::Tokens => "/console/tokens",
+            Self::Leases => "/console/leases",
             Self::Servers => "/console/servers",
             Self::Rules => "/console/rules",
             Self::Settings => "/console/settings",
@@ -57,6 +60,7 @@ impl Section {
             Self::Tools => "Tools",
             Self::Quarantine => "Quarantine",
             Self::Tokens => "Tokens",
+            Self::Leases => "Leases",
             Self::Servers => "Servers",
             Self::Rules => "Rules",
             Self::Settings => "Settings",
@@ -68,7 +72,13 @@ impl Section {
     fn is_for_users(self) -> bool {
         match self {
             Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
-            Self::Work | Self::Dead | Self::Tokens | Self::Rules | Self::Settings | Self::Audit => false,
+            Self::Work
+            | Self::Dead
+            | Self::Tokens
+            | Self::Leases
+            | Self::Rules
+            | Self::Settings
+            | Self::Audit => false,
         }
     }
 }

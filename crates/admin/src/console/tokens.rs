@@ -27,20 +27,31 @@ const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Expires"
 const STATES: [(&str, &str); 4] =
     [("", "Any state"), ("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked")];
 /// Value, kind, title and description.
-const KINDS: [(&str, TokenKind, &str, &str); 5] = [
+const KINDS: [(&str, TokenKind, &str, &str); 6] = [
     (
         "project_manager",
         TokenKind::ProjectManager,
         "Project manager",
-        "An agent that acts for the system; not bound to a user or task.",
+        "An agent that acts for the whole system, or for the user of a lease.",
     ),
     (
         "project_analyst",
         TokenKind::ProjectAnalyst,
         "Project analyst",
-        "An agent that reads and reports; bound to one user and one task.",
+        "An agent that reads and reports. It acts under a lease, unless it is bound to a user and a task.",
     ),
-    ("sandbox", TokenKind::Sandbox, "Sandbox", "An agent in a sandbox; bound to one user and one task."),
+    (
+        "sandbox",
+        TokenKind::Sandbox,
+        "Sandbox",
+        "An agent in a sandbox. It acts under a lease, unless it is bound to a user and a task.",
+    ),
+    (
+        "orchestrator",
+        TokenKind::Orchestrator,
+        "Orchestrator",
+        "A program that publishes handoffs and issues their leases. Calls no other tools.",
+    ),
     ("user", TokenKind::User, "User", "A person who installs their own servers. Cannot call tools."),
     ("admin", TokenKind::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
 ];
@@ -183,9 +194,9 @@ fn row(session: &Session, token: &Token) -> Markup {
 fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Response {
     let (word, agent, title, about) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
     let filled = FormState { fields, error };
-    let is_bound = matches!(agent, TokenKind::ProjectAnalyst | TokenKind::Sandbox);
-    let lives = if is_bound {
-        "For example 8h or 7days; at most 30 days. Default one day."
+    let may_be_bound = matches!(agent, TokenKind::ProjectAnalyst | TokenKind::Sandbox);
+    let lives = if may_be_bound {
+        "For example 8h or 7days. Bound: at most 30 days, default one day. Otherwise as for managers."
     } else {
         "For example 12h or 90days; at most 365 days. Default 30 days."
     };
@@ -209,22 +220,22 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
             (filled.alert())
             (form(session, "/console/tokens", &[("agent", word)], &html! {
                 (input(filled, ("label", "label"), "text", "Label", "A name to recognise it by."))
-                @if is_bound || agent == TokenKind::User {
+                @if may_be_bound || agent == TokenKind::User {
                     (input(
                         filled,
                         ("user_id", "user_id"),
                         "text",
                         "User",
-                        "Id of the user that it acts for.",
+                        if may_be_bound { "Optional, with the task: binds it." } else { "Id of the user." },
                     ))
                 }
-                @if is_bound {
+                @if may_be_bound {
                     (input(
                         filled,
                         ("task_id", "task_id"),
                         "text",
                         "Task",
-                        "Id of the task that it is bound to.",
+                        "Optional, with the user: binds the token.",
                     ))
                 }
                 (input(filled, ("lives", "lives"), "text", "Lifetime", lives))

@@ -8,11 +8,15 @@ use subjects::PreferenceScope;
 use control::{AdminPreferenceWriter, PreferenceTarget, ToolError};
 use store::{clock, entity::preference};
 
-use super::stored_json;
+use super::{convert_tool_error, stored_json};
 use crate::{Actor, Admin, Error};
 
 const FIELD: &str = "preference";
 const LIST_LIMIT: u64 = 1000;
+
+fn convert(error: ToolError) -> Error {
+    convert_tool_error(FIELD, error)
+}
 
 impl Admin {
     /// Lists preferences by key and scope, 1000 at most.
@@ -48,8 +52,7 @@ impl Admin {
     ) -> Result<Preference, Error> {
         const WHAT: &str = "admin.preference.set";
         self.require_admin(actor, WHAT).await?;
-        let address =
-            PreferenceTarget::new(new.scope, new.scope_id.clone(), &new.key).map_err(convert_tool_error)?;
+        let address = PreferenceTarget::new(new.scope, new.scope_id.clone(), &new.key).map_err(convert)?;
         let open = self.begin(actor, WHAT, &json!({ "new": new })).await?;
         let change = AdminPreferenceWriter {
             db: DatabaseExecutor::Transaction(&open.write),
@@ -57,7 +60,7 @@ impl Admin {
             author: actor.author(),
             expected: new.version,
         };
-        let row = change.set(address, &new.value).await.map_err(convert_tool_error)?;
+        let row = change.set(address, &new.value).await.map_err(convert)?;
         self.commit(open).await?;
         Ok(body(row))
     }
@@ -66,8 +69,7 @@ impl Admin {
     pub(crate) async fn delete_preference(&self, actor: &Actor, at: PreferenceAddress) -> Result<(), Error> {
         const WHAT: &str = "admin.preference.delete";
         self.require_admin(actor, WHAT).await?;
-        let address =
-            PreferenceTarget::new(at.scope, at.scope_id.clone(), &at.key).map_err(convert_tool_error)?;
+        let address = PreferenceTarget::new(at.scope, at.scope_id.clone(), &at.key).map_err(convert)?;
         let open = self.begin(actor, WHAT, &json!({ "at": at })).await?;
         let change = AdminPreferenceWriter {
             db: DatabaseExecutor::Transaction(&open.write),
@@ -75,7 +77,7 @@ impl Admin {
             author: actor.author(),
             expected: at.version,
         };
-        change.delete(address).await.map_err(convert_tool_error)?;
+        change.delete(address).await.map_err(convert)?;
         self.commit(open).await
     }
 }
@@ -87,16 +89,6 @@ fn scope_type(scope: PreferenceScope) -> &'static str {
         PreferenceScope::User => "user",
         PreferenceScope::Project => "project",
         PreferenceScope::Task => "task",
-    }
-}
-
-/// Converts an error of the preference tools, whose rules apply here too.
-fn convert_tool_error(error: ToolError) -> Error {
-    match error {
-        ToolError::NotFound { what, id } => Error::not_found(what, id),
-        ToolError::Conflict(why) => Error::Conflict(why),
-        ToolError::Store(error) => error.into(),
-        other => Error::invalid(FIELD, other.to_string()),
     }
 }
 

@@ -29,13 +29,13 @@ impl Admin {
         self.require_admin(actor, WHAT).await?;
         let label = check::line("label", &new.label)?;
         let holder = parse_holder(&new)?;
-        let (default, max) = lifetimes(new.agent);
+        let (default, max) = lifetimes(&holder);
         let lives = match new.lives.as_deref().map(str::trim).filter(|lives| !lives.is_empty()) {
             Some(lives) => check::duration("lives", lives, MIN_LIFETIME, max)?,
             None => default,
         };
         let open = self.begin(actor, WHAT, &json!(new)).await?;
-        if let Holder::Agent(Agent::Analyst(bound) | Agent::Sandbox(bound)) = &holder {
+        if let Holder::Agent(Agent::Analyst(Some(bound)) | Agent::Sandbox(Some(bound))) = &holder {
             let known = task::Entity::find_by_id(&bound.task).one(&*open.write).await?;
             if let Some(owner) = known.and_then(|task| task.user_id)
                 && owner != bound.user
@@ -143,16 +143,17 @@ fn column(kind: TokenKind) -> &'static str {
         TokenKind::ProjectManager => "project_manager",
         TokenKind::ProjectAnalyst => "project_analyst",
         TokenKind::Sandbox => "sandbox",
+        TokenKind::Orchestrator => "orchestrator",
         TokenKind::Admin => "admin",
         TokenKind::User => "user",
     }
 }
 
 /// Returns the default and the maximum lifetime.
-fn lifetimes(kind: TokenKind) -> (Duration, Duration) {
-    match kind {
-        TokenKind::ProjectManager | TokenKind::Admin | TokenKind::User => (30 * DAY, 365 * DAY),
-        TokenKind::ProjectAnalyst | TokenKind::Sandbox => (DAY, 30 * DAY),
+fn lifetimes(holder: &Holder) -> (Duration, Duration) {
+    match holder {
+        Holder::Agent(agent) if agent.binding().is_some() => (DAY, 30 * DAY),
+        Holder::Agent(_) | Holder::Admin | Holder::User(_) => (30 * DAY, 365 * DAY),
     }
 }
 
@@ -172,10 +173,12 @@ fn rotation_error(error: admin_token::Error) -> Error {
 fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
     let user = check::optional_id("user_id", new.user_id.as_deref())?;
     let task = check::optional_id("task_id", new.task_id.as_deref())?;
+    // Without user and task the token is of use only with a lease.
     let bound = || match (user.clone(), task.clone()) {
-        (Some(user), Some(task)) => Ok(TokenBinding { user, task }),
-        (None, _) => Err(Error::invalid("user_id", "is required: this agent acts for one user")),
-        (_, None) => Err(Error::invalid("task_id", "is required: this agent works on one task")),
+        (Some(user), Some(task)) => Ok(Some(TokenBinding { user, task })),
+        (None, None) => Ok(None),
+        (None, _) => Err(Error::invalid("user_id", "is required with a task: name both, or neither")),
+        (_, None) => Err(Error::invalid("task_id", "is required with a user: name both, or neither")),
     };
     let forbid = |field: &'static str, given: &Option<String>, why: &str| match given {
         Some(_) => Err(Error::invalid(field, why)),
@@ -190,6 +193,12 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
         }
         TokenKind::ProjectAnalyst => Ok(Holder::Agent(Agent::Analyst(bound()?))),
         TokenKind::Sandbox => Ok(Holder::Agent(Agent::Sandbox(bound()?))),
+        TokenKind::Orchestrator => {
+            let why = "an orchestrator issues leases for any user; omit it";
+            forbid("user_id", &user, why)?;
+            forbid("task_id", &task, why)?;
+            Ok(Holder::Agent(Agent::Orchestrator))
+        }
         TokenKind::Admin => {
             let why = "an admin token is not bound to a user or task; omit it";
             forbid("user_id", &user, why)?;

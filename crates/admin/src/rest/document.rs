@@ -34,6 +34,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
     tags(
         (name = "tools", description = "Tools: enable, disable, scope and approve."),
         (name = "tokens", description = "Issue, list and revoke tokens."),
+        (name = "leases", description = "Leases: on whose behalf agents act."),
         (name = "upstreams", description = "Upstream MCP servers."),
         (name = "rules", description = "Access rules."),
         (name = "settings", description = "System settings."),

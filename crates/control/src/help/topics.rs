@@ -7,7 +7,7 @@ pub(super) struct Topic {
     pub(super) text: &'static str,
 }
 
-pub(super) const TOPICS: [Topic; 6] = [
+pub(super) const TOPICS: [Topic; 8] = [
     Topic {
         name: "tasks",
         title: "Tasks, their names, statuses and dependencies",
@@ -50,6 +50,24 @@ pub(super) const TOPICS: [Topic; 6] = [
                artifact.put writes it whole, 1 MiB at most, as text or base64; writing to the same path \
                makes the next version. artifact.get reads it in pieces: `truncated` says that there is more, \
                `next_offset` where it goes on.",
+    },
+    Topic {
+        name: "requirements",
+        title: "Acceptance criteria, and how they are checked",
+        text: "What is asked for is written as acceptance criteria of a task, each one answerable with yes \
+               or no. A project analyst judges a task criterion by criterion: met, not_met or unclear, with \
+               a passage of the task's artifacts as evidence. A finding is recorded for each \
+               (db.finding.list). What is not met becomes a task below the verified one. Change criteria \
+               with db.task.update: the list that you give replaces the present one.",
+    },
+    Topic {
+        name: "gateway",
+        title: "Which calls are permitted, and for whom",
+        text: "Every call goes through the gateway, which decides and records it. What you may call depends \
+               on your role, on switches and rules of administrators, and on the lease of your work: the \
+               user on whose behalf you act, and perhaps a project, a task or certain tools. The ids of that \
+               user, project and task are filled in for you; leave them out. A call that is denied stays \
+               denied: do not try the same in another way, but say what is missing.",
     },
     Topic {
         name: "errors",

@@ -29,18 +29,13 @@ impl BuiltInTool for Effective {
     async fn run(context: &Context<'_>, input: Self) -> Result<EffectivePreferences, ToolError> {
         let request = PageRequest::large(input.limit, input.cursor.as_deref())?;
         check::count("groups", input.group_ids.len(), MAX_GROUPS)?;
-        let scopes = match ScopeSet::of_confined(context).await? {
-            Some(scopes) => scopes,
-            None => {
-                let named = ScopeSet {
-                    user: input.user_id.map(String::from),
-                    groups: input.group_ids.into_iter().map(String::from).collect(),
-                    project: input.project_id.map(String::from),
-                    task: input.task_id.map(String::from),
-                };
-                named.completed_from_task(context).await?
-            }
+        let named = ScopeSet {
+            user: input.user_id.map(String::from),
+            groups: input.group_ids.into_iter().map(String::from).collect(),
+            project: input.project_id.map(String::from),
+            task: input.task_id.map(String::from),
         };
+        let scopes = named.narrowed(context).await?.completed_from_task(context).await?;
         let mut query = preference::Entity::find()
             .filter(preference::Column::Deleted.eq(false))
             .filter(scopes.condition());

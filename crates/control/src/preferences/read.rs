@@ -83,7 +83,7 @@ impl BuiltInTool for Get {
         check::key(&input.key)?;
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
         let missing = || ToolError::not_found("preference", &input.key);
-        if ScopeSet::of_confined(context).await?.is_some_and(|scopes| !scopes.covers(&scope)) {
+        if !scope.is_readable(context).await? {
             return Err(missing());
         }
         let found = select(&scope, &input.key).filter(preference::Column::Deleted.eq(false));
@@ -128,10 +128,8 @@ impl BuiltInTool for List {
             && named.project.is_none()
             && named.task.is_none();
         let mut query = preference::Entity::find().filter(preference::Column::Deleted.eq(false));
-        match ScopeSet::of_confined(context).await? {
-            Some(scopes) => query = query.filter(scopes.condition()),
-            None if names_none => {}
-            None => query = query.filter(named.condition()),
+        if !names_none || context.caller.bounds().is_some() {
+            query = query.filter(named.narrowed(context).await?.condition());
         }
         if let Some(wanted) = input.scope {
             query = query.filter(preference::Column::ScopeType.eq(wanted.as_str()));

@@ -1,9 +1,10 @@
 //! The scopes that preferences are set in, and the set of scopes that applies to a caller.
 
-use sea_orm::{ColumnTrait, Condition, ExprTrait};
+use policy::AgentKind;
+use sea_orm::{ColumnTrait, Condition, EntityTrait, ExprTrait};
 use subjects::{PreferenceScope, ScopeId};
 
-use store::entity::preference;
+use store::entity::{preference, project, task};
 
 use crate::{Context, ToolError, confinement::Confinement, tasks};
 
@@ -25,6 +26,32 @@ impl ScopeRef {
             (_, Some(id)) => Ok(Self { scope, id: id.into() }),
             (_, None) => Err(ToolError::Invalid(format!("a {} needs a `scope_id`", scope.as_str()))),
         }
+    }
+
+    /// Returns whether the caller may read this scope.
+    pub(super) async fn is_readable(&self, context: &Context<'_>) -> Result<bool, ToolError> {
+        // A manager may read the preferences of groups; neither token nor lease names any.
+        let is_group = self.scope == PreferenceScope::Group;
+        let is_manager = context.caller.agent.kind() == AgentKind::ProjectManager;
+        Ok(self.is_system() || (is_group && is_manager) || self.is_own(context).await?)
+    }
+
+    /// Returns whether the scope is within what the caller acts for. System and groups are so only for a
+    /// caller that acts for the whole system.
+    pub(super) async fn is_own(&self, context: &Context<'_>) -> Result<bool, ToolError> {
+        let Some(confinement) = Confinement::of(context).await? else { return Ok(true) };
+        Ok(match self.scope {
+            PreferenceScope::System | PreferenceScope::Group => false,
+            PreferenceScope::User => self.id == confinement.user,
+            PreferenceScope::Project => {
+                let found = project::Entity::find_by_id(&self.id).one(&context.db).await?;
+                found.is_some_and(|project| confinement.includes_project(&project))
+            }
+            PreferenceScope::Task => {
+                let found = task::Entity::find_by_id(&self.id).one(&context.db).await?;
+                found.is_some_and(|task| confinement.includes_task(&task))
+            }
+        })
     }
 
     pub(super) fn is_system(&self) -> bool {
@@ -50,16 +77,19 @@ pub(super) struct ScopeSet {
 }
 
 impl ScopeSet {
-    /// Returns the scopes that a confined caller may read; `None` for a manager. Groups are not included,
-    /// since a token names none.
-    pub(super) async fn of_confined(context: &Context<'_>) -> Result<Option<Self>, ToolError> {
-        let confinement = Confinement::of(context).await?;
-        Ok(confinement.map(|Confinement { user, task, project }| Self {
-            user: Some(user),
-            groups: Vec::new(),
-            project,
-            task: Some(task),
-        }))
+    /// Narrows the named scopes to those that the caller may read. A caller that works on one task reads the
+    /// scopes of that task, whatever it names.
+    pub(super) async fn narrowed(self, context: &Context<'_>) -> Result<Self, ToolError> {
+        Ok(match Confinement::of(context).await? {
+            None => self,
+            Some(Confinement { user, project, task: Some(task) }) => {
+                // Groups are not included, since neither token nor lease names any.
+                Self { user: Some(user), groups: Vec::new(), project, task: Some(task) }
+            }
+            Some(Confinement { user, project, task: None }) => {
+                Self { user: Some(user), project: project.or(self.project), ..self }
+            }
+        })
     }
 
     /// Fills in user and project from the task, where they are not given.
@@ -77,17 +107,6 @@ impl ScopeSet {
             // Preferences may be set before the task exists.
             Err(ToolError::NotFound { .. }) => Ok(self),
             Err(error) => Err(error),
-        }
-    }
-
-    pub(super) fn covers(&self, scope: &ScopeRef) -> bool {
-        let is = |id: &Option<String>| id.as_ref() == Some(&scope.id);
-        match scope.scope {
-            PreferenceScope::System => true,
-            PreferenceScope::Group => self.groups.contains(&scope.id),
-            PreferenceScope::User => is(&self.user),
-            PreferenceScope::Project => is(&self.project),
-            PreferenceScope::Task => is(&self.task),
         }
     }
 

@@ -18,9 +18,7 @@ use policy::Scope;
 use store::entity::{preference, preference_history};
 
 use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
-    confinement::{reject_governing, require_manager},
-    value::StoredValue,
+    BuiltInTool, Context, Does, ToolError, check, confinement::reject_governing, value::StoredValue,
 };
 
 const MAX_REASON_BYTES: usize = 1024;
@@ -84,7 +82,7 @@ impl BuiltInTool for Create {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Preference, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
-        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref()).await?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
         into_preference(create(&Writer::of(context), &scope, input.key, stored, input.reason).await?)
     }
@@ -164,7 +162,7 @@ impl BuiltInTool for Update {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Preference, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
-        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref()).await?;
         let stored = StoredValue::new(&input.value, input.value_type)?;
         let before = lock(context, &scope, &input.key, input.expected_version).await?;
         let new = NewVersion { value: Some(stored), change: Change::Updated, reason: input.reason };
@@ -206,7 +204,7 @@ impl BuiltInTool for Delete {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
         let scope = ScopeRef::new(input.scope, input.scope_id)?;
-        check_writable(context, &scope, &input.key, input.reason.as_deref())?;
+        check_writable(context, &scope, &input.key, input.reason.as_deref()).await?;
         let before = lock(context, &scope, &input.key, input.expected_version).await?;
         let new = NewVersion { value: None, change: Change::Deleted, reason: input.reason };
         let row = write_version(&Writer::of(context), before, new).await?;
@@ -215,14 +213,15 @@ impl BuiltInTool for Delete {
 }
 
 /// Checks that the caller may change this key in this scope, and the length of the reason.
-fn check_writable(
+async fn check_writable(
     context: &Context<'_>,
     scope: &ScopeRef,
     key: &str,
     reason: Option<&str>,
 ) -> Result<(), ToolError> {
-    if scope.is_system() {
-        require_manager(context, "a preference of the system")?;
+    if !scope.is_own(context).await? {
+        let what = format!("a preference of {} {}", scope.scope_type(), scope.id());
+        return Err(ToolError::ReadOnly(what.trim_end().to_owned()));
     }
     check::key(key)?;
     reject_governing(key)?;

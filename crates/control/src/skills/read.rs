@@ -40,7 +40,7 @@ impl BuiltInTool for List {
         let mut query = skill::Entity::find();
         let (user, project) = (input.user_id.as_ref(), input.project_id.as_ref());
         if let Some(confinement) = Confinement::of(context).await? {
-            query = query.filter(within(&confinement));
+            query = query.filter(within(&confinement, project));
         } else if user.is_some() || project.is_some() {
             query = query.filter(in_scopes(user.map(ScopeId::as_str), project.map(ScopeId::as_str)));
         }
@@ -114,7 +114,7 @@ impl BuiltInTool for Get {
             (None, None) => return Err(ToolError::Invalid("name the skill by skill_id or name".to_owned())),
         };
         if let Some(confinement) = &confinement {
-            query = query.filter(within(confinement));
+            query = query.filter(within(confinement, input.project_id.as_ref()));
         }
         let found = query.all(&context.db).await?;
         let scope = |row: &skill::Model| check::parse_stored::<SkillScope>("scope", &row.scope_type).ok();

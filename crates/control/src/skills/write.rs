@@ -10,9 +10,9 @@ use uuid::Uuid;
 use super::{MAX_CONTENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, Skill, SkillScope, scan::scan};
 use policy::Scope;
 
-use store::entity::skill;
+use store::entity::{project, skill};
 
-use crate::{BuiltInTool, Context, Does, ToolError, check};
+use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +52,10 @@ impl BuiltInTool for Create {
         let (scope, id) = match (input.project_id, input.user_id) {
             (Some(project), None) => (SkillScope::Project, String::from(project)),
             (None, Some(user)) => (SkillScope::User, String::from(user)),
-            (None, None) => (SkillScope::System, String::new()),
+            (None, None) => match context.caller.bounds() {
+                Some(bounds) => (SkillScope::User, bounds.user),
+                None => (SkillScope::System, String::new()),
+            },
             (Some(_), Some(_)) => {
                 return Err(ToolError::Invalid(
                     "a skill is of a user or of a project, not of both".to_owned(),
@@ -161,11 +164,24 @@ impl BuiltInTool for Delete {
 async fn lock(context: &Context<'_>, id: &ScopeId, expected: Option<i64>) -> Result<skill::Model, ToolError> {
     let row = skill::Entity::find_by_id(id.as_str()).lock_exclusive().one(&context.db).await?;
     let row = row.ok_or_else(|| ToolError::not_found("skill", id.as_str()))?;
-    if row.read_only {
+    if row.read_only || !is_own(context, &row).await? {
         return Err(ToolError::ReadOnly(format!("the skill {}", row.name)));
     }
     check::version("the skill", expected, row.version)?;
     Ok(row)
+}
+
+/// Returns whether the skill is within what the caller acts for.
+async fn is_own(context: &Context<'_>, row: &skill::Model) -> Result<bool, ToolError> {
+    let Some(confinement) = Confinement::of(context).await? else { return Ok(true) };
+    Ok(match check::parse_stored("scope of a skill", &row.scope_type)? {
+        SkillScope::System => false,
+        SkillScope::User => row.scope_id == confinement.user,
+        SkillScope::Project => {
+            let found = project::Entity::find_by_id(&row.scope_id).one(&context.db).await?;
+            found.is_some_and(|project| confinement.includes_project(&project))
+        }
+    })
 }
 
 /// Checks and scans description and content: agents read both.

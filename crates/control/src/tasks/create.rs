@@ -9,7 +9,7 @@ use policy::Scope;
 
 use store::entity::{project, task, task_dependency};
 
-use crate::{BuiltInTool, Context, Does, ToolError, check};
+use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement};
 
 /// No id or name of a task is longer.
 pub(super) const MAX_REFERENCE_BYTES: usize = 128;
@@ -69,8 +69,12 @@ struct Placement {
 /// M106: fails unless the given parent task and project exist and belong together. Project and user that are
 /// not given are inherited.
 async fn resolve_placement(context: &Context<'_>, input: &Create) -> Result<Placement, ToolError> {
-    let mut project = input.project_id.as_ref().map(ToString::to_string);
-    let mut user = input.user_id.as_ref().map(ToString::to_string);
+    // What the caller acts for, unless the call says more.
+    let bounds = context.caller.bounds();
+    let own_project = || bounds.as_ref().and_then(|bounds| bounds.project.clone());
+    let mut project = input.project_id.as_ref().map(ToString::to_string).or_else(own_project);
+    let own_user = || bounds.as_ref().map(|bounds| bounds.user.clone());
+    let mut user = input.user_id.as_ref().map(ToString::to_string).or_else(own_user);
     let mut parent = None;
     if let Some(id) = &input.parent_task_id {
         let row = super::find(context, id).await?;
@@ -122,13 +126,16 @@ async fn resolve_dependencies(
     let texts = || wanted.iter().map(String::as_str);
     let referenced =
         Condition::any().add(task::Column::Id.is_in(texts())).add(task::Column::Name.is_in(texts()));
-    let found = task::Entity::find()
+    let mut found = task::Entity::find()
         .filter(task::Column::ScopeKey.eq(scope))
         .filter(referenced)
         .order_by_asc(task::Column::Id)
         .lock_shared()
         .all(&context.db)
         .await?;
+    if let Some(confinement) = Confinement::to_tasks(context) {
+        found.retain(|row| confinement.includes_owner_of(row));
+    }
     let mut ids = Vec::new();
     for reference in wanted {
         let by_id = found.iter().find(|row| row.id == *reference);

@@ -19,7 +19,7 @@ use policy::{Scope, ScopedId};
 
 use store::entity::{task, task_dependency};
 
-use crate::{BuiltInTool, Context, Does, ToolError, check, page::PageRequest};
+use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement, page::PageRequest};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -113,7 +113,10 @@ async fn find_in_same_scope(
     let referenced =
         Condition::any().add(task::Column::Id.eq(reference)).add(task::Column::Name.eq(reference));
     let found = task::Entity::find().filter(task::Column::ScopeKey.eq(&task.scope_key)).filter(referenced);
-    let found = found.all(&context.db).await?;
+    let mut found = found.all(&context.db).await?;
+    if let Some(confinement) = Confinement::to_tasks(context) {
+        found.retain(|row| confinement.includes_task(row));
+    }
     let by_id = found.iter().position(|row| row.id == reference).unwrap_or(0);
     found.into_iter().nth(by_id).ok_or_else(|| ToolError::not_found("task", reference))
 }
@@ -161,7 +164,11 @@ impl BuiltInTool for List {
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<TaskSummary>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = super::find(context, &input.task_id).await?;
-        let found = graph::dependencies(context, &task.id).await?;
+        let mut found = graph::dependencies(context, &task.id).await?;
+        if let Some(confinement) = Confinement::to_tasks(context) {
+            // An agent that works on one task sees what that task waits for.
+            found.retain(|row| confinement.includes_owner_of(row));
+        }
         Ok(request.paginate(found.into_iter().map(into_summary).collect::<Result<_, _>>()?))
     }
 }

@@ -11,7 +11,7 @@ use policy::{Scope, ScopedId};
 
 use store::{clock, entity::task};
 
-use crate::{BuiltInTool, Context, Does, ToolError, page::PageRequest, search};
+use crate::{BuiltInTool, Context, Does, ToolError, confinement::Confinement, page::PageRequest, search};
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a task";
@@ -67,8 +67,8 @@ impl BuiltInTool for List {
         if let Some(containing) = search::containing(input.text.as_deref(), &columns)? {
             query = query.filter(containing);
         }
-        if let Some(binding) = context.binding() {
-            query = query.filter(task::Column::Id.eq(&binding.task));
+        if let Some(confinement) = Confinement::to_tasks(context) {
+            query = query.filter(confinement.tasks());
         }
         let ordered = query
             .order_by_asc(task::Column::Position)

@@ -4,7 +4,11 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, analyst, each, on_both};
 
-on_both![help_lists_only_callable_tools, help_explains_tools_and_topics];
+on_both![
+    help_lists_only_callable_tools,
+    help_explains_tools_and_topics,
+    help_has_the_topics_of_the_instructions
+];
 
 async fn help_lists_only_callable_tools(stage: Stage) {
     let listed = stage.ok("help.list", json!({})).await;
@@ -37,4 +41,19 @@ async fn help_explains_tools_and_topics(stage: Stage) {
     let analyst = analyst("u-1", "t-1");
     let hidden = stage.fails_for(&analyst, "help.get", json!({ "name": "db.task.create" })).await;
     assert_eq!(hidden.0, "not_found", "a tool that may not be called reads like one that does not exist");
+}
+
+/// Agents are told to ask for these topics.
+async fn help_has_the_topics_of_the_instructions(stage: Stage) {
+    for role in ["project_manager", "project_analyst"] {
+        let file = testkit::workspace().join("instructions").join(role).join("30-references.md");
+        let text = std::fs::read_to_string(file).unwrap();
+        let (_, named) = text.split_once("a topic:").unwrap();
+        let (named, _) = named.split_once('.').unwrap();
+        let topics: Vec<&str> = named.split('`').skip(1).step_by(2).collect();
+        assert!(topics.len() >= 2, "{topics:?}");
+        for topic in topics {
+            assert_eq!(stage.ok("help.get", json!({ "name": topic })).await["kind"], "topic", "{topic}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ fn every_tool_has_the_right_scope_and_gate() {
     for tool in control::all() {
         let for_all = tool.name.starts_with("artifact.")
             || tool.name.starts_with("help.")
-            || matches!(tool.name, "skills.list" | "skills.get");
+            || matches!(tool.name, "skills.list" | "skills.get" | "lease.renew" | "lease.revoke");
         let expected = if for_all { Scope::Both } else { Scope::Pm };
         assert_eq!(tool.scope, expected, "{}", tool.name);
         let gate = tool.name.starts_with("sandbox.allowed_images.").then_some(Switch::AgentsMayAddImages);
@@ -60,6 +60,7 @@ fn all_families_exist() {
         db.task.create db.task.dependency.add db.task.dependency.list db.task.dependency.remove db.task.get
         db.task.list db.task.update db.task.update_status
         help.get help.list
+        lease.issue lease.renew lease.revoke
         model.get model.list node.get node.list persona.get persona.list
         sandbox.allowed_images.add sandbox.allowed_images.list
         skills.create skills.delete skills.get skills.list skills.update";

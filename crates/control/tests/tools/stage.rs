@@ -1,9 +1,9 @@
 //! A store, the built-in tools, and callers.
 
-use policy::{Agent, AgentKind, Caller, Origin, TokenBinding, allows};
+use policy::{Agent, AgentKind, Caller, LeaseMode, LeaseStanding, Origin, TokenBinding, allows};
 use std::{collections::BTreeMap, time::Duration};
 
-use control::{Context, Does, Entry, ToolError, VisibleTool, VisibleTools};
+use control::{Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::Value;
 use store::{Durability, Options, Store, clock};
@@ -45,17 +45,22 @@ impl VisibleTools for BuiltInTools {
 pub(crate) struct Stage {
     pub(crate) store: Store,
     tools: BTreeMap<&'static str, Entry>,
+    leases: LeaseIssuer,
     _folder: Option<TempDir>,
     _postgres: Option<Postgres>,
 }
 
+fn caller(token: &str, agent: Agent) -> Caller {
+    Caller { token: token.to_owned(), agent, lease: LeaseStanding::Absent(LeaseMode::Optional) }
+}
+
 pub(crate) fn manager() -> Caller {
-    Caller { token: "tok-manager".to_owned(), agent: Agent::Manager }
+    caller("tok-manager", Agent::Manager)
 }
 
 pub(crate) fn analyst(user: &str, task: &str) -> Caller {
     let bound = TokenBinding { user: user.to_owned(), task: task.to_owned() };
-    Caller { token: "tok-analyst".to_owned(), agent: Agent::Analyst(bound) }
+    caller("tok-analyst", Agent::Analyst(Some(bound)))
 }
 
 impl Stage {
@@ -76,7 +81,12 @@ impl Stage {
         let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
         let store = Store::open(&options).await.unwrap();
         let tools = control::all().into_iter().map(|tool| (tool.name, tool)).collect();
-        Self { store, tools, _folder: folder, _postgres: None }
+        let leases = LeaseIssuer {
+            key: nkeys::KeyPair::new_user(),
+            lifetime: Duration::from_secs(900),
+            renewable_for: Duration::from_secs(86_400),
+        };
+        Self { store, tools, leases, _folder: folder, _postgres: None }
     }
 
     /// Inserts a row that only an administrator can create.
@@ -101,7 +111,8 @@ impl Stage {
         let visible_tools = BuiltInTools(caller.agent.kind());
         let given = arguments.as_object().unwrap().clone();
         let run = async |db: DatabaseExecutor<'_>| {
-            let context = Context { db, caller, visible_tools: &visible_tools, now: clock::now() };
+            let now = clock::now();
+            let context = Context { db, caller, visible_tools: &visible_tools, leases: &self.leases, now };
             tool.run(&context, given.clone()).await
         };
         let result = match tool.does {

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use contract::{ToolContract, task};
 use mcp::{Call, Client, Options};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use subjects::ScopeId;
 
 use crate::{error::Error, print};
@@ -37,15 +38,24 @@ impl Tasks {
     where
         T: ToolContract<Output: DeserializeOwned> + Serialize,
     {
-        let arguments = contract::arguments(input);
-        let call = Call { name: T::NAME, arguments, idempotency_key: key, traceparent: None };
+        let result = self.call_named(T::NAME, contract::arguments(input), key).await?;
+        let invalid = |error| Error::Tool(T::NAME.to_owned(), format!("its result is not valid: {error}"));
+        serde_json::from_value(result).map_err(invalid)
+    }
+
+    /// Calls a tool by its name and returns its structured result.
+    pub(crate) async fn call_named(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+        key: Option<&str>,
+    ) -> Result<Value, Error> {
+        let call = Call { name, arguments, idempotency_key: key, traceparent: None, lease: None };
         let reply = self.0.call(call).await.map_err(Error::tools)?;
-        let failed = |why: &str| Error::Tool(T::NAME.to_owned(), print::sanitize(why));
         if reply.is_error {
-            return Err(failed(&reply.text));
+            return Err(Error::Tool(name.to_owned(), print::sanitize(&reply.text)));
         }
-        serde_json::from_value(reply.structured.unwrap_or_default())
-            .map_err(|error| failed(&format!("its result is not valid: {error}")))
+        Ok(reply.structured.unwrap_or_default())
     }
 
     pub(crate) async fn list(&self, project: Option<&ScopeId>) -> Result<Vec<task::ListItem>, Error> {

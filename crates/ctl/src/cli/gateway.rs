@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use api::{AgentKind, Effect, Scope, TokenKind, TokenState};
+use api::{AgentKind, Effect, LeaseState, Scope, TokenKind, TokenState};
 use clap::{Args, Subcommand};
 use serde::de::{DeserializeOwned, IntoDeserializer, value};
 use subjects::{PreferenceScope, ScopeId};
@@ -96,16 +96,16 @@ pub(crate) enum Tools {
 pub(crate) enum Tokens {
     /// Issue a token. Its secret is printed once.
     Issue {
-        /// project_manager, project_analyst, sandbox, admin or user.
+        /// project_manager, project_analyst, sandbox, orchestrator, admin or user.
         #[arg(value_parser = named::<TokenKind>)]
         agent: TokenKind,
         /// Label that people recognise it by.
         #[arg(long)]
         label: String,
-        /// User that the token acts for; required for project_analyst, sandbox and user.
+        /// User of a user token; with --task, binds a token of a project_analyst or sandbox.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// Task that the token is bound to; required for project_analyst and sandbox.
+        /// With --user, binds a token of a project_analyst or sandbox to a task.
         #[arg(long, value_name = "ID")]
         task: Option<String>,
         /// Lifetime; 1day for a token that is bound to a task and 30days otherwise, by default.
@@ -129,6 +129,69 @@ pub(crate) enum Tokens {
     /// Replace the admin token in the gateway's file and in --admin-token-file; the old one is revoked
     /// immediately.
     RotateAdmin,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Leases {
+    /// Issue a lease. Its signed text is printed once.
+    Issue(Box<NewLease>),
+    /// List leases, newest first.
+    #[command(visible_alias = "ls")]
+    List {
+        /// Filter by state: active, renewable, ended or revoked.
+        #[arg(long, value_parser = named::<LeaseState>)]
+        state: Option<LeaseState>,
+        /// Filter by user.
+        #[arg(long, value_name = "ID")]
+        user: Option<String>,
+        /// Filter by task.
+        #[arg(long, value_name = "ID")]
+        task: Option<String>,
+        /// Filter by handoff.
+        #[arg(long, value_name = "ID")]
+        handoff: Option<String>,
+    },
+    /// Show a lease.
+    Show {
+        /// Id of the lease.
+        id: String,
+    },
+    /// Revoke a lease and those that were issued under it, effective immediately.
+    Revoke {
+        /// Id of the lease.
+        id: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NewLease {
+    /// project_manager, project_analyst or sandbox.
+    #[arg(value_parser = named::<AgentKind>)]
+    pub(crate) agent: AgentKind,
+    /// User on whose behalf the agent acts.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: String,
+    /// Project that the agent is confined to.
+    #[arg(long, value_name = "ID")]
+    pub(crate) project: Option<String>,
+    /// Task that the agent is confined to; required for project_analyst and sandbox.
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<String>,
+    /// Handoff that the lease is for.
+    #[arg(long, value_name = "ID")]
+    pub(crate) handoff: Option<String>,
+    /// Tool name, or a prefix followed by `*`. Repeatable; all tools of the agent type by default.
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
+    /// How long it lasts before it must be renewed; leases.lifetime by default and at most.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) lives: Option<Duration>,
+    /// For how long it can be renewed; leases.renewable_for by default and at most.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) renewable: Option<Duration>,
+    /// Write the signed lease to this new file, readable by its owner only.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -329,7 +392,7 @@ pub(crate) enum Audit {
         duration: Option<Duration>,
     },
     /// Query rows, newest first.
-    Query(Query),
+    Query(Box<Query>),
     /// Verify the hash chain and the signed heads.
     Verify(Verify),
     /// Export all rows as JSON lines.
@@ -372,6 +435,9 @@ pub(crate) struct Query {
     /// Trace id.
     #[arg(long, value_name = "ID")]
     pub(crate) trace: Option<String>,
+    /// Lease id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) lease: Option<String>,
     /// Maximum age, such as 1h.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,

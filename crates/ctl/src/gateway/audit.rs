@@ -33,7 +33,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     match command {
         cli::Audit::Tail { after, duration } => tail(&Gateway::open(link)?, after, duration, json).await,
-        cli::Audit::Query(filter) => query(&Gateway::open(link)?, filter, json).await,
+        cli::Audit::Query(filter) => query(&Gateway::open(link)?, *filter, json).await,
         cli::Audit::Export { out } => export(&Gateway::open(link)?, out).await,
         cli::Audit::Verify(command) => Box::pin(verify::run(link, nats, &command, json)).await,
     }
@@ -87,6 +87,7 @@ async fn query(gateway: &Gateway, query: cli::Query, json: bool) -> Result<Exit,
         ("task_id", query.task),
         ("call_id", query.call),
         ("trace_id", query.trace),
+        ("lease_id", query.lease),
         ("since", since),
         ("before", query.before.map(|before| before.to_string())),
         ("limit", Some(query.limit.to_string())),

@@ -165,6 +165,13 @@ impl Gateway {
     }
 }
 
+impl GatewayLink {
+    /// Returns whether a token file is named or there is one at the default path.
+    pub(crate) fn has_token(&self) -> bool {
+        self.admin_token_file.is_some() || Path::new(DEFAULT_TOKEN_FILE).exists()
+    }
+}
+
 fn read_token(named: Option<&Path>) -> Result<(PathBuf, HeaderValue), Error> {
     let path = match named {
         Some(path) => path.to_owned(),

@@ -138,7 +138,7 @@ pub(crate) fn create_private_file(path: &Path, text: &str) -> Result<(), Error> 
 }
 
 /// Writes to an existing file and syncs it.
-fn overwrite(path: &Path, text: &str) -> Result<(), Error> {
+pub(super) fn overwrite(path: &Path, text: &str) -> Result<(), Error> {
     let write_error = |error| Error::Write(path.to_owned(), error);
     let mut file = OpenOptions::new().write(true).open(path).map_err(write_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(write_error)

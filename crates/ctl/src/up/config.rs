@@ -88,6 +88,10 @@ impl StackConfig {
         self.data.join("manager.token")
     }
 
+    pub(super) fn analyst_token(&self) -> PathBuf {
+        self.data.join("analyst.token")
+    }
+
     pub(super) fn link(&self) -> Link {
         Link::to(self.nats_url(), self.layout)
     }
@@ -113,20 +117,17 @@ impl StackConfig {
 
     pub(super) fn workers(&self) -> Vec<ProcessSpec> {
         let managers = (1..=self.up.managers).map(|number| {
-            let mut spec = self.worker("project_manager", format!("manager-{number}"));
-            spec.arguments.extend([
-                "--set=analysts.enabled=true".to_owned(),
-                format!("--set=gateway.url={}", self.mcp_url()),
-                format!("--set=gateway.token_file={}", self.manager_token().display()),
-            ]);
+            let name = format!("manager-{number}");
+            let mut spec = self.worker("project_manager", name, &self.manager_token());
+            spec.arguments.push("--set=analysts.enabled=true".to_owned());
             spec
         });
-        let analysts =
-            (1..=self.up.analysts).map(|number| self.worker("project_analyst", format!("analyst-{number}")));
+        let analysts = (1..=self.up.analysts)
+            .map(|number| self.worker("project_analyst", format!("analyst-{number}"), &self.analyst_token()));
         managers.chain(analysts).collect()
     }
 
-    fn worker(&self, role: &str, name: String) -> ProcessSpec {
+    fn worker(&self, role: &str, name: String, token: &Path) -> ProcessSpec {
         let mut arguments = vec![
             "run".to_owned(),
             format!("--role={role}"),
@@ -134,6 +135,8 @@ impl StackConfig {
             format!("--set=nats.layout={}", self.layout),
             format!("--set=instance={name}"),
             format!("--set=instructions.root={}", self.up.instructions.display()),
+            format!("--set=gateway.url={}", self.mcp_url()),
+            format!("--set=gateway.token_file={}", token.display()),
             // Short, so that the tour shows a takeover without a long wait.
             "--set=worker.ack_wait=5s".to_owned(),
         ];

@@ -1,4 +1,6 @@
-//! Seeds a new stack: a token for the managers and a small project to talk about.
+//! Seeds a new stack: tokens for managers and analysts, and a small project to talk about.
+
+use std::path::Path;
 
 use api::{IssuedToken, NewToken, Project, PutProject, Token, TokenKind};
 use contract::task;
@@ -9,10 +11,12 @@ use crate::{
     chat::Tasks,
     cli::GatewayLink,
     error::Error,
-    gateway::{ApiRequest, Gateway, tokens::create_private_file},
+    gateway::{ApiRequest, Gateway, leases::Lessor, tokens::create_private_file},
 };
 
 pub(super) const PROJECT: &str = "website";
+/// The person at the terminal.
+const USER: &str = "you";
 pub(super) const TITLE: &str = "The new website";
 const TASKS: [(&str, &str); 3] = [
     ("collect-the-texts", "Collect the texts of the old site"),
@@ -37,23 +41,33 @@ pub(super) async fn probe_gateway(config: &StackConfig) -> bool {
     }
 }
 
-/// Issues the token that all managers share, unless the one of an earlier start is still valid.
-pub(super) async fn ensure_manager_token(config: &StackConfig) -> Result<(), Error> {
-    let file = config.manager_token();
-    if file.is_file() && Tasks::open(&config.mcp_url(), &file)?.check_token().await {
+/// Returns what issues leases for the person at the terminal.
+pub(super) fn lessor(config: &StackConfig) -> Result<Lessor, Error> {
+    Ok(Lessor { gateway: gateway(config)?, user: USER.parse().map_err(Error::nats)? })
+}
+
+/// Issues the tokens that all managers and all analysts share, unless those of an earlier start are still
+/// valid.
+pub(super) async fn ensure_tokens(config: &StackConfig) -> Result<(), Error> {
+    ensure_token(config, &config.manager_token(), "local managers", TokenKind::ProjectManager).await?;
+    ensure_token(config, &config.analyst_token(), "local analysts", TokenKind::ProjectAnalyst).await
+}
+
+async fn ensure_token(config: &StackConfig, file: &Path, label: &str, agent: TokenKind) -> Result<(), Error> {
+    if file.is_file() && Tasks::open(&config.mcp_url(), file)?.check_token().await {
         return Ok(());
     }
     let new = NewToken {
-        label: "local managers".to_owned(),
-        agent: TokenKind::ProjectManager,
+        label: label.to_owned(),
+        agent,
         user_id: None,
         task_id: None,
         lives: Some("30days".to_owned()),
     };
     let issued: IssuedToken = gateway(config)?.ask(ApiRequest::post(&["tokens"]).body(&new)).await?;
     // An invalid token of an earlier start.
-    drop(std::fs::remove_file(&file));
-    create_private_file(&file, &issued.secret)
+    drop(std::fs::remove_file(file));
+    create_private_file(file, &issued.secret)
 }
 
 /// Creates a project with a few tasks. Idempotent: the calls have idempotency keys.

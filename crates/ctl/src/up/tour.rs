@@ -5,25 +5,30 @@
 use std::time::Duration;
 
 use broker::Broker;
-use contract::{ToolContract, task};
+use contract::{ToolContract, finding, task};
 use nix::sys::signal::Signal;
+use serde_json::json;
 use subjects::{
-    Answer, ChatMessage, ChatRole, Completion, Encoding, Event, FindingsStatus, HandoffId, Progress,
-    Schedule, SchedulePayloadType, Scope, Status, Timestamp, Verify, Work,
+    Answer, ChatMessage, ChatRole, Completion, Encoding, ErrorCode, Event, FindingsStatus, HandoffId,
+    Progress, Schedule, SchedulePayloadType, Scope, ScopeId, Status, Timestamp, Work,
 };
 
-use super::{child, seed, stack::Stack};
+use super::{child, config::StackConfig, seed, stack::Stack};
 use crate::{
     answer,
     chat::Tasks,
     cli, dead,
     error::{Error, Exit},
+    gateway::leases::Lessor,
     handoff, journal,
     listener::{AnswerListener, Update},
     print, status,
 };
 
 const PLAN: &str = "Plan the tasks: write the texts, design the pages, publish the site";
+const TASK: &str = "Create a task: water the plants every Monday";
+/// What the analyst finds.
+const REPORT: &str = "The site is not up yet.";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Shorter than the response time of the offline model.
 const MISSED_DEADLINE: Duration = Duration::from_millis(100);
@@ -34,11 +39,11 @@ pub(super) async fn show(
     broker: &Broker,
     tools: &Tasks,
     stack: &Stack,
-    has_model: bool,
+    config: &StackConfig,
 ) -> Result<Exit, Error> {
-    let tour = Tour { broker, tools, stack };
+    let tour = Tour { broker, tools, stack, lessor: seed::lessor(config)? };
     status::run(broker, false).await?;
-    if has_model {
+    if config.has_model() {
         return tour.with_real_model().await;
     }
     tour.plan_by_chat().await?;
@@ -55,25 +60,49 @@ struct Tour<'a> {
     broker: &'a Broker,
     tools: &'a Tasks,
     stack: &'a Stack,
+    lessor: Lessor,
 }
 
 impl Tour<'_> {
+    /// A model may be too small for its work. Then the tour says so; only what the stack does wrong fails it.
     async fn with_real_model(&self) -> Result<Exit, Error> {
-        heading("A chat");
-        let text = "Say hello in one short sentence.";
-        print::line(&format!("you> {text}"));
-        let answer = self.completed(chat(text)).await?;
-        expect(
-            answer.message.is_some_and(|message| !message.content.trim().is_empty()),
-            "the model answers with text",
-        )?;
-        self.schedule().await?;
+        heading("A task, by chat");
+        print::line(&format!("you> {TASK}"));
+        self.by_the_model(chat(TASK)).await?;
+        heading("A schedule fires");
+        self.by_the_model(schedule()?).await?;
         heading("The tasks in the gateway's store");
         self.tools.show(Some(&seed::project()?)).await?;
         print::line(
             "\nThat was the part of the tour that needs no offline model. Run it in a terminal to chat.",
         );
         Ok(Exit::Done)
+    }
+
+    /// Hands off work that should create a task, and says what the store has afterwards.
+    async fn by_the_model(&self, work: Work) -> Result<(), Error> {
+        let project = seed::project()?;
+        let before = self.tools.list(Some(&project)).await?.len();
+        let found = self.hand_off(work, None).await?.wait_for_answer(self.broker, ANSWER_TIMEOUT).await?;
+        answer::show(&found, false);
+        let Answer::Completion(answer) = found else {
+            return Err(Error::Tour("the answer is not a completion".to_owned()));
+        };
+        let code = answer.error.as_ref().map(|error| error.code);
+        expect(
+            matches!(code, None | Some(ErrorCode::InferenceFailed | ErrorCode::BudgetExceeded)),
+            "the model answers, well or badly",
+        )?;
+        let created = self.tools.list(Some(&project)).await?.len().saturating_sub(before);
+        print::line(&match (created, answer.status) {
+            (0, Status::NeedsClarification) => {
+                "The store has no new task: the model asked a question.".into()
+            }
+            (0, _) => "The store has no new task: this model did not manage to create one.".into(),
+            (1, _) => "The store has one new task.".to_owned(),
+            (created, _) => format!("The store has {created} new tasks."),
+        });
+        Ok(())
     }
 
     async fn plan_by_chat(&self) -> Result<(), Error> {
@@ -85,14 +114,7 @@ impl Tour<'_> {
 
     async fn schedule(&self) -> Result<(), Error> {
         heading("A schedule fires");
-        let schedule = Schedule {
-            schedule_id: "nightly".parse().map_err(Error::nats)?,
-            run_id: format!("run-{}", HandoffId::now()).parse().map_err(Error::nats)?,
-            fired_at: Timestamp::now(),
-            payload_type: SchedulePayloadType::Prompt,
-            payload: "Look for broken links on the site".into(),
-        };
-        let answer = self.completed(Work::Schedule(schedule)).await?;
+        let answer = self.completed(schedule()?).await?;
         expect(!answer.tasks.is_empty(), "the schedule creates a task")
     }
 
@@ -107,29 +129,41 @@ impl Tour<'_> {
         planned.map(|task| task.task_id).ok_or_else(missing)
     }
 
+    /// Has the manager ask an analyst for a verification, whose findings are recorded and applied.
     async fn verify(&self, task: String) -> Result<(), Error> {
-        heading("An analyst verifies one of them");
-        let verify = Verify {
-            task_id: task.parse().map_err(Error::nats)?,
-            acceptance_criteria: vec!["the site is up".to_owned()],
-            artifacts: Vec::new(),
-            evidence: Vec::new(),
-            policy: None,
-        };
-        let found = self
-            .hand_off(Work::Verify(verify), None)
-            .await?
-            .wait_for_answer(self.broker, ANSWER_TIMEOUT)
-            .await?;
-        answer::show(&found, false);
-        match &found {
-            // The site was not published, so the analyst must not report `pass`.
-            Answer::Findings(findings) => expect(
-                findings.error.is_none() && findings.status != FindingsStatus::Pass,
-                "the analyst returns findings that are not a pass",
-            ),
-            Answer::Completion(_) => Err(Error::Tour("the answer is not findings".to_owned())),
+        heading("An analyst verifies one of them, and the manager applies what it found");
+        let task_id: ScopeId = task.parse().map_err(Error::nats)?;
+        let wanted = [
+            ("db.task.update", json!({ "task_id": task, "acceptance_criteria": ["the site is up"] })),
+            ("artifact.put", json!({ "task_id": task, "path": "status.md", "content": REPORT })),
+        ];
+        for (tool, arguments) in wanted {
+            let arguments = arguments.as_object().cloned().unwrap_or_default();
+            self.tools.call_named(tool, arguments, None).await?;
         }
+        let list = finding::List {
+            task_id: task_id.clone(),
+            run_id: None,
+            verdict: None,
+            limit: None,
+            cursor: None,
+        };
+        // A tour of an earlier start may have recorded some.
+        let before = self.tools.call(&list, None).await?.items.len();
+        let text = format!("Verify {task}");
+        print::line(&format!("you> {text}"));
+        let answer = self.completed(chat(&text)).await?;
+        let found = answer.verifications.first().map(|verification| verification.status);
+        expect(found == Some(Some(FindingsStatus::Fail)), "the analyst finds that the criterion is not met")?;
+        let recorded = self.tools.call(&list, None).await?.items;
+        expect(recorded.len() == before + 1, "its finding is in the store")?;
+        let tasks = self.tools.list(Some(&seed::project()?)).await?;
+        let remedy = tasks.iter().find(|it| it.parent_task_id.as_deref() == Some(task_id.as_str()));
+        let owner = Some(self.lessor.user.as_str());
+        expect(
+            remedy.is_some_and(|remedy| remedy.user_id.as_deref() == owner),
+            "the manager made a task of it, which belongs to you",
+        )
     }
 
     /// Kills the owner of a handoff after its first tool call and checks that another worker resumes it.
@@ -194,13 +228,27 @@ impl Tour<'_> {
     }
 
     async fn hand_off(&self, work: Work, within: Option<Duration>) -> Result<AnswerListener, Error> {
-        let scope = Scope { project_id: Some(seed::project()?), ..Scope::default() };
-        handoff::submit(self.broker, &handoff::new(work, scope, within), Encoding::Json, None).await
+        let user_id = Some(self.lessor.user.clone());
+        let scope = Scope { user_id, project_id: Some(seed::project()?), ..Scope::default() };
+        let handoff = handoff::new(work, scope, within);
+        let lease = self.lessor.issue_for(&handoff).await?;
+        handoff::submit(self.broker, &handoff, Encoding::Json, None, Some(&lease)).await
     }
 }
 
 fn chat(text: &str) -> Work {
     handoff::chat(vec![ChatMessage { role: ChatRole::User, content: text.to_owned() }], false)
+}
+
+fn schedule() -> Result<Work, Error> {
+    let schedule = Schedule {
+        schedule_id: "nightly".parse().map_err(Error::nats)?,
+        run_id: format!("run-{}", HandoffId::now()).parse().map_err(Error::nats)?,
+        fired_at: Timestamp::now(),
+        payload_type: SchedulePayloadType::Prompt,
+        payload: "Look for broken links on the site".into(),
+    };
+    Ok(Work::Schedule(schedule))
 }
 
 /// Returns whether the task was created; the handoff is not answered yet then.

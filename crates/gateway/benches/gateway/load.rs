@@ -19,6 +19,7 @@ pub(crate) struct Calls {
     pub(crate) is_denied: bool,
     /// Whether the client calls without rmcp.
     pub(crate) fast_path: bool,
+    pub(crate) lease: Option<String>,
 }
 
 /// Sorted latencies in milliseconds.
@@ -47,7 +48,8 @@ impl Calls {
     async fn call(&self, client: &Client) {
         let mut arguments = Map::new();
         arguments.insert("message".to_owned(), json!("measure for measure"));
-        let call = Call { name: self.tool, arguments, idempotency_key: None, traceparent: None };
+        let lease = self.lease.as_deref();
+        let call = Call { name: self.tool, arguments, idempotency_key: None, traceparent: None, lease };
         match (client.call(call).await, self.is_denied) {
             (Ok(reply), false) if !reply.is_error => {}
             (Err(mcp::Error::Rejected { .. }), true) => {}

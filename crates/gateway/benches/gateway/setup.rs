@@ -1,10 +1,12 @@
 //! Starts the processes under test: a server with one tool, the gateway in front of it, and FastMCP's proxy.
 
-use policy::Agent;
+use contract::lease::Issue;
+use control::{LeaseIssuer, NewLease};
+use policy::{Agent, AgentKind};
 use std::{fs, path::PathBuf, time::Duration};
 
 use access::tokens::{self, Holder};
-use sea_orm::{EntityTrait, sea_query::Expr};
+use sea_orm::{DatabaseExecutor, EntityTrait, sea_query::Expr};
 use serde_json::Value;
 use store::{Durability, Store, entity};
 use tempfile::TempDir;
@@ -58,7 +60,7 @@ impl Setup {
 
     pub(crate) fn direct(&self) -> Calls {
         let url = self.server.url().to_owned();
-        Calls { url, token_file: None, tool: TOOL, is_denied: false, fast_path: true }
+        Calls { url, token_file: None, tool: TOOL, is_denied: false, fast_path: true, lease: None }
     }
 
     pub(crate) fn through(&self) -> Calls {
@@ -68,7 +70,14 @@ impl Setup {
             tool: SERVED,
             is_denied: false,
             fast_path: true,
+            lease: None,
         }
+    }
+
+    /// Returns calls under a lease.
+    pub(crate) fn leased(&self) -> Calls {
+        let lease = fs::read_to_string(self.folder.path().join("lease")).unwrap();
+        Calls { lease: Some(lease), ..self.through() }
     }
 
     /// Returns calls of a tool that the agent may not see.
@@ -101,6 +110,16 @@ async fn prepare(folder: &TempDir, url: &str) {
         tokens::issue(&store, "bench", &Holder::Agent(Agent::Manager), lives, "bench").await.unwrap();
     fs::write(folder.path().join("manager.token"), issued.secret).unwrap();
     let write = store.write().await.unwrap();
+    let issuer = LeaseIssuer {
+        key: secrets::signing_key::read_or_create(&folder.path().join("lease.nk")).unwrap(),
+        lifetime: lives,
+        renewable_for: lives,
+    };
+    let lease = Issue::new(AgentKind::ProjectManager, "ada".parse().ok());
+    let new = NewLease { lease, parent_id: None, issued_by: "bench".to_owned() };
+    let db = DatabaseExecutor::Transaction(&write);
+    let (_, lease) = issuer.issue(&db, store::clock::now(), new).await.unwrap();
+    fs::write(folder.path().join("lease"), lease.lease).unwrap();
     let server = entity::upstream::Model {
         namespace: "bench".to_owned(),
         owner: None,

@@ -46,6 +46,16 @@ impl Calls {
         }
     }
 
+    fn context<'a>(
+        &'a self,
+        db: DatabaseExecutor<'a>,
+        permitted: &'a Permitted,
+        visible_tools: &'a CallerTools,
+    ) -> Context<'a> {
+        let (caller, leases) = (permitted.caller(), &*self.leases);
+        Context { db, visible_tools, caller, leases, now: clock::now() }
+    }
+
     async fn read(
         &self,
         entry: &Entry,
@@ -54,8 +64,7 @@ impl Calls {
     ) -> Result<ToolReply, CallError> {
         let db = DatabaseExecutor::from(self.store.read());
         let visible_tools = self.caller_tools(permitted);
-        let context =
-            Context { db, visible_tools: &visible_tools, caller: permitted.caller(), now: clock::now() };
+        let context = self.context(db, permitted, &visible_tools);
         to_reply(entry.run(&context, request.arguments).await)
     }
 
@@ -95,8 +104,7 @@ impl Calls {
         let arguments = std::mem::take(&mut request.arguments);
         let visible_tools = self.caller_tools(permitted);
         let db = DatabaseExecutor::from(&*write);
-        let context =
-            Context { db, visible_tools: &visible_tools, caller: permitted.caller(), now: clock::now() };
+        let context = self.context(db, permitted, &visible_tools);
         let reply = to_reply(entry.run(&context, arguments).await)?;
         drop(context);
         if reply.error_type.is_some() {

@@ -10,8 +10,8 @@ use store::{
     entity::{job, project, task},
 };
 
-/// Reads only what the decision may need. A manager's call of a built-in tool that names a single id needs
-/// nothing, because the tool itself looks that id up.
+/// Reads only what the decision may need. A call of a built-in tool that names a single id needs nothing if
+/// the caller acts for the whole system, because the tool itself looks that id up.
 pub(super) async fn look_up(
     store: &Store,
     caller: &Caller,
@@ -19,7 +19,8 @@ pub(super) async fn look_up(
     ids: &CallIds,
 ) -> Result<Facts, DbErr> {
     let mut facts = Facts::default();
-    let bound = caller.agent.binding();
+    let bound = caller.bounds();
+    let bound = bound.as_ref();
     let count = ScopedId::ALL.iter().filter(|id| ids.get(**id).is_some()).count();
     if bound.is_none() && (count == 0 || (count == 1 && *origin == Origin::BuiltIn)) {
         return Ok(facts);
@@ -36,14 +37,15 @@ pub(super) async fn look_up(
             facts.runs.insert(id.clone(), tasks);
         }
     }
-    if let Some(id) = &ids.project
-        && project::Entity::find_by_id(id).one(db).await?.is_some()
-    {
-        facts.projects.insert(id.clone());
+    let of_bounds = bound.and_then(|bound| bound.project.as_ref());
+    for id in ids.project.iter().chain(of_bounds.filter(|id| ids.project.as_ref() != Some(id))) {
+        if let Some(found) = project::Entity::find_by_id(id).one(db).await? {
+            facts.projects.insert(found.id, found.user_id);
+        }
     }
-    // The tasks that the ids belong to, and the task of the caller's token.
+    // The tasks that the ids belong to, and the task of the caller's token or lease.
     let mut tasks: BTreeSet<&str> = ids.task.iter().map(String::as_str).collect();
-    tasks.extend(bound.map(|bound| bound.task.as_str()));
+    tasks.extend(bound.and_then(|bound| bound.task.as_deref()));
     tasks.extend(facts.jobs.values().map(String::as_str));
     tasks.extend(facts.runs.values().flatten().map(String::as_str));
     if !tasks.is_empty() {

@@ -4,18 +4,17 @@
 use rmcp::model::CallToolResult;
 
 use super::{Request, ToolReply};
-use policy::{Agent, Caller};
+use policy::Caller;
 
 use store::entity::idempotency;
 
-/// Returns the namespace of the caller's keys. It does not depend on the token, because another instance may
-/// continue the work with another token.
+/// Returns the namespace of the caller's keys. It does not depend on the token or the lease, because another
+/// instance may continue the work with others.
 pub(super) fn holder(caller: &Caller) -> String {
-    match &caller.agent {
-        Agent::Manager => caller.agent.kind().to_string(),
-        Agent::Analyst(bound) | Agent::Sandbox(bound) => {
-            format!("{} {} {}", caller.agent.kind(), bound.user, bound.task)
-        }
+    let kind = caller.agent.kind();
+    match caller.bounds() {
+        None => kind.to_string(),
+        Some(bounds) => format!("{kind} {} {}", bounds.user, bounds.task.as_deref().unwrap_or_default()),
     }
 }
 

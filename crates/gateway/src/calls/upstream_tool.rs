@@ -19,8 +19,6 @@ use store::{clock, entity::idempotency};
 
 /// Time that a call may take in addition to its timeout, for connecting and for the commit of its row.
 const OVERHEAD: Duration = Duration::from_secs(30);
-/// Schema violations that an error message lists.
-const MAX_PROBLEMS: usize = 3;
 /// Key in `_meta` that marks a result as content of an upstream.
 const UNTRUSTED: &str = "dev.cynode/untrusted";
 
@@ -228,14 +226,9 @@ fn meta(request: &Request) -> Map<String, Value> {
 fn validate_arguments(tool: &UpstreamTool, arguments: &mut Map<String, Value>) -> Option<String> {
     let validator = tool.arguments.as_ref()?;
     let value = Value::Object(std::mem::take(arguments));
-    let problems: Vec<String> = validator
-        .iter_errors(&value)
-        .take(MAX_PROBLEMS)
-        .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
-        .collect();
+    let problem = validator.check(&value).err();
     if let Value::Object(back) = value {
         *arguments = back;
     }
-    (!problems.is_empty())
-        .then(|| format!("The arguments do not match the tool's input schema: {}", problems.join("; ")))
+    problem.map(|problem| format!("The arguments do not match the tool's input schema: {problem}"))
 }

@@ -3,11 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use access::unauthenticated;
+use policy::LeaseMode;
 use registry::upstreams;
 use settings::{Checker, Error, NatsConnection, Text, nats_options};
 
 use super::{
-    Audit, Calls, Config, Mcp, Nats,
+    Audit, Calls, Config, Leases, Mcp, Nats,
     raw::{self, Raw},
 };
 use store::Durability;
@@ -15,6 +16,9 @@ use store::Durability;
 const MOMENT: Duration = Duration::from_millis(1);
 /// As for every administrator's token.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const SECOND: Duration = Duration::from_secs(1);
+/// A lease can be checked without the store, so it should not outlive its revocation for long.
+const MAX_LEASE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_BYTES: usize = 64 << 20;
 const MAX_RATE: u32 = 10_000_000;
 
@@ -56,6 +60,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             per_second: check.number("calls.per_second", &raw.calls.per_second, 1..=MAX_RATE)?,
             keep_keys: check.positive_duration("calls.keep_keys", &raw.calls.keep_keys)?,
         },
+        leases: leases(check, &raw.leases, in_data(&raw.leases.signing_key_file, "lease.nk"))?,
         connections: connections(check, &raw.connections)?,
         unauthenticated: unauthenticated::Settings {
             per_second: check.number(
@@ -100,6 +105,21 @@ fn store(check: &Checker<'_>, raw: &raw::Store, default: &std::path::Path) -> Re
         max_connections: check.number("store.max_connections", &raw.max_connections, 2..=500)?,
         patience: check.positive_duration("store.patience", &raw.patience)?,
         durability: check.choice("store.durability", &raw.durability, &durabilities)?,
+    })
+}
+
+fn leases(check: &Checker<'_>, raw: &raw::Leases, signing_key_file: PathBuf) -> Result<Leases, Error> {
+    let modes = [("optional", LeaseMode::Optional), ("required", LeaseMode::Required)];
+    let lifetime = check.duration("leases.lifetime", &raw.lifetime, SECOND..=MAX_LEASE_LIFETIME)?;
+    Ok(Leases {
+        mode: check.choice("leases.mode", &raw.mode, &modes)?,
+        signing_key_file,
+        lifetime,
+        renewable_for: check.duration(
+            "leases.renewable_for",
+            &raw.renewable_for,
+            lifetime..=MAX_TOKEN_LIFETIME,
+        )?,
     })
 }
 

@@ -11,6 +11,7 @@ section! {
         store: Store,
         audit: Audit,
         calls: Calls,
+        leases: Leases,
         connections: Connections,
         unauthenticated: Unauthenticated,
         upstreams: Upstreams,
@@ -95,6 +96,21 @@ section! {
         per_second: Text = "1000",
         /// How long the answer to an idempotency key is kept.
         keep_keys: Text = "7days",
+    }
+}
+
+section! {
+    pub(crate) struct Leases {
+        /// Whether managers need a lease, `optional` or `required`. Analysts and sandboxes always do, unless
+        /// their token is bound to a user and a task.
+        mode: Text = "optional",
+        /// nkey seed that signs leases; default: `<data>/lease.nk`.
+        signing_key_file: Option<Text>,
+        /// How long a lease lasts before it must be renewed.
+        lifetime: Text = "15m",
+        /// For how long a lease can be renewed, also after it has expired: the longest time that a handoff
+        /// may wait and run.
+        renewable_for: Text = "7days",
     }
 }
 

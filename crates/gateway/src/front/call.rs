@@ -91,7 +91,7 @@ pub(super) fn progress_param(token: &ProgressToken, progress: Progress) -> Progr
 }
 
 /// Converts a denial. A tool that the caller may not see is reported like one that does not exist.
-fn denied(denial: &Denial, name: &str) -> ErrorData {
+pub(super) fn denied(denial: &Denial, name: &str) -> ErrorData {
     if denial.hides_the_tool() {
         return ErrorData::invalid_params(format!("Unknown tool: {name}"), None);
     }

@@ -32,9 +32,9 @@ use super::{
     identity::Identity,
     peek::peek,
 };
-use policy::{Denial, Standing};
+use policy::{Denial, LeaseStanding, Standing};
 
-use access::{tokens::PresentedToken, unauthenticated::Admission};
+use access::{leases::LEASE_HEADER, tokens::PresentedToken, unauthenticated::Admission};
 use audit::{Record, Unavailable};
 use listener::{ConnectionAuth, hosts};
 use store::clock;
@@ -108,15 +108,17 @@ impl Front {
             Ok(presented) => presented,
             Err(error) => {
                 error!(%error, "Store not available; calls are denied.");
-                return error_response(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    &envelope.id,
-                    INTERNAL_ERROR,
-                    "not available at the moment",
-                );
+                return unavailable_response(&envelope.id);
             }
         };
-        let standing = presented.standing(clock::now());
+        let lease = match self.look_up_lease(&presented, &parts.headers).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                error!(%error, "Store not available; calls are denied.");
+                return unavailable_response(&envelope.id);
+            }
+        };
+        let standing = presented.standing(clock::now(), lease);
         let call_id = Uuid::now_v7().to_string();
         let record = || {
             let tool = envelope.tool.as_deref()?;
@@ -157,6 +159,22 @@ impl Front {
         }
     }
 
+    /// Returns what the lease of a request is worth. Without a known token it is not looked up.
+    async fn look_up_lease(
+        &self,
+        presented: &PresentedToken,
+        headers: &HeaderMap,
+    ) -> Result<LeaseStanding, sea_orm::DbErr> {
+        match headers.get(LEASE_HEADER) {
+            Some(_) if presented.row.is_none() => Ok(LeaseStanding::Unknown),
+            Some(header) => match header.to_str() {
+                Ok(text) => self.leases.look_up(&self.store, Some(text)).await,
+                Err(_) => Ok(LeaseStanding::Unknown),
+            },
+            None => self.leases.look_up(&self.store, None).await,
+        }
+    }
+
     /// Refuses a request that cannot be read. It may have been a call, so it is recorded as a denied one.
     async fn refuse_unreadable(
         &self,
@@ -169,7 +187,8 @@ impl Front {
         const MALFORMED: &str = "malformed";
         let presented =
             self.look_up_token(&parts.headers).await.unwrap_or_else(|_| PresentedToken::unknown());
-        let standing = presented.standing(clock::now());
+        let lease = self.look_up_lease(&presented, &parts.headers).await;
+        let standing = presented.standing(clock::now(), lease.unwrap_or(LeaseStanding::Unknown));
         let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &standing, "");
         let recorded = if token_denial(&standing).is_some() {
             self.unauthenticated.record_refusal(sender.address, record, MALFORMED).await

@@ -6,6 +6,8 @@ use http::{
     request::Parts,
 };
 
+use access::leases::LEASE_HEADER;
+
 pub(super) const MCP_HEADER_PREFIX: &str = "mcp-";
 /// Headers that MCP needs, besides those with the prefix. All others are dropped, such as cookies and
 /// forwarded identities.
@@ -17,6 +19,7 @@ pub(super) const DROPPED_MCP_HEADERS: [&str; 1] = ["mcp-session-id"];
 pub(super) fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let matters = *name == AUTHORIZATION
+            || *name == LEASE_HEADER
             || FORWARDED_HEADERS.contains(name)
             || name.as_str().starts_with(MCP_HEADER_PREFIX);
         // Several `Accept` headers form one list.

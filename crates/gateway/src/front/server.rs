@@ -18,7 +18,7 @@ use tracing::error;
 use upstream::Progress;
 
 use super::{
-    call::{Call, PROGRESS_BUFFER, progress_param, unavailable},
+    call::{Call, PROGRESS_BUFFER, denied, progress_param, unavailable},
     identity::Identity,
 };
 use crate::calls::Calls;
@@ -56,6 +56,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let identity = identity(&context)?;
+        policy::check_listing(&identity.standing).map_err(|denial| denied(&denial, ""))?;
         let first = page.and_then(|page| page.cursor).map_or(Ok(0), |cursor| cursor.parse::<usize>());
         let first = first.map_err(|_| ErrorData::invalid_params("invalid cursor", None))?;
         let catalogue =

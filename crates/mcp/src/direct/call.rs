@@ -27,7 +27,7 @@ use super::Direct;
 use crate::{
     exchange::{self, Events, Headers, has_content_type, unexpected_content_type},
     failure::{Failure, Fate, Retry, TextError},
-    raw,
+    lease, raw,
 };
 
 const METHOD: &str = "tools/call";
@@ -95,13 +95,15 @@ impl DirectCall<'_> {
 
     async fn exchange(self, request: &CallToolRequestParams) -> Result<ServerResult, Failure> {
         let http = &self.direct.http;
+        let mut given = request.meta.as_ref().map(|meta| meta.0.0.clone());
+        let lease = given.as_mut().and_then(lease::take);
         let message = Message {
             jsonrpc: "2.0",
             id: self.id,
             method: METHOD,
             params: Params {
                 meta: Meta {
-                    given: request.meta.as_ref().map(|meta| &meta.0.0),
+                    given: given.as_ref(),
                     version: ProtocolVersion::V_2026_07_28.as_str(),
                     client_info: &self.direct.client_config.client_info,
                     capabilities: &self.direct.client_config.capabilities,
@@ -116,6 +118,7 @@ impl DirectCall<'_> {
         let mut headers = version();
         headers.insert(HeaderName::from_static("mcp-method"), HeaderValue::from_static(METHOD));
         headers.insert(HeaderName::from_static("mcp-name"), name);
+        headers.extend(lease);
         let response = http.post(body, None, headers).await?;
         let status = response.status();
         if !status.is_success() {

@@ -26,7 +26,7 @@ pub(crate) fn client_with_token(url: String, file: PathBuf) -> Client {
 }
 
 pub(crate) fn call(name: &str) -> Call<'_> {
-    Call { name, arguments: Map::new(), idempotency_key: None, traceparent: None }
+    Call { name, arguments: Map::new(), idempotency_key: None, traceparent: None, lease: None }
 }
 
 pub(crate) fn call_with(name: &str, arguments: Value) -> Call<'_> {

@@ -1,9 +1,6 @@
 //! Listing and calling tools.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, time::Duration};
 
 use mcp::{Call, Client, Error, Options};
 use serde_json::json;
@@ -119,8 +116,7 @@ async fn a_hanging_tool_times_out_and_is_cancelled() {
         let tools = vec![tool("hangs", Answer::hang), tool("works", || Answer::text("done"))];
         let gateway = if legacy { Gateway::start_legacy(tools).await } else { Gateway::start(tools).await };
         let client =
-            Client::new(Options { call_timeout: Duration::from_millis(500), ..options(gateway.url()) })
-                .unwrap();
+            Client::new(Options { call_timeout: Duration::from_secs(3), ..options(gateway.url()) }).unwrap();
         client.tools().await.unwrap();
         let error = client.call(call("hangs")).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut) && error.is_transient(), "{error:?}");
@@ -133,9 +129,10 @@ async fn a_hanging_tool_times_out_and_is_cancelled() {
 async fn a_dropped_call_is_cancelled() {
     let gateway = Gateway::start(vec![tool("hangs", Answer::hang)]).await;
     let client = client(gateway.url());
-    let dropped = tokio::time::timeout(Duration::from_millis(500), client.call(call("hangs"))).await;
-    assert!(dropped.is_err());
-    assert_eq!(gateway.calls().len(), 1);
+    tokio::select! {
+        result = client.call(call("hangs")) => panic!("{result:?}"),
+        () = eventually("the call runs", async || (gateway.calls().len() == 1).then_some(())) => {}
+    }
     eventually("the call is cancelled", async || (gateway.cancelled_calls() == 1).then_some(())).await;
 }
 
@@ -143,26 +140,20 @@ async fn a_dropped_call_is_cancelled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_calls_run_at_the_same_time() {
     for legacy in [false, true] {
-        // Each call takes a second; four rounds of sixteen calls would take four.
-        let tools = vec![tool("slow", || Answer::after(Duration::from_secs(1), Answer::text("done")))];
+        // None is answered, so all that arrive run at the same time.
+        let tools = vec![tool("hangs", Answer::hang)];
         let gateway = if legacy { Gateway::start_legacy(tools).await } else { Gateway::start(tools).await };
         let client = client(gateway.url());
         client.tools().await.unwrap();
-        let started = Instant::now();
         let mut calls = JoinSet::new();
         for _ in 0..64 {
             let client = client.clone();
-            calls.spawn(async move { client.call(call("slow")).await });
+            calls.spawn(async move { client.call(call("hangs")).await });
         }
-        let replies = calls.join_all().await;
-        let took = started.elapsed();
-        assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(|reply| reply.text == "done")));
-        let at: Vec<_> = gateway.calls().iter().map(|called| called.at).collect();
-        let spread = *at.iter().max().unwrap() - *at.iter().min().unwrap();
-        assert!(
-            spread < Duration::from_secs(1),
-            "the last call began {spread:?} after the first; all took {took:?}"
-        );
+        tokio::select! {
+            result = calls.join_next() => panic!("{result:?}"),
+            () = eventually("all are running", async || (gateway.calls().len() == 64).then_some(())) => {}
+        }
     }
 }
 

@@ -128,7 +128,9 @@ impl PreparedReplay {
         encoding: Encoding,
     ) -> Result<(), Error> {
         if let Some(key) = key {
-            let signature = sign(key, &Subject::Handoff(letter.about.kind), encoding, &self.body)?;
+            let lease = headers::get_any_case(Some(&self.headers), headers::LEASE);
+            let subject = Subject::Handoff(letter.about.kind);
+            let signature = sign(key, &subject, encoding, &self.body, lease)?;
             self.headers.insert(headers::SIGNATURE, signature);
         } else if changed && self.headers.get(headers::SIGNATURE).is_some() {
             let mut unsigned = HeaderMap::new();

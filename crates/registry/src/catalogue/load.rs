@@ -108,12 +108,10 @@ fn serve_upstream_tool(
     let mut definition = crate::sanitize::tool(definition, &row.name);
     Effect::of(server, setting, definition.annotations.as_ref()).annotate(&mut definition);
     let schema = Value::Object((*definition.input_schema).clone());
-    // Without look-ahead in patterns, so that an upstream's schema cannot cause excessive backtracking.
-    let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-    let arguments = match options.build(&schema) {
+    let arguments = match schema::Validator::new(&schema) {
         Ok(validator) => Some(validator),
         Err(error) => {
-            warn!(%error, tool = row.name, "Tool schema invalid; only the upstream checks arguments.");
+            warn!(error, tool = row.name, "Tool schema invalid; only the upstream checks arguments.");
             None
         }
     };

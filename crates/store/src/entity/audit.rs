@@ -23,6 +23,7 @@ pub struct Model {
     pub duration_us: i64,
     pub arguments_digest: Option<String>,
     pub trace_id: Option<String>,
+    pub lease_id: Option<String>,
     pub hash: String,
 }
 

@@ -39,7 +39,7 @@ async fn run(scenario: &str, context: &str, url: String) -> Result<(), mcp::Erro
     })?;
     let tools = client.tools().await?;
     for (name, arguments) in wanted(scenario, context, &tools) {
-        let call = Call { name: &name, arguments, idempotency_key: None, traceparent: None };
+        let call = Call { name: &name, arguments, idempotency_key: None, traceparent: None, lease: None };
         let reply = client.call(call).await?;
         eprintln!("{name}: {}", reply.text);
     }

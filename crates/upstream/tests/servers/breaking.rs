@@ -8,7 +8,7 @@ use upstream::{Breaker, Error, Fate, Options, State};
 use crate::support::{call, gateway, http, stdio, upstream};
 
 fn with_breaker(options: Options) -> Options {
-    Options { breaker: Breaker { failures: 3, open_for: Duration::from_millis(400) }, ..options }
+    Options { breaker: Breaker { failures: 3, open_for: Duration::from_secs(3) }, ..options }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Calls in both eras and over both transports: results, progress, errors.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use mcp::IDEMPOTENCY_KEY;
 use serde_json::{Map, Value, json};
 use testkit::{ScriptedServer, eventually};
@@ -203,19 +205,24 @@ async fn requests_of_the_server_are_declined() {
 #[tokio::test]
 async fn a_dropped_call_is_cancelled() {
     let upstream = upstream(stdio(&["normal"]));
-    call_json(&upstream, "process").await;
-    let waiting = tokio::time::timeout(std::time::Duration::from_millis(200), call(&upstream, "hang")).await;
-    assert!(waiting.is_err());
-    eventually("the call is cancelled", async || {
-        (call_json(&upstream, "process").await["calls"].as_u64() > Some(1000)).then_some(())
-    })
-    .await;
+    let calls = async || call_json(&upstream, "process").await["calls"].as_u64().unwrap();
+    let before = calls().await;
+    let asked = AtomicU64::new(0);
+    tokio::select! {
+        result = call(&upstream, "hang") => panic!("{result:?}"),
+        () = eventually("the call runs", async || {
+            let asked = asked.fetch_add(1, Ordering::Relaxed) + 1;
+            (calls().await > before + asked).then_some(())
+        }) => {}
+    }
+    eventually("the call is cancelled", async || (calls().await > 1000).then_some(())).await;
     for gateway in [gateway().await, legacy_gateway().await] {
         let upstream = crate::support::upstream(http(gateway.url()));
         call(&upstream, "echo").await.unwrap();
-        let waiting =
-            tokio::time::timeout(std::time::Duration::from_millis(200), call(&upstream, "hang")).await;
-        assert!(waiting.is_err());
+        tokio::select! {
+            result = call(&upstream, "hang") => panic!("{result:?}"),
+            () = eventually("the call runs", async || (gateway.calls().len() == 2).then_some(())) => {}
+        }
         eventually("the call is cancelled", async || (gateway.cancelled_calls() == 1).then_some(())).await;
     }
 }

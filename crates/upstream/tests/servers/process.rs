@@ -98,17 +98,20 @@ async fn a_killed_process_is_noticed_without_a_call() {
 #[tokio::test]
 async fn a_process_that_ends_at_once_is_restarted_with_pauses() {
     let upstream = upstream(stdio(&["broken"]));
-    let until = std::time::Instant::now() + Duration::from_secs(3);
+    let start = std::time::Instant::now();
     let mut calls = 0;
-    while std::time::Instant::now() < until {
+    while calls <= 50 {
         let failure = call(&upstream, "echo").await.unwrap_err();
         assert_eq!(failure.fate, Fate::NotRun);
         assert!(failure.to_string().contains("exit status: 3"), "{failure}");
         calls += 1;
         tokio::task::yield_now().await;
     }
-    let restarts = upstream.health().restarts;
-    assert!((2..=5).contains(&restarts) && calls > 50, "{restarts} restarts, {calls} calls");
+    // After pauses of 100, 200, 400, ... ms; most calls fail without a restart.
+    let restarts = u32::try_from(upstream.health().restarts).unwrap();
+    let pauses = Duration::from_millis(100) * (2_u32.pow(restarts) - 1);
+    assert!((2..=10).contains(&restarts), "{restarts} restarts");
+    assert!(start.elapsed() >= pauses, "{restarts} restarts in {:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -31,8 +31,8 @@ const STATUSES: [(&str, &str); 6] = [
     ("replayed", "Answered from the recorded result"),
     ("unknown", "Unknown"),
 ];
-const NAMES: [&str; 9] =
-    ["tool", "agent", "decision", "status", "user_id", "task_id", "subject", "since", "until"];
+const NAMES: [&str; 10] =
+    ["tool", "agent", "decision", "status", "user_id", "task_id", "subject", "lease_id", "since", "until"];
 
 /// The rows to show, as asked for in the address.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ impl AuditFilter {
             decision: fields.owned("decision"),
             status: fields.owned("status"),
             subject: fields.owned("subject"),
+            lease_id: fields.owned("lease_id"),
             user_id: fields.owned("user_id"),
             task_id: fields.owned("task_id"),
             since: fields.given("since").and_then(parse_moment),
@@ -68,8 +69,9 @@ impl AuditFilter {
 
     /// Returns whether a new row matches. The conditions are those of the query in the store.
     pub(super) fn matches(&self, row: &Row) -> bool {
-        let Filter { tool, agent, decision, status, subject, user_id, task_id, since, until, .. } =
-            &self.filter;
+        let Filter {
+            tool, agent, decision, status, subject, user_id, task_id, lease_id, since, until, ..
+        } = &self.filter;
         let equal = |wanted: &Option<String>, is: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| is == Some(wanted))
         };
@@ -81,6 +83,7 @@ impl AuditFilter {
             && equal(decision, Some(&row.decision))
             && equal(status, Some(&row.status))
             && equal(subject, row.subject.as_deref())
+            && equal(lease_id, row.lease_id.as_deref())
             && equal(user_id, row.user_id.as_deref())
             && equal(task_id, row.task_id.as_deref())
             && since.is_none_or(|since| row.created_at >= since)
@@ -101,6 +104,7 @@ impl AuditFilter {
                     (text("user_id", "search", "User"))
                     (text("task_id", "search", "Task"))
                     (text("subject", "search", "Token id"))
+                    (text("lease_id", "search", "Lease id"))
                     (text("since", "datetime-local", "From (UTC)"))
                     (text("until", "datetime-local", "Until (UTC)"))
                     div .actions {

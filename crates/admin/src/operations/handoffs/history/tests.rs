@@ -36,10 +36,11 @@ fn turn(number: u32, ms: u64) -> Record {
         content: "well".into(),
         calls: Vec::new(),
         finish: Finish::Stop,
-        tokens: Tokens { prompt: 100, completion: 10 },
+        tokens: Tokens { prompt: 100, completion: 10, cached: 0 },
         model: "m".into(),
         tries: 1,
         cost_usd: Some(0.5),
+        note: None,
     };
     Record::ModelTurn(ModelTurn { question: Question::Turn(number), request_hash: None, reply, ms })
 }

@@ -1,0 +1,119 @@
+//! Checks the lease that a call presents: signature, issuer, time and revocation.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use crate::row_cache::RowCache;
+use policy::{Lease, LeaseMode, LeaseStanding};
+use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
+use store::{
+    Store, clock,
+    entity::{audit, lease, lease_key},
+};
+
+/// Header of a request that carries a lease.
+pub const LEASE_HEADER: &str = "cynode-lease";
+
+/// The verified texts are dropped when there are more than this.
+const MAX_VERIFIED: usize = 4096;
+
+/// Checks leases against the store.
+#[derive(Debug)]
+pub struct Leases {
+    mode: LeaseMode,
+    /// Texts whose signature is valid. Only leases of trusted keys are kept.
+    verified: Mutex<HashMap<String, Lease>>,
+    trusted: Mutex<HashSet<String>>,
+    rows: RowCache<lease::Model>,
+    /// The latest time that was seen. A clock that is set back must not revive a lease.
+    latest: AtomicI64,
+}
+
+impl Leases {
+    /// Registers the key with which this gateway signs, so that all gateways on the store accept its leases.
+    pub async fn open(store: &Store, mode: LeaseMode, key: &str) -> Result<Self, DbErr> {
+        let row = lease_key::Model { key: key.to_owned(), created_at: clock::now() };
+        let write = store.write().await?;
+        let insert = lease_key::Entity::insert(lease_key::ActiveModel::from(row));
+        insert.on_conflict_do_nothing().exec_without_returning(&*write).await?;
+        write.commit().await?;
+        let newest = audit::Entity::find().select_only().column_as(audit::Column::CreatedAt.max(), "latest");
+        let newest: Option<Option<i64>> = newest.into_tuple().one(store.read()).await?;
+        let latest = newest.flatten().unwrap_or_default().max(clock::now());
+        Ok(Self {
+            mode,
+            verified: Mutex::default(),
+            trusted: Mutex::new(HashSet::from([key.to_owned()])),
+            rows: RowCache::default(),
+            latest: AtomicI64::new(latest),
+        })
+    }
+
+    /// Returns what a presented lease is worth now.
+    pub async fn look_up(&self, store: &Store, text: Option<&str>) -> Result<LeaseStanding, DbErr> {
+        let Some(text) = text else { return Ok(LeaseStanding::Absent(self.mode)) };
+        let Some(lease) = self.verify(store, text).await? else { return Ok(LeaseStanding::Unknown) };
+        let read = async || lease::Entity::find_by_id(&lease.lease_id).one(store.read()).await;
+        let row = self.rows.get_or_read(store, &lease.lease_id, read).await?;
+        let Some(row) = row else { return Ok(LeaseStanding::Unknown) };
+        let now = self.now();
+        Ok(if row.revoked_at.is_some() {
+            LeaseStanding::Revoked(lease)
+        } else if now < lease.not_before {
+            LeaseStanding::Early(lease)
+        } else if now < lease.expires_at {
+            LeaseStanding::Valid(lease)
+        } else if now < row.renewable_until {
+            LeaseStanding::Renewable(lease)
+        } else {
+            LeaseStanding::Expired(lease)
+        })
+    }
+
+    /// Returns the current time, which never goes back.
+    fn now(&self) -> i64 {
+        let now = clock::now();
+        self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Returns the lease if a trusted key signed it.
+    async fn verify(&self, store: &Store, text: &str) -> Result<Option<Lease>, DbErr> {
+        if let Some(lease) = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
+            return Ok(Some(lease.clone()));
+        }
+        let Ok(lease) = Lease::read(text) else { return Ok(None) };
+        if !self.trusts(store, &lease.key).await? {
+            return Ok(None);
+        }
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= MAX_VERIFIED {
+            verified.clear();
+        }
+        verified.insert(text.to_owned(), lease.clone());
+        Ok(Some(lease))
+    }
+
+    async fn trusts(&self, store: &Store, key: &str) -> Result<bool, DbErr> {
+        if self.trusted.lock().unwrap_or_else(PoisonError::into_inner).contains(key) {
+            return Ok(true);
+        }
+        // The key of another gateway on the same store.
+        let found = lease_key::Entity::find_by_id(key).one(store.read()).await?;
+        if found.is_some() {
+            self.trusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+        }
+        Ok(found.is_some())
+    }
+}
+
+/// Deletes leases that ended long ago. The audit still names them.
+pub async fn delete_ended(store: &Store, before: i64) -> Result<(), DbErr> {
+    let write = store.write().await?;
+    lease::Entity::delete_many().filter(lease::Column::RenewableUntil.lt(before)).exec(&*write).await?;
+    write.commit().await
+}

@@ -1,0 +1,219 @@
+//! Issues, renews and revokes leases in the store, for tools and for administrators.
+
+use std::time::Duration;
+
+use contract::lease::{Issue, Issued, MAX_TOOLS};
+use nkeys::KeyPair;
+use policy::{AgentKind, Lease};
+use sea_orm::{
+    ActiveModelTrait,
+    ActiveValue::Set,
+    ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QuerySelect,
+    sea_query::{Expr, SimpleExpr},
+};
+use subjects::ScopeId;
+use uuid::Uuid;
+
+use super::{ToolError, check};
+use store::{
+    clock,
+    entity::{lease, project, task},
+};
+
+/// Longest tool name or prefix in a lease.
+const MAX_TOOL_BYTES: usize = 128;
+
+/// Signs leases and limits how long they last.
+#[derive(Debug)]
+pub struct LeaseIssuer {
+    pub key: KeyPair,
+    /// How long a lease lasts before it must be renewed.
+    pub lifetime: Duration,
+    /// For how long a lease can be renewed.
+    pub renewable_for: Duration,
+}
+
+/// A lease to be issued.
+#[derive(Clone, Debug)]
+pub struct NewLease {
+    pub lease: Issue,
+    pub parent_id: Option<String>,
+    pub issued_by: String,
+}
+
+impl LeaseIssuer {
+    /// Stores a new lease and returns it with its row.
+    pub async fn issue(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        now: i64,
+        new: NewLease,
+    ) -> Result<(lease::Model, Issued), ToolError> {
+        let NewLease { lease: wanted, parent_id, issued_by } = new;
+        check_wanted(&wanted)?;
+        let user_id = wanted.user_id.as_ref().map(ToString::to_string);
+        let user_id = user_id.ok_or_else(|| ToolError::Invalid("name the `user_id`".to_owned()))?;
+        check_owners(db, &wanted, &user_id).await?;
+        let lifetime = self.limit("lifetime_seconds", wanted.lifetime_seconds, self.lifetime)?;
+        let renewable = self.limit("renewable_seconds", wanted.renewable_seconds, self.renewable_for)?;
+        let parent_ends = match &parent_id {
+            Some(id) => lock_parent(db, id, now).await?,
+            None => i64::MAX,
+        };
+        let tools = wanted.tools.map(|tools| check::to_json("tools", &tools.into(), 8 * 1024)).transpose()?;
+        let text = |id: Option<ScopeId>| id.map(String::from);
+        let row = lease::Model {
+            id: Uuid::now_v7().to_string(),
+            parent_id,
+            agent: wanted.agent.as_str().to_owned(),
+            user_id,
+            project_id: text(wanted.project_id),
+            task_id: text(wanted.task_id),
+            run_id: text(wanted.run_id),
+            job_id: text(wanted.job_id),
+            handoff_id: text(wanted.handoff_id),
+            tools,
+            issued_at: now,
+            issued_by,
+            not_before: now,
+            expires_at: now.saturating_add(lifetime).min(parent_ends),
+            renewable_until: now.saturating_add(renewable.max(lifetime)).min(parent_ends),
+            revoked_at: None,
+            revoked_by: None,
+        };
+        let insert = lease::Entity::insert(lease::ActiveModel::from(row.clone()));
+        insert.exec_without_returning(db).await?;
+        let issued = self.sign(&row)?;
+        Ok((row, issued))
+    }
+
+    /// Returns a duration in microseconds, which may not exceed the setting.
+    fn limit(&self, what: &str, wanted: Option<u64>, max: Duration) -> Result<i64, ToolError> {
+        let wanted = wanted.map_or(max, Duration::from_secs);
+        if wanted.is_zero() || wanted > max {
+            return Err(ToolError::Invalid(format!("`{what}` must be 1 to {}", max.as_secs())));
+        }
+        Ok(i64::try_from(wanted.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn sign(&self, row: &lease::Model) -> Result<Issued, ToolError> {
+        let lease = to_lease(row)?;
+        let signed = lease.sign(&self.key).map_err(|error| ToolError::Invalid(error.to_string()))?;
+        if signed.len() > policy::MAX_LEASE_BYTES {
+            let (size, limit) = (signed.len(), policy::MAX_LEASE_BYTES);
+            return Err(ToolError::TooLarge { what: "the lease", size, limit });
+        }
+        Ok(Issued {
+            lease_id: row.id.clone(),
+            lease: signed,
+            expires_at: clock::text(row.expires_at),
+            renewable_until: clock::text(row.renewable_until),
+        })
+    }
+
+    /// Extends a lease that was not revoked, up to the end of its renewals.
+    pub(super) async fn renew(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        now: i64,
+        own: &Lease,
+    ) -> Result<Issued, ToolError> {
+        let id = &own.lease_id;
+        let found = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
+        let is_renewable = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
+        let row = found.filter(is_renewable).ok_or_else(|| ToolError::not_found("lease", id))?;
+        // As long as before, unless the setting has become shorter.
+        let max = i64::try_from(self.lifetime.as_micros()).unwrap_or(i64::MAX);
+        let lifetime = own.expires_at.saturating_sub(own.not_before).min(max);
+        // Never earlier than before: another instance may hold the text with the later time.
+        let expires_at = now.saturating_add(lifetime).min(row.renewable_until).max(row.expires_at);
+        let mut change = lease::ActiveModel::from(row);
+        change.not_before = Set(now.min(expires_at));
+        change.expires_at = Set(expires_at);
+        self.sign(&change.update(db).await?)
+    }
+}
+
+/// Returns the lease that a row describes, not signed yet.
+fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
+    let tools = row.tools.as_deref().map(serde_json::from_str).transpose();
+    Ok(Lease {
+        lease_id: row.id.clone(),
+        agent: check::parse_stored("agent type", &row.agent)?,
+        user_id: row.user_id.clone(),
+        project_id: row.project_id.clone(),
+        task_id: row.task_id.clone(),
+        run_id: row.run_id.clone(),
+        job_id: row.job_id.clone(),
+        handoff_id: row.handoff_id.clone(),
+        // A limit that cannot be read permits nothing.
+        tools: tools.unwrap_or_else(|_| Some(Vec::new())),
+        not_before: row.not_before,
+        expires_at: row.expires_at,
+        key: String::new(),
+    })
+}
+
+/// Revokes a lease and those that were issued under it. Returns how many were not revoked before.
+pub async fn revoke_lease(db: &DatabaseExecutor<'_>, id: &str, now: i64, by: &str) -> Result<u64, ToolError> {
+    let revoke = async |these: SimpleExpr| {
+        lease::Entity::update_many()
+            .col_expr(lease::Column::RevokedAt, Expr::value(now))
+            .col_expr(lease::Column::RevokedBy, Expr::value(by))
+            .filter(these)
+            .filter(lease::Column::RevokedAt.is_null())
+            .exec(db)
+            .await
+    };
+    // The lease first: nothing is issued under it any more, so the second statement finds all.
+    let own = revoke(lease::Column::Id.eq(id)).await?;
+    let issued_under_it = revoke(lease::Column::ParentId.eq(id)).await?;
+    Ok(own.rows_affected + issued_under_it.rows_affected)
+}
+
+/// Locks the lease under which another one is issued, until the transaction ends. Returns when it ends.
+async fn lock_parent(db: &DatabaseExecutor<'_>, id: &str, now: i64) -> Result<i64, ToolError> {
+    let parent = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
+    let is_valid = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
+    let parent = parent.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))?;
+    Ok(parent.renewable_until)
+}
+
+/// Fails if the task or the project belongs to another user. What does not exist yet is checked with every
+/// call.
+async fn check_owners(db: &DatabaseExecutor<'_>, wanted: &Issue, user: &str) -> Result<(), ToolError> {
+    let task = match &wanted.task_id {
+        Some(id) => task::Entity::find_by_id(id.as_str()).one(db).await?.and_then(|task| task.user_id),
+        None => None,
+    };
+    let project = match &wanted.project_id {
+        Some(id) => project::Entity::find_by_id(id.as_str()).one(db).await?.and_then(|it| it.user_id),
+        None => None,
+    };
+    for (what, owner) in [("task", task), ("project", project)] {
+        if owner.is_some_and(|owner| owner != user) {
+            return Err(ToolError::Invalid(format!("the {what} belongs to another user than {user}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_wanted(wanted: &Issue) -> Result<(), ToolError> {
+    let invalid = |why: &str| Err(ToolError::Invalid(why.to_owned()));
+    match wanted.agent {
+        AgentKind::Orchestrator => return invalid("an orchestrator acts for no user and needs no lease"),
+        AgentKind::ProjectAnalyst | AgentKind::Sandbox if wanted.task_id.is_none() => {
+            return invalid("an analyst or a sandbox works on one task: name its `task_id`");
+        }
+        _ => {}
+    }
+    let tools = wanted.tools.as_deref().unwrap_or_default();
+    check::count("tools", tools.len(), MAX_TOOLS)?;
+    for tool in tools {
+        check::non_blank("tool", tool, MAX_TOOL_BYTES)?;
+        if tool.trim_end_matches('*').contains('*') || tool.ends_with("**") {
+            return invalid("a `*` may only be the last character of a tool's name");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! All tests that run the gateway as a program: one binary, because each binary costs time to link.
+
+mod administration;
+mod attacks;
+mod audit_storm;
+mod authorisation;
+mod conformance;
+mod console;
+mod data_lock;
+mod fast_paths;
+mod instances;
+mod keys;
+mod leases;
+mod plain;
+mod process;
+mod real_peers;
+mod store;

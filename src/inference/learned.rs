@@ -1,0 +1,152 @@
+//! What was learned about the models of a server while the worker runs.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{EndpointOptions, profile::ServerFacts};
+use crate::config::{Profile, ToolMode};
+
+/// A server that could not be asked about a model is asked again after this time.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// A server is asked again after this time: it may have been restarted with another model or context.
+const REFRESH_AFTER: Duration = Duration::from_secs(300);
+
+/// The models of one server, by name.
+#[derive(Debug, Default)]
+pub(super) struct LearnedModels(tokio::sync::Mutex<HashMap<String, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    learned: Arc<Learned>,
+    /// What the server said; `None` if it could not be asked.
+    facts: Option<ServerFacts>,
+    ask_at: Instant,
+}
+
+impl LearnedModels {
+    /// Returns what is known of a model. Asks the server if that was not done for a while; if it cannot be
+    /// asked now, it will be later, and what was learned stays.
+    pub(super) async fn get(
+        &self,
+        model: &str,
+        options: &EndpointOptions,
+        asking: impl Future<Output = Option<ServerFacts>>,
+    ) -> Arc<Learned> {
+        let mut models = self.0.lock().await;
+        if let Some(known) = models.get(model)
+            && known.ask_at > Instant::now()
+        {
+            return Arc::clone(&known.learned);
+        }
+        let facts = asking.await;
+        let ask_at = Instant::now() + if facts.is_some() { REFRESH_AFTER } else { RETRY_AFTER };
+        if let Some(known) = models.get_mut(model)
+            && (facts.is_none() || facts == known.facts)
+        {
+            known.ask_at = ask_at;
+            known.learned.forget_context_limit();
+            return Arc::clone(&known.learned);
+        }
+        let profile =
+            Profile::choose(&options.profiles, model, &facts.clone().unwrap_or_default(), options.tool_mode);
+        let learned = Arc::new(Learned::new(profile));
+        models.insert(model.to_owned(), Entry { learned: Arc::clone(&learned), facts, ask_at });
+        learned
+    }
+
+    /// Asks the server again at the next request: it was away, and may be another one now.
+    pub(super) async fn refresh(&self) {
+        self.0.lock().await.values_mut().for_each(|entry| entry.ask_at = Instant::now());
+    }
+}
+
+/// One model.
+#[derive(Debug)]
+pub(super) struct Learned(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    profile: Profile,
+    /// The context that a refusal named. It holds until the server is asked again.
+    context_limit: Option<usize>,
+    adaptation: Adaptation,
+}
+
+/// What is left out of requests because the server refuses it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adaptation {
+    /// Tools whose schemas the server refuses.
+    pub(super) tools: Vec<String>,
+    /// Fields of the body.
+    pub(super) fields: Vec<&'static str>,
+    /// The schema of typed steps: they are asked for in words only.
+    pub(super) step_schema: bool,
+}
+
+impl Learned {
+    fn new(profile: Profile) -> Self {
+        Self(Mutex::new(State { profile, context_limit: None, adaptation: Adaptation::default() }))
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        let state = self.lock();
+        let context_tokens = [state.profile.context_tokens, state.context_limit].into_iter().flatten().min();
+        let profile = Profile { context_tokens, ..state.profile.clone() };
+        if profile.tool_mode == Some(ToolMode::Typed) { profile.typed() } else { profile }
+    }
+
+    pub(super) fn adaptation(&self) -> Adaptation {
+        self.lock().adaptation.clone()
+    }
+
+    /// From now on the model is asked for typed steps, unless the configuration wants another mode.
+    pub(super) fn use_typed_steps(&self, configured: Option<ToolMode>) {
+        if configured.is_none() {
+            self.lock().profile.tool_mode = Some(ToolMode::Typed);
+        }
+    }
+
+    /// Leaves out these tools from now on. A server that refuses all that were tried does not support this
+    /// way of calling tools: then typed steps are used, and if it refuses those, without a schema.
+    pub(super) fn refuse_tools(&self, tools: Vec<String>, tried: usize) {
+        let mut state = self.lock();
+        if tools.len() < tried {
+            state.adaptation.tools.extend(tools);
+            return;
+        }
+        state.adaptation.tools.clear();
+        match state.profile.tool_mode {
+            Some(ToolMode::Typed) => state.adaptation.step_schema = true,
+            Some(ToolMode::Native) | None => state.profile.tool_mode = Some(ToolMode::Typed),
+        }
+    }
+
+    /// Leaves out a field from now on. Returns whether that is new.
+    pub(super) fn leave_out(&self, field: &'static str) -> bool {
+        let fields = &mut self.lock().adaptation.fields;
+        let is_new = !fields.contains(&field);
+        if is_new {
+            fields.push(field);
+        }
+        is_new
+    }
+
+    pub(super) fn set_context_limit(&self, tokens: usize) {
+        self.lock().context_limit = Some(tokens);
+    }
+
+    fn forget_context_limit(&self) {
+        self.lock().context_limit = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

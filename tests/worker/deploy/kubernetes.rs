@@ -1,0 +1,273 @@
+//! The chart: Kubernetes accepts its manifests, and our programs accept the values in them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use serde_json::{Value, json};
+use subjects::{
+    Kind, Role,
+    streams::{self, Layout},
+};
+use testkit::{deploy_linter, run};
+
+use super::{chart::manifests, settings};
+
+fn all() -> Vec<Value> {
+    all_with(|_| {})
+}
+
+fn all_with(changed: impl Fn(&mut Value)) -> Vec<Value> {
+    manifests(changed).into_iter().map(|(_, manifest)| manifest).collect()
+}
+
+fn of_kind(kind: &str) -> Vec<Value> {
+    all().into_iter().filter(|manifest| manifest["kind"] == kind).collect()
+}
+
+fn items<'v>(value: &'v Value, pointer: &str) -> Vec<&'v Value> {
+    value.pointer(pointer).and_then(Value::as_array).map(|items| items.iter().collect()).unwrap_or_default()
+}
+
+/// Pods of Deployments, StatefulSets and Jobs.
+fn pods() -> Vec<(String, Value)> {
+    let named = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().to_owned();
+    let with_pods = all().into_iter().filter(|manifest| manifest["spec"]["template"]["spec"].is_object());
+    with_pods.map(|manifest| (named(&manifest), manifest["spec"]["template"]["spec"].clone())).collect()
+}
+
+fn variables(container: &Value) -> BTreeMap<String, String> {
+    let pair = |variable: &Value| {
+        let name = variable["name"].as_str().unwrap().to_owned();
+        let value = variable["value"].as_str().map(str::to_owned);
+        // Values from elsewhere: the name of a pod, the URL of a database.
+        let value = value.unwrap_or_else(|| {
+            let elsewhere =
+                if name.ends_with("URL") { "postgres://cynode@db/cynode" } else { "cynode-pod-1" };
+            elsewhere.to_owned()
+        });
+        (name, value)
+    };
+    items(container, "/env").into_iter().map(pair).collect()
+}
+
+/// Each manifest against Kubernetes' own schemas; custom resources are checked below.
+#[test]
+fn linter_accepts_every_manifest() {
+    let databases = |values: &mut Value| values["gateway"]["databaseSecret"] = json!("cynode-database");
+    let fixed = |values: &mut Value| values["autoscaling"]["enabled"] = json!(false);
+    let folder = tempfile::tempdir().unwrap();
+    let variants = [manifests(|_| {}), manifests(databases), manifests(fixed)];
+    let mut files = Vec::new();
+    for (number, (name, manifest)) in variants.into_iter().flatten().enumerate() {
+        if manifest["apiVersion"] == "keda.sh/v1alpha1" {
+            continue;
+        }
+        let file = folder.path().join(format!("{number}-{name}"));
+        fs::write(&file, serde_yaml_ng::to_string(&manifest).unwrap()).unwrap();
+        files.push(file.display().to_string());
+    }
+    assert!(files.len() > 20, "{files:?}");
+    let mut arguments = vec!["--strict", "--kubernetes-version", "1.29"];
+    arguments.extend(files.iter().map(String::as_str));
+    let checked = run(&deploy_linter("kubernetes-validate"), folder.path(), &arguments, &[]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+}
+
+/// C7: autoscaling watches every queue of each role, and no other.
+#[test]
+fn autoscaling_watches_every_queue() {
+    for layout in Layout::ALL {
+        let all = all_with(|values| values["nats"]["layout"] = json!(layout));
+        every_queue_is_watched(&all, layout);
+    }
+}
+
+fn every_queue_is_watched(all: &[Value], layout: Layout) {
+    let of_kind = |kind: &'static str| all.iter().filter(move |manifest| manifest["kind"] == kind);
+    let mut watched = BTreeSet::new();
+    for scaled in of_kind("ScaledObject") {
+        let target = scaled["spec"]["scaleTargetRef"]["name"].as_str().unwrap();
+        let deployment = of_kind("Deployment").find(|one| one["metadata"]["name"] == target);
+        let deployment = deployment.expect("a deployment to scale");
+        assert!(
+            deployment["spec"]["replicas"].is_null(),
+            "{target}: replicas would conflict with the autoscaler"
+        );
+        let role =
+            deployment["spec"]["template"]["spec"]["containers"][0]["args"][0].as_str().unwrap().to_owned();
+        let (min, max) = (&scaled["spec"]["minReplicaCount"], &scaled["spec"]["maxReplicaCount"]);
+        assert!(min.as_u64().unwrap() <= max.as_u64().unwrap(), "{target}");
+        for trigger in items(scaled, "/spec/triggers") {
+            assert_eq!(trigger["type"], "nats-jetstream");
+            let known = ["natsServerMonitoringEndpoint", "account", "stream", "consumer", "lagThreshold"];
+            let metadata = trigger["metadata"].as_object().unwrap();
+            assert_eq!(metadata.keys().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(known));
+            let lag: u64 =
+                metadata["lagThreshold"].as_str().expect("KEDA accepts only strings").parse().unwrap();
+            assert!(lag > 0);
+            let consumer = metadata["consumer"].as_str().unwrap().to_owned();
+            watched.insert((role.clone(), metadata["stream"].as_str().unwrap().to_owned(), consumer));
+        }
+    }
+    let of = |role: Role| role.kinds().map(move |kind| (role, kind));
+    let queue = |(role, kind): (Role, Kind)| {
+        (format!("--role={role}"), layout.handoffs(role).to_owned(), streams::consumer_name(kind).to_owned())
+    };
+    assert_eq!(watched, Role::ALL.into_iter().flat_map(of).map(queue).collect());
+}
+
+/// Every variable is a setting with an accepted value; secrets are mounted as files only.
+#[test]
+fn every_variable_is_a_setting() {
+    let mut seen = 0;
+    for (name, pod) in pods() {
+        for container in items(&pod, "/containers") {
+            let variables = variables(container);
+            let (program, arguments): (&str, Vec<&str>) = match container["name"].as_str().unwrap() {
+                "worker" => ("cynode-pma", vec![container["args"][0].as_str().unwrap()]),
+                "gateway" => ("cynode-gateway", vec![]),
+                _ => continue,
+            };
+            settings::accepts(program, &arguments, &variables);
+            let mounts: Vec<&str> = items(container, "/volumeMounts")
+                .iter()
+                .map(|mount| mount["mountPath"].as_str().unwrap())
+                .collect();
+            for (key, path) in variables.iter().filter(|(key, _)| key.ends_with("_FILE")) {
+                assert!(
+                    mounts.iter().any(|mount| path.starts_with(mount)),
+                    "{name}: no mount provides {key}"
+                );
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 3);
+}
+
+/// G3: no pod has more than it needs: no root, no privileges, no service account token, a read-only file
+/// system.
+#[test]
+fn every_pod_is_locked_down() {
+    for (name, pod) in pods() {
+        assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+        // Service links of a service called gateway would set GATEWAY_PORT, which is not a setting.
+        assert_eq!(pod["enableServiceLinks"], false, "{name}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+        for container in items(&pod, "/containers") {
+            let context = &container["securityContext"];
+            assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{name}");
+            assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+            assert!(!container["image"].as_str().unwrap().ends_with(":latest"), "{name}");
+        }
+        for volume in items(&pod, "/volumes") {
+            assert!(volume["secret"]["secretName"].is_string(), "{name}: {volume}");
+        }
+    }
+    assert!(of_kind("Secret").is_empty(), "the chart references secrets and creates none");
+    let covered: BTreeSet<_> =
+        of_kind("PodDisruptionBudget").iter().map(|budget| budget["metadata"]["name"].to_string()).collect();
+    for kind in ["Deployment", "StatefulSet"] {
+        for manifest in of_kind(kind) {
+            assert!(
+                covered.contains(&manifest["metadata"]["name"].to_string()),
+                "{}",
+                manifest["metadata"]["name"]
+            );
+        }
+    }
+}
+
+/// Probes use paths and ports that the programs serve, and the grace period of a pod is longer than that of
+/// its program.
+#[test]
+fn probes_and_grace_periods_match_the_programs() {
+    for (name, pod) in pods() {
+        let container = &pod["containers"][0];
+        let (alive, ready) = match container["name"].as_str().unwrap() {
+            "worker" => ("/healthz", "/readyz"),
+            "gateway" => ("/livez", "/readyz"),
+            _ => continue,
+        };
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], alive, "{name}");
+        assert_eq!(container["startupProbe"]["httpGet"]["path"], alive, "{name}");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], ready, "{name}");
+        let variables = variables(container);
+        let listens: Vec<&str> = variables
+            .iter()
+            .filter(|(key, _)| key.ends_with("__LISTEN"))
+            .map(|(_, address)| address.rsplit(':').next().unwrap())
+            .collect();
+        for port in items(container, "/ports") {
+            assert!(
+                listens.contains(&port["containerPort"].to_string().as_str()),
+                "{name}: no container listens on {port}"
+            );
+        }
+        for probe in ["livenessProbe", "startupProbe", "readinessProbe"] {
+            let port = &container[probe]["httpGet"]["port"];
+            assert!(items(container, "/ports").iter().any(|known| known["name"] == *port), "{name}: {probe}");
+        }
+        let grace = variables.get("PMA_WORKER__GRACE").map_or("20s", String::as_str);
+        let grace: u64 = grace.trim_end_matches('s').parse().unwrap();
+        assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > grace, "{name}");
+    }
+}
+
+/// Traffic is allowed only by a policy, and policies name only ports with a listener.
+#[test]
+fn network_policies_cover_every_pod() {
+    let policies = of_kind("NetworkPolicy");
+    let everyone = policies.iter().find(|policy| policy["metadata"]["name"] == "cynode-default").unwrap();
+    assert_eq!(everyone["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    assert!(everyone["spec"]["ingress"].is_null(), "ingress is denied by default");
+    let wanted = everyone["spec"]["podSelector"]["matchLabels"].as_object().unwrap();
+    for manifest in all() {
+        let labels = &manifest["spec"]["template"]["metadata"]["labels"];
+        if labels.is_object() {
+            assert!(wanted.iter().all(|(name, value)| labels[name] == *value), "{labels}");
+        }
+    }
+    let known = [53, 443, 4222, 8080, 8790, 8791, 9180];
+    for policy in &policies {
+        for rules in ["/spec/ingress", "/spec/egress"] {
+            for port in items(policy, rules).into_iter().flat_map(|rule| items(rule, "/ports")) {
+                assert!(known.contains(&port["port"].as_u64().unwrap()), "{port}");
+            }
+        }
+    }
+}
+
+/// With a collector, every program is configured for it and may reach it; without one, no policy opens it.
+#[test]
+fn collector_is_configured_and_reachable_only_if_set() {
+    let address = "http://otel-collector.monitoring:4318";
+    let with = manifests(|values| values["monitoring"]["collector"] = address.into());
+    let with: Vec<Value> = with.into_iter().map(|(_, manifest)| manifest).collect();
+    let opened = |manifests: &[Value]| {
+        let policy =
+            manifests.iter().find(|manifest| manifest["metadata"]["name"] == "cynode-default").unwrap();
+        let rules = items(policy, "/spec/egress").into_iter();
+        rules.flat_map(|rule| items(rule, "/ports")).filter(|port| port["port"] == 4318).count()
+    };
+    assert_eq!((opened(&with), opened(&all())), (1, 0));
+    let mut told = 0;
+    for container in with.iter().flat_map(|manifest| items(manifest, "/spec/template/spec/containers")) {
+        let (program, arguments, key) = match container["name"].as_str().unwrap() {
+            "worker" => {
+                ("cynode-pma", vec![container["args"][0].as_str().unwrap()], "PMA_TELEMETRY__OTLP_ENDPOINT")
+            }
+            "gateway" => ("cynode-gateway", vec![], "GATEWAY_TELEMETRY__OTLP_ENDPOINT"),
+            _ => continue,
+        };
+        let variables = variables(container);
+        assert_eq!(variables.get(key).map(String::as_str), Some(address));
+        settings::accepts(program, &arguments, &variables);
+        told += 1;
+    }
+    assert_eq!(told, 3);
+}

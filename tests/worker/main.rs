@@ -1,0 +1,33 @@
+//! All tests that run the worker as a program: one binary, because each binary costs time to link.
+
+mod agent_turn;
+mod analysts;
+mod answers;
+mod bad_input;
+mod chaos;
+mod crash_points;
+mod dead_letters;
+mod deploy;
+mod documents;
+mod holding;
+mod journal;
+mod kinds;
+mod layers;
+mod leases;
+mod models;
+mod presence;
+mod producers;
+mod promise;
+mod provisioning;
+mod real_model;
+mod replay;
+mod roles;
+mod routing;
+mod schemas;
+mod secrets;
+mod server_restart;
+mod shutdown;
+mod signing;
+mod storm;
+mod streaming;
+mod traces;
