@@ -186,7 +186,8 @@ impl Tools {
 
     async fn list(&self, lease: Option<&HeldLease>, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let make = || under_lease(client, lease, async |text| client.tools_under(text.as_deref()).await);
+        let make =
+            || under_lease(client, lease, |text| async move { client.tools_under(text.as_deref()).await });
         let listed = self.call_with_retries(LIST_METHOD, patience, make, || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
             // The lease of this handoff is not valid, or it has none and needs one.
@@ -224,7 +225,7 @@ impl Tools {
         };
         self.metrics.tool_calls.inc();
         let make = || {
-            under_lease(client, lease, async |text| {
+            under_lease(client, lease, |text| async move {
                 let call = mcp::Call {
                     name: &call.name,
                     arguments: call.arguments.clone(),

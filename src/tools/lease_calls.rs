@@ -21,10 +21,10 @@ const MAX_RENEWALS: usize = 3;
 
 /// Sends a request under a lease, which is renewed if it is about to expire. A request that the gateway
 /// refuses because the lease has expired has not run, so it is sent again under the renewed lease.
-pub(super) async fn under_lease<T>(
+pub(super) async fn under_lease<T, F: Future<Output = Result<T, mcp::Error>>>(
     client: &Client,
     lease: Option<&HeldLease>,
-    send: impl AsyncFn(Option<Arc<str>>) -> Result<T, mcp::Error>,
+    send: impl Fn(Option<Arc<str>>) -> F,
 ) -> Result<T, mcp::Error> {
     let Some(held) = lease else { return send(None).await };
     let mut text = fresh(client, held).await?;
