@@ -19,6 +19,8 @@ pub const PA_RUNS: &str = "CYNODE_PA_RUNS";
 pub const DEAD: &str = "CYNODE_DEAD";
 pub const ADVISORIES: &str = "CYNODE_ADVISORIES";
 pub const AUDIT: &str = "CYNODE_AUDIT";
+/// What the gateway reports.
+pub const EVENTS: &str = "CYNODE_EVENTS";
 /// Object-store bucket for bodies that are too large for a message.
 pub const SPILL: &str = "CYNODE_SPILL";
 pub const PA_SPILL: &str = "CYNODE_PA_SPILL";
@@ -61,6 +63,20 @@ pub fn audit(replicas: usize) -> stream::Config {
         deny_delete: true,
         deny_purge: true,
         ..base(AUDIT, replicas)
+    }
+}
+
+/// How long the stream of the gateway's events recognises a message that it already has.
+pub const EVENT_DEDUPE_WINDOW: Duration = DAY;
+
+/// Returns the stream of the gateway's events. A lease ends by itself within the time that they are kept.
+pub fn events(replicas: usize) -> stream::Config {
+    stream::Config {
+        description: Some("What the gateway reports: leases that were revoked.".into()),
+        subjects: vec![crate::lease::REVOKED_SUBJECT.to_owned()],
+        max_age: 7 * DAY,
+        duplicate_window: EVENT_DEDUPE_WINDOW,
+        ..base(EVENTS, replicas)
     }
 }
 

@@ -8,6 +8,7 @@ mod dead;
 mod handoffs;
 mod leases;
 mod namespaces;
+mod outbox;
 mod preferences;
 mod quarantine;
 mod refresh;

@@ -6,6 +6,7 @@ mod catalogues;
 mod document;
 mod extract;
 mod leases;
+mod outbox;
 mod preferences;
 mod refusal;
 mod rules;
@@ -53,6 +54,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(tokens::who))
         .routes(routes!(leases::list, leases::issue))
         .routes(routes!(leases::get, leases::revoke))
+        .routes(routes!(outbox::list))
         .routes(routes!(upstreams::list, upstreams::add))
         .routes(routes!(upstreams::get, upstreams::update, upstreams::remove))
         .routes(routes!(upstreams::refresh))

@@ -7,6 +7,7 @@ mod catalogues;
 mod dead;
 mod error;
 mod leases;
+mod outbox;
 mod preferences;
 mod quarantine;
 mod rules;
@@ -21,6 +22,7 @@ pub use self::{
     dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter},
     error::{ErrorBody, ErrorDetails},
     leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
+    outbox::WaitingMessages,
     preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
     quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
     rules::{AccessRule, NewRule, RuleOrder},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{
-    Client, HeaderMap, Request, RequestErrorKind,
+    Client, HeaderMap, Request, RequestErrorKind, ToSubject,
     jetstream::{self, ErrorCode},
 };
 use bytes::Bytes;
@@ -77,7 +77,7 @@ impl PublishError {
 /// Publishes once and waits for the server's acknowledgement.
 pub async fn publish(
     client: &Client,
-    subject: &Subject,
+    subject: impl ToSubject,
     mut headers: HeaderMap,
     body: Bytes,
     expect: Option<&Expect>,

@@ -1,6 +1,6 @@
 //! Issues, renews and revokes leases in the store, for tools and for administrators.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use contract::lease::{Issue, Issued, MAX_TOOLS};
 use nkeys::KeyPair;
@@ -11,22 +11,26 @@ use sea_orm::{
     ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QuerySelect,
     sea_query::{Expr, SimpleExpr},
 };
-use subjects::ScopeId;
+use subjects::{
+    ScopeId,
+    lease::{REVOKED_SUBJECT, Revoked},
+};
 use uuid::Uuid;
 
 use super::{ToolError, check};
 use store::{
-    clock,
+    NewMessage, Outbox, clock,
     entity::{lease, project, task},
 };
 
 /// Longest tool name or prefix in a lease.
 const MAX_TOOL_BYTES: usize = 128;
 
-/// Signs leases and limits how long they last.
+/// Signs leases and limits how long they last. Reports those that are revoked.
 #[derive(Debug)]
 pub struct LeaseIssuer {
     pub key: KeyPair,
+    pub outbox: Arc<Outbox>,
     /// How long a lease lasts before it must be renewed.
     pub lifetime: Duration,
     /// For how long a lease can be renewed.
@@ -132,6 +136,61 @@ impl LeaseIssuer {
         change.expires_at = Set(expires_at);
         self.sign(&change.update(db).await?)
     }
+
+    /// Revokes a lease and those that were issued under it, and reports each. Returns how many were not
+    /// revoked before.
+    pub async fn revoke(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        id: &str,
+        now: i64,
+        by: &str,
+    ) -> Result<u64, ToolError> {
+        // The lease first: nothing is issued under it any more, so the second statement finds all.
+        let own = self.revoke_where(db, lease::Column::Id.eq(id), now, by).await?;
+        Ok(own + self.revoke_where(db, lease::Column::ParentId.eq(id), now, by).await?)
+    }
+
+    async fn revoke_where(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        these: SimpleExpr,
+        now: i64,
+        by: &str,
+    ) -> Result<u64, ToolError> {
+        let valid = lease::Entity::find().filter(these).filter(lease::Column::RevokedAt.is_null());
+        let rows = valid.lock_exclusive().all(db).await?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let revoked = lease::Entity::update_many()
+            .col_expr(lease::Column::RevokedAt, Expr::value(now))
+            .col_expr(lease::Column::RevokedBy, Expr::value(by))
+            .filter(lease::Column::Id.is_in(rows.iter().map(|row| &row.id)))
+            .exec(db)
+            .await?;
+        for row in &rows {
+            self.outbox.add(db, report(row, now, by)).await?;
+        }
+        Ok(revoked.rows_affected)
+    }
+}
+
+/// Returns the message that a lease was revoked.
+fn report(row: &lease::Model, now: i64, by: &str) -> NewMessage {
+    let revoked = Revoked {
+        lease_id: row.id.clone(),
+        agent: row.agent.clone(),
+        user_id: row.user_id.clone(),
+        handoff_id: row.handoff_id.clone(),
+        revoked_at: clock::text(now),
+        revoked_by: by.to_owned(),
+    };
+    NewMessage {
+        subject: REVOKED_SUBJECT.to_owned(),
+        message_id: revoked.message_id(),
+        body: subjects::encode_json_text(&revoked),
+    }
 }
 
 /// Returns the lease that a row describes, not signed yet.
@@ -152,23 +211,6 @@ fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
         expires_at: row.expires_at,
         key: String::new(),
     })
-}
-
-/// Revokes a lease and those that were issued under it. Returns how many were not revoked before.
-pub async fn revoke_lease(db: &DatabaseExecutor<'_>, id: &str, now: i64, by: &str) -> Result<u64, ToolError> {
-    let revoke = async |these: SimpleExpr| {
-        lease::Entity::update_many()
-            .col_expr(lease::Column::RevokedAt, Expr::value(now))
-            .col_expr(lease::Column::RevokedBy, Expr::value(by))
-            .filter(these)
-            .filter(lease::Column::RevokedAt.is_null())
-            .exec(db)
-            .await
-    };
-    // The lease first: nothing is issued under it any more, so the second statement finds all.
-    let own = revoke(lease::Column::Id.eq(id)).await?;
-    let issued_under_it = revoke(lease::Column::ParentId.eq(id)).await?;
-    Ok(own.rows_affected + issued_under_it.rows_affected)
 }
 
 /// Locks the lease under which another one is issued, until the transaction ends. Returns when it ends.

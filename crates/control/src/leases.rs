@@ -5,10 +5,7 @@ use policy::{AgentKind, Lease, Scope};
 use sea_orm::EntityTrait;
 use subjects::ScopeId;
 
-use super::{
-    BuiltInTool, Context, Does, Entry, ToolError,
-    lease_issuer::{NewLease, revoke_lease},
-};
+use super::{BuiltInTool, Context, Does, Entry, ToolError, lease_issuer::NewLease};
 use store::entity::lease;
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -100,7 +97,7 @@ impl BuiltInTool for Revoke {
         if !is_own && !is_issuer {
             return Err(missing());
         }
-        let revoked = revoke_lease(&context.db, &id, context.now, &context.author()).await?;
+        let revoked = context.leases.revoke(&context.db, &id, context.now, &context.author()).await?;
         Ok(Revoked { lease_id: id, revoked })
     }
 }

@@ -32,7 +32,7 @@ mod skills;
 mod tasks;
 
 pub use error::ToolError;
-pub use lease_issuer::{LeaseIssuer, NewLease, revoke_lease};
+pub use lease_issuer::{LeaseIssuer, NewLease};
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
 pub use skills::seed;
 pub use spec::{BuiltInTool, Context, Does, Entry};

@@ -148,6 +148,9 @@ pub(crate) enum Command {
     /// Gateway: issue, list and revoke leases, which say on whose behalf agents act.
     #[command(subcommand)]
     Leases(Leases),
+
+    /// Gateway: list messages that wait to be published on NATS.
+    Outbox,
     /// Gateway: add, inspect and remove upstream MCP servers.
     #[command(subcommand)]
     Upstreams(Upstreams),

@@ -4,6 +4,7 @@
 pub(crate) mod audit;
 mod client;
 pub(crate) mod leases;
+pub(crate) mod outbox;
 pub(crate) mod preferences;
 pub(crate) mod rules;
 pub(crate) mod settings;

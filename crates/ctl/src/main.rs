@@ -78,6 +78,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Tools(command) => gateway::tools::run(&open()?, command, json).await,
         Command::Tokens(command) => gateway::tokens::run(&open()?, command, json).await,
         Command::Leases(command) => gateway::leases::run(&open()?, command, json).await,
+        Command::Outbox => gateway::outbox::run(&open()?, json).await,
         Command::Upstreams(command) => gateway::upstreams::run(&open()?, command, json).await,
         Command::Rules(command) => gateway::rules::run(&open()?, command, json).await,
         Command::Settings(command) => gateway::settings::run(&open()?, command, json).await,

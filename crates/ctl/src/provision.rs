@@ -13,7 +13,7 @@ use crate::{
     print,
 };
 
-/// Creates what is missing for both roles and for the gateway's audit log. Existing ones are left unchanged.
+/// Creates what is missing for both roles and for the gateway's audit and events. Existing ones are left unchanged.
 pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool) -> Result<Exit, Error> {
     let replicas = usize::from(command.replicas);
     let sizing = Sizing { replicas, ack_wait: command.ack_wait, dedupe_window: command.dedupe_window };
@@ -24,7 +24,9 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool
         let new: Vec<_> = found.drifts.into_iter().filter(|drift| !drifts.contains(drift)).collect();
         drifts.extend(new);
     }
-    broker.jetstream.get_or_create_stream(streams::audit(replicas)).await.map_err(Error::nats)?;
+    for stream in [streams::audit(replicas), streams::events(replicas)] {
+        broker.jetstream.get_or_create_stream(stream).await.map_err(Error::nats)?;
+    }
     if as_json {
         let texts: Vec<_> = drifts.iter().map(ToString::to_string).collect();
         print::json(&json!({ "drifts": texts }));

@@ -14,5 +14,6 @@ mod data_lock;
 mod front;
 mod health;
 mod metrics;
+mod relay;
 mod reload;
 pub mod run;

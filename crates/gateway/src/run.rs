@@ -1,6 +1,10 @@
 //! Assembles the gateway: opens the store, serves both listeners, runs maintenance, shuts down.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use broker::{ConnectError, OnDemand};
 use sea_orm::DbErr;
@@ -26,7 +30,7 @@ use admin::Admin;
 use audit::{Announcement, Ledger, Record, Seal, Sealed};
 use control::LeaseIssuer;
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
-use store::{Store, clock};
+use store::{Outbox, Store, clock};
 
 use crate::{
     calls::{Calls, Limits},
@@ -35,6 +39,7 @@ use crate::{
     front::Front,
     health::{self, Watched},
     metrics::Metrics,
+    relay::Relay,
     reload::ModifiedAt,
 };
 
@@ -137,7 +142,19 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
     let catalogue = Arc::new(CatalogueCache::new(control::all()));
+    let outbox = Arc::new(Outbox::new(nats.is_some()));
+    if let Some(nats) = &nats {
+        let relay = Relay {
+            store: store.clone(),
+            nats: nats.clone(),
+            outbox: outbox.clone(),
+            metrics: metrics.clone(),
+            has_stream: AtomicBool::new(false),
+        };
+        background.spawn(relay.run(stop.clone()));
+    }
     let issuer = Arc::new(LeaseIssuer {
+        outbox,
         key: signing_key::read_or_create(&config.leases.signing_key_file)?,
         lifetime: config.leases.lifetime,
         renewable_for: config.leases.renewable_for,

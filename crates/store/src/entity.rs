@@ -31,6 +31,9 @@ pub mod audit_pruned;
 pub mod idempotency;
 pub mod in_flight;
 
+// Messages that wait to be published.
+pub mod outbox;
+
 // What the built-in tools read and write.
 pub mod allowed_image;
 pub mod artifact;

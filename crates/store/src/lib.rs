@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod entity;
 mod migration;
+mod outbox;
 
 use std::{
     ops::Deref,
@@ -28,6 +29,8 @@ use sea_orm::{
 use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tracing::warn;
+
+pub use outbox::{NewMessage, Outbox, Waiting};
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
 /// suffice.

@@ -3,6 +3,7 @@
 mod calls;
 mod decisions;
 mod leases;
+mod outbox;
 mod tool_does;
 mod work;
 
@@ -13,7 +14,12 @@ pub(super) struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(InitialSchema), Box::new(tool_does::ToolDoes), Box::new(leases::Leases)]
+        vec![
+            Box::new(InitialSchema),
+            Box::new(tool_does::ToolDoes),
+            Box::new(leases::Leases),
+            Box::new(outbox::Outbox),
+        ]
     }
 }
 

@@ -10,7 +10,7 @@ use super::stage::Stage;
 
 const EVERYONE: [&str; 7] =
     ["orchestrator", "project_manager", "project_analyst", "gateway", "operator", "observer", "provisioner"];
-const STREAMS: [&str; 9] = [
+const STREAMS: [&str; 10] = [
     "CYNODE_HANDOFFS",
     "CYNODE_PA_HANDOFFS",
     "CYNODE_RUNS",
@@ -18,6 +18,7 @@ const STREAMS: [&str; 9] = [
     "CYNODE_DEAD",
     "CYNODE_ADVISORIES",
     "CYNODE_AUDIT",
+    "CYNODE_EVENTS",
     "OBJ_CYNODE_SPILL",
     "OBJ_CYNODE_PA_SPILL",
 ];
@@ -47,6 +48,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("pma.presence", &["project_manager", "project_analyst"]),
     ("pma.delta.x", &["project_manager"]),
     ("cynode.audit.head", &["gateway"]),
+    ("cynode.lease.revoked", &["gateway"]),
     // Queues: only their own role pulls and settles.
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-chat", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-plan", &["project_manager"]),
@@ -143,6 +145,7 @@ const MAY_LISTEN: &[(&str, &[&str])] = &[
     ("pma.delta.*", &["orchestrator", "operator", "observer"]),
     ("pma.dead.*", &[]),
     ("cynode.audit.head", &[]),
+    ("cynode.lease.revoked", &["orchestrator", "operator", "observer"]),
     ("$JS.ACK.>", &[]),
     ("$JS.API.>", &[]),
     ("$SYS.>", &[]),

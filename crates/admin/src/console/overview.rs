@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{TokenFilter, TokenState, Tool, ToolState, Upstream};
+use api::{TokenFilter, TokenState, Tool, ToolState, Upstream, WaitingMessages};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
@@ -58,6 +58,7 @@ struct AdminSummary {
     since: String,
     rows: i64,
     check: Option<ChainCheck>,
+    waiting: Vec<WaitingMessages>,
 }
 
 async fn load_summary(console: &Console, session: &Session) -> Result<AdminSummary, Failure> {
@@ -72,6 +73,7 @@ async fn load_summary(console: &Console, session: &Session) -> Result<AdminSumma
         since: audit::format_moment(since),
         rows: audit::count_rows(console, actor).await?,
         check: audit::recent_check(console, actor).await?,
+        waiting: admin.list_waiting_messages(actor).await?,
     })
 }
 
@@ -84,6 +86,13 @@ impl AdminSummary {
                 h2 { a href=(denials) { "Denied in the last hour" } }
                 p .figure { (capped_count(self.denials.len())) }
             }
+            div .stat {
+                h2 { "Messages to publish" }
+                p .figure { (format::number(self.waiting_messages())) }
+                @if let Some(oldest) = self.oldest_waiting() {
+                    p .parts { span { "oldest from " (format::timestamp(oldest)) } }
+                }
+            }
             div .stat .wide {
                 div {
                     h2 { a href=(Section::Audit.address()) { "Audit rows" } }
@@ -92,6 +101,14 @@ impl AdminSummary {
                 div { (audit::render_check(self.check.as_ref())) }
             }
         }
+    }
+
+    fn waiting_messages(&self) -> i64 {
+        self.waiting.iter().map(|subject| subject.messages).sum()
+    }
+
+    fn oldest_waiting(&self) -> Option<&str> {
+        self.waiting.iter().map(|subject| subject.oldest_at.as_str()).min()
     }
 
     fn latest(&self) -> Vec<Markup> {

@@ -65,7 +65,7 @@ impl Admin {
         self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
-        let revoked = control::revoke_lease(&db, id, clock::now(), &actor.author()).await;
+        let revoked = self.leases.revoke(&db, id, clock::now(), &actor.author()).await;
         let revoked = revoked.map_err(|error| convert_tool_error(FIELD, error))?;
         let row = lease::Entity::find_by_id(id).one(&*open.write).await?;
         let row = row.ok_or_else(|| Error::not_found("lease", id))?;

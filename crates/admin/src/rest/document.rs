@@ -35,6 +35,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "tools", description = "Tools: enable, disable, scope and approve."),
         (name = "tokens", description = "Issue, list and revoke tokens."),
         (name = "leases", description = "Leases: on whose behalf agents act."),
+        (name = "outbox", description = "Messages that wait to be published on NATS."),
         (name = "upstreams", description = "Upstream MCP servers."),
         (name = "rules", description = "Access rules."),
         (name = "settings", description = "System settings."),

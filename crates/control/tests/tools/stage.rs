@@ -1,12 +1,12 @@
 //! A store, the built-in tools, and callers.
 
 use policy::{Agent, AgentKind, Caller, LeaseMode, LeaseStanding, Origin, TokenBinding, allows};
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use control::{Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::Value;
-use store::{Durability, Options, Store, clock};
+use store::{Durability, Options, Outbox, Store, clock};
 use tempfile::TempDir;
 use testkit::Postgres;
 
@@ -83,6 +83,7 @@ impl Stage {
         let tools = control::all().into_iter().map(|tool| (tool.name, tool)).collect();
         let leases = LeaseIssuer {
             key: nkeys::KeyPair::new_user(),
+            outbox: Arc::new(Outbox::new(false)),
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         };

@@ -3,12 +3,12 @@
 use contract::lease::Issue;
 use control::{LeaseIssuer, NewLease};
 use policy::{Agent, AgentKind};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use access::tokens::{self, Holder};
 use sea_orm::{DatabaseExecutor, EntityTrait, sea_query::Expr};
 use serde_json::Value;
-use store::{Durability, Store, entity};
+use store::{Durability, Outbox, Store, entity};
 use tempfile::TempDir;
 use testkit::{ConformanceUpstream, Process, binary, eventually, free_port, python_newer};
 
@@ -112,6 +112,7 @@ async fn prepare(folder: &TempDir, url: &str) {
     let write = store.write().await.unwrap();
     let issuer = LeaseIssuer {
         key: secrets::signing_key::read_or_create(&folder.path().join("lease.nk")).unwrap(),
+        outbox: Arc::new(Outbox::new(false)),
         lifetime: lives,
         renewable_for: lives,
     };

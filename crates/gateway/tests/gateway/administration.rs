@@ -6,6 +6,6 @@ mod command_line;
 mod quarantine;
 mod rest;
 mod servers;
-mod support;
+pub(crate) mod support;
 mod tokens;
 mod tools;

@@ -1,6 +1,6 @@
 //! Leases at the running gateway: what they permit, and how they end.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use access::leases::Leases;
 use contract::lease::Issue;
@@ -10,7 +10,7 @@ use nkeys::KeyPair;
 use policy::{AgentKind, Lease, LeaseMode, LeaseStanding};
 use sea_orm::{ActiveValue::Set, DatabaseExecutor, EntityTrait};
 use serde_json::{Value, json};
-use store::{Durability, Store, clock, entity};
+use store::{Durability, Outbox, Store, clock, entity};
 use testkit::{Answer, Gateway, GatewayProcess, Postgres, Tool, eventually};
 
 /// Calls a tool and returns its structured result, or why it was denied.
@@ -425,7 +425,8 @@ async fn a_clock_that_is_set_back_revives_no_lease() {
     .await
     .unwrap();
     let minutes = Duration::from_secs(900);
-    let issuer = LeaseIssuer { key: KeyPair::new_user(), lifetime: minutes, renewable_for: 10 * minutes };
+    let (key, outbox) = (KeyPair::new_user(), Arc::new(Outbox::new(false)));
+    let issuer = LeaseIssuer { key, outbox, lifetime: minutes, renewable_for: 10 * minutes };
     let write = store.write().await.unwrap();
     let lease = Issue::new(AgentKind::ProjectManager, "ada".parse().ok());
     let new = NewLease { lease, parent_id: None, issued_by: "test".into() };

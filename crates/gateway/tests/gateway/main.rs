@@ -11,6 +11,7 @@ mod fast_paths;
 mod instances;
 mod keys;
 mod leases;
+mod outbox;
 mod plain;
 mod process;
 mod real_peers;

@@ -13,7 +13,7 @@ use registry::{
 use sea_orm::{EntityTrait, sea_query::Expr};
 use serde_json::{Value, json};
 use store::{
-    Durability, Store, clock,
+    Durability, Outbox, Store, clock,
     entity::{tool_setting, upstream, upstream_tool},
 };
 use subjects::audit::{ChainError, ChainVerifier};
@@ -70,6 +70,7 @@ impl World {
         let catalogue = Arc::new(CatalogueCache::new(control::all()));
         let leases = Arc::new(control::LeaseIssuer {
             key: nkeys::KeyPair::new_user(),
+            outbox: Arc::new(Outbox::new(false)),
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         });

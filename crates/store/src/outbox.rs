@@ -1,0 +1,101 @@
+//! The outbox: messages that are stored with the changes of a transaction and published after its commit. What
+//! a tool starts this way is started exactly once, or not at all.
+
+use sea_orm::{
+    ActiveValue::{NotSet, Set},
+    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
+};
+use tokio::sync::Notify;
+
+use crate::{Store, clock, entity::outbox};
+
+/// A message to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMessage {
+    pub subject: String,
+    /// A stream stores one message with this id, however often it is published.
+    pub message_id: String,
+    pub body: String,
+}
+
+/// Takes messages of transactions, and wakes the relay that publishes them.
+#[derive(Debug)]
+pub struct Outbox {
+    has_relay: bool,
+    added: Notify,
+}
+
+impl Outbox {
+    /// Without a relay, messages are dropped: nobody would ever publish them.
+    pub fn new(has_relay: bool) -> Self {
+        Self { has_relay, added: Notify::new() }
+    }
+
+    /// Adds a message to a transaction.
+    pub async fn add(&self, db: &impl ConnectionTrait, message: NewMessage) -> Result<(), DbErr> {
+        if !self.has_relay {
+            return Ok(());
+        }
+        let row = outbox::ActiveModel {
+            id: NotSet,
+            subject: Set(message.subject),
+            message_id: Set(message.message_id),
+            body: Set(message.body),
+            created_at: Set(clock::now()),
+        };
+        outbox::Entity::insert(row).exec_without_returning(db).await?;
+        // The transaction is not committed yet: the relay looks several times.
+        self.added.notify_one();
+        Ok(())
+    }
+
+    /// Waits until a message is added.
+    pub async fn added(&self) {
+        self.added.notified().await;
+    }
+}
+
+/// What waits on one subject.
+#[derive(Clone, Debug, PartialEq, Eq, FromQueryResult)]
+pub struct Waiting {
+    pub subject: String,
+    pub messages: i64,
+    /// When the oldest was added, in microseconds since 1970.
+    pub oldest_at: i64,
+}
+
+impl Store {
+    /// Returns the oldest messages that wait, without those of some subjects.
+    pub async fn oldest_messages(
+        &self,
+        except: Vec<String>,
+        limit: u64,
+    ) -> Result<Vec<outbox::Model>, DbErr> {
+        let mut query = outbox::Entity::find().order_by_asc(outbox::Column::Id).limit(limit);
+        if !except.is_empty() {
+            query = query.filter(outbox::Column::Subject.is_not_in(except));
+        }
+        query.all(self.read()).await
+    }
+
+    /// Removes messages that are published.
+    pub async fn remove_messages(&self, ids: Vec<i64>) -> Result<(), DbErr> {
+        let writer = self.acquire_writer().await;
+        outbox::Entity::delete_many().filter(outbox::Column::Id.is_in(ids)).exec(&*writer).await?;
+        Ok(())
+    }
+
+    /// Returns what waits, by subject.
+    pub async fn waiting_messages(&self) -> Result<Vec<Waiting>, DbErr> {
+        outbox::Entity::find()
+            .select_only()
+            .column(outbox::Column::Subject)
+            .column_as(outbox::Column::Id.count(), "messages")
+            .column_as(outbox::Column::CreatedAt.min(), "oldest_at")
+            .group_by(outbox::Column::Subject)
+            .order_by_asc(outbox::Column::Subject)
+            .into_model::<Waiting>()
+            .all(self.read())
+            .await
+    }
+}
