@@ -31,10 +31,7 @@ fn tools() -> Vec<Tool> {
         Tool::new("db.task.create", "Creates a task.", any, |arguments| {
             Answer::task("t-1", arguments["name"].as_str().unwrap_or_default(), &[])
         }),
-        Tool::new("db.task.update", "Changes a task.", by_id.clone(), |_| Answer::error("no such task")),
-        Tool::new("db.project.list", "Lists projects.", json!({ "type": "object" }), |_| {
-            Answer::rejected(-32602, "not yours to see")
-        }),
+        Tool::new("db.task.update", "Changes a task.", by_id, |_| Answer::error("no such task")),
     ]
 }
 
@@ -270,22 +267,6 @@ async fn reply_longer_than_the_limit_is_truncated() {
         (answer.status, answer.finish_reason, answer.trace.stop),
         (Status::Completed, FinishReason::Length, Stop::GoalMet)
     );
-}
-
-/// P16: a rejection is final. It is neither repeated nor worked around, and it is in the answer.
-#[tokio::test]
-async fn a_rejected_call_ends_the_turn() {
-    let stage = Stage::set([Script::call("db__project__list", &json!({})), Script::say("never said")]).await;
-    let answer = stage.ask("Which projects are there?").await;
-    assert_eq!(
-        (answer.status, code(&answer), answer.trace.stop),
-        (Status::Failed, Some(ErrorCode::ToolRejected), Stop::ToolFailure)
-    );
-    assert!(answer.error.as_ref().unwrap().message.contains("not yours to see"), "{answer:?}");
-    let [step] = steps(&answer, Act::Tool)[..] else { panic!("{answer:?}") };
-    assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Rejected, "db.project.list"));
-    assert_eq!((stage.gateway.calls().len(), stage.model.turns().len()), (1, 1));
-    assert_eq!(stage.orchestrator.stored(streams::DEAD).await, 0, "a replay would work around the rejection");
 }
 
 /// A failed tool call is not a rejection: the model receives the error and continues.

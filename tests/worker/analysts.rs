@@ -2,29 +2,18 @@
 
 use std::{fs, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use subjects::{
     Act, Completion, FindingsStatus, Kind, Status, StepOutcome, Verdict,
     streams::{self, Layout},
 };
 use testkit::{
-    Answer, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
-    eventually, typical,
+    GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, eventually,
+    typical,
 };
 
-fn store() -> Vec<Tool> {
-    let any = json!({ "type": "object" });
-    vec![
-        Tool::new("db.task.get", "Reads a task.", any.clone(), |arguments| {
-            Answer::task(arguments["task_id"].as_str().unwrap(), "x", &["It was published"])
-        }),
-        Tool::new("artifact.list", "Lists the artifacts of a task.", any.clone(), |_| {
-            // As the typical judgement quotes it.
-            Answer::text("logs/deploy.txt: published in 212 s")
-        }),
-        Tool::new("db.finding.create", "Records a finding.", any, |_| Answer::text("recorded")),
-    ]
-}
+const PUBLISHED: &str = "published in 212 s";
+const FAILED: &str = "the upload failed after 3 tries";
 
 /// The model of a manager: requests a verification, then answers with its result.
 async fn asking_for_verification() -> Model {
@@ -51,36 +40,74 @@ fn enabled(worker: WorkerBuilder) -> WorkerBuilder {
     worker.set("analysts.enabled", "true")
 }
 
-/// W6: the findings reach the model and the answer of the manager.
+/// Judges by the log of the task. A judgement that quotes a log which is not in the material does not count.
+fn judge(asked: &ModelRequest) -> Script {
+    let is_published = asked.body["messages"].to_string().contains(PUBLISHED);
+    let (verdict, evidence) = if is_published { ("met", PUBLISHED) } else { ("not_met", FAILED) };
+    let judgement = json!({ "verdict": verdict, "severity": "major", "evidence": evidence,
+        "location": "logs/deploy.txt", "recommended_action": null });
+    Script::Say(judgement.to_string())
+}
+
+/// W6: the findings of an analyst are recorded at the gateway, reach the model and the answer of the manager,
+/// and decide whether the task passes.
 #[tokio::test]
-async fn findings_reach_the_managers_answer() {
+async fn findings_decide_the_managers_answer() {
     for layout in Layout::ALL {
         findings_flow_back(layout).await;
     }
 }
 
 async fn findings_flow_back(layout: Layout) {
-    let nats = Nats::start();
-    let gateway = Gateway::start(store()).await;
-    let model = asking_for_verification().await;
-    let manager = enabled(Worker::manager(&nats)).laid_out(layout);
-    let _manager = manager.asking(&model).calling(&gateway).start().await;
-    let analyst = Worker::analyst(&nats).laid_out(layout).asking(&model).calling(&gateway).start().await;
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let client = gateway.agent(&gateway.manager().await);
+    let call = async |tool: &str, arguments: Value| {
+        gateway.call(&client, tool, arguments).await.unwrap().structured.unwrap()
+    };
+    let wanted = |task: &str| Script::call("request_verification", &json!({ "task_id": task }));
+    let turns = [
+        wanted("deploy-docs"),
+        Script::say("Verified: it was published in 212 s."),
+        wanted("deploy-blog"),
+        Script::say("It is not done."),
+    ];
+    let model = Model::start_with_structured(turns, judge).await;
+    let manager = enabled(Worker::manager(&nats)).laid_out(layout).asking(&model);
+    let _manager = manager.calling_process(&gateway).await.start().await;
+    let analyst = Worker::analyst(&nats).laid_out(layout).asking(&model);
+    let _analyst = analyst.calling_process(&gateway).await.start().await;
     let orchestrator = Orchestrator::connect(&nats).await.laid_out(layout);
-    let answer = ask(&orchestrator).await;
-    assert_eq!(answer.status, Status::Completed, "{answer:?}");
-    let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
-    assert_eq!(verification.status, Some(FindingsStatus::Pass), "{verification:?}");
-    assert_eq!(verification.findings[0].verdict, Verdict::Met);
-    let step = answer.trace.steps.iter().find(|step| step.act == Act::Analyst).unwrap();
-    assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Ok, "deploy-docs-2"));
-    let told = told(&model);
-    assert!(told.contains("\"status\":\"pass\"") && told.contains("published in 212 s"), "{told}");
-    // The analyst's answer is stored like any other, and its findings were recorded.
-    let own = orchestrator.answer(Kind::Verify, verification.handoff_id).await;
-    assert!(matches!(own, Some(subjects::Answer::Findings(_))));
-    assert!(gateway.calls().iter().any(|call| call.name == "db.finding.create"));
-    assert!(analyst.log().contains("Ready."));
+    for (name, log, status, verdict, remedies) in [
+        ("deploy-docs", PUBLISHED, FindingsStatus::Pass, Verdict::Met, 0),
+        ("deploy-blog", FAILED, FindingsStatus::Fail, Verdict::NotMet, 1),
+    ] {
+        let new = json!({ "name": name, "user_id": "ada", "acceptance_criteria": ["The site is public"] });
+        let task = call("db.task.create", new).await["task_id"].clone();
+        call("artifact.put", json!({ "task_id": task, "path": "logs/deploy.txt", "content": log })).await;
+        let question = chat(&format!("Is {name} done?"));
+        let lease = json!({ "agent": "project_manager", "user_id": "ada", "handoff_id": question.id });
+        orchestrator.publish_under(&question, &gateway.lease(lease).await.1).await;
+        let answer = orchestrator.completion(Kind::Chat, question.id).await;
+        assert_eq!(answer.status, Status::Completed, "{answer:?}");
+        let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
+        assert_eq!(verification.status, Some(status), "{verification:?}");
+        let [finding] = &verification.findings[..] else { panic!("{verification:?}") };
+        assert_eq!((finding.verdict, finding.evidence.as_deref()), (verdict, Some(log)));
+        assert_eq!(answer.tasks.len(), remedies, "what is not met becomes a task: {answer:?}");
+        let step = answer.trace.steps.iter().find(|step| step.act == Act::Analyst).unwrap();
+        assert_eq!((step.outcome, step.name.as_str()), (StepOutcome::Ok, name));
+        let told = told(&model);
+        assert!(told.contains(&format!("\"status\":{}", json!(status))) && told.contains(log), "{told}");
+        // The analyst's answer is stored like any other, and its findings are recorded for the user.
+        let own = orchestrator.answer(Kind::Verify, verification.handoff_id).await;
+        assert!(matches!(own, Some(subjects::Answer::Findings(_))));
+        let found = call("db.finding.list", json!({ "task_id": task })).await;
+        assert_eq!((&found["items"][0]["verdict"], &found["items"][1]), (&json!(verdict), &Value::Null));
+        let task = task.as_str().unwrap();
+        let rows = gateway.audit(&format!("tool=db.finding.create&task_id={task}")).await;
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!((&row["agent"], &row["user_id"]), (&json!("project_analyst"), &json!("ada")));
+    }
     orchestrator.wait_until_settled().await;
 }
 

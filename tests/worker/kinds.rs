@@ -174,26 +174,6 @@ async fn invalid_structured_output_is_repaired_once() {
     assert!(error.message.contains("at least one step"), "{}", error.message);
 }
 
-/// W7: a fired schedule becomes a task, and its workflow is started if the tool for that is offered.
-#[tokio::test]
-async fn a_schedule_becomes_a_task_whose_workflow_starts() {
-    let nats = Nats::start();
-    let gateway = Gateway::start(store()).await;
-    let model = Model::start([Script::say("unused")]).await;
-    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
-    let orchestrator = Orchestrator::connect(&nats).await;
-    let answer = completion(&orchestrator, &schedule("Every Monday: check the links.")).await;
-    assert_eq!(answer.status, Status::Completed, "{answer:?}");
-    let calls: Vec<_> = gateway.calls().into_iter().map(|call| (call.name, call.arguments)).collect();
-    assert_eq!(calls[0].1["name"], "check-links");
-    assert_eq!(
-        (calls[1].0.as_str(), &calls[1].1["task_id"]),
-        ("workflow.start", &json!("id-of-check-links"))
-    );
-    assert!(answer.message.unwrap().content.contains("its workflow started"));
-    assert!(model.asked()[0].messages()[1]["content"].as_str().unwrap().contains("check the links"));
-}
-
 /// A question ends the handoff with its own status; a `continue` resumes from the transcript.
 #[tokio::test]
 async fn continue_resumes_from_the_transcript() {

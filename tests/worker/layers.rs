@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use subjects::{
     Chat, ChatMessage, ChatRole, Handoff, Kind, Preference, PreferenceScope, Project, Task, Work,
 };
-use testkit::{Answer, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker, chat, verify};
+use testkit::{
+    Answer, Gateway, GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker, chat,
+    verify,
+};
 
 const HEADINGS: [&str; 6] = [
     "# Layer 1 of 6: baseline",
@@ -177,50 +180,53 @@ async fn injected_text_cannot_pose_as_a_layer() {
     assert!(gateway.calls().is_empty(), "text that looks like a tool call calls no tool");
 }
 
-/// P10: context that the handoff names only by id is fetched through the gateway and placed in its layer.
+/// P10: context that the handoff names only by id is fetched from the gateway and placed in its layer. What
+/// the handoff carries is not fetched.
 #[tokio::test]
 async fn context_named_by_id_is_fetched_through_the_gateway() {
-    let any = json!({ "type": "object" });
-    let gateway = Gateway::start(vec![
-        Tool::new("db.project.get", "Reads a project.", any.clone(), |_| {
-            Answer::structured(json!({
-                "project_id": "p-1", "name": "fetched project", "title": "", "description": "",
-                "user_id": null, "updated_at": "2026-01-01T00:00:00Z",
-            }))
-        }),
-        Tool::new("db.task.get", "Reads a task.", any.clone(), |arguments| {
-            assert_eq!(arguments["task_id"], "t-1");
-            Answer::task("t-1", "fetched task", &["it holds"])
-        }),
-        Tool::new("db.preference.list", "Lists preferences.", any, |arguments| {
-            assert_eq!(arguments["user_id"], "u-1");
-            let listed = |scope, id, value| {
-                let mut entry = json!(preference("project_manager", scope, id, value));
-                entry["updated_at"] = json!("2026-01-01T00:00:00Z");
-                entry["updated_by"] = json!("admin");
-                entry
-            };
-            let good = listed(PreferenceScope::User, Some("u-1"), json!("fetched wish"));
-            let unusable = listed(PreferenceScope::Task, Some("t-1"), json!(7));
-            Answer::structured(json!({ "preferences": [good, unusable, { "nonsense": true }] }))
-        }),
-    ])
-    .await;
-    let nats = Nats::start();
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let project = json!({ "name": "apollo", "title": "Apollo", "description": "Fly to the moon." });
+    gateway.must("PUT", "/api/v1/projects/p-1", Some(project)).await;
+    let task = json!({
+        "name": "build-the-rocket", "description": "Three stages.", "acceptance_criteria": ["It flies"],
+        "user_id": "u-1", "project_id": "p-1",
+    });
+    let client = gateway.agent(&gateway.manager().await);
+    let task = gateway.call(&client, "db.task.create", task).await.unwrap().structured.unwrap();
+    let task = task["task_id"].as_str().unwrap();
+    // The narrower preference is unusable, so the other one applies.
+    for (scope, id, value) in [("user", "u-1", json!("Answer in Latin.")), ("task", task, json!(7))] {
+        let key = "agents.project_manager.additional_context";
+        let preference = json!({ "scope": scope, "scope_id": id, "key": key, "value": value });
+        gateway.must("PUT", "/api/v1/preferences", Some(preference)).await;
+    }
     let model = Model::start([Script::say("ok")]).await;
-    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let worker = Worker::manager(&nats).asking(&model).calling_process(&gateway).await;
+    let manager = worker.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let mut question = full(chat("What is left?"), "unused");
     question.context = subjects::Context::default();
+    question.scope.task_id = Some(task.parse().unwrap());
     let id = orchestrator.publish(&question).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
-    assert_eq!(answer.usage.tool_calls, 3);
-    let asked = model.asked();
-    let layers = layers(&asked[0]);
-    assert!(
-        layers[2].contains("fetched project")
-            && layers[3].contains("fetched task")
-            && layers[3].contains("it holds")
-    );
-    assert!(layers[4].contains("> fetched wish"), "{}", layers[4]);
+    assert_eq!(answer.usage.tool_calls, 3, "{answer:?}");
+    let asked = model.asked().remove(0);
+    let layers = layers(&asked);
+    assert!(layers[2].contains("> name: apollo") && layers[2].contains("Fly to the moon."), "{}", layers[2]);
+    assert!(layers[3].contains("> name: build-the-rocket"), "{}", layers[3]);
+    assert!(layers[3].contains("Three stages.") && layers[3].contains("It flies"), "{}", layers[3]);
+    assert!(layers[4].contains("> Answer in Latin."), "{}", layers[4]);
+    assert!(manager.log().contains("Preference ignored."), "{}", manager.log());
+    let calls = async |trace: &str| gateway.audit(&format!("trace_id={trace}")).await;
+    let fetched = calls(&answer.trace.trace_id).await;
+    let mut tools: Vec<&str> = fetched.iter().filter_map(|row| row["tool"].as_str()).collect();
+    tools.sort_unstable();
+    assert_eq!(tools, ["db.preference.list", "db.project.get", "db.task.get"]);
+    assert!(fetched.iter().all(|row| row["decision"] == "allow" && row["status"] == "success"));
+
+    let id = orchestrator.publish(&full(chat("What is left?"), "carried")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!((answer.usage.tool_calls, calls(&answer.trace.trace_id).await.len()), (0, 0));
+    let asked = model.asked().remove(1);
+    assert!(asked.system().contains("Of the project: carried") && !asked.system().contains("apollo"));
 }

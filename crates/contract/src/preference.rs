@@ -147,3 +147,22 @@ fn readable<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<Preference>, D::Er
     let entries: Vec<Value> = Vec::deserialize(list)?;
     Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unreadable_entries_of_a_list_are_left_out() {
+        let readable = json!({
+            "key": "editor.theme", "value": "dark", "value_type": "string", "scope": "system",
+            "scope_id": null, "version": 1, "updated_at": "2026-01-01T00:00:00Z", "updated_by": "admin",
+        });
+        let list = json!({ "preferences": [{ "nonsense": true }, readable, 7] });
+        let list: PreferenceList = serde_json::from_value(list).unwrap();
+        let keys: Vec<&str> = list.preferences.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(keys, ["editor.theme"]);
+    }
+}

@@ -6,7 +6,7 @@ use subjects::{Role, streams::Layout};
 use tempfile::TempDir;
 
 use crate::{
-    Gateway, Model, Nats, Process, binary, eventually_within,
+    Gateway, GatewayProcess, Model, Nats, Process, binary, eventually_within,
     logs::{field, lines_with},
     workspace,
 };
@@ -155,6 +155,13 @@ impl WorkerBuilder {
     #[must_use]
     pub fn calling(self, gateway: &Gateway) -> Self {
         self.set("gateway.url", gateway.url())
+    }
+
+    /// Uses this gateway process, with a token for the role that is bound to nothing.
+    pub async fn calling_process(self, gateway: &GatewayProcess) -> Self {
+        let file = gateway.folder().join(format!("{}.token", self.role));
+        fs::write(&file, gateway.unbound(&self.role.to_string()).await).expect("the token can be written");
+        self.set("gateway.url", gateway.url()).set("gateway.token_file", file.display().to_string())
     }
 
     /// Starts the process without waiting until it is ready.

@@ -51,8 +51,8 @@ fn calling(worker: WorkerBuilder, gateway: &Gateway) -> WorkerBuilder {
         .set("gateway.max_result_bytes", "1000000")
 }
 
-/// C7, W6: a handoff with streamed text and progress, a verification that the manager requests, the answer
-/// and its copy; then all read operations.
+/// C7: a handoff with streamed text and progress, a verification that the manager requests, the answer and
+/// its copy; then all read operations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handoff_is_answered_and_verified_with_the_deployed_credentials() {
     let stage = Stage::start().await;
