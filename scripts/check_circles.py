@@ -273,10 +273,11 @@ def circles_of(needs):
     return found
 
 
-def roots():
+def roots(tree):
     """The root files of every crate in the tree, libraries and programs."""
-    for src in [ROOT / "src", ROOT / "subjects/src", *sorted(ROOT.glob("crates/*/src"))]:
-        yield from (path for path in (src / "lib.rs", src / "main.rs", *sorted(src.glob("bin/*.rs"))) if path.is_file())
+    for src in [tree / "src", tree / "subjects/src", *sorted(tree.glob("crates/*/src"))]:
+        programs = [*sorted(src.glob("bin/*.rs")), *sorted(src.glob("bin/*/main.rs"))]
+        yield from (path for path in (src / "lib.rs", src / "main.rs", *programs) if path.is_file())
 
 
 def describe(title, crate, needs, pairs):
@@ -288,14 +289,14 @@ def describe(title, crate, needs, pairs):
     return "\n".join(lines)
 
 
-def circles(inside_modules=False):
-    """The circles of all crates as texts."""
+def circles(tree=ROOT, inside_modules=False):
+    """The circles of all crates in the tree as texts."""
     texts = []
-    for root in roots():
+    for root in roots(tree):
         crate = Crate(root)
         needs = crate.edges()
         pairs = {(file, other) for file in needs for other in needs[file]}
-        place = root.relative_to(ROOT)
+        place = root.relative_to(tree)
         modules = collections.defaultdict(set)
         for file, other in pairs:
             if crate.top(file) != crate.top(other):
@@ -313,7 +314,7 @@ def circles(inside_modules=False):
 
 
 def main():
-    found = circles("--all" in sys.argv[1:])
+    found = circles(inside_modules="--all" in sys.argv[1:])
     for text in found:
         print(text)
     if found:

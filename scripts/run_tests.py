@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests: with nextest where it is installed, with plain `cargo test` elsewhere.
+"""Runs the tests: those of scripts/ first, then with nextest where it is installed, with plain `cargo test` elsewhere.
 
 A test that needs something which not every machine has carries its word in its own name: see `NEEDED`. Where
 that is missing these tests are left out, and it says so at the end. With CI=true a missing part is a failure.
@@ -35,15 +35,26 @@ NEEDED = [
 ]
 
 
-def cargo(*arguments):
-    """Runs cargo; its failure is ours."""
-    print("+ cargo", *arguments, flush=True)
-    status = subprocess.run(["cargo", *arguments]).returncode
+def run(program, *arguments):
+    """Runs a program; its failure is ours."""
+    print("+", os.path.basename(program), *arguments, flush=True)
+    status = subprocess.run([program, *arguments]).returncode
     if status != 0:
         sys.exit(status)
 
 
+def cargo(*arguments):
+    run("cargo", *arguments)
+
+
+def test_scripts():
+    """Runs the tests of the guardrails checker and its parts; they take seconds."""
+    run(sys.executable, "-m", "unittest", "discover", "-s", "scripts/tests")
+    print("guardrails tests ok: every check reports a tree that breaks its rule", flush=True)
+
+
 def main():
+    test_scripts()
     absent = [(word, how) for word, there, how in NEEDED if not there()]
     missing = [f"tests named `{word}`, which need {how}" for word, how in absent]
     skipped = [argument for word, _ in absent for argument in ("--skip", word)]
