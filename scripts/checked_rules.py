@@ -70,7 +70,7 @@ CHECKED_RULES = [
         "tests/worker/roles.rs::steps_and_temperature_are_clamped_with_a_warning",
     )),
     Rule("Tools are reached through the MCP gateway only", "b43fcea7", checks=("dependencies",), tests=(
-        "tests/worker/agent_turn.rs::a_rejected_call_ends_the_turn",
+        "tests/worker/rejections.rs::rejected_call_ends_the_handoff",
     )),
     Rule("Tools are offered by relevance", "4528c9a1", tests=(
         "src/tools/rank/tests.rs::never_offers_all_tools",

@@ -13,7 +13,7 @@ use crate::{
     print,
 };
 
-/// Creates what is missing for both roles and for the gateway's audit and events. Existing ones are left unchanged.
+/// Creates what is missing for both roles and for the gateway. Existing ones are left unchanged.
 pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool) -> Result<Exit, Error> {
     let replicas = usize::from(command.replicas);
     let sizing = Sizing { replicas, ack_wait: command.ack_wait, dedupe_window: command.dedupe_window };

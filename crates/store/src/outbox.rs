@@ -1,5 +1,5 @@
-//! The outbox: messages that are stored with the changes of a transaction and published after its commit. What
-//! a tool starts this way is started exactly once, or not at all.
+//! The outbox: messages that are stored with the changes of a transaction and published after its commit.
+//! What a tool starts this way is started exactly once, or not at all.
 
 use sea_orm::{
     ActiveValue::{NotSet, Set},
