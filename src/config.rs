@@ -35,6 +35,7 @@ pub struct Config {
     pub nats: Nats,
     pub instructions: Instructions,
     pub gateway: Option<Gateway>,
+    pub memory: Memory,
     pub inference: Inference,
     pub worker: Worker,
     pub agent: Agent,
@@ -73,6 +74,12 @@ pub struct Gateway {
     pub max_result_bytes: usize,
     /// Whether tools are called without rmcp's client where that is possible.
     pub fast_path: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// G12: the profile that every tool call carries.
+    pub profile: policy::MemoryProfile,
 }
 
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use settings::{Checker, Error, NatsConnection, Text, nats_options};
 use subjects::{InstanceId, Kind, Role, Subject, signature::TrustedProducer};
 
 use super::{
-    Agent, Analysts, Config, Gateway, Instructions, Nats, Security, Worker,
+    Agent, Analysts, Config, Gateway, Instructions, Memory, Nats, Security, Worker,
     raw::{self, Raw},
 };
 
@@ -36,6 +36,7 @@ pub(super) fn check(checker: Checker<'_>, raw: &Raw) -> Result<Config, Error> {
         instance,
         instructions: check.instructions(role, &raw.instructions)?,
         gateway: check.gateway(&raw.gateway)?,
+        memory: check.memory(&raw.memory)?,
         inference: check.inference(&raw.inference)?,
         worker: check.worker(role, &raw.worker)?,
         agent: check.agent(&raw.agent)?,
@@ -173,6 +174,13 @@ impl Check<'_> {
             )?,
             fast_path,
         }))
+    }
+
+    fn memory(&self, raw: &raw::Memory) -> Result<Memory, Error> {
+        let profile = raw.profile.0.parse().map_err(|error: policy::InvalidProfile| {
+            self.refuse("memory.profile", format!("`{}` is invalid: {error}", raw.profile.0))
+        })?;
+        Ok(Memory { profile })
     }
 
     fn worker(&self, role: Role, raw: &raw::Worker) -> Result<Worker, Error> {

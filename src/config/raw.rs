@@ -12,6 +12,7 @@ section! {
         nats: Nats,
         instructions: Instructions,
         gateway: Gateway,
+        memory: Memory,
         inference: Inference,
         worker: Worker,
         agent: Agent,
@@ -77,6 +78,14 @@ section! {
         /// Calls tools without rmcp's client. Turn it off to compare or to work around a problem; see
         /// [fast paths](fast-paths.md).
         fast_path: Text = "true",
+    }
+}
+
+section! {
+    pub(crate) struct Memory {
+        /// Memory profile under which this worker calls tools. Whether their calls may reach the network is a
+        /// setting of the gateway; see [memory profiles](gateway.md#memory-profiles).
+        profile: Text = "default",
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) struct ResourceInputs<'a> {
 pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<AgentResources, Error> {
     install_tls_provider();
     let breaker = |needed| Breaker::new(needed, inputs.breakers.clone(), Arc::clone(inputs.health));
+    let client = |gateway| client(gateway, &config.memory);
     let tools = Tools::new(
         config.gateway.as_ref().map(client).transpose()?,
         config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
@@ -102,7 +103,7 @@ fn install_tls_provider() {
     drop(rustls::crypto::ring::default_provider().install_default());
 }
 
-pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
+pub(super) fn client(gateway: &config::Gateway, memory: &config::Memory) -> Result<Client, mcp::Error> {
     Client::new(mcp::Options {
         url: gateway.url.clone(),
         token_file: gateway.token_file.clone(),
@@ -110,6 +111,7 @@ pub(super) fn client(gateway: &config::Gateway) -> Result<Client, mcp::Error> {
         call_timeout: gateway.timeout,
         max_result_bytes: gateway.max_result_bytes,
         fast_path: gateway.fast_path,
+        profile: Some(memory.profile.to_string()),
     })
 }
 

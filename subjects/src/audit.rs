@@ -46,6 +46,9 @@ pub struct Row {
     /// The lease under which the call was made.
     #[serde(default)]
     pub lease_id: Option<String>,
+    /// The memory profile of the call, unless it is `default`.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// SHA-256 over the hash of the previous row and all fields above.
     pub hash: String,
 }
@@ -59,10 +62,11 @@ impl Row {
             (&self.task_id, &self.project_id, &self.run_id, &self.job_id, &self.tool, &self.decision),
             (&self.status, &self.error_type, self.duration_us, &self.arguments_digest, &self.trace_id),
         );
-        // Rows without a lease have the same hash as before leases were introduced.
-        let hashed = match &self.lease_id {
-            Some(lease) => encode_json(&(fields.0, fields.1, fields.2, (lease,))),
-            None => encode_json(&fields),
+        // Rows without a lease, and without a profile, have the same hash as before these were introduced.
+        let hashed = match (&self.lease_id, &self.profile) {
+            (lease, Some(profile)) => encode_json(&(fields.0, fields.1, fields.2, (lease, profile))),
+            (Some(lease), None) => encode_json(&(fields.0, fields.1, fields.2, (lease,))),
+            (None, None) => encode_json(&fields),
         };
         HEXLOWER.encode(&Sha256::digest(hashed))
     }
@@ -220,6 +224,7 @@ mod tests {
                 arguments_digest: None,
                 trace_id: None,
                 lease_id: (seq % 2 == 0).then(|| "lease".into()),
+                profile: (seq % 3 == 0).then(|| "team-a".into()),
                 hash: String::new(),
             };
             row.hash = row.hash_after(&previous);

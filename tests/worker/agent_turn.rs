@@ -97,6 +97,8 @@ async fn a_turn_calls_tools_and_answers() {
     let [call] = &stage.gateway.calls()[..] else { panic!("expected one call") };
     assert_eq!(call.arguments["name"], "écrire-les-notes");
     assert_eq!(call.idempotency_key.as_deref(), Some(&*format!("{}/1/0", answer.handoff_id)));
+    // G12: profile and trace.
+    assert_eq!(call.profile.as_deref(), Some("default"));
     assert!(call.traceparent.as_ref().is_some_and(|it| it.contains(&answer.trace.trace_id)), "{call:?}");
     // The result was sent back to the model under the id of the call.
     let last = stage.model.turns().pop().unwrap();

@@ -17,6 +17,7 @@ mod leases;
 mod models;
 mod presence;
 mod producers;
+mod profiles;
 mod promise;
 mod provisioning;
 mod real_model;

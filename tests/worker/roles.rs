@@ -108,6 +108,7 @@ fn wrong_values_are_reported_with_key_and_source() {
     check("security.trusted_producers=[\"SUAFAKESEED\"]", &["security.trusted_producers", "public nkey"]);
     check("security.reply_prefixes=[\"pma.handoff.\"]", &["security.reply_prefixes", "outside"]);
     check("gateway.url=ftp://x", &["gateway.url", "http://"]);
+    check("memory.profile=team a", &["memory.profile (from flag)", "`team a`", "1 to 64 letters"]);
     check("worker.unknown=1", &["unknown", "is not a setting"]);
     check("nonsense", &["--set takes key=value"]);
 }

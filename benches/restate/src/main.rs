@@ -30,6 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         call_timeout: Duration::from_secs(60),
         max_result_bytes: 32 * 1024,
         fast_path: true,
+        profile: None,
     })?;
     let errands = Errands { model: Model::at(model)?, tools };
     let listener = TcpListener::bind("127.0.0.1:0").await?;

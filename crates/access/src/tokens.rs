@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use policy::{Agent, AgentKind, Caller, LeaseStanding, Standing, TokenBinding};
+use policy::{Agent, AgentKind, Caller, LeaseStanding, MemoryProfile, Standing, TokenBinding};
 use rand::TryRngCore;
 use sea_orm::{
     ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
@@ -191,12 +191,12 @@ impl PresentedToken {
         Self { row: None, revision: 0 }
     }
 
-    /// Returns the standing of an agent with the lease of its call. Tokens of administrators and users are
-    /// unknown here.
-    pub fn standing(&self, now: i64, lease: LeaseStanding) -> Standing {
+    /// Returns the standing of an agent with the lease and the memory profile of its call. Tokens of
+    /// administrators and users are unknown here.
+    pub fn standing(&self, now: i64, lease: LeaseStanding, profile: MemoryProfile) -> Standing {
         let holder = self.row.as_ref().and_then(|row| Some((row, Holder::from_row(row)?)));
         let Some((row, Holder::Agent(agent))) = holder else { return Standing::Unknown };
-        let caller = Caller { token: row.id.clone(), agent, lease };
+        let caller = Caller { token: row.id.clone(), agent, lease, profile };
         if row.revoked_at.is_some() {
             Standing::Revoked(caller)
         } else if row.expires_at <= now {

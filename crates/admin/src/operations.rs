@@ -24,6 +24,7 @@ pub(crate) use handoffs::{
     Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
 };
 use serde_json::Value;
+pub(crate) use settings::is_permanent_setting;
 use tools::tool_state;
 
 use crate::Error;

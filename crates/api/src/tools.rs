@@ -93,6 +93,8 @@ pub struct Tool {
     pub safe_to_repeat: bool,
     pub state: ToolState,
     pub gate: Option<ToolGate>,
+    /// Whether it counts as reaching the network. It is then called only with memory profiles that may do so.
+    pub reaches_network: bool,
     /// Ids that every call must contain.
     pub needs: Vec<String>,
 }

@@ -17,8 +17,8 @@ use store::{BUSY_TIMEOUT, Durability, Store};
 
 const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subject, user_id, task_id, \
                       project_id, run_id, job_id, tool, decision, status, error_type, duration_us, \
-                      arguments_digest, trace_id, lease_id, hash) \
-                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+                      arguments_digest, trace_id, lease_id, profile, hash) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 /// Rows plus commits after which the write-ahead log is checkpointed: about ten megabytes.
 const CHECKPOINT_AFTER: usize = 2_000;
 
@@ -137,6 +137,7 @@ fn insert(connection: &Connection, row: &Row) -> Result<(), Error> {
         row.arguments_digest,
         row.trace_id,
         row.lease_id,
+        row.profile,
         row.hash,
     ])?;
     Ok(())

@@ -30,6 +30,8 @@ pub struct Filter {
     pub call_id: Option<String>,
     pub trace_id: Option<String>,
     pub lease_id: Option<String>,
+    /// The memory profile; rows of the profile `default` do not name it.
+    pub profile: Option<String>,
     /// Microseconds since 1970.
     pub since: Option<i64>,
     pub until: Option<i64>,
@@ -55,6 +57,7 @@ pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
         (audit::Column::CallId, &filter.call_id),
         (audit::Column::TraceId, &filter.trace_id),
         (audit::Column::LeaseId, &filter.lease_id),
+        (audit::Column::Profile, &filter.profile),
     ];
     for (column, wanted) in equal {
         if let Some(wanted) = wanted {

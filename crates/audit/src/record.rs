@@ -87,6 +87,7 @@ impl Record {
     pub fn begin(call_id: String, now: i64, standing: &Standing, tool: &str) -> Self {
         let caller = standing.caller();
         let lease = caller.and_then(|caller| caller.lease.lease());
+        let profile = caller.map(|caller| &caller.profile).filter(|profile| !profile.is_default());
         Self(Row {
             created_at: now,
             call_id,
@@ -98,6 +99,7 @@ impl Record {
             run_id: lease.and_then(|lease| lease.run_id.clone()),
             job_id: lease.and_then(|lease| lease.job_id.clone()),
             lease_id: lease.map(|lease| lease.lease_id.clone()),
+            profile: profile.map(ToString::to_string),
             tool: printable(tool),
             decision: Decision::Deny.as_str().to_owned(),
             status: Status::Denied.as_str().to_owned(),
@@ -185,7 +187,7 @@ macro_rules! conversions {
 
 conversions! {
     seq created_at call_id agent subject user_id task_id project_id run_id job_id tool decision status
-    error_type duration_us arguments_digest trace_id lease_id
+    error_type duration_us arguments_digest trace_id lease_id profile
     hash
 }
 

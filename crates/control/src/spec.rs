@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{LeaseIssuer, ToolError, VisibleTools};
-use policy::{Caller, Scope, ScopedId, Switch};
+use policy::{Caller, MemoryProfile, Scope, ScopedId, Switch};
 
 /// Whether a tool only reads, or may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub trait BuiltInTool:
     const SCOPE: Scope = Scope::Both;
     /// The system setting that must be `true` for the tool to be available.
     const GATE: Option<Switch> = None;
+    /// G13: whether the tool reaches the network. It then runs only for memory profiles that may do so.
+    const REACHES_NETWORK: bool = false;
 
     fn run(
         context: &Context<'_>,
@@ -39,7 +41,7 @@ pub trait BuiltInTool:
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
-/// What a tool runs with: the store, the caller and the time.
+/// What a tool runs with: the store, the caller with its memory profile, the trace and the time (G12).
 #[derive(Debug)]
 pub struct Context<'a> {
     /// For a tool that writes, a transaction, which is rolled back if the tool fails.
@@ -48,6 +50,8 @@ pub struct Context<'a> {
     /// The tools that the caller may call, for help.
     pub visible_tools: &'a dyn VisibleTools,
     pub leases: &'a LeaseIssuer,
+    /// The trace of the call, as 32 hexadecimal digits. The audit row has the same.
+    pub trace_id: &'a str,
     /// Microseconds since 1970.
     pub now: i64,
 }
@@ -56,6 +60,11 @@ impl Context<'_> {
     /// Returns the author of a change, for columns such as `updated_by`.
     pub fn author(&self) -> String {
         format!("{}:{}", self.caller.agent.kind(), self.caller.token)
+    }
+
+    /// Returns the memory profile of the call.
+    pub fn profile(&self) -> &MemoryProfile {
+        &self.caller.profile
     }
 }
 
@@ -71,6 +80,7 @@ pub struct Entry {
     pub needs: &'static [ScopedId],
     pub scope: Scope,
     pub gate: Option<Switch>,
+    pub reaches_network: bool,
     pub input: Arc<Map<String, Value>>,
     pub output: Arc<Map<String, Value>>,
     run: Run,
@@ -95,6 +105,7 @@ impl Entry {
             needs: T::NEEDS,
             scope: T::SCOPE,
             gate: T::GATE,
+            reaches_network: T::REACHES_NETWORK,
             input: schema::<T>(),
             output: schema::<T::Output>(),
             run,

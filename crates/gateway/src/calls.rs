@@ -152,9 +152,9 @@ impl Calls {
     /// Runs a call to its end and records it, even if the caller stops waiting.
     pub async fn call(self: &Arc<Self>, request: Request) -> Outcome {
         let calls = self.clone();
-        let record = new_record(&request);
-        let mut lost = record.clone();
         let span = spans::call(&request);
+        let record = new_record(&request, &span);
+        let mut lost = record.clone();
         let work = async move {
             let outcome = Box::pin(calls.run(record, request)).await;
             spans::record_outcome(&Span::current(), &outcome);
@@ -296,10 +296,14 @@ impl Calls {
     }
 }
 
-fn new_record(request: &Request) -> Record {
+/// Creates the record of a call. Without a trace of the caller, the call is in that of its span, or in one of
+/// its own with the id of the call (G12).
+fn new_record(request: &Request, span: &Span) -> Record {
     let mut record = Record::begin(request.call_id.clone(), clock::now(), &request.standing, &request.tool);
     record.arguments_digest = Some(canonical::digest(&request.arguments));
-    record.trace_id = request.traceparent.as_deref().and_then(trace_id);
+    let of_caller = request.traceparent.as_deref().and_then(trace_id);
+    let of_span = || span.in_scope(telemetry::traceparent).as_deref().and_then(trace_id);
+    record.trace_id = of_caller.or_else(of_span).or_else(|| Some(request.call_id.replace('-', "")));
     record
 }
 

@@ -38,6 +38,8 @@ pub struct Options {
     pub max_result_bytes: usize,
     /// Whether tools are called without rmcp's client where that is possible.
     pub fast_path: bool,
+    /// The memory profile that every request names in the header `Cynode-Profile`.
+    pub profile: Option<String>,
 }
 
 /// A tool as the server describes it. The description is not trusted and must not be used for access
@@ -84,6 +86,10 @@ impl Client {
         let max_body =
             options.max_result_bytes.saturating_mul(BODY_BYTES_PER_RESULT_BYTE).max(MIN_BODY_BYTES);
         let http = Http::new(&options.url, options.token_file, options.connect_timeout, max_body)?;
+        let http = match &options.profile {
+            Some(profile) => http.with_profile(profile)?,
+            None => http,
+        };
         let direct = || Direct::new(http.clone(), ToolsOnlyHandler.get_info(), TaskTracker::new());
         Ok(Self(Arc::new(Inner {
             direct: options.fast_path.then(direct),

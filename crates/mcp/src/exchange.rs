@@ -39,6 +39,8 @@ use crate::{
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
+/// The header that names the memory profile of the caller.
+const PROFILE: HeaderName = HeaderName::from_static("cynode-profile");
 const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
 pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
@@ -85,6 +87,8 @@ pub struct Http {
     client: reqwest::Client,
     token: Option<Arc<Token>>,
     max_body: usize,
+    /// The memory profile that every request names.
+    profile: Option<HeaderValue>,
     pub(crate) tap: Option<Arc<dyn Tap>>,
 }
 
@@ -132,7 +136,14 @@ impl Http {
             .build()
             .map_err(|error| Error::Options(error.into()))?;
         let token = token_file.map(|path| Arc::new(Token::new(path)));
-        Ok(Self { url: address.as_str().into(), address, client, token, max_body, tap: None })
+        Ok(Self { url: address.as_str().into(), address, client, token, max_body, profile: None, tap: None })
+    }
+
+    /// Names a memory profile in every request.
+    pub(crate) fn with_profile(mut self, profile: &str) -> Result<Self, Error> {
+        let value = HeaderValue::try_from(profile).map_err(|error| Error::Options(error.into()))?;
+        self.profile = Some(value);
+        Ok(self)
     }
 
     /// Passes notifications to `tap`, and preserves the raw tools of a listing for [`crate::raw_tools`].
@@ -169,9 +180,13 @@ impl Http {
         sifted.boxed()
     }
 
-    /// Sends a request with the current token. If the server refuses it and the file contains another token,
-    /// sends the request once more with that one.
+    /// Sends a request with the memory profile and the current token. If the server refuses the token and the
+    /// file contains another one, sends the request once more with that one.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let request = match &self.profile {
+            Some(profile) => request.header(PROFILE, profile),
+            None => request,
+        };
         let Some(token) = &self.token else { return Ok(request.send().await?) };
         let used = token.header().await.map_err(Failure::Token)?;
         let second = request.try_clone();

@@ -29,6 +29,7 @@ fn client(url: String, fast_path: bool) -> Client {
         call_timeout: Duration::from_secs(20),
         max_result_bytes: 8 * 1024,
         fast_path,
+        profile: None,
     })
     .unwrap()
 }

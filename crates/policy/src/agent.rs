@@ -1,6 +1,6 @@
 //! Agents, their tokens and leases, and what a presented token is worth.
 
-use super::{AgentKind, Denial, Lease, LeaseMode, LeaseStanding, ScopedId};
+use super::{AgentKind, Denial, Lease, LeaseMode, LeaseStanding, MemoryProfile, ScopedId};
 
 /// The only user and task that a token may act for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +52,14 @@ impl Agent {
     }
 }
 
-/// An agent that presented a token the gateway issued, with the lease of the call.
+/// An agent that presented a token the gateway issued, with the lease and the memory profile of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The id of the token, never its secret.
     pub token: String,
     pub agent: Agent,
     pub lease: LeaseStanding,
+    pub profile: MemoryProfile,
 }
 
 impl Caller {

@@ -116,8 +116,13 @@ pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Resu
     {
         return Err(Denial::NotYours);
     }
-    match &tool.gate {
-        Some(gate) if !gate.open => Err(Denial::SettingOff(gate.setting)),
+    if let Some(gate) = tool.gate.as_ref().filter(|gate| !gate.open) {
+        return Err(Denial::SettingOff(gate.setting));
+    }
+    match &tool.network {
+        Some(profiles) if !profiles.allow(&caller.profile) => {
+            Err(Denial::NetworkNotAllowed(caller.profile.clone()))
+        }
         _ => Ok(Visible { caller, tool, bounds }),
     }
 }

@@ -1,6 +1,6 @@
 //! The reasons for which a call is denied.
 
-use super::ScopedId;
+use super::{MemoryProfile, ScopedId};
 
 /// Why a call is not permitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,13 @@ pub enum Denial {
     NotYours,
     #[error("not permitted by the system setting {0}")]
     SettingOff(&'static str),
+    /// Does not hide the tool: the caller names its profile itself, and operators learn what to change.
+    #[error(
+        "the tool reaches the network, and the memory profile `{0}` may not; \
+         an administrator can allow it with the system setting {setting}",
+        setting = .0.network_setting()
+    )]
+    NetworkNotAllowed(MemoryProfile),
     #[error("denied by access rule {0}")]
     Rule(String),
     #[error("{0} is required")]
@@ -72,6 +79,7 @@ impl Denial {
             Self::NotAllowed => "not_allowed",
             Self::NotYours => "not_yours",
             Self::SettingOff(_) => "setting_off",
+            Self::NetworkNotAllowed(_) => "network_not_allowed",
             Self::Rule(_) => "rule",
             Self::MissingId(_) => "missing_id",
             Self::MismatchedId(_) => "mismatched_id",

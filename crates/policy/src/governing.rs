@@ -1,6 +1,8 @@
 //! Governing settings: keys that control what agents may do. Only administrators may change them, never
 //! agents.
 
+use super::profile::is_profile_setting;
+
 /// A system setting that enables tools. It is off unless an administrator has set it to `true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -38,5 +40,6 @@ const AGENTS_PREFIX: &str = "agents";
 pub fn is_governing(key: &str) -> bool {
     // Valid keys are lowercase and have no spaces; any other key is normalised before it is judged.
     let key = key.trim().to_ascii_lowercase();
-    Switch::of(&key).is_some() || key.split('.').next() == Some(AGENTS_PREFIX)
+    let is_of_agents = key.split('.').next() == Some(AGENTS_PREFIX);
+    Switch::of(&key).is_some() || is_of_agents || is_profile_setting(&key)
 }

@@ -1,10 +1,10 @@
 //! What the decision needs to know about a tool.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentKind, ScopedId};
+use super::{AgentKind, NetworkProfiles, ScopedId};
 
 /// M114: the agent types that a tool is available to.
 #[derive(
@@ -91,4 +91,6 @@ pub struct Tool {
     /// M103–M105: ids that every call must name.
     pub needs: Vec<ScopedId>,
     pub gate: Option<Gate>,
+    /// G13: which memory profiles may reach the network. `None` if the tool does not reach it.
+    pub network: Option<Arc<NetworkProfiles>>,
 }

@@ -4,6 +4,7 @@ mod calls;
 mod decisions;
 mod leases;
 mod outbox;
+mod profiles;
 mod tool_does;
 mod work;
 
@@ -19,6 +20,7 @@ impl MigratorTrait for Migrator {
             Box::new(tool_does::ToolDoes),
             Box::new(leases::Leases),
             Box::new(outbox::Outbox),
+            Box::new(profiles::Profiles),
         ]
     }
 }

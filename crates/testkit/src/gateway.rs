@@ -121,6 +121,8 @@ pub struct RecordedCall {
     pub arguments: Map<String, Value>,
     pub idempotency_key: Option<String>,
     pub traceparent: Option<String>,
+    /// The memory profile of the caller, from its header.
+    pub profile: Option<String>,
     /// The unmodified `Authorization` header.
     pub authorization: Option<String>,
     pub at: Instant,

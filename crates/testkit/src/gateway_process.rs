@@ -138,6 +138,11 @@ impl GatewayProcess {
 
     /// Returns an MCP client that calls tools with this token.
     pub fn agent(&self, secret: &str) -> mcp::Client {
+        self.agent_with_profile(secret, None)
+    }
+
+    /// Returns an MCP client that calls tools with this token and under this memory profile.
+    pub fn agent_with_profile(&self, secret: &str, profile: Option<&str>) -> mcp::Client {
         let file = tempfile::Builder::new().prefix("token-").tempfile_in(self.folder.path()).expect("a file");
         fs::write(file.path(), secret).expect("the token can be written");
         let (_, path) = file.keep().expect("the file stays");
@@ -148,6 +153,7 @@ impl GatewayProcess {
             call_timeout: Duration::from_secs(20),
             max_result_bytes: 1 << 20,
             fast_path: true,
+            profile: profile.map(str::to_owned),
         })
         .expect("a client")
     }

@@ -202,6 +202,9 @@ fn details(row: &Row) -> Markup {
                         dd { a href=(address("/console/leases/lease", &[("id", lease)])) { (lease) } }
                     }
                 }
+                @if row.profile.is_some() {
+                    div { dt { "Memory profile" } dd { (text(&row.profile)) } }
+                }
                 div .whole {
                     dt { "Digest of the arguments" }
                     dd {

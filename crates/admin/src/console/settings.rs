@@ -19,7 +19,7 @@ use super::{
     page::{Section, page},
     session::Session,
 };
-use crate::Error;
+use crate::{Error, operations::is_permanent_setting};
 
 const HEADINGS: [&str; 4] = ["Setting", "Value", "Changed", ""];
 
@@ -76,7 +76,9 @@ fn settings_page(
     let body = html! {
         p .lead {
             "System settings. Agents can read them; those with a description change the behaviour of the \
-             gateway."
+             gateway. Tools of upstream servers reach the network: "
+            code { "profile.NAME.network" }
+            " says whether agents with the memory profile NAME may call them."
         }
         (table("System settings", &HEADINGS, &rows))
         section {
@@ -89,7 +91,8 @@ fn settings_page(
                         ("key", "key"),
                         "text",
                         "Key",
-                        "For example team.language. An existing key is overwritten.",
+                        "For example team.language or profile.team-a.network. \
+                         An existing key is overwritten.",
                     ))
                     (area(
                         filled,
@@ -125,9 +128,11 @@ fn row(session: &Session, setting: &Setting) -> Markup {
         }
         (value, _) => html! { code .long { (visible(&value.to_string())) } },
     };
+    let consequence =
+        if is_switch { "The switch is off from then on." } else { "Agents can no longer read it." };
     let delete = confirm(
         "Delete",
-        &html! { "Agents can no longer read it." },
+        &html! { (consequence) },
         &button(session, "/console/settings/delete", &named, "danger small", "Delete this setting"),
     );
     let cells_of = [
@@ -144,7 +149,7 @@ fn row(session: &Session, setting: &Setting) -> Markup {
                 _ => { (dash()) }
             }
         },
-        if is_switch {
+        if is_permanent_setting(&setting.key) {
             html! {}
         } else {
             delete

@@ -265,6 +265,9 @@ fn facts(tool: &Tool) -> Markup {
             @if !tool.needs.is_empty() {
                 div { dt { "Required ids" } dd { code { (tool.needs.join(", ")) } } }
             }
+            @if tool.reaches_network {
+                div { dt { "Network" } dd { "Only for memory profiles that may reach the network" } }
+            }
             @if let Some(gate) = &tool.gate {
                 div {
                     dt { "Required setting" }

@@ -1,7 +1,7 @@
 //! System settings: list, set, delete.
 
 use api::{PutSetting, Setting};
-use policy::Switch;
+use policy::{InvalidProfile, MemoryProfile, Switch, is_profile_setting};
 use sea_orm::{EntityTrait, QueryOrder, sea_query::OnConflict};
 use serde_json::{Value, json};
 
@@ -14,14 +14,16 @@ use crate::{Actor, Admin, Error, check};
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
 impl Admin {
-    /// Lists settings by key, including the gateway's own switches that are not set.
+    /// Lists settings by key, including the gateway's own switches that are not set. Of the switches of
+    /// memory profiles, only that of the profile `default` is listed if it is not set.
     pub(crate) async fn list_settings(&self, actor: &Actor) -> Result<Vec<Setting>, Error> {
         actor.ensure_admin()?;
         let rows = system_setting::Entity::find().order_by_asc(system_setting::Column::Key);
         let mut found: Vec<Setting> = rows.all(self.store.read()).await?.into_iter().map(body).collect();
-        for key in Switch::ALL.map(Switch::key) {
+        let switches = Switch::ALL.map(|switch| switch.key().to_owned());
+        for key in switches.into_iter().chain([MemoryProfile::default().network_setting()]) {
             if found.iter().all(|setting| setting.key != key) {
-                found.push(unset(key));
+                found.extend(unset(&key));
             }
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -31,8 +33,7 @@ impl Admin {
     pub(crate) async fn get_setting(&self, actor: &Actor, key: &str) -> Result<Setting, Error> {
         actor.ensure_admin()?;
         let row = system_setting::Entity::find_by_id(key).one(self.store.read()).await?;
-        let known = description(key).map(|_| unset(key));
-        row.map(body).or(known).ok_or_else(|| Error::not_found("setting", key))
+        row.map(body).or_else(|| unset(key)).ok_or_else(|| Error::not_found("setting", key))
     }
 
     /// Sets a value. It applies from the next call on.
@@ -47,7 +48,8 @@ impl Admin {
         const WHAT: &str = "admin.setting.set";
         self.require_admin(actor, WHAT).await?;
         let key = check::id("key", key)?;
-        if description(&key).is_some() && !new.value.is_boolean() {
+        check_profile_key(&key)?;
+        if switch(&key).is_some() && !new.value.is_boolean() {
             return Err(Error::invalid("value", "must be true or false"));
         }
         let text = new.value.to_string();
@@ -112,26 +114,59 @@ fn check_version(key: &str, wanted: Option<i64>, version: i64) -> Result<(), Err
     }
 }
 
-/// Returns the description of a switch of the gateway; `None` for other settings.
-fn description(key: &str) -> Option<&'static str> {
-    Switch::of(key).map(Switch::description)
+/// Returns whether a setting is listed also if it is not set.
+pub(crate) fn is_permanent_setting(key: &str) -> bool {
+    Switch::of(key).is_some() || MemoryProfile::default().network_setting() == key
 }
 
-fn unset(key: &str) -> Setting {
-    Setting {
+/// A switch of the gateway: what it does, and its value if it is not set.
+struct KnownSwitch {
+    description: String,
+    default: bool,
+}
+
+/// Returns the switch with this key; `None` for other settings.
+fn switch(key: &str) -> Option<KnownSwitch> {
+    if let Some(switch) = Switch::of(key) {
+        return Some(KnownSwitch { description: switch.description().to_owned(), default: false });
+    }
+    let profile = MemoryProfile::of_network_setting(key)?;
+    let default = profile.may_reach_network_by_default();
+    let description = format!(
+        "Whether agents with the memory profile {profile} may call tools that reach the network, such as all \
+         tools of upstream servers. {} if not set.",
+        if default { "On" } else { "Off" }
+    );
+    Some(KnownSwitch { description, default })
+}
+
+/// Refuses a key that looks like a switch of a memory profile and is none: it would have no effect.
+fn check_profile_key(key: &str) -> Result<(), Error> {
+    if !is_profile_setting(key) || MemoryProfile::of_network_setting(key).is_some() {
+        return Ok(());
+    }
+    let example = MemoryProfile::default().network_setting();
+    let message = format!("must be profile.NAME.network, such as {example}; {InvalidProfile}");
+    Err(Error::invalid("key", message))
+}
+
+/// Returns a switch that is not set; `None` for other settings.
+fn unset(key: &str) -> Option<Setting> {
+    let KnownSwitch { description, default } = switch(key)?;
+    Some(Setting {
         key: key.to_owned(),
-        value: Value::Bool(false),
+        value: Value::Bool(default),
         value_type: "boolean".to_owned(),
         version: 0,
-        description: description(key).map(str::to_owned),
+        description: Some(description),
         updated_at: None,
         updated_by: None,
-    }
+    })
 }
 
 fn body(row: system_setting::Model) -> Setting {
     Setting {
-        description: description(&row.key).map(str::to_owned),
+        description: switch(&row.key).map(|switch| switch.description),
         key: row.key,
         value: stored_json(row.value),
         value_type: row.value_type,

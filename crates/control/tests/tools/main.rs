@@ -5,6 +5,7 @@ mod stage;
 
 mod artifacts;
 mod catalogues;
+mod context;
 mod effective;
 mod help;
 mod jobs;

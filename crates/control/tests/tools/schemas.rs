@@ -42,6 +42,8 @@ fn every_tool_has_the_right_scope_and_gate() {
         assert_eq!(tool.scope, expected, "{}", tool.name);
         let gate = tool.name.starts_with("sandbox.allowed_images.").then_some(Switch::AgentsMayAddImages);
         assert_eq!(tool.gate, gate, "{}", tool.name);
+        // G13: a tool that reaches the network has to say so, and none does.
+        assert!(!tool.reaches_network, "{}", tool.name);
     }
 }
 

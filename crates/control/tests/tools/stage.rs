@@ -1,11 +1,13 @@
 //! A store, the built-in tools, and callers.
 
-use policy::{Agent, AgentKind, Caller, LeaseMode, LeaseStanding, Origin, TokenBinding, allows};
+use policy::{
+    Agent, AgentKind, Caller, LeaseMode, LeaseStanding, MemoryProfile, Origin, TokenBinding, allows,
+};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use control::{Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use store::{Durability, Options, Outbox, Store, clock};
 use tempfile::TempDir;
 use testkit::Postgres;
@@ -42,6 +44,9 @@ impl VisibleTools for BuiltInTools {
     }
 }
 
+/// The trace of every call.
+pub(crate) const TRACE: &str = "0123456789abcdef0123456789abcdef";
+
 pub(crate) struct Stage {
     pub(crate) store: Store,
     tools: BTreeMap<&'static str, Entry>,
@@ -51,7 +56,8 @@ pub(crate) struct Stage {
 }
 
 fn caller(token: &str, agent: Agent) -> Caller {
-    Caller { token: token.to_owned(), agent, lease: LeaseStanding::Absent(LeaseMode::Optional) }
+    let lease = LeaseStanding::Absent(LeaseMode::Optional);
+    Caller { token: token.to_owned(), agent, lease, profile: MemoryProfile::default() }
 }
 
 pub(crate) fn manager() -> Caller {
@@ -109,14 +115,29 @@ impl Stage {
         arguments: Value,
     ) -> Result<Value, ToolError> {
         let tool = self.tools.get(tool).unwrap_or_else(|| panic!("no tool {tool}"));
+        let result = self.run(tool, caller, arguments.as_object().unwrap().clone()).await;
+        if let Ok(output) = &result {
+            check(tool.name, &tool.output, output);
+            check(tool.name, &tool.input, &arguments);
+        }
+        result
+    }
+
+    /// Runs a tool, also one that the gateway does not have.
+    pub(crate) async fn run(
+        &self,
+        tool: &Entry,
+        caller: &Caller,
+        given: Map<String, Value>,
+    ) -> Result<Value, ToolError> {
         let visible_tools = BuiltInTools(caller.agent.kind());
-        let given = arguments.as_object().unwrap().clone();
         let run = async |db: DatabaseExecutor<'_>| {
             let now = clock::now();
-            let context = Context { db, caller, visible_tools: &visible_tools, leases: &self.leases, now };
+            let (visible_tools, leases, trace_id) = (&visible_tools, &self.leases, TRACE);
+            let context = Context { db, caller, visible_tools, leases, trace_id, now };
             tool.run(&context, given.clone()).await
         };
-        let result = match tool.does {
+        match tool.does {
             Does::Read => run(self.store.read().into()).await,
             Does::Write => {
                 let write = self.store.write().await.unwrap();
@@ -126,12 +147,7 @@ impl Stage {
                 }
                 result
             }
-        };
-        if let Ok(output) = &result {
-            check(tool.name, &tool.output, output);
-            check(tool.name, &tool.input, &arguments);
         }
-        result
     }
 
     pub(crate) async fn call_as_manager(&self, tool: &str, arguments: Value) -> Result<Value, ToolError> {

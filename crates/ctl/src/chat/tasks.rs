@@ -24,6 +24,7 @@ impl Tasks {
             call_timeout: Duration::from_secs(30),
             max_result_bytes: 1024 * 1024,
             fast_path: true,
+            profile: None,
         });
         Ok(Self(client.map_err(Error::tools)?))
     }

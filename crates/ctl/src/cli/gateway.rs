@@ -318,7 +318,7 @@ pub(crate) enum Settings {
         /// Key of the setting.
         key: String,
     },
-    /// Set a setting.
+    /// Set a setting, such as `profile.team-a.network true`.
     Set {
         /// Key of the setting.
         key: String,
@@ -438,6 +438,9 @@ pub(crate) struct Query {
     /// Lease id.
     #[arg(long, value_name = "ID")]
     pub(crate) lease: Option<String>,
+    /// Memory profile, other than default.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// Maximum age, such as 1h.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,

@@ -34,7 +34,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Tools, json: bool) -> Result
             }
             let tool = &details.tool;
             print_fields!(tool, name, title, namespace, remote, owner, enabled, scope, does, does_by);
-            print_fields!(tool, safe_to_repeat, state, gate, needs, description);
+            print_fields!(tool, safe_to_repeat, state, gate, reaches_network, needs, description);
             print::line(&print::sanitize(&format!("{:#}", details.input_schema)));
             Ok(Exit::Done)
         }

@@ -41,6 +41,7 @@ impl Calls {
             call_timeout: Duration::from_secs(30),
             max_result_bytes: 1 << 20,
             fast_path: self.fast_path,
+            profile: None,
         })
         .unwrap()
     }

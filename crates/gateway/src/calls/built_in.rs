@@ -28,7 +28,7 @@ impl Calls {
         request: Request,
     ) -> Result<Outcome, CallError> {
         let (reply, announcement) = match entry.does {
-            Does::Read => (self.read(entry, permitted, request).await?, Announcement::None),
+            Does::Read => (self.read(entry, permitted, record, request).await?, Announcement::None),
             Does::Write => self.write(entry, permitted, record, request).await?,
         };
         let reply = self.limit_size(reply);
@@ -51,20 +51,23 @@ impl Calls {
         db: DatabaseExecutor<'a>,
         permitted: &'a Permitted,
         visible_tools: &'a CallerTools,
+        record: &'a Record,
     ) -> Context<'a> {
         let (caller, leases) = (permitted.caller(), &*self.leases);
-        Context { db, visible_tools, caller, leases, now: clock::now() }
+        let trace_id = record.trace_id.as_deref().unwrap_or_default();
+        Context { db, visible_tools, caller, leases, trace_id, now: clock::now() }
     }
 
     async fn read(
         &self,
         entry: &Entry,
         permitted: &Permitted,
+        record: &Record,
         request: Request,
     ) -> Result<ToolReply, CallError> {
         let db = DatabaseExecutor::from(self.store.read());
         let visible_tools = self.caller_tools(permitted);
-        let context = self.context(db, permitted, &visible_tools);
+        let context = self.context(db, permitted, &visible_tools, record);
         to_reply(entry.run(&context, request.arguments).await)
     }
 
@@ -104,7 +107,7 @@ impl Calls {
         let arguments = std::mem::take(&mut request.arguments);
         let visible_tools = self.caller_tools(permitted);
         let db = DatabaseExecutor::from(&*write);
-        let context = self.context(db, permitted, &visible_tools);
+        let context = self.context(db, permitted, &visible_tools, record);
         let reply = to_reply(entry.run(&context, arguments).await)?;
         drop(context);
         if reply.error_type.is_some() {

@@ -22,6 +22,7 @@ pub(super) fn call(request: &Request) -> Span {
         gen_ai.tool.name = Empty,
         cynode.call.id = request.call_id,
         cynode.agent = request.standing.caller().map(|caller| caller.agent.kind().as_str()),
+        cynode.profile = request.standing.caller().map(|caller| caller.profile.as_str()),
     );
     if let Some(parent) = &request.traceparent {
         set_remote_parent(&span, parent);

@@ -28,11 +28,11 @@ use uuid::Uuid;
 
 use super::{
     Front, LiveSettings, fast_path,
-    headers::{repeated_header, with_forwarded_headers},
+    headers::{PROFILE_HEADER, memory_profile, repeated_header, with_forwarded_headers},
     identity::Identity,
     peek::peek,
 };
-use policy::{Denial, LeaseStanding, Standing};
+use policy::{Denial, LeaseStanding, MemoryProfile, Standing};
 
 use access::{leases::LEASE_HEADER, tokens::PresentedToken, unauthenticated::Admission};
 use audit::{Record, Unavailable};
@@ -100,6 +100,13 @@ impl Front {
             let why = format!("the header {name} is repeated");
             return self.refuse_unreadable(live, &sender, &parts, bad, &why).await;
         }
+        let profile = match memory_profile(&parts.headers) {
+            Ok(profile) => profile,
+            Err(error) => {
+                let why = format!("the header {PROFILE_HEADER} is invalid: {error}");
+                return self.refuse_unreadable(live, &sender, &parts, bad, &why).await;
+            }
+        };
         let envelope = match peek(&body) {
             Ok(envelope) => envelope,
             Err(error) => return self.refuse_unreadable(live, &sender, &parts, bad, &error.0).await,
@@ -118,7 +125,7 @@ impl Front {
                 return unavailable_response(&envelope.id);
             }
         };
-        let standing = presented.standing(clock::now(), lease);
+        let standing = presented.standing(clock::now(), lease, profile);
         let call_id = Uuid::now_v7().to_string();
         let record = || {
             let tool = envelope.tool.as_deref()?;
@@ -188,7 +195,9 @@ impl Front {
         let presented =
             self.look_up_token(&parts.headers).await.unwrap_or_else(|_| PresentedToken::unknown());
         let lease = self.look_up_lease(&presented, &parts.headers).await;
-        let standing = presented.standing(clock::now(), lease.unwrap_or(LeaseStanding::Unknown));
+        let lease = lease.unwrap_or(LeaseStanding::Unknown);
+        // The headers may be what cannot be read, and nothing is decided here.
+        let standing = presented.standing(clock::now(), lease, MemoryProfile::default());
         let record = Record::begin(Uuid::now_v7().to_string(), clock::now(), &standing, "");
         let recorded = if token_denial(&standing).is_some() {
             self.unauthenticated.record_refusal(sender.address, record, MALFORMED).await

@@ -7,7 +7,10 @@ use http::{
 };
 
 use access::leases::LEASE_HEADER;
+use policy::{InvalidProfile, MemoryProfile};
 
+/// Header of a request that names the memory profile of the caller.
+pub(super) const PROFILE_HEADER: &str = "cynode-profile";
 pub(super) const MCP_HEADER_PREFIX: &str = "mcp-";
 /// Headers that MCP needs, besides those with the prefix. All others are dropped, such as cookies and
 /// forwarded identities.
@@ -20,11 +23,20 @@ pub(super) fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let matters = *name == AUTHORIZATION
             || *name == LEASE_HEADER
+            || *name == PROFILE_HEADER
             || FORWARDED_HEADERS.contains(name)
             || name.as_str().starts_with(MCP_HEADER_PREFIX);
         // Several `Accept` headers form one list.
         matters && **name != ACCEPT && headers.get_all(*name).iter().count() > 1
     })
+}
+
+/// Returns the memory profile of a request; `default` if it names none (G12).
+pub(super) fn memory_profile(headers: &HeaderMap) -> Result<MemoryProfile, InvalidProfile> {
+    match headers.get(PROFILE_HEADER) {
+        Some(value) => value.to_str().map_err(|_| InvalidProfile)?.parse(),
+        None => Ok(MemoryProfile::default()),
+    }
 }
 
 /// Removes the headers that are not forwarded to rmcp.

@@ -4,12 +4,13 @@
 //! P16, M103–M106, M114, M116, M117.
 
 mod leases;
+mod profiles;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy::{
-    Agent, Caller, Facts, Gate, LeaseMode, LeaseStanding, Origin, Scope, ScopedId, Standing, TaskFacts,
-    TokenBinding, Tool, decide,
+    Agent, Caller, Facts, Gate, LeaseMode, LeaseStanding, MemoryProfile, Origin, Scope, ScopedId, Standing,
+    TaskFacts, TokenBinding, Tool, decide,
 };
 use serde_json::{Map, Value};
 
@@ -187,7 +188,7 @@ fn standing(kind: Kind, token: Token) -> Standing {
         Kind::Sandbox => Agent::Sandbox(Some(bound)),
     };
     let lease = LeaseStanding::Absent(LeaseMode::Optional);
-    let caller = Caller { token: "token".into(), agent, lease };
+    let caller = Caller { token: "token".into(), agent, lease, profile: MemoryProfile::default() };
     match token {
         Token::Expired => Standing::Expired(caller),
         Token::Revoked => Standing::Revoked(caller),
@@ -294,6 +295,7 @@ fn every_combination_is_decided_as_required() {
                 quarantined: case.quarantined,
                 needs: line.needs.into_iter().collect(),
                 gate: None,
+                network: None,
             };
             let arguments = arguments(line.needs, case.id);
             let standing = standing(case.kind, case.token);
@@ -389,6 +391,7 @@ fn ids_that_do_not_belong_together_are_denied_for_every_agent() {
                 quarantined: false,
                 needs: Vec::new(),
                 gate: None,
+                network: None,
             };
             for ids in all_ids() {
                 let named = [
@@ -425,6 +428,7 @@ fn gated_tool_needs_its_setting() {
             quarantined: false,
             needs: Vec::new(),
             gate: Some(Gate { setting: "sandbox.allowed_images.agents_may_add", open }),
+            network: None,
         };
         let standing = standing(Kind::Manager, Token::Valid);
         assert_eq!(decide(&standing, Some(&tool), &[], &Map::new(), &facts()).is_ok(), open);

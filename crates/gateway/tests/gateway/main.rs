@@ -14,5 +14,6 @@ mod leases;
 mod outbox;
 mod plain;
 mod process;
+mod profiles;
 mod real_peers;
 mod store;

@@ -56,6 +56,10 @@ async fn send(gateway: &GatewayProcess, call: &Call, version: &str, kind: &str) 
 /// The newest row without the fields that differ each time.
 async fn row(gateway: &GatewayProcess) -> Value {
     let mut row = gateway.audit("limit=1").await.remove(0);
+    // A call without a trace of its caller has one of its own.
+    if row["trace_id"] == row["call_id"].as_str().unwrap().replace('-', "") {
+        row["trace_id"] = Value::Null;
+    }
     for field in ["seq", "created_at", "call_id", "duration_us", "hash", "time"] {
         row.as_object_mut().unwrap().remove(field);
     }

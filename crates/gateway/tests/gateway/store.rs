@@ -3,7 +3,7 @@
 
 mod world;
 
-use policy::{Agent, LeaseMode, LeaseStanding, Standing, TokenBinding};
+use policy::{Agent, LeaseMode, LeaseStanding, MemoryProfile, Standing, TokenBinding};
 use std::{sync::Arc, time::Duration};
 
 use self::world::{World, verified};
@@ -58,10 +58,11 @@ async fn token_is_valid_until_expired_or_revoked(world: World) {
     let issue = async |lives| tokens::issue(&world.store, "test", &holder, lives, "test").await.unwrap();
     let issued = issue(Duration::from_secs(60)).await;
     let standing = async |secret: &str| {
-        tokens::look_up(&world.store, secret)
-            .await
-            .unwrap()
-            .standing(clock::now(), LeaseStanding::Absent(LeaseMode::Optional))
+        tokens::look_up(&world.store, secret).await.unwrap().standing(
+            clock::now(),
+            LeaseStanding::Absent(LeaseMode::Optional),
+            MemoryProfile::default(),
+        )
     };
     let Standing::Valid(caller) = standing(&issued.secret).await else { panic!("expected a valid token") };
     assert_eq!(

@@ -14,6 +14,7 @@ pub(crate) fn options(url: String) -> Options {
         call_timeout: Duration::from_secs(20),
         max_result_bytes: 64 * 1024,
         fast_path: true,
+        profile: None,
     }
 }
 

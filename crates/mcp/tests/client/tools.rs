@@ -54,6 +54,24 @@ async fn lists_and_calls(gateway: &Gateway, version: &str) {
     assert_eq!(client.call(call("note.add")).await.unwrap().text, "noted");
 }
 
+/// G12: every call names the profile, with and without the fast path, in both eras.
+#[tokio::test]
+async fn calls_carry_the_memory_profile() {
+    for gateway in [Gateway::start(task_tools()).await, Gateway::start_legacy(task_tools()).await] {
+        for fast_path in [true, false] {
+            let profile = Some("team-a".to_owned());
+            let client = Client::new(Options { fast_path, profile, ..options(gateway.url()) }).unwrap();
+            client.call(call("note.add")).await.unwrap();
+        }
+        client(gateway.url()).call(call("note.add")).await.unwrap();
+        let named: Vec<_> = gateway.calls().into_iter().map(|call| call.profile).collect();
+        assert_eq!(named, [Some("team-a".to_owned()), Some("team-a".to_owned()), None]);
+    }
+    let profile = Some("two\nlines".to_owned());
+    let error = Client::new(Options { profile, ..options("http://127.0.0.1:1".to_owned()) }).unwrap_err();
+    assert!(matches!(error, Error::Options(_)), "{error:?}");
+}
+
 #[tokio::test]
 async fn the_newer_era_is_used_if_the_server_supports_it() {
     lists_and_calls(&Gateway::start(task_tools()).await, "2026-07-28").await;

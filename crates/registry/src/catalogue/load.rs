@@ -8,7 +8,10 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::{Backend, Catalogue, Effect, ServedTool, UpstreamTool};
-use policy::{Condition, FAMILIES, Gate, Origin, Pattern, Rule, Scope, ScopedId, Switch, Tool};
+use policy::{
+    Condition, FAMILIES, Gate, MemoryProfile, NetworkProfiles, Origin, Pattern, Rule, Scope, ScopedId,
+    Switch, Tool,
+};
 
 use control::{Does, Entry};
 use store::{
@@ -27,10 +30,12 @@ pub(super) async fn catalogue(store: &Store, built_in: &[Arc<Entry>]) -> Result<
     let settings = tool_setting::Entity::find().all(db).await?;
     let settings: BTreeMap<String, tool_setting::Model> =
         settings.into_iter().map(|setting| (setting.name.clone(), setting)).collect();
-    let open = open_switches(&system_setting::Entity::find().all(db).await?);
+    let system = by_administrators(system_setting::Entity::find().all(db).await?);
+    let (open, network) = (open_switches(&system), Arc::new(network_profiles(&system)));
     let mut tools = BTreeMap::new();
     for entry in built_in {
-        tools.insert(entry.name.to_owned(), serve_built_in(entry, settings.get(entry.name), &open));
+        let served = serve_built_in(entry, settings.get(entry.name), &open, &network);
+        tools.insert(entry.name.to_owned(), served);
     }
     let servers = upstream::Entity::find().all(db).await?;
     let servers: BTreeMap<String, Arc<upstream::Model>> =
@@ -40,7 +45,7 @@ pub(super) async fn catalogue(store: &Store, built_in: &[Arc<Entry>]) -> Result<
         // Built-in tools take precedence: no upstream tool can replace one.
         if let Some(server) = server
             && !tools.contains_key(&row.name)
-            && let Some(served) = serve_upstream_tool(server, &row, settings.get(&row.name))
+            && let Some(served) = serve_upstream_tool(server, &row, settings.get(&row.name), &network)
         {
             tools.insert(row.name.clone(), served);
         }
@@ -49,12 +54,24 @@ pub(super) async fn catalogue(store: &Store, built_in: &[Arc<Entry>]) -> Result<
     Ok(Catalogue { revision, tools, rules: rules.into_iter().map(rule).collect() })
 }
 
-/// Returns the switches that are on. Rows that were not written by an administrator are ignored.
+/// Removes the settings that an agent wrote: they decide nothing.
+fn by_administrators(mut settings: Vec<system_setting::Model>) -> Vec<system_setting::Model> {
+    settings.retain(|setting| setting.updated_by.starts_with(ADMINISTRATOR));
+    settings
+}
+
+/// Returns the switches that are on.
 fn open_switches(settings: &[system_setting::Model]) -> Vec<Switch> {
-    let is_open = |setting: &&system_setting::Model| {
-        setting.value == "true" && setting.updated_by.starts_with(ADMINISTRATOR)
+    let open = settings.iter().filter(|setting| setting.value == "true");
+    open.filter_map(|setting| Switch::of(&setting.key)).collect()
+}
+
+/// Returns the memory profiles that are opened to the network, or closed. Any value but `true` closes one.
+fn network_profiles(settings: &[system_setting::Model]) -> NetworkProfiles {
+    let decided = |setting: &system_setting::Model| {
+        Some((MemoryProfile::of_network_setting(&setting.key)?, setting.value == "true"))
     };
-    settings.iter().filter(is_open).filter_map(|setting| Switch::of(&setting.key)).collect()
+    settings.iter().filter_map(decided).collect()
 }
 
 /// Returns the configured scope; the default if there is none or it is unreadable.
@@ -62,7 +79,12 @@ fn scope_of(setting: Option<&tool_setting::Model>, default: Scope) -> Scope {
     setting.and_then(|setting| setting.scope.parse().ok()).unwrap_or(default)
 }
 
-fn serve_built_in(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, open: &[Switch]) -> ServedTool {
+fn serve_built_in(
+    entry: &Arc<Entry>,
+    setting: Option<&tool_setting::Model>,
+    open: &[Switch],
+    network: &Arc<NetworkProfiles>,
+) -> ServedTool {
     let gate = entry.gate.map(|switch| Gate { setting: switch.key(), open: open.contains(&switch) });
     let reads = entry.does == Does::Read;
     let mut definition = Definition::new(entry.name, entry.description, entry.input.clone());
@@ -73,7 +95,7 @@ fn serve_built_in(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, ope
             .read_only(reads)
             .destructive(false)
             .idempotent(reads)
-            .open_world(false),
+            .open_world(entry.reaches_network),
     );
     ServedTool {
         policy: Tool {
@@ -84,6 +106,7 @@ fn serve_built_in(entry: &Arc<Entry>, setting: Option<&tool_setting::Model>, ope
             quarantined: false,
             needs: entry.needs.to_vec(),
             gate,
+            network: entry.reaches_network.then(|| network.clone()),
         },
         definition,
         has_header_arguments: false,
@@ -95,6 +118,7 @@ fn serve_upstream_tool(
     server: &Arc<upstream::Model>,
     row: &upstream_tool::Model,
     setting: Option<&tool_setting::Model>,
+    network: &Arc<NetworkProfiles>,
 ) -> Option<ServedTool> {
     // A tool that was never approved has no definition to serve.
     let pinned = row.pinned.as_ref()?;
@@ -127,6 +151,8 @@ fn serve_upstream_tool(
             quarantined: row.state != upstream_tool::APPROVED,
             needs: required_ids(&schema),
             gate: None,
+            // Whatever its hints claim: the gateway cannot see what an upstream does.
+            network: Some(network.clone()),
         },
         definition,
         has_header_arguments: mcp::has_header_arguments(&schema),

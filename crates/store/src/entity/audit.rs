@@ -24,6 +24,7 @@ pub struct Model {
     pub arguments_digest: Option<String>,
     pub trace_id: Option<String>,
     pub lease_id: Option<String>,
+    pub profile: Option<String>,
     pub hash: String,
 }
 

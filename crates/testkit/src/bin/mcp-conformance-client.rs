@@ -36,6 +36,7 @@ async fn run(scenario: &str, context: &str, url: String) -> Result<(), mcp::Erro
         call_timeout: TIMEOUT,
         max_result_bytes: 1024 * 1024,
         fast_path: true,
+        profile: None,
     })?;
     let tools = client.tools().await?;
     for (name, arguments) in wanted(scenario, context, &tools) {

@@ -143,6 +143,7 @@ impl ServerHandler for Server {
                 arguments: request.arguments.unwrap_or_default(),
                 idempotency_key: meta(IDEMPOTENCY_KEY),
                 traceparent: meta("traceparent"),
+                profile: header("cynode-profile"),
                 authorization: header(AUTHORIZATION.as_str()),
                 at: Instant::now(),
                 repeated: false,

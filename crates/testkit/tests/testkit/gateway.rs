@@ -14,6 +14,7 @@ fn client(gateway: &Gateway) -> Client {
         call_timeout: Duration::from_secs(10),
         max_result_bytes: 4096,
         fast_path: true,
+        profile: None,
     })
     .unwrap()
 }

@@ -29,6 +29,7 @@ async fn node_peer_everything_answers_over_http() {
         call_timeout: Duration::from_secs(10),
         max_result_bytes: 4096,
         fast_path: true,
+        profile: None,
     };
     let client = Client::new(options).unwrap();
     let tools = eventually("the server lists its tools", async || client.tools().await.ok()).await;

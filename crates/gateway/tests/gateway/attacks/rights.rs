@@ -18,8 +18,8 @@ async fn image_tools(gateway: &GatewayProcess, token: &str) -> Vec<String> {
     seen
 }
 
-/// A manager may write system settings, but not those that control agents: it can neither set, change nor
-/// remove them, in any spelling of the key.
+/// G13: a manager may write system settings, but not those that control agents: it can neither set, change
+/// nor remove them, in any spelling of the key.
 #[tokio::test]
 async fn agent_cannot_enable_its_own_gated_tools() {
     let gateway = GatewayProcess::start().await;
@@ -36,6 +36,10 @@ async fn agent_cannot_enable_its_own_gated_tools() {
         "sandbox.allowed_images.agents_may_ad\u{ff44}".to_owned(),
         "agents.project_manager.model_routing.allowed_external_providers".to_owned(),
         "agents.anything".to_owned(),
+        "profile.default.network".to_owned(),
+        "profile.team-a.network".to_owned(),
+        "PROFILE.team-a.network".to_owned(),
+        "profile.anything".to_owned(),
     ] {
         for (tool, arguments) in [
             ("db.system_setting.create", json!({ "key": key, "value": true })),
@@ -108,6 +112,7 @@ async fn agent_cannot_write_preferences_that_control_agents() {
         "agents.project_manager.model_routing.prefer_local",
         "agents.project_manager.additional_context",
         "agents.project_analyst.additional_context",
+        "profile.team-a.network",
         SWITCH,
     ];
     let places = [
@@ -214,6 +219,11 @@ fn list_of_settings_that_control_agents_is_closed() {
         ("AGENTS.project_manager.x", true),
         (" agents.x", true),
         ("agents_x", false),
+        ("profile.default.network", true),
+        (" Profile.team-a.network", true),
+        ("profile", true),
+        ("profiles.x", false),
+        ("editor.profile.network", false),
         ("editor.agents.theme", false),
         ("sandbox.allowed_images", false),
         ("motto", false),

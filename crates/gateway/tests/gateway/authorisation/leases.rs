@@ -2,8 +2,8 @@
 //! written from the design, not from the code (P21).
 
 use policy::{
-    Agent, AgentKind, Caller, Lease, LeaseMode, LeaseStanding, Origin, Scope, Standing, TokenBinding, Tool,
-    decide,
+    Agent, AgentKind, Caller, Lease, LeaseMode, LeaseStanding, MemoryProfile, Origin, Scope, Standing,
+    TokenBinding, Tool, decide,
 };
 use serde_json::{Map, Value};
 
@@ -148,7 +148,7 @@ fn caller(kind: AgentKind, bound: Bound, given: Given) -> Option<Caller> {
         Bound::Nothing | Bound::OwnTask => LeaseMode::Optional,
     };
     let lease = if given == Given::None { LeaseStanding::Absent(mode) } else { lease(kind, given) };
-    Some(Caller { token: "token".into(), agent, lease })
+    Some(Caller { token: "token".into(), agent, lease, profile: MemoryProfile::default() })
 }
 
 /// Whom and what the call may be about: user, task and project; `None` where anything goes.
@@ -256,6 +256,7 @@ fn leases_narrow_every_combination_as_designed() {
                         quarantined: false,
                         needs: Vec::new(),
                         gate: None,
+                        network: None,
                     };
                     let reach = reach(kind, bound, given, name);
                     let is_included = given != Given::NarrowTools

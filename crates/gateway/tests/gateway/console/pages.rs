@@ -237,16 +237,27 @@ async fn rules_are_reordered() {
 async fn settings_are_toggled_set_and_deleted() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
+    let is_on = |key: &str| format!("aria-checked=\"true\" aria-label=\"{key}\"");
     let switch = "sandbox.allowed_images.agents_may_add";
+    assert!(!admin.get("/console/settings").await.shows(&is_on(switch)));
     admin.post("/console/settings", &[("key", switch), ("value", "true"), ("version", "0")]).await;
-    assert!(admin.get("/console/settings").await.shows("aria-checked=\"true\""));
+    assert!(admin.get("/console/settings").await.shows(&is_on(switch)));
     // A concurrent change is not overwritten.
     admin.post("/console/settings", &[("key", switch), ("value", "false"), ("version", "0")]).await;
-    assert!(admin.get("/console/settings").await.shows("aria-checked=\"true\""));
+    assert!(admin.get("/console/settings").await.shows(&is_on(switch)));
     admin.post("/console/settings", &[("key", "team.language"), ("value", "\"en\"")]).await;
     assert!(admin.get("/console/settings").await.shows("team.language"));
     admin.post("/console/settings/delete", &[("key", "team.language"), ("version", "1")]).await;
     assert!(!admin.get("/console/settings").await.shows("<code>team.language"));
+    // G13: the switches of memory profiles. Only that of the profile `default` is always there.
+    let (usual, own) = ("profile.default.network", "profile.team-a.network");
+    assert!(admin.get("/console/settings").await.shows(&is_on(usual)));
+    let wrong = admin.post("/console/settings", &[("key", "profile.team-a"), ("value", "true")]).await;
+    assert!(wrong.shows("must be profile.NAME.network"), "{}", wrong.body);
+    admin.post("/console/settings", &[("key", own), ("value", "true")]).await;
+    assert!(admin.get("/console/settings").await.shows(&is_on(own)));
+    admin.post("/console/settings/delete", &[("key", own), ("version", "1")]).await;
+    assert!(!admin.get("/console/settings").await.shows(&is_on(own)));
 }
 
 #[tokio::test]

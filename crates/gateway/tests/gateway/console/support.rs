@@ -210,6 +210,7 @@ impl Agent {
             call_timeout: 20 * second,
             max_result_bytes: 1 << 20,
             fast_path: true,
+            profile: None,
         };
         Self(Client::new(options).unwrap())
     }

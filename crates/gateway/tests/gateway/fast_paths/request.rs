@@ -197,6 +197,9 @@ impl Draft {
                 ("host", "LOCALHOST"),
                 ("origin", "http://127.0.0.1"),
                 ("cookie", "a=b"),
+                ("cynode-profile", "default"),
+                ("cynode-profile", "closed"),
+                ("cynode-profile", "no profile"),
             ],
         );
         self.headers.retain(|(found, _)| *found != name);

@@ -77,7 +77,9 @@ impl Side {
         let described = rows.map(|row| {
             let by = (row.agent, row.user_id, row.task_id, row.project_id, row.run_id, row.job_id);
             let what = (row.tool, row.decision, row.status, row.error_type);
-            format!("{what:?} {by:?} {:?} {:?}", row.arguments_digest, row.trace_id)
+            // A call without a trace of its caller has one of its own.
+            let trace = row.trace_id.filter(|trace| *trace != row.call_id.replace('-', ""));
+            format!("{what:?} {by:?} {:?} {trace:?} {:?}", row.arguments_digest, row.profile)
         });
         described.collect()
     }

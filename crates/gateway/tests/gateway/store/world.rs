@@ -1,6 +1,6 @@
 //! A gateway without its listeners: store, ledger, calls.
 
-use policy::{Agent, LeaseMode, LeaseStanding};
+use policy::{Agent, LeaseMode, LeaseStanding, MemoryProfile};
 use std::{sync::Arc, time::Duration};
 
 use access::tokens::{self, Holder};
@@ -134,7 +134,11 @@ impl World {
         let Value::Object(arguments) = arguments else { panic!("{arguments} is no object") };
         Request {
             call_id: Uuid::now_v7().to_string(),
-            standing: presented.standing(clock::now(), LeaseStanding::Absent(LeaseMode::Optional)),
+            standing: presented.standing(
+                clock::now(),
+                LeaseStanding::Absent(LeaseMode::Optional),
+                MemoryProfile::default(),
+            ),
             revision: presented.revision,
             tool: tool.to_owned(),
             arguments,

@@ -1,0 +1,225 @@
+//! Memory profiles at the running gateway: what a call carries, and which tools it may reach (G12, G13).
+
+use mcp::{Client, Error};
+use reqwest::{StatusCode, header::HeaderValue};
+use serde_json::{Value, json};
+use testkit::{Answer, Gateway, GatewayProcess, Tool, cynodectl, run};
+
+const TOOL: &str = "echo.say";
+
+/// Starts a gateway with an upstream of one tool.
+async fn stage() -> (GatewayProcess, Gateway) {
+    let say = Tool::new("say", "Says it.", json!({ "type": "object" }), |_| Answer::text("said"));
+    let upstream = Gateway::start(vec![say]).await;
+    let gateway = GatewayProcess::start().await;
+    gateway.install("echo", &upstream.url()).await;
+    (gateway, upstream)
+}
+
+async fn switch(gateway: &GatewayProcess, profile: &str, on: bool) {
+    let path = format!("/api/v1/settings/profile.{profile}.network");
+    gateway.must("PUT", &path, Some(json!({ "value": on }))).await;
+}
+
+/// Returns whether an agent can call the upstream's tool. If not, it does not see it either, and is told
+/// which setting it would need.
+async fn can_call(gateway: &GatewayProcess, agent: &Client, profile: &str) -> bool {
+    let called = gateway.call(agent, TOOL, json!({})).await;
+    let is_listed = agent.tools().await.unwrap().iter().any(|tool| tool.name == TOOL);
+    let help = gateway.call(agent, "help.list", json!({})).await.unwrap().structured.unwrap();
+    assert_eq!(help.to_string().contains(TOOL), is_listed, "{help}");
+    // Built-in tools do not reach the network.
+    assert!(!gateway.call(agent, "db.project.list", json!({})).await.unwrap().is_error);
+    match called {
+        Ok(reply) => {
+            assert!(is_listed && reply.text == "said", "{reply:?}");
+            true
+        }
+        Err(Error::Rejected { message, .. }) => {
+            assert!(!is_listed && message.contains(&format!("profile.{profile}.network")), "{message}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn only_profiles_that_may_reach_the_network_see_and_call_upstream_tools() {
+    let (gateway, upstream) = stage().await;
+    let token = gateway.manager().await;
+    let usual = gateway.agent(&token);
+    let [team_a, team_b] = ["team-a", "team-b"].map(|name| gateway.agent_with_profile(&token, Some(name)));
+    let shown = gateway.must("GET", &format!("/api/v1/tools/{TOOL}"), None).await;
+    assert_eq!(shown["reaches_network"], true, "{shown}");
+
+    assert!(can_call(&gateway, &usual, "default").await);
+    assert!(!can_call(&gateway, &team_a, "team-a").await);
+    assert!(!can_call(&gateway, &team_b, "team-b").await);
+    assert_eq!(upstream.calls().len(), 1);
+    let rows = gateway.audit("error_type=network_not_allowed").await;
+    let of: Vec<&Value> = rows.iter().map(|row| &row["profile"]).collect();
+    assert_eq!(of, ["team-b", "team-a"], "{rows:?}");
+    assert!(rows.iter().all(|row| row["decision"] == "deny" && row["tool"] == TOOL), "{rows:?}");
+
+    // Effective with the next call, for this profile alone.
+    switch(&gateway, "team-a", true).await;
+    assert!(can_call(&gateway, &team_a, "team-a").await);
+    assert!(!can_call(&gateway, &team_b, "team-b").await);
+    switch(&gateway, "team-a", false).await;
+    switch(&gateway, "default", false).await;
+    assert!(!can_call(&gateway, &team_a, "team-a").await);
+    assert!(!can_call(&gateway, &usual, "default").await);
+    gateway.must("DELETE", "/api/v1/settings/profile.default.network", None).await;
+    assert!(can_call(&gateway, &usual, "default").await);
+
+    // The upstream learns nothing of profiles (M102).
+    assert!(upstream.calls().iter().all(|call| call.profile.is_none()), "{:?}", upstream.calls());
+    // Rows of the profile `default` are as they were before there were profiles.
+    assert!(gateway.audit("profile=default").await.is_empty());
+    let rows = gateway.audit("profile=team-a&status=success").await;
+    assert!(rows.iter().any(|row| row["tool"] == TOOL), "{rows:?}");
+    let verified = gateway.must("GET", "/api/v1/audit/verify", None).await;
+    assert_eq!(verified["ok"], true, "{verified}");
+}
+
+/// Posts a request of the older era with these values of the header, and returns status and body.
+async fn post(gateway: &GatewayProcess, token: &str, profiles: &[&str], body: &Value) -> (StatusCode, Value) {
+    let mut request = gateway
+        .http()
+        .post(gateway.url())
+        .bearer_auth(token)
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json");
+    for profile in profiles {
+        request = request.header("cynode-profile", HeaderValue::from_bytes(profile.as_bytes()).unwrap());
+    }
+    let response = request.body(body.to_string()).send().await.unwrap();
+    let status = response.status();
+    (status, serde_json::from_str(&response.text().await.unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn header_that_names_no_profile_is_refused() {
+    let (gateway, upstream) = stage().await;
+    let token = gateway.manager().await;
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": TOOL } });
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
+    let long = "x".repeat(65);
+    let invalid = ["", "two words", "team/a", "caf\u{e9}", &long];
+    for profile in invalid {
+        for body in [&call, &list] {
+            let (status, answer) = post(&gateway, &token, &[profile], body).await;
+            let message = answer["error"]["message"].as_str().unwrap_or_default();
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{profile:?}: {answer}");
+            assert!(message.contains("cynode-profile") && message.contains("1 to 64"), "{message}");
+        }
+    }
+    // The gateway could take the one and the caller mean the other.
+    let (status, answer) = post(&gateway, &token, &["default", "team-a"], &call).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    assert!(upstream.calls().is_empty());
+    assert_eq!(gateway.audit("error_type=malformed").await.len(), 2 * invalid.len() + 1);
+
+    let (_, answer) = post(&gateway, &token, &["default"], &call).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "said", "{answer}");
+    let (_, answer) = post(&gateway, &token, &["Default"], &call).await;
+    assert_eq!(answer["error"]["data"]["reason"], "network_not_allowed", "{answer}");
+}
+
+/// G12: a call without a trace gets one of its own.
+#[tokio::test]
+async fn every_call_has_a_trace() {
+    let (gateway, _upstream) = stage().await;
+    let token = gateway.manager().await;
+    let trace = format!("{:032x}", 0xabc);
+    for tool in [TOOL, "db.project.list"] {
+        let mut params = json!({ "name": tool });
+        let body =
+            |params: &Value| json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        post(&gateway, &token, &[], &body(&params)).await;
+        let row = gateway.audit("limit=1").await.remove(0);
+        assert_eq!(row["trace_id"], row["call_id"].as_str().unwrap().replace('-', ""), "{row}");
+        params["_meta"] = json!({ "traceparent": format!("00-{trace}-00000000000000aa-01") });
+        post(&gateway, &token, &[], &body(&params)).await;
+        assert_eq!(gateway.audit("limit=1").await[0]["trace_id"], trace, "{tool}");
+    }
+}
+
+async fn ctl(gateway: &GatewayProcess, line: &[&str]) -> testkit::Finished {
+    let token = gateway.admin_token_file().display().to_string();
+    let mut arguments: Vec<String> =
+        ["--gateway", &gateway.admin_url(), "--admin-token-file", &token].map(str::to_owned).into();
+    arguments.extend(line.iter().map(|&word| word.to_owned()));
+    tokio::task::spawn_blocking(move || run(&cynodectl(), std::path::Path::new("."), &arguments, &[]))
+        .await
+        .unwrap()
+}
+
+/// The switches are listed and described; what would be no switch is refused with the right form.
+#[tokio::test]
+async fn switches_of_profiles_are_settings() {
+    let (gateway, _upstream) = stage().await;
+    let listed = gateway.must("GET", "/api/v1/settings", None).await;
+    let find = |listed: &Value, key: &str| {
+        listed.as_array().unwrap().iter().find(|setting| setting["key"] == key).cloned()
+    };
+    let usual = find(&listed, "profile.default.network").unwrap();
+    assert_eq!((&usual["value"], &usual["version"]), (&json!(true), &json!(0)), "{usual}");
+    assert!(usual["description"].as_str().unwrap().contains("reach the network"), "{usual}");
+    assert!(find(&listed, "profile.team-a.network").is_none());
+    let unset = gateway.must("GET", "/api/v1/settings/profile.team-a.network", None).await;
+    assert_eq!((&unset["value"], &unset["version"]), (&json!(false), &json!(0)), "{unset}");
+
+    for (key, value, field) in [
+        ("profile.team-a.network", json!("yes"), "value"),
+        ("profile.team-a.network", json!(1), "value"),
+        ("profile.team-a", json!(true), "key"),
+        ("profile.network", json!(true), "key"),
+        ("profile.team-a.disk", json!(true), "key"),
+        ("Profile.team-a.network", json!(true), "key"),
+        ("profile.team+a.network", json!(true), "key"),
+    ] {
+        let path = format!("/api/v1/settings/{key}");
+        let refused = gateway.ask("PUT", &path, Some(json!({ "value": value }))).await;
+        assert_eq!(
+            (refused.status, &refused.body["error"]["field"]),
+            (422, &json!(field)),
+            "{key}: {refused:?}"
+        );
+    }
+
+    let set = ctl(&gateway, &["settings", "set", "profile.team-a.network", "true"]).await;
+    assert!(set.code == 0 && set.stdout.contains("the memory profile team-a"), "{set:?}");
+    assert!(ctl(&gateway, &["settings", "list"]).await.stdout.contains("profile.team-a.network"));
+    let wrong = ctl(&gateway, &["settings", "set", "profile.team-a.network", "on"]).await;
+    assert!(wrong.code != 0 && wrong.stderr.contains("must be true or false"), "{wrong:?}");
+    let agent = gateway.agent_with_profile(&gateway.manager().await, Some("team-a"));
+    assert!(can_call(&gateway, &agent, "team-a").await);
+    assert_eq!(ctl(&gateway, &["settings", "delete", "profile.team-a.network"]).await.code, 0);
+    assert!(!can_call(&gateway, &agent, "team-a").await);
+    let denied = ctl(&gateway, &["audit", "query", "--profile", "team-a", "--decision", "deny"]).await;
+    assert!(denied.stdout.contains("network_not_allowed"), "{denied:?}");
+}
+
+/// A switch that an agent wrote, before agents were forbidden to, has no effect.
+#[tokio::test]
+async fn switch_that_an_agent_wrote_has_no_effect() {
+    use sea_orm::{ActiveModelTrait, Database, IntoActiveModel};
+    use store::entity::system_setting;
+    let (mut gateway, _upstream) = stage().await;
+    let agent = gateway.agent_with_profile(&gateway.manager().await, Some("team-a"));
+    let row = system_setting::Model {
+        key: "profile.team-a.network".to_owned(),
+        value: "true".to_owned(),
+        value_type: "boolean".to_owned(),
+        version: 1,
+        updated_at: 1,
+        updated_by: "project_manager:tok-1".to_owned(),
+    };
+    gateway.kill();
+    let db = Database::connect(gateway.store_url()).await.unwrap();
+    row.into_active_model().insert(&db).await.unwrap();
+    db.close().await.unwrap();
+    gateway.start_again().await;
+    assert!(!can_call(&gateway, &agent, "team-a").await);
+}
