@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use subjects::ScopeId;
+
 use super::Error;
 
 const MAX_ID_BYTES: usize = 128;
@@ -20,6 +22,13 @@ pub(super) fn id(field: &'static str, text: &str) -> Result<String, Error> {
 /// Like [`id`], but a missing or empty field is `None`: browsers send empty fields.
 pub(super) fn optional_id(field: &'static str, text: Option<&str>) -> Result<Option<String>, Error> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(|text| id(field, text)).transpose()
+}
+
+/// Trims and parses the id of a user, project or task; a missing or empty field is `None`.
+pub(super) fn scope_id(field: &'static str, text: Option<&str>) -> Result<Option<ScopeId>, Error> {
+    let text = text.map(str::trim).filter(|text| !text.is_empty());
+    let parsed = text.map(str::parse::<ScopeId>).transpose();
+    parsed.map_err(|error| Error::invalid(field, error.to_string()))
 }
 
 /// Trims and checks a text for people: one line, not empty, without control or hidden characters.

@@ -23,6 +23,7 @@ mod rules;
 mod servers;
 mod session;
 mod settings;
+mod skills;
 mod tokens;
 mod tools;
 mod work;
@@ -43,8 +44,8 @@ use super::Admin;
 
 const HOME: &str = "/console";
 pub(super) const LOGIN: &str = "/console/login";
-/// More than any form needs.
-const MAX_FORM_BYTES: usize = 128 << 10;
+/// More than any form needs. The text of a skill has 64 KiB, and a browser may send each byte as three.
+const MAX_FORM_BYTES: usize = 256 << 10;
 
 struct Console {
     admin: Arc<Admin>,
@@ -74,6 +75,10 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/quarantine", get(quarantine::list))
         .route("/console/quarantine/approve", post(quarantine::approve))
         .route("/console/quarantine/reject", post(quarantine::reject))
+        .route("/console/skills", get(skills::list).post(skills::add))
+        .route("/console/skills/new", get(skills::new))
+        .route("/console/skills/skill", get(skills::show).post(skills::update))
+        .route("/console/skills/delete", post(skills::delete))
         .route("/console/tokens", get(tokens::list).post(tokens::issue))
         .route("/console/tokens/new", get(tokens::new))
         .route("/console/tokens/revoke", post(tokens::revoke))

@@ -14,6 +14,7 @@ mod quarantine;
 mod refresh;
 mod rules;
 mod settings;
+mod skills;
 mod tokens;
 mod tools;
 mod upstreams;

@@ -11,6 +11,7 @@ mod preferences;
 mod refusal;
 mod rules;
 mod settings;
+mod skills;
 mod tokens;
 mod tools;
 mod upstreams;
@@ -66,6 +67,8 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::set, settings::delete))
         .routes(routes!(preferences::list, preferences::set, preferences::delete))
+        .routes(routes!(skills::list, skills::put))
+        .routes(routes!(skills::get, skills::delete))
         .routes(routes!(catalogues::projects::list))
         .routes(routes!(catalogues::projects::put, catalogues::projects::delete))
         .routes(routes!(catalogues::personas::list))

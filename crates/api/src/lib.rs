@@ -12,6 +12,7 @@ mod preferences;
 mod quarantine;
 mod rules;
 mod settings;
+mod skills;
 mod tokens;
 mod tools;
 mod upstreams;
@@ -27,6 +28,7 @@ pub use self::{
     quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
     rules::{AccessRule, NewRule, RuleOrder},
     settings::{PutSetting, Setting},
+    skills::{PutSkill, Skill, SkillDetails, SkillFilter, SkillScope},
     tokens::{IssuedToken, Me, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState},
     tools::{
         Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectChange, ToolEffectSource, ToolGate, ToolOrigin,

@@ -34,7 +34,7 @@ mod tasks;
 pub use error::ToolError;
 pub use lease_issuer::{LeaseIssuer, NewLease};
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
-pub use skills::seed;
+pub use skills::{SkillTarget, SkillWriter, seed};
 pub use spec::{BuiltInTool, Context, Does, Entry};
 pub use visible_tools::{VisibleTool, VisibleTools};
 

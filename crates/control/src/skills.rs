@@ -4,6 +4,7 @@ mod read;
 mod scan;
 mod seed;
 mod write;
+mod writer;
 
 use schemars::JsonSchema;
 use sea_orm::{ColumnTrait, Condition, ExprTrait};
@@ -12,6 +13,7 @@ use subjects::ScopeId;
 
 pub(super) use scan::is_hidden;
 pub use seed::seed;
+pub use writer::{SkillTarget, SkillWriter};
 
 use super::{Entry, ToolError, check, confinement::Confinement};
 use store::{clock, entity::skill};

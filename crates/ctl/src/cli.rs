@@ -1,6 +1,7 @@
 //! Commands, flags and their help texts.
 
 mod gateway;
+mod skills;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,6 +10,7 @@ pub(crate) use gateway::{
     Audit, GatewayLink, Leases, NewLease, NewUpstream, PreferenceAt, Preferences, Query, Rules, Settings,
     Tokens, Tools, Upstreams, Verify,
 };
+pub(crate) use skills::{NewSkill, SkillAt, Skills};
 use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 
 /// Operate cynode: workers over NATS, the gateway over HTTP.
@@ -163,6 +165,9 @@ pub(crate) enum Command {
     /// Gateway: read and change preferences, including those that configure agents.
     #[command(subcommand)]
     Preferences(Preferences),
+    /// Gateway: manage skills, the instructions that agents load when they need them.
+    #[command(subcommand)]
+    Skills(Skills),
     /// Gateway: query, export and verify the audit log.
     #[command(subcommand)]
     Audit(Audit),

@@ -8,6 +8,7 @@ pub(crate) mod outbox;
 pub(crate) mod preferences;
 pub(crate) mod rules;
 pub(crate) mod settings;
+pub(crate) mod skills;
 pub(crate) mod tokens;
 pub(crate) mod tools;
 pub(crate) mod upstreams;

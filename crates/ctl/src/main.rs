@@ -83,6 +83,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Rules(command) => gateway::rules::run(&open()?, command, json).await,
         Command::Settings(command) => gateway::settings::run(&open()?, command, json).await,
         Command::Preferences(command) => gateway::preferences::run(&open()?, command, json).await,
+        Command::Skills(command) => gateway::skills::run(&open()?, command, json).await,
         Command::Audit(command) => gateway::audit::run(&gateway, &link, command, json).await,
     }
 }

@@ -41,6 +41,11 @@ impl Fields {
         self.given(name).is_some()
     }
 
+    /// Returns the value as it is; empty if the field is missing.
+    pub(super) fn exact(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
     /// Returns the non-empty lines of a text area.
     pub(super) fn lines(&self, name: &str) -> impl Iterator<Item = &str> {
         self.text(name).lines().map(str::trim).filter(|line| !line.is_empty())

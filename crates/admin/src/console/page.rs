@@ -13,6 +13,7 @@ pub(super) enum Section {
     Dead,
     Tools,
     Quarantine,
+    Skills,
     Tokens,
     Leases,
     Servers,
@@ -22,13 +23,14 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Overview,
         Self::Work,
         Self::Dead,
         Self::Tools,
         Self::Quarantine,
         Self::Servers,
+        Self::Skills,
         Self::Tokens,
         Self::Leases,
         Self::Rules,
@@ -43,6 +45,7 @@ impl Section {
             Self::Dead => "/console/dead",
             Self::Tools => "/console/tools",
             Self::Quarantine => "/console/quarantine",
+            Self::Skills => "/console/skills",
             Self::Tokens => "/console/tokens",
             Self::Leases => "/console/leases",
             Self::Servers => "/console/servers",
@@ -59,6 +62,7 @@ impl Section {
             Self::Dead => "Dead letters",
             Self::Tools => "Tools",
             Self::Quarantine => "Quarantine",
+            Self::Skills => "Skills",
             Self::Tokens => "Tokens",
             Self::Leases => "Leases",
             Self::Servers => "Servers",
@@ -74,6 +78,7 @@ impl Section {
             Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
             Self::Work
             | Self::Dead
+            | Self::Skills
             | Self::Tokens
             | Self::Leases
             | Self::Rules

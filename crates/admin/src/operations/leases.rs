@@ -4,10 +4,9 @@ use api::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease};
 use contract::lease::Issue;
 use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::json;
-use subjects::ScopeId;
 
 use super::convert_tool_error;
-use crate::{Actor, Admin, Error};
+use crate::{Actor, Admin, Error, check};
 use store::{clock, entity::lease};
 
 const FIELD: &str = "lease";
@@ -78,12 +77,8 @@ impl Admin {
 
 /// Checks the ids of a new lease.
 fn parse(new: &NewLease) -> Result<Issue, Error> {
-    let id = |field: &'static str, text: &Option<String>| {
-        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty());
-        let parsed = text.map(str::parse::<ScopeId>).transpose();
-        parsed.map_err(|error| Error::invalid(field, error.to_string()))
-    };
-    let user = id("user_id", &Some(new.user_id.clone()))?;
+    let id = |field: &'static str, text: &Option<String>| check::scope_id(field, text.as_deref());
+    let user = check::scope_id("user_id", Some(&new.user_id))?;
     let user = user.ok_or_else(|| Error::invalid("user_id", "is required"))?;
     Ok(Issue {
         agent: new.agent,

@@ -39,6 +39,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "upstreams", description = "Upstream MCP servers."),
         (name = "rules", description = "Access rules."),
         (name = "settings", description = "System settings."),
+        (name = "skills", description = "Skills: instructions that agents load when they need them."),
         (name = "catalogues", description = "Catalogues: projects, personas, nodes, models."),
         (name = "audit", description = "Audit log."),
         (

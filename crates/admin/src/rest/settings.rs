@@ -17,7 +17,7 @@ use super::{
 #[into_params(parameter_in = Query)]
 pub(super) struct Expected {
     /// Delete only if this is the current version.
-    version: Option<i64>,
+    pub(super) version: Option<i64>,
 }
 
 /// List system settings

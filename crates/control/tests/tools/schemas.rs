@@ -32,6 +32,7 @@ fn every_tool_describes_itself() {
     }
 }
 
+/// P24: both tools for allowed images depend on the same system setting.
 #[test]
 fn every_tool_has_the_right_scope_and_gate() {
     for tool in control::all() {

@@ -8,7 +8,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer, value};
 use subjects::{PreferenceScope, ScopeId};
 
 /// Parses one of the names that a body of the admin API may contain.
-fn named<T: DeserializeOwned>(text: &str) -> Result<T, value::Error> {
+pub(super) fn named<T: DeserializeOwned>(text: &str) -> Result<T, value::Error> {
     T::deserialize(text.into_deserializer())
 }
 

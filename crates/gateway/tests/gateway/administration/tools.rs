@@ -140,6 +140,33 @@ async fn settings_have_versions_and_enable_gated_tools() {
     }
 }
 
+/// P24: agents list and add allowed images only while the system setting permits it.
+#[tokio::test]
+async fn both_tools_for_allowed_images_depend_on_the_setting() {
+    let gateway = GatewayProcess::start().await;
+    let agent = manager(&gateway).await;
+    let setting = "sandbox.allowed_images.agents_may_add";
+    for open in [false, true, false] {
+        let value = json!({ "value": open });
+        gateway.must("PUT", &format!("/api/v1/settings/{setting}"), Some(value)).await;
+        let names = seen(&agent).await;
+        for (tool, arguments) in [
+            ("sandbox.allowed_images.add", json!({ "image": "alpine:3.20" })),
+            ("sandbox.allowed_images.list", json!({})),
+        ] {
+            let shown = gateway.must("GET", &path(tool), None).await;
+            assert_eq!(shown["gate"], json!({ "setting": setting, "open": open }), "{tool}");
+            assert_eq!(names.iter().any(|name| name == tool), open, "{tool}");
+            match gateway.call(&agent, tool, arguments).await {
+                Ok(reply) => assert!(open && !reply.is_error, "{tool}: {}", reply.text),
+                Err(error) => {
+                    assert!(!open && error.to_string().contains("Unknown tool"), "{tool}: {error}");
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn catalogue_entries_are_put_read_and_deleted() {
     let gateway = GatewayProcess::start().await;

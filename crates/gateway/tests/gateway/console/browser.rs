@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use testkit::{Browser, eventually};
 
-use super::support::{Gateway, PAGES, Wiki};
+use super::{
+    skills::page_of,
+    support::{Gateway, PAGES, Wiki},
+};
 
 /// Signs in with the form.
 pub(crate) async fn enter(browser: &Browser, gateway: &Gateway) {
@@ -218,6 +221,9 @@ async fn browser_finds_no_faults_on_any_page_at_any_width() {
     admin.issue(&[("agent", "sandbox"), ("label", evil), ("user_id", &long), ("task_id", &long)]).await;
     admin.post("/console/rules", &[("effect", "deny"), ("tool", &long), ("note", evil)]).await;
     admin.post("/console/settings", &[("key", &long), ("value", "[1, 2, 3]")]).await;
+    let skill = [("name", "long"), ("description", evil), ("content", &*long), ("user_id", &*long)];
+    admin.post("/console/skills", &skill).await;
+    let skill = page_of(&admin, "long").await;
     let server = [("namespace", "wiki"), ("url", &*wiki.server.url()), ("prefix", "on")];
     admin.post("/console/servers", &server).await;
     let agent = gateway.agent(&admin.issue_manager().await);
@@ -231,6 +237,7 @@ async fn browser_finds_no_faults_on_any_page_at_any_width() {
         "/console/servers/new?kind=stdio",
         "/console/tokens/new?agent=sandbox",
         "/console/audit?decision=deny&tool=db.*",
+        &skill,
     ];
     for path in PAGES.into_iter().chain(more) {
         for (width, height) in [(1280, 900), (768, 1024), (360, 740)] {

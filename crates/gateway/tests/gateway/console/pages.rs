@@ -71,6 +71,9 @@ async fn users_see_only_their_own_upstreams() {
         }
     }
     for path in [
+        "/console/skills",
+        "/console/skills/new",
+        "/console/skills/skill?id=1",
         "/console/tokens",
         "/console/tokens/new",
         "/console/rules",
@@ -86,7 +89,10 @@ async fn users_see_only_their_own_upstreams() {
     assert_eq!(user.get("/console/tools/tool?name=db.project.list").await.status, 404);
     assert_eq!(user.get("/console/servers/server?namespace=ours").await.status, 404);
     for (path, fields) in [
-        ("/console/tokens", &[("agent", "admin"), ("label", "mine")][..]),
+        ("/console/skills", &[("name", "mine"), ("description", "a"), ("content", "b")][..]),
+        ("/console/skills/skill", &[("id", "1"), ("name", "mine"), ("content", "b")]),
+        ("/console/skills/delete", &[("id", "1")]),
+        ("/console/tokens", &[("agent", "admin"), ("label", "mine")]),
         ("/console/rules", &[("effect", "allow"), ("tool", "db.*")]),
         ("/console/settings", &[("key", "mine"), ("value", "1")]),
         ("/console/audit/verify", &[]),

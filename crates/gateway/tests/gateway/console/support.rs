@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use mcp::{Call, Client, Options};
+use mcp::{Call, Client, Options, Reply};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use testkit::{Process, ScriptedServer, binary, eventually};
@@ -18,7 +18,7 @@ use tokio::{
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 12] = [
+pub(crate) const PAGES: [&str; 14] = [
     "/console",
     "/console/handoffs",
     "/console/dead",
@@ -26,6 +26,8 @@ pub(crate) const PAGES: [&str; 12] = [
     "/console/quarantine",
     "/console/servers",
     "/console/servers/new",
+    "/console/skills",
+    "/console/skills/new",
     "/console/tokens",
     "/console/leases",
     "/console/rules",
@@ -216,9 +218,17 @@ impl Agent {
     }
 
     pub(crate) async fn call(&self, tool: &str) -> Result<String, mcp::Error> {
-        let call =
-            Call { name: tool, arguments: Map::new(), idempotency_key: None, traceparent: None, lease: None };
-        self.0.call(call).await.map(|reply| reply.text)
+        self.call_with(tool, Map::new()).await.map(|reply| reply.text)
+    }
+
+    pub(crate) async fn call_with(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Reply, mcp::Error> {
+        self.0
+            .call(Call { name: tool, arguments, idempotency_key: None, traceparent: None, lease: None })
+            .await
     }
 }
 
