@@ -98,7 +98,9 @@ impl AdminToken {
         let write = store.write().await?;
         let row = match known {
             Some(row) => self.cap_lifetime(&write, row, now).await?,
-            None => tokens::insert(&write, &secret, LABEL, &Holder::Admin, self.lifetime, BY_START).await?,
+            None => {
+                tokens::insert(&write, &secret, LABEL, &Holder::Admin, None, self.lifetime, BY_START).await?
+            }
         };
         let revoked = self.revoke_earlier(&write, &row.id, !store.is_postgres()).await?;
         write.commit().await?;
@@ -127,7 +129,7 @@ impl AdminToken {
         by: &str,
     ) -> Result<Adoption, Error> {
         let by = format!("{BY_ROTATION}{by}");
-        let row = tokens::insert(write, staged, LABEL, &Holder::Admin, self.lifetime, &by).await?;
+        let row = tokens::insert(write, staged, LABEL, &Holder::Admin, None, self.lifetime, &by).await?;
         let mut revoked = self.revoke_earlier(write, &row.id, false).await?;
         if let Some(secret) = self.read()? {
             let held = token::Entity::find().filter(token::Column::Hash.eq(tokens::hash(&secret)));

@@ -108,7 +108,7 @@ pub async fn issue(
     by: &str,
 ) -> Result<IssuedToken, Error> {
     let write = store.write().await?;
-    let issued = issue_in(&write, label, holder, lifetime, by).await?;
+    let issued = issue_in(&write, label, holder, None, lifetime, by).await?;
     write.commit().await?;
     Ok(issued)
 }
@@ -118,11 +118,12 @@ pub async fn issue_in(
     write: &WriteTransaction,
     label: &str,
     holder: &Holder,
+    profile: Option<&MemoryProfile>,
     lifetime: Duration,
     by: &str,
 ) -> Result<IssuedToken, Error> {
     let secret = new_secret()?;
-    let row = insert(write, &secret, label, holder, lifetime, by).await?;
+    let row = insert(write, &secret, label, holder, profile, lifetime, by).await?;
     Ok(IssuedToken { row, secret })
 }
 
@@ -132,6 +133,7 @@ pub async fn insert(
     secret: &str,
     label: &str,
     holder: &Holder,
+    profile: Option<&MemoryProfile>,
     lifetime: Duration,
     by: &str,
 ) -> Result<token::Model, Error> {
@@ -145,6 +147,7 @@ pub async fn insert(
         agent: holder.kind().to_owned(),
         user_id,
         task_id,
+        profile: profile.map(ToString::to_string),
         created_at: now,
         created_by: by.to_owned(),
         expires_at: now.saturating_add(lifetime),
@@ -178,6 +181,11 @@ pub async fn list(store: &Store) -> Result<Vec<token::Model>, DbErr> {
     token::Entity::find().order_by_desc(token::Column::CreatedAt).all(store.read()).await
 }
 
+/// A call names another memory profile than its token.
+#[derive(Debug, thiserror::Error)]
+#[error("the token is for the memory profile `{0}`, and the call names another")]
+pub struct OtherProfile(String);
+
 /// What the store knows about a presented token, and the revision of the catalogue.
 #[derive(Clone, Debug)]
 pub struct PresentedToken {
@@ -189,6 +197,18 @@ pub struct PresentedToken {
 impl PresentedToken {
     pub fn unknown() -> Self {
         Self { row: None, revision: 0 }
+    }
+
+    /// Returns the memory profile of a call, of which the token or the call names one: `default` if neither
+    /// does. Fails if they name different ones.
+    pub fn profile(&self, named: Option<MemoryProfile>) -> Result<MemoryProfile, OtherProfile> {
+        let Some(own) = self.row.as_ref().and_then(|row| row.profile.as_deref()) else {
+            return Ok(named.unwrap_or_default());
+        };
+        match own.parse() {
+            Ok(own) if named.as_ref().is_none_or(|named| *named == own) => Ok(own),
+            _ => Err(OtherProfile(own.to_owned())),
+        }
     }
 
     /// Returns the standing of an agent with the lease and the memory profile of its call. Tokens of

@@ -36,6 +36,9 @@ pub struct NewToken {
     /// For project_analyst and sandbox to bind the token, together with `user_id`.
     #[serde(default)]
     pub task_id: Option<String>,
+    /// The only memory profile of the agent's calls; without it, each call names its own.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// Lifetime, for example 12h or 30days. Default: one day for tokens that are bound to a task (at most
     /// 30), 30 days for others (at most 365).
     #[serde(default)]
@@ -61,6 +64,7 @@ pub struct Token {
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
+    pub profile: Option<String>,
     pub state: TokenState,
     pub created_at: String,
     pub created_by: String,

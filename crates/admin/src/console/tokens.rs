@@ -112,6 +112,7 @@ pub(super) async fn issue(
         agent,
         user_id: fields.owned("user_id"),
         task_id: fields.owned("task_id"),
+        profile: fields.owned("profile"),
         lives: fields.owned("lives"),
     };
     match console.admin.issue_token(&session.actor, new).await {
@@ -183,6 +184,7 @@ fn row(session: &Session, token: &Token) -> Markup {
         html! {
             (or_dash(token.user_id.as_deref()))
             @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
+            @if let Some(profile) = &token.profile { span .sub { "profile " bdi { (profile) } } }
         },
         badge(tone, state),
         format::timestamp(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
@@ -238,6 +240,15 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
                         "Optional, with the user: binds the token.",
                     ))
                 }
+                @if !matches!(agent, TokenKind::Admin | TokenKind::User) {
+                    (input(
+                        filled,
+                        ("profile", "profile"),
+                        "text",
+                        "Memory profile",
+                        "Optional: its calls can name no other.",
+                    ))
+                }
                 (input(filled, ("lives", "lives"), "text", "Lifetime", lives))
                 button .button type="submit" { "Issue the token" }
             }))
@@ -264,6 +275,9 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
                 div { dt { "For" } dd { (agent(&token.agent)) } }
                 @if let Some(user) = &token.user_id { div { dt { "User" } dd { bdi { (user) } } } }
                 @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
+                @if let Some(profile) = &token.profile {
+                    div { dt { "Memory profile" } dd { bdi { (profile) } } }
+                }
                 div { dt { "Expires" } dd { (format::timestamp(&token.expires_at)) } }
                 div { dt { "Id" } dd { (name(&token.id)) } }
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState};
-use policy::{Agent, TokenBinding};
+use policy::{Agent, MemoryProfile, TokenBinding};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::json;
 
@@ -29,6 +29,7 @@ impl Admin {
         self.require_admin(actor, WHAT).await?;
         let label = check::line("label", &new.label)?;
         let holder = parse_holder(&new)?;
+        let profile = parse_profile(&new, &holder)?;
         let (default, max) = lifetimes(&holder);
         let lives = match new.lives.as_deref().map(str::trim).filter(|lives| !lives.is_empty()) {
             Some(lives) => check::duration("lives", lives, MIN_LIFETIME, max)?,
@@ -44,7 +45,8 @@ impl Admin {
                 return Err(Error::invalid("task_id", why));
             }
         }
-        let issued = tokens::issue_in(&open.write, &label, &holder, lives, &actor.author()).await?;
+        let (profile, author) = (profile.as_ref(), actor.author());
+        let issued = tokens::issue_in(&open.write, &label, &holder, profile, lives, &author).await?;
         self.commit(open).await?;
         Ok(IssuedToken { token: describe(issued.row, clock::now()), secret: issued.secret })
     }
@@ -170,6 +172,19 @@ fn rotation_error(error: admin_token::Error) -> Error {
 }
 
 /// Checks which ids this kind of token needs, and returns its holder.
+/// Parses the memory profile of an agent's token.
+fn parse_profile(new: &NewToken, holder: &Holder) -> Result<Option<MemoryProfile>, Error> {
+    let Some(name) = new.profile.as_deref().map(str::trim).filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    if !matches!(holder, Holder::Agent(_)) {
+        return Err(Error::invalid("profile", "only agents call tools under a memory profile; omit it"));
+    }
+    name.parse()
+        .map(Some)
+        .map_err(|error: policy::InvalidProfile| Error::invalid("profile", error.to_string()))
+}
+
 fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
     let user = check::optional_id("user_id", new.user_id.as_deref())?;
     let task = check::optional_id("task_id", new.task_id.as_deref())?;
@@ -226,6 +241,7 @@ fn describe(row: token::Model, now: i64) -> Token {
         agent: row.agent,
         user_id: row.user_id,
         task_id: row.task_id,
+        profile: row.profile,
         state,
         created_at: clock::text(row.created_at),
         created_by: row.created_by,

@@ -108,6 +108,9 @@ pub(crate) enum Tokens {
         /// With --user, binds a token of a project_analyst or sandbox to a task.
         #[arg(long, value_name = "ID")]
         task: Option<String>,
+        /// The only memory profile of the agent's calls; by default each call names its own.
+        #[arg(long, value_name = "NAME")]
+        profile: Option<String>,
         /// Lifetime; 1day for a token that is bound to a task and 30days otherwise, by default.
         #[arg(long, value_name = "DURATION")]
         lives: Option<String>,

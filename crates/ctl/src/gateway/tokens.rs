@@ -19,16 +19,16 @@ use crate::{
 
 pub(crate) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Result<Exit, Error> {
     match command {
-        Tokens::Issue { agent, label, user, task, lives, out } => {
-            let new = NewToken { label, agent, user_id: user, task_id: task, lives };
+        Tokens::Issue { agent, label, user, task, profile, lives, out } => {
+            let new = NewToken { label, agent, user_id: user, task_id: task, profile, lives };
             issue(gateway, &new, out.as_deref(), json).await
         }
         Tokens::List { state } => {
             let filter = TokenFilter { state, ..TokenFilter::default() };
             let tokens: Vec<Token> = gateway.ask(ApiRequest::get(&["tokens"]).query(&filter)).await?;
-            let head = ["ID", "LABEL", "FOR", "USER", "TASK", "STATE", "EXPIRES", "BY"];
+            let head = ["ID", "LABEL", "FOR", "USER", "TASK", "PROFILE", "STATE", "EXPIRES", "BY"];
             Ok(print_list(&tokens, json, "no tokens", &head, |token| {
-                cells!(token, id, label, agent, user_id, task_id, state, expires_at, created_by)
+                cells!(token, id, label, agent, user_id, task_id, profile, state, expires_at, created_by)
             }))
         }
         Tokens::Revoke { id } => {
@@ -118,7 +118,7 @@ async fn issue(gateway: &Gateway, new: &NewToken, out: Option<&Path>, json: bool
         }
         return Ok(Exit::Done);
     }
-    print_fields!(issued.token, id, label, agent, user_id, task_id, expires_at);
+    print_fields!(issued.token, id, label, agent, user_id, task_id, profile, expires_at);
     match out {
         Some(path) => print::note(&format!("the secret is in {}", path.display())),
         None => {

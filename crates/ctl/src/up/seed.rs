@@ -62,6 +62,7 @@ async fn ensure_token(config: &StackConfig, file: &Path, label: &str, agent: Tok
         agent,
         user_id: None,
         task_id: None,
+        profile: None,
         lives: Some("30days".to_owned()),
     };
     let issued: IssuedToken = gateway(config)?.ask(ApiRequest::post(&["tokens"]).body(&new)).await?;

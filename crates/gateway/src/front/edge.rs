@@ -118,6 +118,12 @@ impl Front {
                 return unavailable_response(&envelope.id);
             }
         };
+        let profile = match presented.profile(profile) {
+            Ok(profile) => profile,
+            Err(error) => {
+                return self.refuse_unreadable(live, &sender, &parts, bad, &error.to_string()).await;
+            }
+        };
         let lease = match self.look_up_lease(&presented, &parts.headers).await {
             Ok(lease) => lease,
             Err(error) => {

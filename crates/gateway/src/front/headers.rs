@@ -31,12 +31,10 @@ pub(super) fn repeated_header(headers: &HeaderMap) -> Option<&HeaderName> {
     })
 }
 
-/// Returns the memory profile of a request; `default` if it names none (G12).
-pub(super) fn memory_profile(headers: &HeaderMap) -> Result<MemoryProfile, InvalidProfile> {
-    match headers.get(PROFILE_HEADER) {
-        Some(value) => value.to_str().map_err(|_| InvalidProfile)?.parse(),
-        None => Ok(MemoryProfile::default()),
-    }
+/// Returns the memory profile that a request names (G12).
+pub(super) fn memory_profile(headers: &HeaderMap) -> Result<Option<MemoryProfile>, InvalidProfile> {
+    let named = headers.get(PROFILE_HEADER).map(|value| value.to_str().map_err(|_| InvalidProfile));
+    named.transpose()?.map(str::parse).transpose()
 }
 
 /// Removes the headers that are not forwarded to rmcp.

@@ -223,3 +223,29 @@ async fn switch_that_an_agent_wrote_has_no_effect() {
     gateway.start_again().await;
     assert!(!can_call(&gateway, &agent, "team-a").await);
 }
+
+/// G13: a program that holds a token bound to a profile cannot choose another one.
+#[tokio::test]
+async fn token_bound_to_a_profile_is_of_use_for_no_other() {
+    let (gateway, upstream) = stage().await;
+    let new = json!({ "label": "bound", "agent": "project_manager", "profile": "team-a" });
+    let (_, token) = gateway.issue(new).await;
+    let [unnamed, own, other] =
+        [None, Some("team-a"), Some("default")].map(|name| gateway.agent_with_profile(&token, name));
+    assert!(!can_call(&gateway, &unnamed, "team-a").await);
+    assert!(!can_call(&gateway, &own, "team-a").await);
+    let refused = gateway.call(&other, TOOL, json!({})).await.unwrap_err().to_string();
+    assert!(refused.contains("memory profile `team-a`"), "{refused}");
+    assert_eq!(upstream.calls().len(), 0);
+    switch(&gateway, "team-a", true).await;
+    assert!(can_call(&gateway, &unnamed, "team-a").await);
+
+    for (new, why) in [
+        (json!({ "label": "x", "agent": "project_manager", "profile": "team a" }), "letters"),
+        (json!({ "label": "x", "agent": "admin", "profile": "team-a" }), "only agents"),
+    ] {
+        let refused = gateway.ask("POST", "/api/v1/tokens", Some(new)).await;
+        assert_eq!(refused.status, 422, "{refused:?}");
+        assert!(refused.body.to_string().contains(why), "{refused:?}");
+    }
+}

@@ -12,6 +12,8 @@ pub struct Model {
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
+    /// The only memory profile of its calls. `None`: each call names its own.
+    pub profile: Option<String>,
     pub created_at: i64,
     pub created_by: String,
     pub expires_at: i64,

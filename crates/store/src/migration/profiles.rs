@@ -1,4 +1,4 @@
-//! Adds the memory profile of a call to the audit.
+//! Adds the memory profile of a call to the audit, and that of a token.
 
 use sea_orm_migration::{prelude::*, schema::*};
 
@@ -13,8 +13,11 @@ impl MigrationName for Profiles {
 #[async_trait::async_trait]
 impl MigrationTrait for Profiles {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let column = Table::alter().table("audit").add_column(string_null("profile")).to_owned();
-        manager.alter_table(column).await
+        for table in ["audit", "token"] {
+            let column = Table::alter().table(table).add_column(string_null("profile")).to_owned();
+            manager.alter_table(column).await?;
+        }
+        Ok(())
     }
 
     async fn down(&self, _manager: &SchemaManager) -> Result<(), DbErr> {
