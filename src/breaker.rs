@@ -11,6 +11,7 @@ use std::{
 };
 
 use broker::retry::RetryDelays;
+use subjects::BackendState;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -61,6 +62,8 @@ pub(crate) struct Breaker(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     needed: Blocker,
+    /// Whether the backend is known to be reached, if what is needed is one.
+    is_connected: AtomicBool,
     failures: AtomicU32,
     /// When the current run of failures began.
     failing_since: Mutex<Option<Instant>>,
@@ -148,6 +151,7 @@ impl Breaker {
         let (state, _) = watch::channel(State::Closed);
         Self(Arc::new(Inner {
             needed,
+            is_connected: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             failing_since: Mutex::default(),
             waiting: AtomicU32::new(0),
@@ -187,6 +191,23 @@ impl Breaker {
             self.0.health.block(self.0.needed, why.to_owned());
             warn!(needed = ?self.0.needed, why, "Outage: no handoffs are pulled until it is over.");
         }
+    }
+
+    /// G14: notes that a call to the backend succeeded.
+    pub(crate) fn note_connected(&self) {
+        // The common case is that it is known.
+        if self.0.is_connected.load(Ordering::Relaxed) {
+            return;
+        }
+        self.0.is_connected.store(true, Ordering::Relaxed);
+        self.0.health.set_backend(self.0.needed, BackendState::Connected, "");
+    }
+
+    /// G14: notes that a call to the backend got no response.
+    pub(crate) fn note_lost(&self, why: &str) {
+        self.0.health.set_backend(self.0.needed, BackendState::Lost, why);
+        // Afterwards, so that the next success corrects the state in any case.
+        self.0.is_connected.store(false, Ordering::Relaxed);
     }
 
     /// Counts a running handoff as waiting until the guard is dropped.
@@ -265,6 +286,7 @@ impl Breaker {
             let has_waiting = || self.0.waiting.load(Ordering::Relaxed) > 0;
             if self.is_open() && !has_waiting() && probe().await && !has_waiting() {
                 self.forget_failures();
+                self.note_connected();
                 if self.set_state(State::HalfOpen) {
                     self.0.health.clear(self.0.needed);
                     info!(needed = ?self.0.needed, "Probe succeeded; pulling one handoff of each kind.");
@@ -276,6 +298,8 @@ impl Breaker {
 
 #[cfg(test)]
 mod tests {
+    use subjects::Backend;
+
     use super::*;
 
     fn breaker() -> (Breaker, Gate, Arc<Health>) {
@@ -362,5 +386,34 @@ mod tests {
         assert!(!gate.is_open());
         breaker.record_success();
         assert!(gate.is_open());
+    }
+
+    /// G14: a connection is connected, lost and restored when that happens, however few calls there are.
+    #[tokio::test(start_paused = true)]
+    async fn connection_is_known_at_once() {
+        let (breaker, mut gate, health) = breaker();
+        let mut changes = health.changes();
+        assert!(health.backends().is_empty(), "nothing was called yet");
+        for state in [BackendState::Lost, BackendState::Connected, BackendState::Lost] {
+            for _ in 0..2 {
+                match state {
+                    BackendState::Connected => breaker.note_connected(),
+                    BackendState::Lost => breaker.note_lost("connection refused"),
+                }
+            }
+            assert_eq!(health.backends().get(&Backend::Model), Some(&state));
+            assert!(changes.has_changed().unwrap());
+            changes.mark_unchanged();
+        }
+        breaker.note_lost("connection refused");
+        assert!(!changes.has_changed().unwrap(), "only a change is one");
+        assert!(gate.is_open(), "one lost connection is no outage yet");
+        let watching = breaker.clone().watch(|| async { true }, CancellationToken::new());
+        breaker.trip("connection refused");
+        tokio::select! {
+            () = watching => unreachable!(),
+            () = gate.wait_open() => {}
+        }
+        assert_eq!(health.backends()[&Backend::Model], BackendState::Connected, "the probe reached it");
     }
 }

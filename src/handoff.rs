@@ -10,7 +10,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::Chain;
 use protocol::Holder;
-use subjects::{ErrorCode, Event, HandoffId, InstanceId, Progress, Refusal, Stop, Subject, journal::Origin};
+use subjects::{ErrorCode, HandoffId, InstanceId, Refusal, Stop, journal::Origin};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, debug, debug_span, warn};
@@ -19,12 +19,12 @@ use owned::{OwnedHandoff, Stopped};
 
 use crate::{
     admission::{Admitted, IncomingMessage, Policy, Refused},
-    agent::{AgentResources, LedgerSummary},
+    agent::{AgentResources, LedgerSummary, LivePublisher},
     cancels::{Cancels, NotStarted, Running},
     crash_points::{Point, reach},
     dead_letters::{self, DeadLetterOutcome, DeadLetterWriter, FailedHandoff},
     intake::{Delivery, Settlement},
-    journal::{self, Claim, Claimant, Journal, Loss},
+    journal::{self, Claim, Claimant, Loss},
     reply,
     storage::Storage,
     telemetry::{KindMetrics, Metrics, Outcome},
@@ -424,29 +424,15 @@ impl HandoffRunner {
             // The server has not confirmed a heartbeat for too long: another instance may own the handoff.
             Err(_) => journal.check_ownership().await,
         }
-        if journal.is_ownership_fresh() {
-            self.publish_progress(journal, delivery, started).await;
-        }
-    }
-
-    /// Publishes a progress event. Best effort: the answer does not depend on it.
-    async fn publish_progress(&self, journal: &Journal, delivery: &Delivery, started: Instant) {
-        let id = journal.handoff();
-        let event = Event {
-            handoff_id: id,
+        let live = LivePublisher {
+            client: &self.storage.broker.client,
+            instance: &self.instance,
             kind: delivery.kind,
-            instance: self.instance.clone(),
-            attempt: journal.attempt(),
-            progress: Progress::Working,
-            name: None,
-            elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            journal,
+            since: started,
+            streams: false,
         };
-        let body = subjects::encode_json(&event);
-        if let Err(error) =
-            self.storage.broker.client.publish(Subject::Event(id).to_string(), body.into()).await
-        {
-            debug!(error = %Chain(&error), "Event not sent.");
-        }
+        live.working();
     }
 }
 

@@ -1,13 +1,23 @@
 //! Announces the instance: registers the NATS micro service that `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`
 //! find, answers status requests, and publishes presence.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_nats::service::ServiceExt;
 use broker::{Broker, Chain};
 use futures_util::StreamExt;
-use subjects::{InFlight, InstanceId, InstanceStatus, Kind, Role, Subject, Timestamp};
-use tokio::time::timeout;
+use subjects::{
+    Backend, BackendState, InFlight, InstanceId, InstanceState, InstanceStatus, Kind, Role, Subject,
+    Timestamp,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -16,6 +26,8 @@ use crate::telemetry::{Health, Metrics};
 /// Service name shared by all instances; `cynodectl status` queries it.
 pub(crate) const SERVICE: &str = "cynode-pma";
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Changes are announced at most this often. Those in between are announced together.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What an instance reports about itself.
 #[derive(Clone, Debug)]
@@ -53,6 +65,7 @@ impl InstanceInfo {
                 .collect(),
             bundle: self.bundle.clone(),
             model_route: self.model_route.clone(),
+            backends: self.health.backends(),
         }
     }
 
@@ -83,6 +96,7 @@ impl InstanceInfo {
 /// A registered instance that answers status requests.
 pub(crate) struct Presence {
     info: InstanceInfo,
+    broker: Broker,
     service: async_nats::service::Service,
     requests: async_nats::service::endpoint::Endpoint,
 }
@@ -99,27 +113,92 @@ impl Presence {
             .map_err(Error)?;
         let subject = Subject::Instance(info.instance.clone()).to_string();
         let requests = service.endpoint_builder().name("status").add(subject).await.map_err(Error)?;
-        Ok(Self { info, service, requests })
+        Ok(Self { info, broker: broker.clone(), service, requests })
     }
 
-    /// Answers status requests until `stop`.
+    /// Answers status requests and announces changes until `stop`.
     pub(crate) async fn serve(mut self, stop: CancellationToken) {
+        let mut announcer = ChangeAnnouncer::new(&self.info, &self.broker);
         loop {
-            let request = tokio::select! {
+            tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
                 () = stop.cancelled() => break,
                 // Cancel-safe: a request not yet yielded stays in the subscription.
-                request = self.requests.next() => request,
-            };
-            let Some(request) = request else { break };
-            let body = subjects::encode_json(&self.info.status());
-            if let Err(error) = request.respond(Ok(body.into())).await {
-                warn!(error = %Chain(&error), "Status request not answered.");
+                request = self.requests.next() => {
+                    let Some(request) = request else { break };
+                    let body = subjects::encode_json(&self.info.status());
+                    if let Err(error) = request.respond(Ok(body.into())).await {
+                        warn!(error = %Chain(&error), "Status request not answered.");
+                    }
+                }
+                // Cancel-safe: a change that was not announced stays due.
+                () = announcer.wait_until_due() => announcer.announce(&self.info, &self.broker).await,
             }
         }
         if let Err(error) = self.service.stop().await {
             debug!(%error, "NATS service not stopped cleanly.");
+        }
+    }
+}
+
+/// G14: announces that the instance became ready or not ready, that a backend was reached or lost, and that
+/// the connection to NATS was restored. The start and the stop are announced by the worker.
+struct ChangeAnnouncer {
+    changes: watch::Receiver<()>,
+    connections: watch::Receiver<u64>,
+    /// What was last announced.
+    announced: (InstanceState, BTreeMap<Backend, BackendState>),
+    reconnected: bool,
+    /// When a change is announced, if there is one.
+    due_at: Option<Instant>,
+    next_at: Instant,
+}
+
+impl ChangeAnnouncer {
+    fn new(info: &InstanceInfo, broker: &Broker) -> Self {
+        Self {
+            changes: info.health.changes(),
+            connections: broker.connections.clone(),
+            announced: (InstanceState::Ready, BTreeMap::new()),
+            reconnected: false,
+            due_at: None,
+            next_at: Instant::now(),
+        }
+    }
+
+    /// Waits for a change, and until it may be announced. Cancel-safe.
+    async fn wait_until_due(&mut self) {
+        while self.due_at.is_none() {
+            tokio::select! {
+                // Cancel-safe: a change stays unseen until it is received.
+                Ok(()) = self.changes.changed() => {}
+                // Cancel-safe for the same reason.
+                Ok(()) = self.connections.changed() => {
+                    // The first connection is the start.
+                    self.reconnected |= *self.connections.borrow_and_update() > 1;
+                }
+                // The worker stops.
+                else => std::future::pending().await,
+            }
+            self.due_at = Some(self.next_at.max(Instant::now()));
+        }
+        if let Some(due_at) = self.due_at {
+            sleep_until(due_at).await;
+        }
+    }
+
+    /// Announces the status, if it is another one than was last announced.
+    async fn announce(&mut self, info: &InstanceInfo, broker: &Broker) {
+        self.due_at = None;
+        let status = (info.health.state(), info.health.backends());
+        let is_new = self.reconnected || status != self.announced;
+        // Without a connection there are no receivers. The reconnect is announced.
+        let is_connected = broker.client.connection_state() == async_nats::connection::State::Connected;
+        if is_new && is_connected && info.health.is_serving() {
+            info.announce(broker).await;
+            (self.announced, self.reconnected) = (status, false);
+            self.next_at = Instant::now() + ANNOUNCE_INTERVAL;
         }
     }
 }

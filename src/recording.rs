@@ -23,7 +23,7 @@ use tracing::warn;
 use crate::{
     inference::{self, Reply, Request},
     lease::HeldLease,
-    tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools},
+    tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools, TryListener},
 };
 
 const CATALOGUE: &str = "catalogue";
@@ -122,16 +122,17 @@ impl Recording {
         Ok(Self::Reading { lines, catalogue })
     }
 
-    /// Returns the tools that may be called.
+    /// Returns the tools that may be called. The listener learns of each failed try to list them.
     pub(crate) async fn catalogue(
         &self,
         tools: &Tools,
         lease: Option<&HeldLease>,
+        listener: &dyn TryListener,
     ) -> Result<Arc<Catalogue>, CallError> {
         if let Self::Reading { catalogue, .. } = self {
             return Ok(Arc::clone(catalogue));
         }
-        let catalogue = tools.catalogue(lease).await?;
+        let catalogue = tools.catalogue(lease, listener).await?;
         if let Self::Writing(writer) = self {
             let first = !std::mem::replace(&mut *lock(&writer.catalogue_written), true);
             if first {

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use subjects::{
-    Act, Progress, ScopeId, StepOutcome, TaskChangeKind,
+    Act, ScopeId, StepOutcome, TaskChangeKind,
     journal::{Returned, ToolOutcome},
 };
 use tracing::{Instrument, warn};
@@ -14,7 +14,8 @@ use tracing::{Instrument, warn};
 use super::{
     WorkError,
     ledger::StepEnd,
-    session::{Session, excerpt, failed_step},
+    live::LiveStep,
+    session::{Session, excerpt},
 };
 use crate::{
     crash_points::{Point, reach},
@@ -92,6 +93,7 @@ impl Session<'_> {
             let why = format!("a {} may not call it", self.resources.role);
             let end = StepEnd { outcome: StepOutcome::Rejected, ms: 0, tries: 0, detail: Some(why.clone()) };
             self.ledger.end_step(index, end);
+            self.live.not_called(Some(name), StepOutcome::Rejected);
             return Err(CallError::Rejected { tool: name.to_owned(), why }.into());
         };
         let has_effect = !self.catalogue.only_reads(name);
@@ -106,7 +108,8 @@ impl Session<'_> {
         if let Some(Remembered { value, ms }) = journalled.outcome.take() {
             return self.finish_call(index, &call, journalled.id.number, restored_outcome(&call, value), ms);
         }
-        self.live.publish_progress(Progress::Calling, Some(call.name()));
+        let step = LiveStep { index, act: Act::Tool, name: Some(call.name()) };
+        self.live.started(step);
         if has_effect {
             self.journal.write_and_confirm().await;
         }
@@ -120,8 +123,9 @@ impl Session<'_> {
                     self.journal.write_and_confirm().await;
                 }
             };
-            let (key, traceparent) = (&journalled.key, self.traceparent());
-            let called = self.resources.tools.call(&call, key, &traceparent, self.lease, before_retry).await;
+            let listener = self.live.calling(step);
+            let (key, traceparent, tools) = (&journalled.key, self.traceparent(), &self.resources.tools);
+            let called = tools.call(&call, key, &traceparent, self.lease, &listener, before_retry).await;
             reach(Point::ToolAnswered).await;
             called
         })
@@ -129,10 +133,11 @@ impl Session<'_> {
         let Timed { value, ms } = self.resources.recording.tool(&self.effects, &call, live).await;
         spans::record_call(&calling, &value);
         drop(calling);
+        let (outcome, tries) = outcome_of(&value);
+        self.live.ended(step, outcome, tries, ms);
         if let Err(CallError::TokenRefused { why }) = value {
             return self.journal.hand_back(why).await;
         }
-        self.live.publish_progress(Progress::Called, Some(call.name()));
         let number = journalled.id.number;
         let known = match &value {
             Ok(returned) => Some(ToolOutcome::Returned(returned.clone())),
@@ -157,25 +162,19 @@ impl Session<'_> {
         value: Result<Returned, CallError>,
         ms: u64,
     ) -> Result<Returned, WorkError> {
-        match &value {
-            Ok(returned) => {
-                let outcome = if returned.failed { StepOutcome::Failed } else { StepOutcome::Ok };
-                let detail = returned.failed.then(|| excerpt(&returned.text));
-                self.ledger.end_step(index, StepEnd { outcome, ms, tries: returned.tries, detail });
-                if !returned.failed {
-                    self.record_task_change(number, call, returned);
-                }
-            }
-            Err(CallError::Rejected { why, .. }) => {
-                let end = StepEnd { outcome: StepOutcome::Rejected, ms, tries: 1, detail: Some(why.clone()) };
-                self.ledger.end_step(index, end);
-            }
-            Err(CallError::Unavailable { tries, why, .. }) => {
-                self.ledger.end_step(index, failed_step(ms, *tries, why.clone()));
-            }
+        let (outcome, tries) = outcome_of(&value);
+        let detail = match &value {
+            Ok(returned) => returned.failed.then(|| excerpt(&returned.text)),
+            Err(CallError::Rejected { why, .. } | CallError::Unavailable { why, .. }) => Some(why.clone()),
             Err(error @ (CallError::TokenRefused { .. } | CallError::NotRecorded(_))) => {
-                self.ledger.end_step(index, failed_step(ms, 0, error.to_string()));
+                Some(error.to_string())
             }
+        };
+        self.ledger.end_step(index, StepEnd { outcome, ms, tries, detail });
+        if let Ok(returned) = &value
+            && !returned.failed
+        {
+            self.record_task_change(number, call, returned);
         }
         Ok(value?)
     }
@@ -202,6 +201,17 @@ impl Session<'_> {
                 "Result names no task; the answer does not report the change."
             ),
         }
+    }
+}
+
+/// Returns how a call ended, and after how many tries.
+fn outcome_of(called: &Result<Returned, CallError>) -> (StepOutcome, u32) {
+    match called {
+        Ok(returned) if returned.failed => (StepOutcome::Failed, returned.tries),
+        Ok(returned) => (StepOutcome::Ok, returned.tries),
+        Err(CallError::Rejected { .. }) => (StepOutcome::Rejected, 1),
+        Err(CallError::Unavailable { tries, .. }) => (StepOutcome::Failed, *tries),
+        Err(CallError::TokenRefused { .. } | CallError::NotRecorded(_)) => (StepOutcome::Failed, 0),
     }
 }
 

@@ -10,7 +10,7 @@ use super::WorkError;
 use crate::{
     context::escape_template_marks,
     inference::{Finish, Reply},
-    tools::{Control, NameTable, VerificationRequest},
+    tools::{Control, NameTable, REQUEST_VERIFICATION, VerificationRequest},
 };
 
 /// The work fails after this many turns in a row in which every call failed.
@@ -58,6 +58,18 @@ pub(crate) enum RequestedCall {
         name: String,
         why: String,
     },
+}
+
+impl RequestedCall {
+    /// Returns the tool or function that the model selected; `None` for a call that is refused, whose name
+    /// may be any text of the model.
+    pub(crate) fn tool_name(&self) -> Option<String> {
+        match self {
+            Self::Tool { tool, .. } => Some(tool.clone()),
+            Self::Verify(_) => Some(REQUEST_VERIFICATION.to_owned()),
+            Self::Refuse { .. } => None,
+        }
+    }
 }
 
 /// How a conversation ends.

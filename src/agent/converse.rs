@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use subjects::{FinishReason, Kind, Message, Stop};
+use subjects::{FinishReason, Kind, Message, StepOutcome, Stop};
 
 use super::{
     Outcome, WorkError,
@@ -14,7 +14,7 @@ use super::{
     session::Session,
 };
 use crate::{
-    inference::Finish,
+    inference::{ASK_USER, Finish},
     tools::{CallError, Offer, VerificationRequest},
 };
 
@@ -28,6 +28,9 @@ impl Session<'_> {
         let settings = &self.resources.settings;
         let offer = self.offer(goal);
         self.ledger.set_offered_tools(&offer.tools);
+        if !offer.tools.is_empty() {
+            self.live.offered(&offer.tools);
+        }
         let mut conversation =
             Conversation::new(self.resources.role, Arc::clone(&offer.names), settings.max_steps, messages);
         let mut action = conversation.begin();
@@ -40,6 +43,7 @@ impl Session<'_> {
                     self.ask(conversation.turns() - 1, conversation.messages(), &offer, !last).await?,
                 ),
                 Action::Execute(calls) => {
+                    self.live.selected(calls.iter().filter_map(RequestedCall::tool_name).collect());
                     let executed = self.execute_all(calls.clone()).await?;
                     changes
                         .extend(calls.iter().zip(&executed).filter_map(|(call, it)| self.change(call, it)));
@@ -48,6 +52,7 @@ impl Session<'_> {
                 }
                 Action::Finish(End::Failed(error)) => return Err(error),
                 Action::Finish(End::Asks { mut question }) => {
+                    self.live.selected(vec![ASK_USER.to_owned()]);
                     let background = Background { earlier: &conversation.messages()[..earlier], has_read };
                     if claims::assess(&question, &changes, background) != Assessment::Fine {
                         self.add_facts(&mut question, &changes);
@@ -141,6 +146,7 @@ impl Session<'_> {
         match call {
             RequestedCall::Refuse { name, why } => {
                 self.ledger.record_refusal(&name, &why);
+                self.live.not_called(None, StepOutcome::Failed);
                 ReadyCall::Refused(why)
             }
             RequestedCall::Tool { tool, mut arguments } => {
@@ -155,6 +161,7 @@ impl Session<'_> {
                     Err(why) => {
                         let why = format!("invalid arguments, not called: {why}");
                         self.ledger.record_refusal(&tool, &why);
+                        self.live.not_called(Some(&tool), StepOutcome::Failed);
                         ReadyCall::Refused(why)
                     }
                 }

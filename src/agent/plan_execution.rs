@@ -32,6 +32,7 @@ impl<'s> PlanExecution<'s> {
     /// Without the tool for creating tasks, only the plan is returned.
     pub(super) async fn run(mut self) -> Result<Outcome, WorkError> {
         self.session.ledger.set_plan(self.plan.clone());
+        self.session.live.planned(self.plan.len());
         if !self.session.catalogue.has(task::Create::NAME) {
             let why = "The plan was not put into tasks: no tool for that is offered here.";
             return Ok(Outcome::completed(self.render(why), FinishReason::Stop));

@@ -1,6 +1,7 @@
 //! A session: the one way from the work on a handoff to models, tools and analysts.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -10,14 +11,15 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use subjects::{
-    Act, Handoff, Message, Progress, StepOutcome,
+    Act, Handoff, Message, StepOutcome,
     journal::{ModelTurn, Question},
 };
+use tokio::time::Instant;
 
 use super::{
     AgentResources, Ledger, LivePublisher, WorkContext, WorkError,
     ledger::{Lane, StepEnd},
-    live::NullListener,
+    live::LiveStep,
     scoped_ids::ScopedIds,
 };
 use crate::{
@@ -31,8 +33,9 @@ use crate::{
     tools::{CallError, Catalogue, Offer},
 };
 
-/// A `thinking` event is published when a model call takes longer than this.
-const THINKING_EVENT_DELAY: Duration = Duration::from_millis(20);
+/// A call of a model that costs nothing is published when it takes longer than this. The offline model
+/// replies at once, and the events would cost more than the reply.
+const FREE_CALL_EVENT_DELAY: Duration = Duration::from_millis(20);
 
 /// One request for a structured output.
 pub(super) struct StructuredRequest<'m> {
@@ -84,7 +87,7 @@ impl<'a> Session<'a> {
     /// refuses the worker's token.
     pub(super) async fn open(context: WorkContext<'a>) -> Result<Self, WorkError> {
         let WorkContext { resources, handoff, lease, trace_id, ledger, live, journal } = context;
-        let catalogue = match resources.recording.catalogue(&resources.tools, lease).await {
+        let catalogue = match resources.recording.catalogue(&resources.tools, lease, &live.listing()).await {
             Err(CallError::TokenRefused { why }) => return journal.hand_back(why).await,
             listed => listed?,
         };
@@ -157,19 +160,11 @@ impl<'a> Session<'a> {
             hint: Hint::Usual,
         };
         let index = self.ledger.begin_step(Lane::MAIN, Act::Model, "model");
-        let deltas = self.live.deltas(turn);
+        let step = LiveStep { index, act: Act::Model, name: None };
+        let listener = self.live.listener(step, Some(turn));
         let note = describe_omissions(fitted.left_out, fitted.shortened);
         let question = JournalledQuestion { question: Question::Turn(turn), is_usable: |_| true };
-        let mut asking = std::pin::pin!(self.ask_journalled(index, question, &request, &deltas, note));
-        tokio::select! {
-            biased;
-            reply = &mut asking => return reply,
-            // Cancel-safe: sleeping only.
-            () = tokio::time::sleep(THINKING_EVENT_DELAY) => {
-                self.live.publish_progress(Progress::Thinking, None);
-            }
-        }
-        asking.await
+        self.ask_journalled(step, question, &request, &listener, note).await
     }
 
     /// Asks the model once for a structured output, without tools and without streaming the text. A timeout
@@ -198,7 +193,9 @@ impl<'a> Session<'a> {
         let index = self.ledger.begin_step(structured.lane, Act::Think, "model");
         let question = self.journal.next_question(structured.schema.name, structured.lane.number());
         let question = JournalledQuestion { question, is_usable: structured.is_usable };
-        let asking = self.ask_journalled(index, question, &request, &NullListener, Some(note));
+        let step = LiveStep { index, act: Act::Think, name: Some(structured.schema.name) };
+        let listener = self.live.listener(step, None);
+        let asking = self.ask_journalled(step, question, &request, &listener, Some(note));
         tokio::time::timeout(timeout, asking).await.unwrap_or_else(|_| {
             let why = format!("no answer within {}", humantime::format_duration(timeout));
             let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -206,6 +203,7 @@ impl<'a> Session<'a> {
                 index,
                 StepEnd { outcome: StepOutcome::Failed, ms, tries: 1, detail: Some(why.clone()) },
             );
+            self.live.ended(step, StepOutcome::Failed, 1, ms);
             let model = self.resources.inference.describe();
             Err(inference::Error::Unavailable { model, tries: 1, why }.into())
         })
@@ -216,13 +214,13 @@ impl<'a> Session<'a> {
     /// server refuses the worker's token or an outage continues.
     async fn ask_journalled(
         &self,
-        index: usize,
+        step: LiveStep<'_>,
         question: JournalledQuestion,
         request: &Request<'_>,
         listener: &dyn Listener,
         note: Option<String>,
     ) -> Result<Reply, WorkError> {
-        let JournalledQuestion { question, is_usable } = question;
+        let (JournalledQuestion { question, is_usable }, index) = (question, step.index);
         // The model is not asked and paid again for a reply that is journalled.
         let known = self.journal.take_reply(&question, |reply| is_usable(&reply.content));
         if let Some(Remembered { value: reply, ms }) = known {
@@ -239,14 +237,9 @@ impl<'a> Session<'a> {
             );
             return Err(WorkError::TokenBudget { used, allowed });
         }
-        let routing = self.preferences.routing();
         let live = Box::pin(async {
             reach(Point::BeforeModel).await;
-            let replied = self
-                .resources
-                .inference
-                .ask(request, &routing, listener, &OwnershipPermit(self.journal))
-                .await;
+            let replied = self.ask_and_publish(step, request, listener).await;
             reach(Point::ModelAnswered).await;
             replied
         });
@@ -275,14 +268,36 @@ impl<'a> Session<'a> {
                 return self.journal.hand_back(why.clone()).await;
             }
             Err(error) => {
-                let tries = match error {
-                    inference::Error::Unavailable { tries, .. } => *tries,
-                    _ => 1,
-                };
-                self.ledger.end_step(index, failed_step(ms, tries, error.to_string()));
+                self.ledger.end_step(index, failed_step(ms, tries_of(&value), error.to_string()));
             }
         }
         Ok(value?)
+    }
+
+    /// G14: asks the model, and publishes that the call started and how it ended, when that happens.
+    async fn ask_and_publish(
+        &self,
+        step: LiveStep<'_>,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, inference::Error> {
+        let (started, inference) = (Instant::now(), &self.resources.inference);
+        let (routing, permit) = (self.preferences.routing(), OwnershipPermit(self.journal));
+        let mut asking = pin!(inference.ask(request, &routing, listener, &permit));
+        if !inference.has_cost() {
+            tokio::select! {
+                biased;
+                replied = &mut asking => return replied,
+                // Cancel-safe: sleeping only.
+                () = tokio::time::sleep(FREE_CALL_EVENT_DELAY) => {}
+            }
+        }
+        self.live.started(step);
+        let replied = asking.await;
+        let outcome = if replied.is_ok() { StepOutcome::Ok } else { StepOutcome::Failed };
+        let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.live.ended(step, outcome, tries_of(&replied), ms);
+        replied
     }
 
     /// Returns the `traceparent` of the current span, or of the handoff if no spans are recorded.
@@ -320,6 +335,15 @@ struct OwnershipPermit<'a>(&'a Journal);
 impl inference::Permit for OwnershipPermit<'_> {
     fn acquire(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.0.confirm_tail())
+    }
+}
+
+/// Returns how many tries a model call made.
+fn tries_of(asked: &Result<Reply, inference::Error>) -> u32 {
+    match asked {
+        Ok(reply) => reply.tries,
+        Err(inference::Error::Unavailable { tries, .. }) => *tries,
+        Err(_) => 1,
     }
 }
 

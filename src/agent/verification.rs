@@ -6,7 +6,7 @@ use contract::{ToolContract, lease, task};
 use policy::AgentKind;
 use serde_json::json;
 use subjects::{
-    Act, Context, ErrorCode, Failure, Findings, Handoff, HandoffId, Progress, Scope, ScopeId, StepOutcome,
+    Act, Context, ErrorCode, Failure, Findings, Handoff, HandoffId, Scope, ScopeId, StepOutcome,
     Verification, Verify, Work, journal::Verified,
 };
 use tracing::debug;
@@ -14,9 +14,15 @@ use tracing::debug;
 use super::{
     conversation::Observation,
     ledger::{Lane, StepEnd},
+    live::LiveStep,
     session::{Session, failed_step},
 };
-use crate::{analysts, journal::Remembered, recording::Timed, tools::VerificationRequest};
+use crate::{
+    analysts,
+    journal::Remembered,
+    recording::Timed,
+    tools::{REQUEST_VERIFICATION, VerificationRequest},
+};
 
 impl Session<'_> {
     /// W6: has an analyst verify a task. Returns the result for the model and records the findings for the
@@ -30,14 +36,15 @@ impl Session<'_> {
             Ok(task_id) => task_id,
             Err(why) => {
                 self.ledger.end_step(index, failed_step(0, 0, why.clone()));
+                self.live.not_called(Some(REQUEST_VERIFICATION), StepOutcome::Failed);
                 return invalid(why);
             }
         };
-        self.live.publish_progress(Progress::Verifying, Some(&request.task_id));
         let of = json!([task_id, request.acceptance_criteria]).to_string();
         let ids = self.verification_ids(u64::from(number), &of);
         let mut handoff = self.verify_handoff(ids[0], task_id.clone(), request.acceptance_criteria);
-        let Timed { value, ms } = self.obtain_findings(&mut handoff, &ids).await;
+        let step = LiveStep { index, act: Act::Analyst, name: Some(&request.task_id) };
+        let Timed { value, ms } = self.obtain_findings(step, &mut handoff, &ids).await;
         let verification = |status, findings, error| Verification {
             handoff_id: handoff.id,
             task_id,
@@ -47,7 +54,7 @@ impl Session<'_> {
         };
         match value {
             Ok(findings) => {
-                let outcome = if findings.error.is_none() { StepOutcome::Ok } else { StepOutcome::Failed };
+                let outcome = outcome_of(&findings);
                 let detail = findings.error.as_ref().map(|error| error.message.clone());
                 self.ledger.end_step(index, StepEnd { outcome, ms, tries: 1, detail });
                 let text = render_findings(&findings);
@@ -101,12 +108,14 @@ impl Session<'_> {
     /// id.
     async fn obtain_findings(
         &self,
+        step: LiveStep<'_>,
         handoff: &mut Handoff,
         ids: &[HandoffId],
     ) -> Timed<Result<Findings, analysts::Error>> {
         if let Some(Remembered { value, ms }) = self.journal.take_verification(ids) {
             return Timed { value: Ok(value), ms };
         }
+        self.live.started(step);
         for (index, next) in ids.iter().enumerate().skip(1) {
             if !self.resources.analysts.check_failed(handoff.id).await {
                 break;
@@ -131,6 +140,8 @@ impl Session<'_> {
         let missing = || Err(analysts::Error::NotRecorded);
         let found =
             self.resources.recording.record_or_replay(&self.effects, "analyst", asked, live, missing).await;
+        let outcome = found.value.as_ref().map_or(StepOutcome::Failed, outcome_of);
+        self.live.ended(step, outcome, 1, found.ms);
         if let Ok(findings) = &found.value {
             let (handoff_id, findings, ms) = (handoff.id, findings.clone(), found.ms);
             self.journal.record_verification(Verified { handoff_id, findings, ms });
@@ -199,6 +210,10 @@ impl Session<'_> {
             }),
         }
     }
+}
+
+fn outcome_of(findings: &Findings) -> StepOutcome {
+    if findings.error.is_none() { StepOutcome::Ok } else { StepOutcome::Failed }
 }
 
 /// Renders findings as JSON for the model.

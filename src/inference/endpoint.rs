@@ -11,7 +11,7 @@ use super::{
     Finish, Hint, LOCAL, Reply, Request, Tokens,
     assembly::{Assembled, Assembly, Pushed},
     learned::{Adaptation, Learned, LearnedModels},
-    request::{Fault, FaultKind},
+    request::Fault,
     service::Listener,
     spans, steps,
     steps::{AnswerStream, Step},
@@ -107,11 +107,8 @@ impl Endpoint {
         let asked = self.ask_model(request, listener).instrument(asking.clone()).await;
         match &asked {
             Ok(reply) => spans::record_reply(&asking, reply),
-            Err(Fault::Transient { kind: FaultKind::Outage, .. }) => {
-                telemetry::mark_failed(&asking, "outage")
-            }
-            Err(Fault::Transient { kind: FaultKind::Request, .. }) => {
-                telemetry::mark_failed(&asking, "stumble")
+            Err(Fault::Transient { kind, .. }) => {
+                telemetry::mark_failed(&asking, if kind.is_outage() { "outage" } else { "stumble" })
             }
             Err(Fault::Unauthorized(_)) => telemetry::mark_failed(&asking, "unauthorized"),
             Err(Fault::Unusable(_)) => telemetry::mark_failed(&asking, "unusable"),
@@ -132,7 +129,9 @@ impl Endpoint {
     async fn ask_model(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Fault> {
         let learned = self.learn(request.hint).await;
         let asked = self.ask_adapting(request, &learned, listener).await;
-        if let Err(Fault::Transient { kind: FaultKind::Outage, .. }) = &asked {
+        if let Err(Fault::Transient { kind, .. }) = &asked
+            && kind.is_outage()
+        {
             self.learned.refresh().await;
         }
         let first = asked?;

@@ -149,10 +149,22 @@ pub(crate) enum Error {
 /// What a transient fault says about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// The server is unavailable for all requests. Waiting may help.
+    /// No response arrived, so the server is unavailable for all requests. Waiting may help.
+    Unreachable,
+    /// The server responded that it is unavailable. Waiting may help.
     Outage,
     /// The server was silent or broke off on this one request.
     Request,
+}
+
+impl FaultKind {
+    /// Whether other requests would fail too.
+    pub(super) fn is_outage(self) -> bool {
+        match self {
+            Self::Unreachable | Self::Outage => true,
+            Self::Request => false,
+        }
+    }
 }
 
 /// Why one try at one endpoint failed.
@@ -168,4 +180,19 @@ pub(super) enum Fault {
     Permanent(String),
     /// The model replied twice with something that cannot be used.
     Unusable(String),
+}
+
+impl Fault {
+    /// Returns what the fault is, without its text.
+    pub(super) fn reason(&self) -> subjects::Fault {
+        match self {
+            Self::Transient { kind: FaultKind::Unreachable, .. } => subjects::Fault::Unreachable,
+            Self::Transient { kind: FaultKind::Outage, .. } => subjects::Fault::Unavailable,
+            Self::Transient { kind: FaultKind::Request, .. } | Self::Unusable(_) => {
+                subjects::Fault::BadResponse
+            }
+            Self::Unauthorized(_) => subjects::Fault::Unauthorized,
+            Self::TooLong { .. } | Self::Permanent(_) => subjects::Fault::Refused,
+        }
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) trait Listener: Send + Sync {
     fn on_try(&self, count: u32);
     /// More text has arrived.
     fn on_text(&self, text: &str);
+    /// The try at this model failed, after as many tries. Called at once, before another one is made.
+    fn on_failed_try(&self, _model: &str, _tries: u32, _fault: subjects::Fault) {}
 }
 
 /// Permission that is acquired before each try, since a try costs money.
@@ -110,12 +112,13 @@ impl Inference {
                 Ok(reply) => return Ok(Reply { tries: asking.tried, ..reply }),
                 Err(failed) => failed,
             };
-            if is_trial && kind == Some(FaultKind::Outage) && self.breaker.is_open() {
+            let is_outage = kind.is_some_and(FaultKind::is_outage);
+            if is_trial && is_outage && self.breaker.is_open() {
                 return Err(Error::OutageContinues(error.to_string()));
             }
             // Independent of the breaker: a single handoff fails too rarely to open it.
             let wait = asking.waits.as_mut().and_then(RetryDelays::next_delay);
-            match wait.filter(|_| kind == Some(FaultKind::Outage)) {
+            match wait.filter(|_| is_outage) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(error),
             }
@@ -172,18 +175,22 @@ impl Inference {
             let fault = match endpoint.ask(request, listener).await {
                 Ok(reply) => {
                     self.breaker.record_success();
+                    if self.is_required(route) {
+                        self.breaker.note_connected();
+                    }
                     return Ok(reply);
                 }
                 Err(fault) => fault,
             };
             self.metrics.model_failures.inc();
+            listener.on_failed_try(&endpoint.label(request.hint), asking.tried, fault.reason());
             if let Fault::Unauthorized(why) = &fault
                 && self.is_required(route)
             {
                 self.breaker
                     .trip(&format!("{} refused this worker's token: {why}", endpoint.label(request.hint)));
             }
-            let Fault::Transient { why, retry_after, .. } = &fault else { return Err(fault) };
+            let Fault::Transient { why, retry_after, kind } = &fault else { return Err(fault) };
             let patience = self.limits.patience;
             asking
                 .waits
@@ -191,7 +198,11 @@ impl Inference {
             let patient_until = *asking.patient_until.get_or_insert_with(|| Instant::now() + patience);
             if self.is_required(route) {
                 asking.waiting.get_or_insert_with(|| self.breaker.count_waiting());
-                self.breaker.record_failure(&format!("{}: {why}", endpoint.label(request.hint)));
+                let why = format!("{}: {why}", endpoint.label(request.hint));
+                if *kind == FaultKind::Unreachable {
+                    self.breaker.note_lost(&why);
+                }
+                self.breaker.record_failure(&why);
             }
             if left == 0 {
                 warn!(

@@ -122,7 +122,7 @@ impl Transport {
             // No response arrived, so the server is unavailable for all requests.
             // The URL is left out, since users must not see internal addresses.
             let why = summarize(&broker::Chain(&error.without_url()).to_string());
-            Fault::Transient { why, retry_after: None, kind: FaultKind::Outage }
+            Fault::Transient { why, retry_after: None, kind: FaultKind::Unreachable }
         })
     }
 }

@@ -14,6 +14,7 @@ use mcp::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use subjects::Fault;
 pub(crate) use subjects::journal::Returned;
 use tokio::sync::Mutex;
 use tracing::debug;
@@ -23,7 +24,7 @@ use crate::{breaker::Breaker, lease::HeldLease, telemetry::Metrics};
 
 /// The catalogue is fetched again after this time.
 const CATALOGUE_TTL: Duration = Duration::from_secs(30);
-const LIST_METHOD: &str = "tools/list";
+pub(crate) const LIST_METHOD: &str = "tools/list";
 const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(4);
 
@@ -52,6 +53,12 @@ impl PermittedCall {
     pub(crate) fn arguments(&self) -> &Map<String, Value> {
         &self.arguments
     }
+}
+
+/// Learns of the tries of a call that fail.
+pub(crate) trait TryListener: Send + Sync {
+    /// A try failed, after as many tries. Called at once, before another one is made.
+    fn on_failed_try(&self, tries: u32, fault: Fault);
 }
 
 /// Why a tool call returned no result.
@@ -136,8 +143,12 @@ impl Tools {
 
     /// Returns the catalogue of permitted tools under a lease. If the cached one is stale, one caller fetches
     /// a new one while the others use the stale one. If the fetch fails, the stale catalogue is used too,
-    /// except when the gateway refuses the token.
-    pub(crate) async fn catalogue(&self, lease: Option<&HeldLease>) -> Result<Arc<Catalogue>, CallError> {
+    /// except when the gateway refuses the token. The listener learns of each try of the fetch that fails.
+    pub(crate) async fn catalogue(
+        &self,
+        lease: Option<&HeldLease>,
+        listener: &dyn TryListener,
+    ) -> Result<Arc<Catalogue>, CallError> {
         let audience: Audience = lease.map(|held| (held.lease.user_id.clone(), held.lease.tools.clone()));
         let cached = self.cached(&audience);
         if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh()) {
@@ -157,7 +168,7 @@ impl Tools {
         // no waiting for an unavailable gateway.
         let patience =
             if cached.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
-        let catalogue = match (Box::pin(self.list(lease, patience)).await, cached) {
+        let catalogue = match (Box::pin(self.list(lease, patience, listener)).await, cached) {
             (Ok(tools), _) => Arc::new(Catalogue::new(self.allowlist, tools)),
             (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
             (Err(_), Some(old)) => old.catalogue,
@@ -184,11 +195,16 @@ impl Tools {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn list(&self, lease: Option<&HeldLease>, patience: Duration) -> Result<Vec<ToolInfo>, CallError> {
+    async fn list(
+        &self,
+        lease: Option<&HeldLease>,
+        patience: Duration,
+        listener: &dyn TryListener,
+    ) -> Result<Vec<ToolInfo>, CallError> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
         let make =
             || under_lease(client, lease, |text| async move { client.tools_under(text.as_deref()).await });
-        let listed = self.call_with_retries(LIST_METHOD, patience, make, || ready(())).await;
+        let listed = self.call_with_retries(LIST_METHOD, patience, make, listener, || ready(())).await;
         let (tools, _) = listed.map_err(|error| match error {
             // The lease of this handoff is not valid, or it has none and needs one.
             CallError::Rejected { why, .. } if lease.is_some() || why == missing() => {
@@ -210,13 +226,14 @@ impl Tools {
     }
 
     /// Makes the call, with retries. The idempotency key makes it take effect once, however often it is sent.
-    /// Awaits `before_retry` before each retry.
+    /// The listener learns of each failed try at once; `before_retry` is awaited before each retry.
     pub(crate) async fn call<F: Future<Output = ()>>(
         &self,
         call: &PermittedCall,
         key: &str,
         traceparent: &str,
         lease: Option<&HeldLease>,
+        listener: &dyn TryListener,
         before_retry: impl Fn() -> F,
     ) -> Result<Returned, CallError> {
         let Some(client) = &self.client else {
@@ -236,7 +253,8 @@ impl Tools {
                 client.call(call).await
             })
         };
-        let (reply, tries) = self.call_with_retries(&call.name, self.patience, make, before_retry).await?;
+        let called = self.call_with_retries(&call.name, self.patience, make, listener, before_retry);
+        let (reply, tries) = called.await?;
         Ok(Returned {
             text: reply.text,
             structured: reply.structured,
@@ -251,6 +269,7 @@ impl Tools {
         tool: &str,
         patience: Duration,
         make: impl Fn() -> F,
+        listener: &dyn TryListener,
         before_retry: impl Fn() -> B,
     ) -> Result<(T, u32), CallError>
     where
@@ -265,6 +284,7 @@ impl Tools {
             let error = match make().await {
                 Ok(value) => {
                     self.breaker.record_success();
+                    self.breaker.note_connected();
                     return Ok((value, tries));
                 }
                 Err(error) => error,
@@ -272,21 +292,28 @@ impl Tools {
             let why = Chain(&error).to_string();
             match error {
                 mcp::Error::Unauthorized(_) | mcp::Error::Token(..) => {
+                    listener.on_failed_try(tries, Fault::Unauthorized);
                     break Err(self.token_refused(&why));
                 }
                 mcp::Error::Rejected { message, .. } => {
                     self.breaker.record_success();
+                    self.breaker.note_connected();
                     self.metrics.tool_rejections.inc();
                     break Err(CallError::Rejected { tool: tool.to_owned(), why: message });
                 }
                 _ => {}
             }
             self.metrics.tool_failures.inc();
+            listener.on_failed_try(tries, fault(&error));
             let timed_out = matches!(error, mcp::Error::TimedOut);
             // A tool call that times out says nothing about the gateway, but a list that does is an outage.
             if !timed_out || tool == LIST_METHOD {
                 waiting.get_or_insert_with(|| self.breaker.count_waiting());
-                self.breaker.record_failure(&format!("MCP gateway: {why}"));
+                let why = format!("MCP gateway: {why}");
+                if error.is_unreachable() {
+                    self.breaker.note_lost(&why);
+                }
+                self.breaker.record_failure(&why);
             }
             let waits: &mut RetryDelays =
                 waits.get_or_insert_with(|| RetryDelays::within(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, patience));
@@ -324,6 +351,18 @@ impl Tools {
 /// The gateway's words for a lease that is missing.
 fn missing() -> String {
     policy::Denial::MissingLease.to_string()
+}
+
+/// Returns what an error is, without its text.
+fn fault(error: &mcp::Error) -> Fault {
+    match error {
+        mcp::Error::TimedOut => Fault::TimedOut,
+        error if error.is_unreachable() => Fault::Unreachable,
+        mcp::Error::Unavailable(_) => Fault::Unavailable,
+        mcp::Error::Unauthorized(_) | mcp::Error::Token(..) => Fault::Unauthorized,
+        mcp::Error::Protocol(_) => Fault::BadResponse,
+        mcp::Error::Rejected { .. } | mcp::Error::Options(_) => Fault::Refused,
+    }
 }
 
 fn unavailable(tool: &str, tries: u32, why: String) -> CallError {

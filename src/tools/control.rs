@@ -7,7 +7,8 @@ use subjects::Role;
 
 use crate::inference::{ASK_USER, Function};
 
-const REQUEST_VERIFICATION: &str = "request_verification";
+/// The function by which a model has a task verified.
+pub(crate) const REQUEST_VERIFICATION: &str = "request_verification";
 
 /// A call to a function of the worker itself. These have no effect outside the handoff; everything that has
 /// an effect goes through the gateway.

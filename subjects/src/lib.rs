@@ -42,7 +42,10 @@ pub use handoff::{
 pub use id::{HandoffId, IdError, InstanceId, ScopeId};
 pub use infallible::{encode_json, encode_json_text};
 pub use kind::{Kind, Role, UnknownKind, UnknownRole};
-pub use live::{CancelReply, CancelState, Delta, Event, InFlight, InstanceState, InstanceStatus, Progress};
+pub use live::{
+    Backend, BackendState, CancelReply, CancelState, Delta, Event, Fault, InFlight, InstanceState,
+    InstanceStatus, Progress,
+};
 pub use message::{Message, ToolCall};
 pub use payload::{
     Artifact, Chat, ChatMessage, ChatRole, Continue, Evidence, MODEL_ID, Plan, Schedule, SchedulePayloadType,

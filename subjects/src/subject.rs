@@ -30,7 +30,7 @@ pub enum Subject {
     Cancel(HandoffId),
     /// Requests for the status of one instance: `pma.instance.<instance>`.
     Instance(InstanceId),
-    /// Status announcements of instances as they start and stop, best effort: `pma.presence`.
+    /// Status announcements of instances as they start, change and stop, best effort: `pma.presence`.
     Presence,
 }
 

@@ -9,6 +9,7 @@ mod crash_points;
 mod dead_letters;
 mod deploy;
 mod documents;
+mod events;
 mod holding;
 mod journal;
 mod kinds;

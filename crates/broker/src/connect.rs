@@ -158,8 +158,13 @@ async fn client_options(
 fn on_event(event: &Event, connected: &watch::Sender<u64>) {
     match event {
         Event::Connected => {
-            connected.send_modify(|count| *count += 1);
-            info!("Connected to NATS.");
+            let earlier = *connected.borrow();
+            connected.send_replace(earlier + 1);
+            if earlier == 0 {
+                info!("Connected to NATS.");
+            } else {
+                info!("Connection to NATS restored.");
+            }
         }
         Event::Disconnected => warn!("Connection to NATS lost; reconnecting."),
         Event::SlowConsumer(subscription) => {

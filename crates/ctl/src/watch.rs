@@ -73,7 +73,7 @@ async fn everything(broker: &Broker, json: bool) -> Result<Exit, Error> {
             if json {
                 print::json(&status);
             } else {
-                print::line(&format!("{}  {}  {}", status.instance, status.role, label(&status.state)));
+                print::line(&status_line(&status));
             }
         }
     }
@@ -88,16 +88,44 @@ fn show_event(event: &Event, json: bool) {
     }
 }
 
+fn status_line(status: &InstanceStatus) -> String {
+    let backends: String =
+        status.backends.iter().map(|(it, state)| format!("  {} {}", label(it), label(state))).collect();
+    format!("{}  {}  {}{backends}", status.instance, status.role, label(&status.state))
+}
+
 fn progress_line(event: &Event) -> String {
     let name = event.name.as_deref().map_or_else(String::new, print::sanitize);
+    let tools = print::sanitize(&event.tools.join(", "));
     let what = match event.progress {
         Progress::Working => format!("working for {} s", event.elapsed_ms / 1_000),
-        Progress::Thinking => "asking the model".to_owned(),
+        Progress::Offered => format!("offering {tools}"),
+        Progress::Thinking if name.is_empty() => "asking the model".to_owned(),
+        Progress::Thinking => format!("asking the model for its {name}"),
+        Progress::Thought if name.is_empty() => format!("asked the model{}", ending(event)),
+        Progress::Thought => format!("asked the model for its {name}{}", ending(event)),
+        Progress::Planned if event.planned == Some(1) => "planned one step".to_owned(),
+        Progress::Planned => format!("planned {} steps", event.planned.unwrap_or(0)),
+        Progress::Selected if tools.is_empty() => "no tool selected that can be called".to_owned(),
+        Progress::Selected => format!("selected {tools}"),
+        Progress::NotCalled if name.is_empty() => format!("not calling a tool{}", ending(event)),
+        Progress::NotCalled => format!("not calling {name}{}", ending(event)),
         Progress::Calling => format!("calling {name}"),
-        Progress::Called => format!("called {name}"),
+        Progress::Called => format!("called {name}{}", ending(event)),
         Progress::Verifying => format!("waiting for the verification of {name}"),
+        Progress::Verified => format!("verified {name}{}", ending(event)),
+        Progress::TryFailed => format!("try {} of {name} failed{}", event.tries.unwrap_or(1), ending(event)),
     };
     format!("{}  {:8}  {what} on {}", event.handoff_id, event.kind, event.instance)
+}
+
+/// Says how a step or a try ended. Older workers do not report it.
+fn ending(event: &Event) -> String {
+    let fault = event.fault.map(|fault| label(&fault));
+    let outcome = event.outcome.map(|outcome| label(&outcome));
+    let took = event.ms.map(|ms| format!("after {ms} ms"));
+    let all: Vec<String> = [fault, outcome, took].into_iter().flatten().collect();
+    if all.is_empty() { String::new() } else { format!(": {}", all.join(" ")) }
 }
 
 fn show_answer_line(found: &Answer, json: bool) {
@@ -113,4 +141,52 @@ fn show_answer_line(found: &Answer, json: bool) {
         .error()
         .map_or_else(String::new, |error| format!("  {}: {}", error.code, print::sanitize(&error.message)));
     print::line(&format!("{}  {kind:8}  {status} by {instance}{why}", found.handoff_id()));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn line(details: &Value) -> String {
+        let mut event = json!({
+            "handoff_id": "0193f2c0-5a00-7000-8000-00000000c0de", "kind": "chat", "instance": "pm-one",
+            "attempt": 1, "elapsed_ms": 2_500,
+        });
+        event.as_object_mut().unwrap().extend(details.as_object().unwrap().clone());
+        let line = progress_line(&serde_json::from_value(event).unwrap());
+        let line = line.strip_prefix("0193f2c0-5a00-7000-8000-00000000c0de  chat").unwrap();
+        line.strip_suffix(" on pm-one").unwrap().trim_start().to_owned()
+    }
+
+    /// G14: each kind of event is one short line, also if an older worker sent it.
+    #[test]
+    fn events_are_lines() {
+        for (details, expected) in [
+            (json!({ "progress": "working" }), "working for 2 s"),
+            (json!({ "progress": "offered", "tools": ["a.b", "c.d"] }), "offering a.b, c.d"),
+            (json!({ "progress": "thinking" }), "asking the model"),
+            (json!({ "progress": "thinking", "name": "plan" }), "asking the model for its plan"),
+            (json!({ "progress": "thought", "outcome": "ok", "ms": 7 }), "asked the model: ok after 7 ms"),
+            (json!({ "progress": "planned", "planned": 3 }), "planned 3 steps"),
+            (json!({ "progress": "selected", "tools": ["a.b"] }), "selected a.b"),
+            (
+                json!({ "progress": "not_called", "name": "a.b", "outcome": "rejected" }),
+                "not calling a.b: rejected",
+            ),
+            (json!({ "progress": "called", "name": "a.b" }), "called a.b"),
+            (
+                json!({ "progress": "called", "name": "a\u{1b}[2J", "outcome": "failed", "ms": 7 }),
+                "called a\u{fffd}[2J: failed after 7 ms",
+            ),
+            (
+                json!({ "progress": "try_failed", "name": "a.b", "tries": 2, "fault": "timed_out" }),
+                "try 2 of a.b failed: timed out",
+            ),
+            (json!({ "progress": "verified", "name": "t-1", "outcome": "ok" }), "verified t-1: ok"),
+        ] {
+            assert_eq!(line(&details), expected, "{details}");
+        }
+    }
 }

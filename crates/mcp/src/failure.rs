@@ -43,6 +43,21 @@ pub struct Failure {
 #[error("{0}")]
 pub(crate) struct TextError(pub(crate) String);
 
+/// The connection was lost, as far as rmcp says.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct LostError(String);
+
+impl Error {
+    /// Returns whether no response arrived, because there is no connection or it was lost.
+    pub fn is_unreachable(&self) -> bool {
+        let Self::Unavailable(source) = self else { return false };
+        let failure = source.downcast_ref::<exchange::Failure>();
+        matches!(failure, Some(exchange::Failure::Connect(_) | exchange::Failure::Broken(_)))
+            || source.is::<LostError>()
+    }
+}
+
 impl Failure {
     fn unavailable(source: impl std::error::Error + Send + Sync + 'static, fate: Fate, retry: Retry) -> Self {
         Self { error: Error::Unavailable(Box::new(source)), fate, retry }
@@ -78,7 +93,7 @@ impl Failure {
 
     /// The connection was lost before the response.
     pub(crate) fn lost(reason: &str) -> Self {
-        Self::unavailable(TextError(sanitize(reason)), Fate::Unknown, Retry::OnNewConnection)
+        Self::unavailable(LostError(sanitize(reason)), Fate::Unknown, Retry::OnNewConnection)
     }
 }
 

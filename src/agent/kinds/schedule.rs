@@ -40,6 +40,7 @@ async fn from_messages(
         lane: Lane::MAIN,
     };
     let task: ScheduledTask = session.ask_structured(messages, INTERPRET_PROMPT, options).await?;
+    session.live.planned(1);
     let completed = |text: String| Ok(Outcome::completed(text, FinishReason::Stop));
     if !session.catalogue.has(task::Create::NAME) {
         return completed(format!(

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use subjects::{Answer, Delta, Event, Progress};
+use operate::label;
+use subjects::{Answer, Delta, Event, Progress, StepOutcome};
 
 use crate::print;
 
@@ -56,12 +57,34 @@ impl Screen {
         let name = event.name.as_deref().map_or_else(String::new, print::sanitize);
         let again = if event.attempt > 1 { format!(", attempt {}", event.attempt) } else { String::new() };
         self.status = match event.progress {
-            Progress::Working | Progress::Thinking => format!("{} is thinking{again}", event.instance),
+            Progress::Working | Progress::Offered | Progress::Thinking => {
+                format!("{} is thinking{again}", event.instance)
+            }
+            Progress::Planned => {
+                self.line(&match event.planned {
+                    Some(1) => "  → a plan of one step".to_owned(),
+                    steps => format!("  → a plan of {} steps", steps.unwrap_or(0)),
+                });
+                format!("{} creates tasks{again}", event.instance)
+            }
             Progress::Calling => {
                 self.line(&format!("  → {name}"));
                 format!("{} waits for {name}{again}", event.instance)
             }
-            Progress::Called => format!("{} continues{again}", event.instance),
+            Progress::Called => {
+                if let Some(outcome @ (StepOutcome::Failed | StepOutcome::Rejected)) = event.outcome {
+                    self.line(&format!("  → {name}: {}", label(&outcome)));
+                }
+                format!("{} continues{again}", event.instance)
+            }
+            Progress::Thought | Progress::Selected | Progress::NotCalled | Progress::Verified => {
+                format!("{} continues{again}", event.instance)
+            }
+            // Only in the status line: there may be many while a server is away.
+            Progress::TryFailed => {
+                let why = event.fault.map_or_else(|| "failed".to_owned(), |fault| label(&fault));
+                format!("{} tries {name} again: {why}{again}", event.instance)
+            }
             Progress::Verifying => {
                 self.line(&format!("  → an analyst verifies {name}"));
                 "waiting for an analyst".to_owned()

@@ -40,6 +40,7 @@ async fn the_client_reconnects_after_a_server_restart() {
         gateway.kill();
         let error = works("3").await.unwrap_err();
         assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
+        assert!(error.is_unreachable(), "legacy: {legacy}: {error:?}");
         gateway.start_again();
         assert_eq!(works("3").await.unwrap(), "done", "legacy: {legacy}");
         assert_eq!(gateway.calls().iter().filter(|called| !called.repeated).count(), 3);
@@ -51,7 +52,8 @@ async fn a_client_can_be_created_before_its_server_starts() {
     let mut gateway = Gateway::start(works()).await;
     gateway.kill();
     let client = client(gateway.url());
-    assert!(client.tools().await.unwrap_err().is_transient());
+    let error = client.tools().await.unwrap_err();
+    assert!(error.is_transient() && error.is_unreachable(), "{error:?}");
     gateway.start_again();
     assert_eq!(client.tools().await.unwrap().len(), 1);
 }
@@ -74,6 +76,7 @@ async fn http_statuses_are_classified_as_transient_or_permanent() {
         gateway.fail_with(Some(status));
         let error = client.call(call("works")).await.unwrap_err();
         assert_eq!(error.is_transient(), is_transient, "{status}: {error:?}");
+        assert!(!error.is_unreachable(), "a server that responds is reached: {status}: {error:?}");
         assert_eq!(matches!(error, Error::Rejected { .. }), status == 403, "{status}: {error:?}");
         gateway.fail_with(None);
         assert_eq!(client.call(call("works")).await.unwrap().text, "done", "after {status}");
