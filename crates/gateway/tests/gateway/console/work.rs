@@ -340,7 +340,7 @@ async fn documented_permissions_are_sufficient() {
     let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let (publish, subscribe) = (quoted(publish), quoted(subscribe).remove(0));
-    assert_eq!((publish.len(), &*subscribe), (7, "_INBOX.>"), "{publish:?}");
+    assert_eq!((publish.len(), &*subscribe), (8, "_INBOX.>"), "{publish:?}");
 
     let key = nkeys::KeyPair::new_user();
     let folder = tempfile::tempdir().unwrap();
@@ -369,6 +369,12 @@ async fn documented_permissions_are_sufficient() {
     let work = gateway.must("GET", "/api/v1/work", None).await;
     assert_eq!(work["instances"].as_array().map(Vec::len), Some(1), "{work}");
     eventually("an audit head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
+    let (lease, _) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    gateway.must("DELETE", &format!("/api/v1/leases/{lease}"), None).await;
+    eventually("a message of the outbox", async || {
+        (gateway.must("GET", "/api/v1/outbox", None).await == json!([])).then_some(())
+    })
+    .await;
     assert!(!gateway.log().to_lowercase().contains("permissions violation"), "{}", gateway.log());
 }
 
