@@ -13,6 +13,7 @@ mod gather;
 mod kinds;
 mod ledger;
 mod live;
+mod look_up;
 mod outcome;
 mod plan_execution;
 mod remediation;

@@ -128,7 +128,7 @@ impl Session<'_> {
     /// Executes all calls concurrently and returns the results in the order of the calls. An error that
     /// cannot be reported to the model is returned after all other calls have ended. A rejection takes
     /// precedence.
-    async fn execute_all(&self, calls: Vec<RequestedCall>) -> Result<Vec<Observation>, WorkError> {
+    pub(super) async fn execute_all(&self, calls: Vec<RequestedCall>) -> Result<Vec<Observation>, WorkError> {
         let ready: Vec<ReadyCall> = calls.into_iter().map(|call| self.make_ready(call)).collect();
         let executing = join_all(ready.into_iter().map(|call| self.execute(call)));
         // A call with an effect waits until the turn is stored. Reads do not wait and may take long, so the

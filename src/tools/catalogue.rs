@@ -141,6 +141,16 @@ impl Catalogue {
         self.build_offer(role, &chosen)
     }
 
+    /// Like [`Self::offer`], but only tools that read.
+    pub(crate) fn offer_reads(&self, role: Role, goal: &str, max_tools: usize) -> Offer {
+        let ranked =
+            if self.tools.is_empty() { Vec::new() } else { self.ranking.best(goal, self.tools.len()) };
+        let reads: Vec<bool> = self.tools.values().map(|tool| tool.only_reads).collect();
+        let is_read = |index: &usize| reads.get(*index).copied().unwrap_or_default();
+        let chosen: Vec<usize> = ranked.into_iter().filter(is_read).take(max_tools).collect();
+        self.build_offer(role, &chosen)
+    }
+
     /// Offers the named tools again, as far as the catalogue still has them.
     pub(crate) fn restore_offer(&self, role: Role, tools: &[String]) -> Offer {
         let place = |tool: &String| self.tools.keys().position(|name| name == tool);

@@ -71,8 +71,9 @@ async fn undisturbed(errands: &Errands) -> (Vec<String>, serde_json::Value) {
     let nats = Nats::start();
     let worker = errands.worker(&nats).stopping_at("nowhere").start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let (id, _) = errands.publish_leased(&orchestrator, UNDISTURBED).await;
-    let answer = orchestrator.completion(Kind::Chat, id).await;
+    let handoff = Errands::handoff(UNDISTURBED);
+    errands.publish_leased(&orchestrator, &handoff).await;
+    let answer = orchestrator.completion(Kind::Chat, handoff.id).await;
     eventually("its last crash point", async || {
         passed(&worker).iter().any(|it| it == "Acknowledged#1").then_some(())
     })
@@ -87,7 +88,8 @@ async fn kill_at(errands: &Errands, number: usize, point: &str, undisturbed: &se
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
     let mut first = settings.clone().stopping_at(point).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let (id, lease) = errands.publish_leased(&orchestrator, &name).await;
+    let handoff = Errands::handoff(&name);
+    let (id, lease) = (handoff.id, errands.publish_leased(&orchestrator, &handoff).await);
     eventually(&format!("{point} to be reached"), async || {
         first.log().contains("\"stops\":true").then_some(())
     })

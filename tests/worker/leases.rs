@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 use subjects::{
-    Act, Completion, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Plan, Status, Verify, Work,
+    Act, Artifact, Completion, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Plan, Status, Verify,
+    Work,
 };
 use testkit::{
     Answer, Gateway, GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker,
@@ -257,8 +258,9 @@ async fn invented_evidence_is_no_verdict() {
     stage.call("artifact.put", json!({ "task_id": task, "path": "log.txt", "content": "step 1 of 3" })).await;
     let invented = json!({ "verdict": "met", "severity": "info", "evidence": "the build works, I promise",
         "location": null, "recommended_action": null });
-    let model =
-        Model::start_with_structured([], move |_: &ModelRequest| Script::Say(invented.to_string())).await;
+    let nothing = Script::say("There is no evidence.");
+    let judge = move |_: &ModelRequest| Script::Say(invented.to_string());
+    let model = Model::start_with_structured([nothing], judge).await;
     let _analyst = stage.worker("project_analyst", &model).await.start().await;
     let handoff = verification(&task);
     let (_, lease) = stage.lease("project_analyst", "ada", handoff.id, Some(&task)).await;
@@ -266,7 +268,41 @@ async fn invented_evidence_is_no_verdict() {
     let findings = stage.orchestrator.findings(handoff.id).await;
     assert_eq!(findings.status, FindingsStatus::NeedsClarification, "{findings:?}");
     assert_eq!(findings.findings[0].evidence, None);
-    assert_eq!(model.asked().len(), 2, "asked twice");
+    assert_eq!(model.asked().len(), 3, "asked twice for a verdict, and once to look for evidence");
+}
+
+/// An analyst that cannot judge by the material looks for evidence with its tools, which only read.
+#[tokio::test]
+async fn analyst_looks_for_evidence_with_its_tools() {
+    let stage = Stage::start().await;
+    let task = stage.task("ada", "the build works").await;
+    let put = async |path: &str, content: &str| {
+        let new = json!({ "task_id": task, "path": path, "content": content });
+        stage.call("artifact.put", new).await["artifact_id"].as_str().unwrap().to_owned()
+    };
+    let named = put("notes.txt", "nothing of interest").await;
+    put("log.txt", "the build works since Monday").await;
+    let wrong = json!({ "criterion": "the build works", "verdict": "met", "severity": "info" });
+    let turns = [
+        Script::call("db__finding__create", &wrong),
+        Script::call("artifact__get", &json!({ "path": "log.txt" })),
+        Script::say("The log says it."),
+    ];
+    let model = Model::start_with_structured(turns, judge).await;
+    let _analyst = stage.worker("project_analyst", &model).await.start().await;
+    let mut handoff = verification(&task);
+    if let Work::Verify(verify) = &mut handoff.work {
+        verify.artifacts = vec![Artifact { artifact_id: named.parse().unwrap(), path: None }];
+    }
+    let (_, lease) = stage.lease("project_analyst", "ada", handoff.id, Some(&task)).await;
+    stage.orchestrator.publish_under(&handoff, &lease).await;
+    let findings = stage.orchestrator.findings(handoff.id).await;
+    assert_eq!(findings.status, FindingsStatus::Pass, "{findings:?}");
+    assert_eq!(findings.findings[0].evidence.as_deref(), Some("the build works since Monday"));
+    let refused = model.turns()[1].messages().last().unwrap()["content"].to_string();
+    assert!(refused.contains("only tools that read"), "{refused}");
+    let recorded = stage.call("db.finding.list", json!({ "task_id": task })).await;
+    assert_eq!(recorded["items"].as_array().unwrap().len(), 1, "{recorded}");
 }
 
 /// A lease that does not fit its handoff is refused before any work.

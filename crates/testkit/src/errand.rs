@@ -60,7 +60,7 @@ impl Errands {
         model_delay: impl Fn() -> Duration + Send + Sync + 'static,
         database: &str,
     ) -> (Self, GatewayProcess) {
-        let settings = [("store.url", database)];
+        let settings = [("store.url", database), ("leases.lifetime", "5s")];
         let first = GatewayProcess::start_with(&settings).await;
         let second = GatewayProcess::start_with(&settings).await;
         (Self::over(first, model_delay).await, second)
@@ -121,13 +121,17 @@ impl Errands {
         chat(&format!("Create the tasks of {ERRAND} {name}"))
     }
 
-    /// Publishes an errand on behalf of a user. Returns its id and that of its lease.
-    pub async fn publish_leased(&self, orchestrator: &Orchestrator, name: &str) -> (HandoffId, String) {
-        let handoff = Self::handoff(name);
-        let wanted = json!({ "agent": "project_manager", "user_id": "ada", "handoff_id": handoff.id });
-        let (id, lease) = self.gateway.lease(wanted).await;
-        orchestrator.publish_under(&handoff, &lease).await;
-        (handoff.id, id)
+    /// Issues the lease of a handoff that is made on behalf of a user. Returns its id and its text.
+    pub async fn lease(&self, handoff: HandoffId) -> (String, String) {
+        let wanted = json!({ "agent": "project_manager", "user_id": "ada", "handoff_id": handoff });
+        self.gateway.lease(wanted).await
+    }
+
+    /// Publishes a handoff on behalf of a user. Returns the id of its lease.
+    pub async fn publish_leased(&self, orchestrator: &Orchestrator, handoff: &Handoff) -> String {
+        let (id, lease) = self.lease(handoff.id).await;
+        orchestrator.publish_under(handoff, &lease).await;
+        id
     }
 
     /// Waits until a lease is given back.

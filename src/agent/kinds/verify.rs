@@ -10,6 +10,7 @@ use crate::{
         ask_structured::StructuredOptions,
         evidence,
         ledger::Lane,
+        look_up::LookedUp,
         outcome::TaskFindings,
         session::Session,
         structured_outputs::{JUDGE_PROMPT, Judgement},
@@ -22,6 +23,10 @@ use crate::{
 const MAX_CONCURRENT_JUDGEMENTS: usize = 4;
 /// Maximum number of artifacts read when the handoff names none.
 const MAX_ARTIFACTS: usize = 8;
+
+const LOOK_PROMPT: &str = "The material does not show whether these criteria are met. Look for evidence \
+                           with your tools, for example by reading more of the task or its artifacts. When \
+                           you have found it, or there is none, say so in one sentence.";
 
 /// A text to judge by, labelled with its origin.
 struct EvidenceItem {
@@ -50,20 +55,21 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -
             "Give the task acceptance criteria, then ask for verification again: there was nothing to judge.";
         return Ok(findings_outcome(session, verify, Vec::new(), vec![action.to_owned()]));
     }
-    let evidence = collect_evidence(session, verify).await?;
-    // The material may take half of a request, which leaves room for layers, question and answer.
-    let max_bytes = estimate_bytes(session.budget().tokens / 2);
-    let material = render_material(verify, &evidence, max_bytes);
-    let shared = &*session;
-    let judging: Vec<_> = criteria
-        .iter()
-        .enumerate()
-        .map(|(number, criterion)| judge(shared, &material, &evidence, number, criterion).boxed())
-        .collect();
-    let judgements: Vec<_> = stream::iter(judging).buffered(MAX_CONCURRENT_JUDGEMENTS).collect().await;
+    let mut evidence = collect_evidence(session, verify).await?;
+    let all: Vec<usize> = (0..criteria.len()).collect();
+    let mut judgements = judge_all(session, verify, &evidence, &criteria, &all).await?;
+    let unclear: Vec<usize> =
+        all.into_iter().filter(|number| judgements[*number].verdict == Verdict::Unclear).collect();
+    let found = look_for_evidence(session, verify, &evidence, &criteria, &unclear).await?;
+    if !found.is_empty() {
+        evidence.extend(found);
+        let again = judge_all(session, verify, &evidence, &criteria, &unclear).await?;
+        for (number, judgement) in unclear.into_iter().zip(again) {
+            judgements[number] = judgement;
+        }
+    }
     let (mut findings, mut actions) = (Vec::new(), Vec::new());
     for (criterion, judgement) in criteria.iter().zip(judgements) {
-        let judgement = judgement?;
         if judgement.verdict != Verdict::Met {
             actions.extend(judgement.recommended_action);
         }
@@ -169,6 +175,50 @@ fn sanitize_label(label: &str) -> String {
     let label: String =
         label.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(120).collect();
     escape_template_marks(&label).into_owned()
+}
+
+/// Judges some of the criteria, by number.
+async fn judge_all(
+    session: &Session<'_>,
+    verify: &Verify,
+    evidence: &[EvidenceItem],
+    criteria: &[String],
+    numbers: &[usize],
+) -> Result<Vec<Judgement>, WorkError> {
+    let material = render_material(verify, evidence, max_material_bytes(session));
+    let judging: Vec<_> = numbers
+        .iter()
+        .map(|number| judge(session, &material, evidence, *number, &criteria[*number]).boxed())
+        .collect();
+    let judged: Vec<_> = stream::iter(judging).buffered(MAX_CONCURRENT_JUDGEMENTS).collect().await;
+    judged.into_iter().collect()
+}
+
+/// The material may take half of a request, which leaves room for layers, question and answer.
+fn max_material_bytes(session: &Session<'_>) -> usize {
+    estimate_bytes(session.budget().tokens / 2)
+}
+
+/// Lets the model look for evidence on criteria that the material leaves unclear, with its tools that read.
+async fn look_for_evidence(
+    session: &Session<'_>,
+    verify: &Verify,
+    evidence: &[EvidenceItem],
+    criteria: &[String],
+    unclear: &[usize],
+) -> Result<Vec<EvidenceItem>, WorkError> {
+    if unclear.is_empty() {
+        return Ok(Vec::new());
+    }
+    let open: Vec<_> = unclear.iter().map(|number| escape_template_marks(&criteria[*number])).collect();
+    let goal = open.join("\n");
+    let material = render_material(verify, evidence, max_material_bytes(session));
+    let question = format!("{material}\n{LOOK_PROMPT}\n\n{}", quote_lines(&goal));
+    // The criteria alone may match no tool.
+    let goal = format!("get and list artifacts, task, findings: {goal}");
+    let found = session.look_up(&goal, question).await?;
+    let as_evidence = |it: LookedUp| EvidenceItem { label: format!("result of {}", it.tool), text: it.text };
+    Ok(found.into_iter().map(as_evidence).collect())
 }
 
 /// Judges one criterion. A verdict whose evidence does not occur in the material is asked for again, and then

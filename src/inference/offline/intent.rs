@@ -42,6 +42,9 @@ pub(super) fn calls_for(asked: &str, request: &Request<'_>) -> Vec<ToolCall> {
 
 fn parse(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
     let asked = asked.trim();
+    if let Some(call) = named_tool(asked, request) {
+        return Some(vec![call]);
+    }
     // No beginning of a command is longer than this.
     let plain = asked[..asked.floor_char_boundary(64)].to_lowercase();
     let (beginning, function) = COMMANDS.iter().find_map(|(beginnings, name)| {
@@ -61,6 +64,16 @@ fn parse(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
         call(number, &function.name, &Value::Object(arguments(function, text, request)))
     });
     Some(calls.collect())
+}
+
+/// Returns the call that `Use <tool>: <text>` asks for, if the tool is offered.
+fn named_tool(asked: &str, request: &Request<'_>) -> Option<ToolCall> {
+    let (verb, rest) = asked.split_once(' ')?;
+    let (tool, text) = rest.split_once([' ', ':']).unwrap_or((rest, ""));
+    let name = tool.replace('.', "__");
+    let function = request.tools.iter().find(|function| function.name == name)?;
+    let arguments = || arguments(function, text.trim_matches(is_padding), request);
+    verb.eq_ignore_ascii_case("use").then(|| call(0, &function.name, &Value::Object(arguments())))
 }
 
 /// Splits a text into steps, each of which becomes a task.

@@ -101,3 +101,11 @@ fn a_long_question_is_cut() {
     let text = excerpt(&"☂".repeat(1_000), 240);
     assert!(text.len() < 250 && text.ends_with("☂…"), "{text}");
 }
+
+#[tokio::test]
+async fn a_tool_can_be_named() {
+    let reply = answer("Use words.count_words: paint it blue", &["words__count_words", "help__list"]).await;
+    assert_eq!(reply.calls[0].name, "words__count_words");
+    assert!(answer("Use words.other: paint it", &["words__count_words"]).await.calls.is_empty());
+    assert!(answer("Used words.count_words", &["words__count_words"]).await.calls.is_empty());
+}

@@ -31,7 +31,7 @@ async fn every_answer_and_effect_happens_once_whichever_node_dies() {
     }
     let orchestrator =
         Orchestrator::over(async_nats::connect(cluster.url().split(',').collect::<Vec<_>>()).await.unwrap());
-    let ledger = Ledger::publish(&orchestrator, plain(HANDOFFS)).await;
+    let ledger = Ledger::publish(&errands, &orchestrator, plain(HANDOFFS)).await;
 
     let mut longest = Duration::ZERO;
     for node in 0..cluster.nodes.len() {

@@ -13,7 +13,7 @@ use rand::{
     seq::{IteratorRandom, SliceRandom},
 };
 use subjects::{
-    Answer, Continue, Encoding, Handoff, HandoffId, Kind, Role, Subject, Work,
+    Answer, Continue, Encoding, Handoff, HandoffId, Kind, Role, Subject, Work, headers,
     journal::{Entry, Question, Record},
     streams,
 };
@@ -21,11 +21,16 @@ use testkit::{Errands, Orchestrator, eventually_within};
 
 /// The published handoffs.
 pub(crate) struct Ledger {
-    /// Each handoff with the name of its errand.
-    published: BTreeMap<HandoffId, (String, Handoff)>,
+    published: BTreeMap<HandoffId, PublishedErrand>,
     /// Number of clarifying handoffs that were answered before; each has its own answer.
     questions: usize,
     copies: AtomicUsize,
+}
+
+struct PublishedErrand {
+    name: String,
+    handoff: Handoff,
+    lease: String,
 }
 
 /// Errands of every kind, in random order.
@@ -55,11 +60,14 @@ struct Run {
 }
 
 impl Ledger {
-    /// Publishes these errands. Those that are continued are first brought to their question.
-    pub(crate) async fn publish(orchestrator: &Orchestrator, names: Vec<String>) -> Self {
+    /// Publishes these errands, each under a lease of its own. Those that are continued are first brought to
+    /// their question.
+    pub(crate) async fn publish(errands: &Errands, orchestrator: &Orchestrator, names: Vec<String>) -> Self {
         // First, so that they do not wait behind the others.
         let asking = names.iter().filter(|name| name.starts_with('c')).map(|name| async move {
-            let question = orchestrator.publish(&Errands::handoff(name)).await;
+            let handoff = Errands::handoff(name);
+            errands.publish_leased(orchestrator, &handoff).await;
+            let question = handoff.id;
             orchestrator.wait_for_answer_within(Duration::from_secs(120), Kind::Chat, question).await;
             (name.clone(), question)
         });
@@ -74,8 +82,9 @@ impl Ledger {
                 None => Errands::handoff(&name),
             };
             async move {
-                let id = orchestrator.publish(&handoff).await;
-                (id, (name, handoff))
+                let (_, lease) = errands.lease(handoff.id).await;
+                orchestrator.publish_under(&handoff, &lease).await;
+                (handoff.id, PublishedErrand { name, handoff, lease })
             }
         });
         let published = publishing.buffer_unordered(32).collect().await;
@@ -84,9 +93,11 @@ impl Ledger {
 
     /// Publishes some of them again, without a message id, so that the server cannot drop them.
     pub(crate) async fn publish_copies(&self, orchestrator: &Orchestrator, rng: &mut StdRng) {
-        for (_, handoff) in self.published.values().choose_multiple(rng, 10) {
+        for PublishedErrand { handoff, lease, .. } in self.published.values().choose_multiple(rng, 10) {
             let body = handoff.encode(Encoding::Json).expect("a handoff");
-            orchestrator.publish_raw(handoff.kind(), HeaderMap::new(), body).await;
+            let mut sent = HeaderMap::new();
+            sent.insert(headers::LEASE, lease.as_str());
+            orchestrator.publish_raw(handoff.kind(), sent, body).await;
             self.copies.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -111,7 +122,7 @@ impl Ledger {
         assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "a valid handoff was dead-lettered");
         let runs = self.runs(orchestrator).await;
         let (mut attempts, mut asked) = (0, 0);
-        for (id, (name, _)) in &self.published {
+        for (id, PublishedErrand { name, .. }) in &self.published {
             let run = runs.get(id).expect("a run");
             let [Answer::Completion(answer)] = run.answers.as_slice() else {
                 panic!("{name}: not exactly one completion")
@@ -133,11 +144,11 @@ impl Ledger {
         let expected: BTreeMap<String, usize> = self
             .published
             .values()
-            .flat_map(|(name, _)| Errands::expected_effects(name))
+            .flat_map(|errand| Errands::expected_effects(&errand.name))
             .map(|it| (it, 1))
             .collect();
         assert!(errands.effects().await == expected, "not every effect exactly once");
-        let verified = self.published.values().filter(|(name, _)| name.starts_with('v')).count();
+        let verified = self.published.values().filter(|errand| errand.name.starts_with('v')).count();
         let findings =
             orchestrator.all_answers(Role::ProjectAnalyst, verified, Duration::from_secs(10)).await;
         assert!(

@@ -46,7 +46,7 @@ async fn every_answer_and_effect_happens_once_in_a_storm_with_postgres() {
         workers.push(settings.start().await);
     }
     let orchestrator = Orchestrator::connect(&nats).await;
-    let ledger = Ledger::publish(&orchestrator, mixed(handoffs, &mut rng)).await;
+    let ledger = Ledger::publish(&errands, &orchestrator, mixed(handoffs, &mut rng)).await;
 
     let mut storm = Storm { errands, second, seen: Seen::default(), windows: Windows::default() };
     // Frozen workers, and until when.

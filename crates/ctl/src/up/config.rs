@@ -88,6 +88,11 @@ impl StackConfig {
         self.data.join("manager.token")
     }
 
+    /// Returns the file of the MCP server that the tour installs.
+    pub(super) fn server_file(&self) -> PathBuf {
+        self.data.join("word_server.py")
+    }
+
     pub(super) fn analyst_token(&self) -> PathBuf {
         self.data.join("analyst.token")
     }

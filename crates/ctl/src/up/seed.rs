@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use api::{IssuedToken, NewToken, Project, PutProject, Token, TokenKind};
+use api::{
+    AddedUpstream, IssuedToken, NewToken, NewUpstream, Project, PutProject, Scope, Stdio, Token, TokenKind,
+    Transport, Upstream,
+};
 use contract::task;
 use subjects::ScopeId;
 
@@ -15,6 +18,9 @@ use crate::{
 };
 
 pub(super) const PROJECT: &str = "website";
+/// The namespace of a small MCP server, and its program.
+const SERVER: &str = "words";
+const SERVER_PROGRAM: &str = include_str!("word_server.py");
 /// The person at the terminal.
 const USER: &str = "you";
 pub(super) const TITLE: &str = "The new website";
@@ -69,6 +75,35 @@ async fn ensure_token(config: &StackConfig, file: &Path, label: &str, agent: Tok
     // An invalid token of an earlier start.
     drop(std::fs::remove_file(file));
     create_private_file(file, &issued.secret)
+}
+
+/// Installs a small MCP server that belongs to the person at the terminal, unless an earlier start has.
+pub(super) async fn install_server(config: &StackConfig) -> Result<(), Error> {
+    let gateway = gateway(config)?;
+    let installed: Vec<Upstream> = gateway.ask(ApiRequest::get(&["upstreams"])).await?;
+    if installed.iter().any(|server| server.namespace == SERVER) {
+        return Ok(());
+    }
+    let file = config.server_file();
+    // One of a server that was removed since.
+    drop(std::fs::remove_file(&file));
+    create_private_file(&file, SERVER_PROGRAM)?;
+    let argv = vec!["python3".to_owned(), file.display().to_string()];
+    let new = NewUpstream {
+        namespace: SERVER.to_owned(),
+        transport: Transport::Stdio(Stdio { argv, ..Stdio::default() }),
+        prefix: true,
+        scope: Scope::Pm,
+        call_timeout: None,
+        concurrency: None,
+        owner: Some(USER.to_owned()),
+        trust_first: true,
+    };
+    let added: AddedUpstream = gateway.ask(ApiRequest::post(&["upstreams"]).body(&new)).await?;
+    match added.problem {
+        Some(problem) => Err(Error::Tour(format!("the MCP server {SERVER} does not start: {problem}"))),
+        None => Ok(()),
+    }
 }
 
 /// Creates a project with a few tasks. Idempotent: the calls have idempotency keys.

@@ -1,6 +1,6 @@
 //! The tour of `cynodectl up`, which needs no terminal: a plan by chat, tasks in the store, a schedule, a
-//! verification, a worker that is killed, a dead letter that is replayed. Every step is checked, and a failed
-//! check fails the tour.
+//! verification, an installed server, a worker that is killed, a dead letter that is replayed. Every step is
+//! checked, and a failed check fails the tour.
 
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::{
 
 const PLAN: &str = "Plan the tasks: write the texts, design the pages, publish the site";
 const TASK: &str = "Create a task: water the plants every Monday";
+const COUNT: &str = "Use words.count_words: paint it all blue";
 /// What the analyst finds.
 const REPORT: &str = "The site is not up yet.";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
@@ -46,10 +47,13 @@ pub(super) async fn show(
     if config.has_model() {
         return tour.with_real_model().await;
     }
+    // First, since workers keep their list of tools for a while.
+    seed::install_server(config).await?;
     tour.plan_by_chat().await?;
     tour.schedule().await?;
     let task = tour.tasks_in_the_store().await?;
     tour.verify(task).await?;
+    tour.use_an_installed_server().await?;
     tour.kill_owner().await?;
     tour.replay_a_dead_letter().await?;
     print::line("\nThat was the tour. `make run` in a terminal lets you talk to the manager yourself.");
@@ -164,6 +168,15 @@ impl Tour<'_> {
             remedy.is_some_and(|remedy| remedy.user_id.as_deref() == owner),
             "the manager made a task of it, which belongs to you",
         )
+    }
+
+    /// Uses a tool of an MCP server that was installed behind the gateway.
+    async fn use_an_installed_server(&self) -> Result<(), Error> {
+        heading("A tool of an MCP server that you installed");
+        print::line(&format!("you> {COUNT}"));
+        let answer = self.completed(chat(COUNT)).await?;
+        let said = answer.message.map(|message| message.content).unwrap_or_default();
+        expect(said.contains("4 words"), "the tool of the installed server is called")
     }
 
     /// Kills the owner of a handoff after its first tool call and checks that another worker resumes it.

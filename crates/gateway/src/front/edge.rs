@@ -120,8 +120,10 @@ impl Front {
         };
         let profile = match presented.profile(profile) {
             Ok(profile) => profile,
+            // To a worker it is a token that is of no use.
             Err(error) => {
-                return self.refuse_unreadable(live, &sender, &parts, bad, &error.to_string()).await;
+                let status = StatusCode::UNAUTHORIZED;
+                return self.refuse_unreadable(live, &sender, &parts, status, &error.to_string()).await;
             }
         };
         let lease = match self.look_up_lease(&presented, &parts.headers).await {
