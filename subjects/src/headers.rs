@@ -16,6 +16,9 @@ pub const EXPECTED_SEQUENCE: HeaderName = header::NATS_EXPECTED_LAST_SUBJECT_SEQ
 pub const EXPECTED_SUBJECT: HeaderName =
     HeaderName::from_static("Nats-Expected-Last-Subject-Sequence-Subject");
 
+/// The publish succeeds only if this stream stores the message.
+pub const EXPECTED_STREAM: HeaderName = header::NATS_EXPECTED_STREAM;
+
 /// Returns the first value of a header, comparing its name without regard to case.
 pub fn get_any_case<'h>(headers: Option<&'h HeaderMap>, name: &str) -> Option<&'h str> {
     headers?

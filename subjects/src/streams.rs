@@ -66,16 +66,14 @@ pub fn audit(replicas: usize) -> stream::Config {
     }
 }
 
-/// How long the stream of the gateway's events recognises a message that it already has.
-pub const EVENT_DEDUPE_WINDOW: Duration = DAY;
-
 /// Returns the stream of the gateway's events. A lease ends by itself within the time that they are kept.
 pub fn events(replicas: usize) -> stream::Config {
     stream::Config {
         description: Some("What the gateway reports: leases that were revoked.".into()),
         subjects: vec![crate::lease::REVOKED_SUBJECT.to_owned()],
         max_age: 7 * DAY,
-        duplicate_window: EVENT_DEDUPE_WINDOW,
+        // A message of the gateway's outbox may be published again long after it was stored.
+        duplicate_window: DAY,
         ..base(EVENTS, replicas)
     }
 }

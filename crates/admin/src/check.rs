@@ -19,15 +19,23 @@ pub(super) fn id(field: &'static str, text: &str) -> Result<String, Error> {
     Err(Error::invalid(field, message))
 }
 
-/// Like [`id`], but a missing or empty field is `None`: browsers send empty fields.
-pub(super) fn optional_id(field: &'static str, text: Option<&str>) -> Result<Option<String>, Error> {
-    text.map(str::trim).filter(|text| !text.is_empty()).map(|text| id(field, text)).transpose()
+/// Trims an optional text that narrows what is made. An empty one is refused: it is more likely a variable
+/// that is not set than the wish for the wider thing.
+pub(super) fn narrowing<'t>(field: &'static str, text: Option<&'t str>) -> Result<Option<&'t str>, Error> {
+    match text.map(str::trim) {
+        Some("") => Err(Error::invalid(field, "is empty: omit it, or name one")),
+        text => Ok(text),
+    }
 }
 
-/// Trims and parses the id of a user, project or task; a missing or empty field is `None`.
+/// Like [`id`], for an optional field, which may not be empty.
+pub(super) fn optional_id(field: &'static str, text: Option<&str>) -> Result<Option<String>, Error> {
+    narrowing(field, text)?.map(|text| id(field, text)).transpose()
+}
+
+/// Parses the id of a user, project or task, if it is given.
 pub(super) fn scope_id(field: &'static str, text: Option<&str>) -> Result<Option<ScopeId>, Error> {
-    let text = text.map(str::trim).filter(|text| !text.is_empty());
-    let parsed = text.map(str::parse::<ScopeId>).transpose();
+    let parsed = narrowing(field, text)?.map(str::parse::<ScopeId>).transpose();
     parsed.map_err(|error| Error::invalid(field, error.to_string()))
 }
 

@@ -21,7 +21,7 @@ pub use connect::{
 };
 pub use layout::{LayoutMismatch, MisplacedSubject, check_layout};
 pub use on_demand::{OnDemand, Unavailable};
-pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision};
+pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision, provision_streams};
 pub use publish::{Expect, PublishError, Stored, Unconfirmed, publish, publish_within};
 pub use read::{ReadError, last_on, message_at, next_on};
 pub use request::NoResponse;

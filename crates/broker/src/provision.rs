@@ -167,6 +167,19 @@ async fn provision_stream(
     }
 }
 
+/// Creates or compares streams that belong to no role. Returns what differs.
+pub async fn provision_streams(
+    broker: &Broker,
+    how: Provision,
+    streams: impl IntoIterator<Item = stream::Config>,
+) -> Result<Vec<Drift>, ProvisionError> {
+    let mut found = Provisioned::default();
+    for config in streams {
+        provision_stream(&broker.jetstream, how, config, &mut found).await?;
+    }
+    Ok(found.drifts)
+}
+
 async fn provision_bucket(
     jetstream: &jetstream::Context,
     how: Provision,

@@ -24,9 +24,8 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool
         let new: Vec<_> = found.drifts.into_iter().filter(|drift| !drifts.contains(drift)).collect();
         drifts.extend(new);
     }
-    for stream in [streams::audit(replicas), streams::events(replicas)] {
-        broker.jetstream.get_or_create_stream(stream).await.map_err(Error::nats)?;
-    }
+    let of_gateway = [streams::audit(replicas), streams::events(replicas)];
+    drifts.extend(broker::provision_streams(broker, Provision::Create, of_gateway).await?);
     if as_json {
         let texts: Vec<_> = drifts.iter().map(ToString::to_string).collect();
         print::json(&json!({ "drifts": texts }));

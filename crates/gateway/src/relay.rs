@@ -7,10 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -60,15 +57,19 @@ enum Failure {
 /// Publishes the messages of the outbox.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    pub(crate) store: Store,
-    pub(crate) nats: Arc<OnDemand>,
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Set while the stream is known to exist.
-    pub(crate) has_stream: AtomicBool,
+    store: Store,
+    nats: Arc<OnDemand>,
+    outbox: Arc<Outbox>,
+    metrics: Arc<Metrics>,
+    /// How long the stream recognises a message, while it is known to exist.
+    dedupe_window: Mutex<Option<Duration>>,
 }
 
 impl Relay {
+    pub(crate) fn new(store: Store, nats: Arc<OnDemand>, outbox: Arc<Outbox>, metrics: Arc<Metrics>) -> Self {
+        Self { store, nats, outbox, metrics, dedupe_window: Mutex::default() }
+    }
+
     /// Publishes until `stop` is cancelled. What waits then is published after the next start, or by another
     /// gateway.
     pub(crate) async fn run(self, stop: CancellationToken) {
@@ -112,14 +113,14 @@ impl Relay {
             return Ok(0);
         }
         let broker = self.nats.broker().await?;
-        self.ensure_stream(&broker).await?;
+        let window = self.ensure_stream(&broker).await?;
         let mut by_subject: BTreeMap<String, Vec<outbox::Model>> = BTreeMap::new();
         for message in batch {
             by_subject.entry(message.subject.clone()).or_default().push(message);
         }
         let publishing = by_subject.into_iter().map(|(subject, messages)| {
             let broker = &broker;
-            async move { (subject, publish_in_order(broker, messages).await) }
+            async move { (subject, publish_in_order(broker, messages, window).await) }
         });
         let mut publishing = stream::iter(publishing).buffer_unordered(SUBJECTS_AT_ONCE);
         let mut published = Vec::new();
@@ -127,9 +128,9 @@ impl Relay {
             published.extend(ids);
             if ended.is_err() {
                 // It may have been deleted.
-                self.has_stream.store(false, Ordering::Relaxed);
+                *self.window() = None;
             }
-            failing.record(subject, ended);
+            failing.record(&subject, ended);
         }
         drop(publishing);
         let count = published.len();
@@ -140,15 +141,24 @@ impl Relay {
         Ok(count)
     }
 
-    async fn ensure_stream(&self, broker: &Broker) -> Result<(), Failure> {
-        if !self.has_stream.load(Ordering::Relaxed) {
-            let created = broker.jetstream.get_or_create_stream(streams::events(1));
-            // A gateway that may not create streams gets no answer.
-            let created = timeout(STREAM_TIMEOUT, created).await;
-            created.map_err(|_| Failure::Stream)?.map_err(|_| Failure::Stream)?;
-            self.has_stream.store(true, Ordering::Relaxed);
+    /// Creates the stream if it is missing. Returns how long it recognises a message, which an operator may
+    /// have changed.
+    async fn ensure_stream(&self, broker: &Broker) -> Result<Duration, Failure> {
+        if let Some(window) = *self.window() {
+            return Ok(window);
         }
-        Ok(())
+        let created = broker.jetstream.get_or_create_stream(streams::events(1));
+        // A gateway that may not create streams gets no answer.
+        let created = timeout(STREAM_TIMEOUT, created).await;
+        let stream = created.map_err(|_| Failure::Stream)?.map_err(|_| Failure::Stream)?;
+        let window = stream.cached_info().config.duplicate_window;
+        *self.window() = Some(window);
+        Ok(window)
+    }
+
+    /// No value is ever left half written, so a poisoned lock is safe to use.
+    fn window(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.dedupe_window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,16 +173,16 @@ impl FailingSubjects {
         self.0.iter().filter(|(_, until)| **until > now).map(|(subject, _)| subject.clone()).collect()
     }
 
-    fn record(&mut self, subject: String, ended: Result<(), Failure>) {
+    fn record(&mut self, subject: &str, ended: Result<(), Failure>) {
         match ended {
             Ok(()) => {
-                if self.0.remove(&subject).is_some() {
+                if self.0.remove(subject).is_some() {
                     info!(subject, "Messages of the outbox are published again.");
                 }
             }
             Err(error) => {
                 let until = Instant::now() + FAILURE_PAUSE;
-                if self.0.insert(subject.clone(), until).is_none() {
+                if self.0.insert(subject.to_owned(), until).is_none() {
                     warn!(subject, error = %Chain(&error), "Messages of the outbox wait; retrying.");
                 }
             }
@@ -181,11 +191,15 @@ impl FailingSubjects {
 }
 
 /// Publishes the messages of one subject until one fails. Returns the ids of those that the stream has.
-async fn publish_in_order(broker: &Broker, messages: Vec<outbox::Model>) -> (Vec<i64>, Result<(), Failure>) {
+async fn publish_in_order(
+    broker: &Broker,
+    messages: Vec<outbox::Model>,
+    window: Duration,
+) -> (Vec<i64>, Result<(), Failure>) {
     let mut stored = Vec::with_capacity(messages.len());
     for message in messages {
         let id = message.id;
-        if let Err(failure) = publish(broker, message).await {
+        if let Err(failure) = publish(broker, message, window).await {
             return (stored, Err(failure));
         }
         stored.push(id);
@@ -193,18 +207,18 @@ async fn publish_in_order(broker: &Broker, messages: Vec<outbox::Model>) -> (Vec
     (stored, Ok(()))
 }
 
-async fn publish(broker: &Broker, message: outbox::Model) -> Result<(), Failure> {
+async fn publish(broker: &Broker, message: outbox::Model, window: Duration) -> Result<(), Failure> {
     let outbox::Model { subject, message_id, body, created_at, .. } = message;
     // The stream would not recognise it any more, if an earlier attempt stored it without our knowledge.
     let age = Duration::from_micros(u64::try_from(clock::now() - created_at).unwrap_or_default());
-    if age >= streams::EVENT_DEDUPE_WINDOW / 2
-        && has_message(broker, &subject, &message_id, created_at).await?
-    {
+    if age >= window / 2 && has_message(broker, &subject, &message_id, created_at).await? {
         return Ok(());
     }
     let mut sent = async_nats::HeaderMap::new();
     sent.insert(headers::MSG_ID, message_id);
     sent.insert(headers::CONTENT_TYPE, "application/json");
+    // Another stream may listen to the subject.
+    sent.insert(headers::EXPECTED_STREAM, streams::EVENTS);
     let published = broker::publish(&broker.client, subject.clone(), sent, body.into(), None).await;
     published.map(drop).map_err(|error| Failure::Publish(subject, error))
 }

@@ -1,10 +1,6 @@
 //! Assembles the gateway: opens the store, serves both listeners, runs maintenance, shuts down.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use broker::{ConnectError, OnDemand};
 use sea_orm::DbErr;
@@ -144,13 +140,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let catalogue = Arc::new(CatalogueCache::new(control::all()));
     let outbox = Arc::new(Outbox::new(nats.is_some()));
     if let Some(nats) = &nats {
-        let relay = Relay {
-            store: store.clone(),
-            nats: nats.clone(),
-            outbox: outbox.clone(),
-            metrics: metrics.clone(),
-            has_stream: AtomicBool::new(false),
-        };
+        let relay = Relay::new(store.clone(), nats.clone(), outbox.clone(), metrics.clone());
         background.spawn(relay.run(stop.clone()));
     }
     let issuer = Arc::new(LeaseIssuer {

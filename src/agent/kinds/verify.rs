@@ -217,7 +217,11 @@ async fn look_for_evidence(
     // The criteria alone may match no tool.
     let goal = format!("get and list artifacts, task, findings: {goal}");
     let found = session.look_up(&goal, question).await?;
-    let as_evidence = |it: LookedUp| EvidenceItem { label: format!("result of {}", it.tool), text: it.text };
+    let as_evidence = |it: LookedUp| {
+        let content = Some(&it.text).filter(|_| it.tool == artifact::Get::NAME);
+        let content = content.and_then(|text| serde_json::from_str::<artifact::ArtifactContent>(text).ok());
+        EvidenceItem { label: format!("result of {}", it.tool), text: content.map_or(it.text, read_text) }
+    };
     Ok(found.into_iter().map(as_evidence).collect())
 }
 

@@ -88,7 +88,7 @@ fn parse(new: &NewLease) -> Result<Issue, Error> {
         run_id: id("run_id", &new.run_id)?,
         job_id: id("job_id", &new.job_id)?,
         handoff_id: id("handoff_id", &new.handoff_id)?,
-        tools: new.tools.clone().filter(|tools| !tools.is_empty()),
+        tools: new.tools.clone(),
         lifetime_seconds: new.lifetime_seconds,
         renewable_seconds: new.renewable_seconds,
     })

@@ -174,9 +174,7 @@ fn rotation_error(error: admin_token::Error) -> Error {
 /// Checks which ids this kind of token needs, and returns its holder.
 /// Parses the memory profile of an agent's token.
 fn parse_profile(new: &NewToken, holder: &Holder) -> Result<Option<MemoryProfile>, Error> {
-    let Some(name) = new.profile.as_deref().map(str::trim).filter(|name| !name.is_empty()) else {
-        return Ok(None);
-    };
+    let Some(name) = check::narrowing("profile", new.profile.as_deref())? else { return Ok(None) };
     if !matches!(holder, Holder::Agent(_)) {
         return Err(Error::invalid("profile", "only agents call tools under a memory profile; omit it"));
     }

@@ -24,9 +24,10 @@ impl SkillTarget {
     /// Returns the target for a user, for a project or, if neither is named, for all. Fails if both are
     /// named, or if the name of the skill is not valid.
     pub fn new(name: String, user: Option<String>, project: Option<String>) -> Result<Self, ToolError> {
-        if !check::is_name(&name, MAX_NAME_BYTES) {
+        // A letter of another alphabet may look like one of these.
+        if !name.is_ascii() || !check::is_name(&name, MAX_NAME_BYTES) {
             let why =
-                format!("a name has lowercase letters, digits and hyphens, {MAX_NAME_BYTES} bytes at most");
+                format!("a name has lowercase letters a to z, digits and hyphens, {MAX_NAME_BYTES} at most");
             return Err(ToolError::Invalid(why));
         }
         let (scope, scope_id) = match (project, user) {
@@ -164,7 +165,15 @@ impl<'w> SkillWriter<'w> {
     /// Locks a skill until the transaction ends, and checks that it may be changed.
     async fn lock(&self, id: &str, expected: Option<i64>) -> Result<skill::Model, ToolError> {
         let row = skill::Entity::find_by_id(id).lock_exclusive().one(self.db).await?;
-        let row = row.ok_or_else(|| ToolError::not_found("skill", id))?;
+        // To a caller that may not read it, there is no such skill.
+        let may_read = async |row: &skill::Model| -> Result<bool, ToolError> {
+            Ok(row.scope_type == SkillScope::System.as_str() || self.is_own(row).await?)
+        };
+        let missing = || ToolError::not_found("skill", id);
+        let row = row.ok_or_else(missing)?;
+        if !may_read(&row).await? {
+            return Err(missing());
+        }
         self.check_changeable(&row, expected).await?;
         Ok(row)
     }

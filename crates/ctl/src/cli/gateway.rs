@@ -153,6 +153,9 @@ pub(crate) enum Leases {
         /// Filter by handoff.
         #[arg(long, value_name = "ID")]
         handoff: Option<String>,
+        /// Number of leases, at most 1000.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        limit: u64,
     },
     /// Show a lease.
     Show {

@@ -18,19 +18,24 @@ use crate::{
 pub(crate) async fn run(gateway: &Gateway, command: Leases, json: bool) -> Result<Exit, Error> {
     match command {
         Leases::Issue(new) => issue(gateway, *new, json).await,
-        Leases::List { state, user, task, handoff } => {
+        Leases::List { state, user, task, handoff, limit } => {
             let filter = LeaseFilter {
                 state,
                 user_id: user,
                 task_id: task,
                 handoff_id: handoff,
+                limit: Some(limit),
                 ..LeaseFilter::default()
             };
             let leases: Vec<Lease> = gateway.ask(ApiRequest::get(&["leases"]).query(&filter)).await?;
             let head = ["ID", "AGENT", "USER", "TASK", "HANDOFF", "STATE", "EXPIRES", "BY"];
-            Ok(print_list(&leases, json, "no leases", &head, |lease| {
+            let exit = print_list(&leases, json, "no leases", &head, |lease| {
                 cells!(lease, id, agent, user_id, task_id, handoff_id, state, expires_at, issued_by)
-            }))
+            });
+            if leases.len() as u64 >= limit {
+                print::note("there may be older ones: --limit, --state, --user, --task and --handoff select");
+            }
+            Ok(exit)
         }
         Leases::Show { id } => {
             let lease: Lease = gateway.ask(ApiRequest::get(&["leases", &id])).await?;

@@ -222,3 +222,26 @@ async fn without_nats_nothing_waits() {
     gateway.must("DELETE", &format!("/api/v1/leases/{lease}"), None).await;
     assert_eq!(gateway.must("GET", "/api/v1/outbox", None).await, json!([]));
 }
+
+/// A message that another stream stores is not published: it waits for its own stream.
+#[tokio::test]
+async fn message_waits_while_another_stream_has_its_subject() {
+    let nats = Nats::start();
+    let jetstream = jetstream::new(nats.client().await);
+    let subjects = vec!["cynode.lease.>".to_owned()];
+    let other = jetstream::stream::Config { name: "OTHER".to_owned(), subjects, ..Default::default() };
+    jetstream.create_stream(other).await.expect("a stream");
+    let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let (lease, _) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    gateway.must("DELETE", &format!("/api/v1/leases/{lease}"), None).await;
+    eventually("the relay says what is wrong", async || {
+        gateway.log().contains("run `cynodectl provision`").then_some(())
+    })
+    .await;
+    let stored = jetstream.get_stream("OTHER").await.expect("the stream").cached_info().state.messages;
+    assert_eq!(stored, 0, "published to another stream");
+    assert_eq!(gateway.must("GET", "/api/v1/outbox", None).await[0]["messages"], 1);
+    jetstream.delete_stream("OTHER").await.expect("deleted");
+    wait_until_empty(&gateway).await;
+    assert_eq!(published(&nats).await.len(), 1);
+}

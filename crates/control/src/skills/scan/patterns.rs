@@ -14,8 +14,8 @@ const PARTS: [(&str, &str); 6] = [
     ("SEND", r"(?:curl|wget|nc|ncat|socat|scp)\b"),
     (
         "SHELL",
-        r"(?:(?:(?:sudo|env|exec)\s+)?(?:\S*/)?(?:ba|z|da|k)?sh\b
-            |(?:sudo\s+)?python3?\s*(?:-\s*)?$|iex\b)",
+        r"(?:(?:(?:sudo|env|exec)\s+(?:-\S+\s+)*)?(?:\S*/)?(?:ba|z|da|k)?sh\b
+            |(?:sudo\s+(?:-\S+\s+)*)?(?:python3?|perl|ruby|node|php)\s*(?:-\s*)?$|iex\b)",
     ),
     (
         "CREDENTIALS",
@@ -52,11 +52,13 @@ const PATTERNS: [(&str, &str, &str); 9] = [
         "message_markers",
         r"<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>|\[inst\]|<<sys>>|<tool_call>",
     ),
-    ("it runs code from the network", "network_into_shell", r"FETCH\s+[^\s|][^|\n]*\|\s*SHELL"),
+    ("it runs code from the network", "network_into_shell", r"FETCH\s+[^\s|][^\n]*\|\s*SHELL"),
     (
         "it runs code from the network",
         "network_substituted",
-        r"(?:\b(?:ba|z|da)?sh\b|\beval\b|\bsource\b)[^|;&\n]*(?:\$\(|`|<\()\s*FETCH\b",
+        r"(?:\b(?:ba|z|da)?sh\b|\beval\b|\bsource\b|\bpython3?\b|(?:^|[\s;&])\.)[^|;&\n]*
+            (?:\$\(|`|<\()\s*FETCH\b
+        | \biex\b[^|;\n]*FETCH\b",
     ),
     (
         "it runs code from an encoded text",

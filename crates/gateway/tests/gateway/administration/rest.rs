@@ -182,3 +182,43 @@ async fn calls_are_counted_in_metrics() {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
 }
+
+/// A variable that is not set must not widen what it was to narrow.
+#[tokio::test]
+async fn empty_narrowing_fields_are_refused() {
+    let gateway = GatewayProcess::start().await;
+    let skill = |member: &str| {
+        let mut skill = json!({ "name": "notes", "description": "d", "content": "c" });
+        skill[member] = json!(" ");
+        skill
+    };
+    for (method, path, body, field) in [
+        ("POST", "tokens", json!({ "label": "x", "agent": "project_manager", "profile": "" }), "profile"),
+        (
+            "POST",
+            "tokens",
+            json!({ "label": "x", "agent": "sandbox", "user_id": "", "task_id": "t" }),
+            "user_id",
+        ),
+        (
+            "POST",
+            "leases",
+            json!({ "agent": "project_manager", "user_id": "a", "project_id": "" }),
+            "project_id",
+        ),
+        ("POST", "leases", json!({ "agent": "project_manager", "user_id": "a", "task_id": " " }), "task_id"),
+        (
+            "POST",
+            "leases",
+            json!({ "agent": "project_manager", "user_id": "a", "handoff_id": "" }),
+            "handoff_id",
+        ),
+        ("PUT", "skills", skill("user_id"), "user_id"),
+        ("PUT", "skills", skill("project_id"), "project_id"),
+    ] {
+        let refused = gateway.ask(method, &format!("/api/v1/{path}"), Some(body)).await;
+        assert_eq!(refused.status, 422, "{path} {field}: {refused:?}");
+        let text = refused.body.to_string();
+        assert!(text.contains(field) && text.contains("omit it"), "{path}: {text}");
+    }
+}

@@ -181,10 +181,13 @@ async fn scopes_of_skills_hold_for_agents_and_users() {
     assert_eq!(content().await, "Of Ada.");
     let hidden = for_ada("skills.get", json!({ "skill_id": of_eve })).await.expect_err("it is Eve's");
     assert!(hidden.contains("not found"), "{hidden}");
-    for id in [&of_all, &of_eve] {
+    // Eve's is not even known to Ada.
+    for (id, why) in [(&of_all, "cannot be changed"), (&of_eve, "not found")] {
         let change = json!({ "skill_id": id, "content": "Taken over." });
         let refused = for_ada("skills.update", change).await.expect_err("it is not Ada's");
-        assert!(refused.contains("cannot be changed"), "{refused}");
+        assert!(refused.contains(why), "{refused}");
+        let refused = for_ada("skills.delete", json!({ "skill_id": id })).await.expect_err("it is not Ada's");
+        assert!(refused.contains(why), "{refused}");
     }
     let change = json!({ "skill_id": of_ada, "content": "Of Ada, again." });
     for_ada("skills.update", change).await.expect("her own");
