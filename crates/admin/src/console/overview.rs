@@ -86,13 +86,6 @@ impl AdminSummary {
                 h2 { a href=(denials) { "Denied in the last hour" } }
                 p .figure { (capped_count(self.denials.len())) }
             }
-            div .stat {
-                h2 { "Messages to publish" }
-                p .figure { (format::number(self.waiting_messages())) }
-                @if let Some(oldest) = self.oldest_waiting() {
-                    p .parts { span { "oldest from " (format::timestamp(oldest)) } }
-                }
-            }
             div .stat .wide {
                 div {
                     h2 { a href=(Section::Audit.address()) { "Audit rows" } }
@@ -103,12 +96,11 @@ impl AdminSummary {
         }
     }
 
-    fn waiting_messages(&self) -> i64 {
-        self.waiting.iter().map(|subject| subject.messages).sum()
-    }
-
-    fn oldest_waiting(&self) -> Option<&str> {
-        self.waiting.iter().map(|subject| subject.oldest_at.as_str()).min()
+    /// Returns how many messages wait to be published, and since when; `None` if there are none.
+    fn waiting(&self) -> Option<(usize, &str)> {
+        let oldest = self.waiting.iter().map(|subject| subject.oldest_at.as_str()).min()?;
+        let count: i64 = self.waiting.iter().map(|subject| subject.messages).sum();
+        Some((usize::try_from(count).unwrap_or_default(), oldest))
     }
 
     fn latest(&self) -> Vec<Markup> {
@@ -177,8 +169,9 @@ fn attention(tools: &[Tool], servers: &[Upstream], summary: Option<&AdminSummary
     let waiting = tools.iter().filter(|tool| tool.state == ToolState::Quarantined).count();
     let unhealthy: Vec<&Upstream> = servers.iter().filter(|server| health(server).0 == Tone::Bad).collect();
     let broken = summary.and_then(|summary| summary.check.as_ref()).filter(|check| !check.verified.ok);
+    let messages = summary.and_then(AdminSummary::waiting);
     html! {
-        @if waiting > 0 || !unhealthy.is_empty() || broken.is_some() {
+        @if waiting > 0 || !unhealthy.is_empty() || broken.is_some() || messages.is_some() {
             section .attention aria-labelledby="attention" {
                 h2 #attention { "Needs attention" }
                 ul {
@@ -193,6 +186,13 @@ fn attention(tools: &[Tool], servers: &[Upstream], summary: Option<&AdminSummary
                         li {
                             (format::count(waiting, "tool needs", "tools need")) " approval. "
                             a href=(Section::Quarantine.address()) { "Decide" }
+                        }
+                    }
+                    @if let Some((count, oldest)) = messages {
+                        li {
+                            (format::count(count, "message waits", "messages wait"))
+                            " to be published on NATS, the oldest from "
+                            (format::timestamp(oldest)) "."
                         }
                     }
                     @for server in unhealthy {
