@@ -154,7 +154,7 @@ impl Session<'_> {
     /// The key makes every attempt get the same lease.
     async fn issue_analyst_lease(&self, handoff: &Handoff) -> Result<Option<String>, String> {
         let Some(verify) = handoff.work.verify() else { return Ok(None) };
-        // Under a lease the gateway knows the user, also for a task that belongs to nobody.
+        // Under a lease the gateway knows the user, also for a task without an owner.
         let user = handoff.scope.user_id.clone().filter(|_| self.lease.is_none());
         if user.is_none() && self.lease.is_none() {
             return Ok(None);

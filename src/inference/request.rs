@@ -32,7 +32,7 @@ pub(crate) struct Request<'m> {
     /// Set when a structured output is requested.
     pub(crate) output_schema: Option<OutputSchema>,
     pub(crate) temperature: f64,
-    /// Whether nobody asked for this temperature, so that the model's profile may have another one.
+    /// Whether the handoff asks for no temperature, so that the model's profile may have another one.
     pub(crate) is_default_temperature: bool,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) hint: Hint,

@@ -136,7 +136,7 @@ fn has_sum(reply: &Reply) -> Result<(), String> {
     sum.map(|_| ()).ok_or_else(|| "the reply is not of the form asked for".to_owned())
 }
 
-/// Nobody reads the text while it is streamed.
+/// No client reads the text while it is streamed.
 struct Deaf;
 
 impl Listener for Deaf {

@@ -138,7 +138,7 @@ async fn task_made_by_chat_has_its_owner_and_the_lease_ends_with_the_handoff() {
     assert!(rows.len() >= 2 && rows.iter().all(|row| row["user_id"] == "ada"), "{rows:?}");
 }
 
-/// A tool of a server that a user installed is used in a chat of that user, and of nobody else.
+/// A tool of a server that a user installed is used in a chat of that user, and of no other user.
 #[tokio::test]
 async fn installed_tool_is_used_in_a_chat() {
     let stage = Stage::start().await;

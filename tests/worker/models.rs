@@ -1,5 +1,5 @@
 //! Models as people have them: small ones, servers that refuse a schema, short contexts, calls written as
-//! text, and answers that claim what nobody did. The gateway is the real one.
+//! text, and answers that claim what no call did. The gateway is the real one.
 
 use std::sync::{Arc, Mutex};
 
@@ -210,7 +210,7 @@ async fn arguments_are_validated_against_the_tools_own_schema() {
     assert_eq!(stage.gateway.audit("tool=db.task.list").await.len(), 0, "it was not called");
 }
 
-/// An answer that claims a change which nobody made is asked for again, with what really happened.
+/// An answer that claims a change which no call made is asked for again, with what really happened.
 #[tokio::test]
 async fn claim_without_a_call_is_not_an_answer() {
     let stage = Stage::native([
@@ -278,7 +278,7 @@ async fn request_that_cannot_fit_says_which_limit_to_change() {
     );
 }
 
-/// A claim inside a question reaches nobody without what was really done.
+/// A claim inside a question reaches no user without what was really done.
 #[tokio::test]
 async fn question_that_claims_a_change_says_what_was_done() {
     let question = json!({ "question": "I created the task `zeta-1`. Should I also start it?" });

@@ -12,7 +12,7 @@ use super::{Context, ToolError};
 pub(super) struct Confinement {
     pub(super) user: String,
     pub(super) project: Option<String>,
-    /// `None`: all tasks of the user, and those of nobody.
+    /// `None`: all tasks of the user, and those without an owner.
     pub(super) task: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Confinement {
         }
     }
 
-    /// Returns whether a task is the user's or nobody's, whichever task the caller works on.
+    /// Returns whether a task is the user's or has no owner, whichever task the caller works on.
     pub(super) fn includes_owner_of(&self, row: &task::Model) -> bool {
         self.includes_owner(row.user_id.as_ref())
     }

@@ -1,8 +1,8 @@
 //! Publishes the messages of the outbox, in order per subject, and removes those that the stream has.
 //!
 //! Every gateway on a store runs a relay, and none of them is the leader. Each publishes the next message of
-//! a subject only when the stream has the one before it, whoever published that, and a message has the same
-//! id however often it is published. So the order holds, and no message is stored twice.
+//! a subject only when the stream has the one before it, whichever relay published that, and a message has
+//! the same id however often it is published. So the order holds, and no message is stored twice.
 
 use std::{
     collections::{BTreeMap, HashMap},

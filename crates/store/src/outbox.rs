@@ -26,7 +26,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Without a relay, messages are dropped: nobody would ever publish them.
+    /// Without a relay, messages are dropped: no relay would ever publish them.
     pub fn new(has_relay: bool) -> Self {
         Self { has_relay, added: Notify::new() }
     }

@@ -173,7 +173,7 @@ async fn an_expired_lease_is_renewed_but_not_used() {
     .await;
 }
 
-/// A manager under a lease sees and changes what is its user's or nobody's; what it creates is its user's.
+/// A manager under a lease sees and changes what is its user's or unowned; what it creates is its user's.
 #[tokio::test]
 async fn a_manager_under_a_lease_acts_for_one_user() {
     let gateway = GatewayProcess::start().await;
@@ -292,7 +292,7 @@ async fn a_lease_opens_no_project_of_another_user() {
     let (_, lease) = gateway.lease(wanted("shared")).await;
     let act = async |tool: &str, arguments: Value| call(&gateway, &manager, &lease, tool, arguments).await;
     act("db.task.create", json!({ "name": "mine" })).await.unwrap();
-    // In nobody's project: neither as a dependency nor in a list is another user's task in reach.
+    // In a project without an owner: neither as a dependency nor in a list is another user's task in reach.
     let of_eve = json!({ "name": "of-eve", "user_id": "eve", "project_id": "shared" });
     let of_eve = gateway.call(&manager, "db.task.create", of_eve).await.unwrap().structured.unwrap();
     for depends_on in [json!("of-eve"), of_eve["task_id"].clone()] {

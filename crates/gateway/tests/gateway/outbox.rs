@@ -98,7 +98,7 @@ fn assert_once_and_in_order(published: &[(String, Revoked)], revoked: &[Vec<Stri
             "messages of client {number}, and the first that is out of order"
         );
     }
-    assert!(by_user.is_empty(), "messages of nobody: {by_user:?}");
+    assert!(by_user.is_empty(), "messages of no client: {by_user:?}");
 }
 
 async fn wait_until_empty(gateway: &GatewayProcess) {

@@ -219,7 +219,7 @@ fn is_within(reach: &Reach, ids: &[(&str, &str)]) -> bool {
         ("run_id", _, Some(task)) => task == TASK || task == "task-9",
         ("run_id", _, None) => true,
         ("task_id", Some(user), None) => {
-            // What belongs to nobody belongs to all, but it is in no project.
+            // What has no owner belongs to all users, but it is in no project.
             match owner(id) {
                 Some(owner) => owner == user,
                 None => reach.project.is_none(),
