@@ -5,7 +5,7 @@ DENY   := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
 # A test that cannot go on should stop where it stands, and may say what it measured.
 IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A clippy::print_stdout -A clippy::print_stderr
-PROGRAMS := --package cynode-pma --package cynode-gateway --package cynodectl --bins
+PROGRAMS := --package cynode-pma --package cynode-gateway --package cynode-orchestrator --package cynodectl --bins
 # What the benches compare with is a workspace of its own, so that its dependencies are not ours.
 RESTATE_PEER := --manifest-path benches/restate/Cargo.toml --target-dir target/restate
 

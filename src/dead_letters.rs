@@ -177,7 +177,13 @@ impl DeadLetterWriter<'_> {
             trace_id: identity.trace_id.clone().unwrap_or_else(|| id.trace_id()),
             task: None,
         };
-        let answer = run.failure(Failure::new(why.code, &why.message), stop, LedgerSummary::default());
+        // What earlier attempts did is part of the truth, also if no attempt comes to an end.
+        let recorded = match after {
+            0 => Vec::new(),
+            _ => journal::read_records(self.storage, failed.kind.role(), id, after).await,
+        };
+        let summary = LedgerSummary::from_records(&recorded);
+        let answer = run.failure(Failure::new(why.code, &why.message), stop, summary);
         // Fenced means that the handoff already has an answer, or that another instance works on it. Nothing
         // is left to do then.
         let committed = reply::commit(self.storage, failed.kind, &answer, identity.encoding, after).await?;

@@ -310,7 +310,7 @@ impl HandoffRunner {
         read_first: bool,
     ) -> Result<Verdict, Error> {
         let handoff = &admitted.handoff;
-        let origin = Origin::from(&handoff.scope);
+        let origin = Origin::new(&handoff.scope, admitted.lease.is_some());
         let claimant = Claimant {
             origin: Some(&origin),
             work: Some(&handoff.work),
@@ -347,7 +347,8 @@ impl HandoffRunner {
             }
             Claim::ScopeMismatch => {
                 // Not answered: the answer under this id belongs to the other handoff.
-                let why = "its id belongs to a handoff of another user or project; publish it under a new id";
+                let why = "its id belongs to a handoff of another user or project, or only one of the two \
+                           has a lease; publish it under a new id";
                 let why = Refusal::new(ErrorCode::ScopeMismatch, why);
                 Box::pin(self.dead_letter_writer().write_dead_letter(&failed_handoff(delivery), &why))
                     .await?;

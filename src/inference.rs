@@ -25,5 +25,5 @@ pub(crate) use request::{
     ASK_USER, Error, Finish, Function, Hint, OutputSchema, Purpose, Reply, Request, Tokens,
 };
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
-pub(crate) use service::{Inference, Limits, Listener, Permit, Prices};
+pub(crate) use service::{Inference, Limits, Listener, NoLease, Permit, Prices};
 pub(crate) use wire::encode_plain_body;

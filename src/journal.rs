@@ -14,7 +14,7 @@ mod prior;
 mod queued;
 mod tail;
 
-pub(crate) use claim::{Claim, Claimant, RunState, claim, read_origin, read_run_state};
+pub(crate) use claim::{Claim, Claimant, RunState, claim, read_origin, read_records, read_run_state};
 pub(crate) use prior::Remembered;
 pub(crate) use tail::Loss;
 

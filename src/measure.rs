@@ -49,6 +49,7 @@ pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize 
             is_default_temperature: true,
             max_tokens: None,
             hint: Hint::Usual,
+            lease: None,
         };
         encode_plain_body(&request, &profile).len()
     }

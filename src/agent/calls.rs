@@ -1,12 +1,12 @@
 //! Tool calls. All calls of a turn are prepared first, so that their intents are journalled together, and
 //! then performed.
 
-use contract::{ToolContract, task};
+use contract::ToolContract;
 use futures_util::future::join_all;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use subjects::{
-    Act, ScopeId, StepOutcome, TaskChangeKind,
+    Act, StepOutcome,
     journal::{Returned, ToolOutcome},
 };
 use tracing::{Instrument, warn};
@@ -15,6 +15,7 @@ use super::{
     WorkError,
     ledger::StepEnd,
     live::LiveStep,
+    recorded::task_change,
     session::{Session, excerpt},
 };
 use crate::{
@@ -181,21 +182,10 @@ impl Session<'_> {
 
     /// Records the task that the call created or updated, for the answer.
     fn record_task_change(&self, number: u32, call: &PermittedCall, returned: &Returned) {
-        let (id, change) = match call.name() {
-            task::Create::NAME => {
-                (task_id::<task::Create>(returned, |it| it.task_id), TaskChangeKind::Created)
-            }
-            task::Update::NAME => {
-                (task_id::<task::Update>(returned, |it| it.task_id), TaskChangeKind::Updated)
-            }
-            task::UpdateStatus::NAME => {
-                (task_id::<task::UpdateStatus>(returned, |it| it.task.task_id), TaskChangeKind::Updated)
-            }
-            _ => return,
-        };
-        match id {
-            Some(id) => self.ledger.record_task_change(number, id, change),
-            None => warn!(
+        match task_change(call.name(), returned) {
+            None => {}
+            Some(Some((id, change))) => self.ledger.record_task_change(number, id, change),
+            Some(None) => warn!(
                 handoff.id = %self.handoff.id,
                 tool = call.name(),
                 "Result names no task; the answer does not report the change."
@@ -213,14 +203,6 @@ fn outcome_of(called: &Result<Returned, CallError>) -> (StepOutcome, u32) {
         Err(CallError::Unavailable { tries, .. }) => (StepOutcome::Failed, *tries),
         Err(CallError::TokenRefused { .. } | CallError::NotRecorded(_)) => (StepOutcome::Failed, 0),
     }
-}
-
-/// Returns the task id in the result of a task tool.
-fn task_id<T: ToolContract<Output: DeserializeOwned>>(
-    returned: &Returned,
-    id: fn(T::Output) -> String,
-) -> Option<ScopeId> {
-    id(returned.parse().ok()?).parse().ok()
 }
 
 /// Converts a journalled outcome back into the result of the call.

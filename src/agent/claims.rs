@@ -45,7 +45,7 @@ const CHANGING: [&str; 9] =
     ["update", "set", "delete", "remove", "cancel", "move", "rename", "assign", "update_status"];
 
 /// Words for changes, in the forms in which answers claim them.
-const VERBS: [(&str, ChangeKind); 29] = [
+const VERBS: [(&str, ChangeKind); 40] = [
     ("created", ChangeKind::Created),
     ("opened", ChangeKind::Created),
     ("made", ChangeKind::Other),
@@ -75,10 +75,41 @@ const VERBS: [(&str, ChangeKind); 29] = [
     ("finished", ChangeKind::Changed),
     ("reopened", ChangeKind::Changed),
     ("verified", ChangeKind::Verified),
+    ("wrote", ChangeKind::Created),
+    ("written", ChangeKind::Created),
+    ("issued", ChangeKind::Created),
+    ("sent", ChangeKind::Created),
+    ("published", ChangeKind::Created),
+    ("installed", ChangeKind::Created),
+    ("deployed", ChangeKind::Changed),
+    ("revoked", ChangeKind::Changed),
+    ("enabled", ChangeKind::Changed),
+    ("disabled", ChangeKind::Changed),
+    ("replaced", ChangeKind::Changed),
 ];
+/// Verbs that say a change was made whatever they are about: "I renamed foo to bar".
+const PLAIN: [&str; 14] = [
+    "archived",
+    "registered",
+    "scheduled",
+    "uploaded",
+    "renamed",
+    "moved",
+    "assigned",
+    "deleted",
+    "removed",
+    "cancelled",
+    "canceled",
+    "revoked",
+    "installed",
+    "deployed",
+];
+/// What something is after a change: "`foo` is now done".
+const STATES: [&str; 10] =
+    ["done", "open", "closed", "active", "complete", "ready", "blocked", "progress", "pending", "gone"];
 
 /// Things that the tools change. A claim is about one of them, or about a name in quotes.
-const THINGS: [&str; 26] = [
+const THINGS: [&str; 38] = [
     "it",
     "them",
     "task",
@@ -105,6 +136,18 @@ const THINGS: [&str; 26] = [
     "skill",
     "store",
     "report",
+    "workflow",
+    "workflows",
+    "file",
+    "files",
+    "lease",
+    "leases",
+    "schedule",
+    "schedules",
+    "deployment",
+    "message",
+    "email",
+    "everything",
 ];
 /// Words at the beginning of a sentence that make all of it a condition.
 const CONDITIONS: [&str; 7] = ["if", "once", "when", "until", "before", "after", "unless"];
@@ -281,7 +324,8 @@ fn claimed(sentence: &str) -> Option<Claim> {
     };
     words.iter().enumerate().find_map(|(index, word)| {
         let kind = kind_of(word)?;
-        if !is_of_a_thing && !has_name(kind) {
+        let is_plain = PLAIN.contains(&word.trim_end_matches(',')) && words.len() > 1;
+        if !is_of_a_thing && !has_name(kind) && !is_plain {
             return None;
         }
         let clause = words[..index].iter().rposition(|word| word.ends_with(',')).map_or(0, |comma| comma + 1);
@@ -299,7 +343,12 @@ fn mentions_change(sentence: &str) -> bool {
         (words.iter().any(|word| is_thing(word)) || !quoted_names(sentence).is_empty())
             && !words[..verb].iter().any(denies)
     });
-    is_about_a_change || words == ["done"]
+    let now = words.iter().position(|word| word == "now");
+    let is_state = now.is_some_and(|now| {
+        words[now + 1..].iter().take(3).any(|word| STATES.contains(&word.as_str()))
+            && !words.iter().any(denies)
+    });
+    is_about_a_change || is_state || words == ["done"]
 }
 
 /// Whether a sentence claims a change of something that no change names.

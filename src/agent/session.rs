@@ -25,12 +25,12 @@ use super::{
 use crate::{
     context::{Budget, Layers, Preferences, System},
     crash_points::{Point, reach},
-    inference::{self, Hint, Listener, OutputSchema, Purpose, Reply, Request},
+    inference::{self, Hint, Listener, NoLease, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
     lease::HeldLease,
     recording::{HandoffEffects, Timed},
     telemetry::spans,
-    tools::{CallError, Catalogue, Offer},
+    tools::{CallError, Catalogue, Offer, Tools},
 };
 
 /// A call of a model that costs nothing is published when it takes longer than this. The offline model
@@ -158,6 +158,7 @@ impl<'a> Session<'a> {
             is_default_temperature: self.is_default_temperature,
             max_tokens: self.max_tokens,
             hint: Hint::Usual,
+            lease: None,
         };
         let index = self.ledger.begin_step(Lane::MAIN, Act::Model, "model");
         let step = LiveStep { index, act: Act::Model, name: None };
@@ -189,6 +190,7 @@ impl<'a> Session<'a> {
             is_default_temperature: false,
             max_tokens: Some(structured.max_tokens),
             hint: structured.hint,
+            lease: None,
         };
         let index = self.ledger.begin_step(structured.lane, Act::Think, "model");
         let question = self.journal.next_question(structured.schema.name, structured.lane.number());
@@ -282,7 +284,8 @@ impl<'a> Session<'a> {
         listener: &dyn Listener,
     ) -> Result<Reply, inference::Error> {
         let (started, inference) = (Instant::now(), &self.resources.inference);
-        let (routing, permit) = (self.preferences.routing(), OwnershipPermit(self.journal));
+        let permit = TryPermit { journal: self.journal, tools: &self.resources.tools, lease: self.lease };
+        let routing = self.preferences.routing();
         let mut asking = pin!(inference.ask(request, &routing, listener, &permit));
         if !inference.has_cost() {
             tokio::select! {
@@ -330,11 +333,22 @@ impl<'a> Session<'a> {
 
 /// Permits a try only while this instance owns the handoff, so that a turn that another owner has finished is
 /// not paid again.
-struct OwnershipPermit<'a>(&'a Journal);
+struct TryPermit<'a> {
+    journal: &'a Journal,
+    tools: &'a Tools,
+    lease: Option<&'a HeldLease>,
+}
 
-impl inference::Permit for OwnershipPermit<'_> {
+impl inference::Permit for TryPermit<'_> {
     fn acquire(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.confirm_tail())
+        Box::pin(self.journal.confirm_tail())
+    }
+
+    fn lease(&self, is_expired: bool) -> BoxFuture<'_, Result<Arc<str>, NoLease>> {
+        Box::pin(async move {
+            let held = self.lease.ok_or(NoLease::Absent)?;
+            self.tools.fresh_lease(held, is_expired).await.map_err(NoLease::Unavailable)
+        })
     }
 }
 

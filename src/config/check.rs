@@ -37,7 +37,7 @@ pub(super) fn check(checker: Checker<'_>, raw: &Raw) -> Result<Config, Error> {
         instructions: check.instructions(role, &raw.instructions)?,
         gateway: check.gateway(&raw.gateway)?,
         memory: check.memory(&raw.memory)?,
-        inference: check.inference(&raw.inference)?,
+        inference: check.inference(&raw.inference, &raw.gateway)?,
         worker: check.worker(role, &raw.worker)?,
         agent: check.agent(&raw.agent)?,
         analysts: Analysts {

@@ -113,9 +113,10 @@ section! {
         patience: Text = "60s",
         /// Whether the default skill goes with every request.
         skills: Text = "true",
-        /// The egress to external providers; each is at `<egress_url>/<name>`.
+        /// The egress of an orchestrator, as in `http://127.0.0.1:8782/egress`. Each external provider is at
+        /// `<egress_url>/<name>`, and asked under the lease of a handoff; see [egress](egress.md).
         egress_url: Option<Text>,
-        /// File with the token for the egress.
+        /// File with the token for the egress; default: `gateway.token_file`.
         egress_token_file: Option<Text>,
         /// External models behind the egress: `[{ name = "…", model = "…" }]`.
         providers: Vec<Provider>,

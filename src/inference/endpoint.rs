@@ -112,7 +112,9 @@ impl Endpoint {
             }
             Err(Fault::Unauthorized(_)) => telemetry::mark_failed(&asking, "unauthorized"),
             Err(Fault::Unusable(_)) => telemetry::mark_failed(&asking, "unusable"),
-            Err(Fault::Permanent(_) | Fault::TooLong { .. }) => telemetry::mark_failed(&asking, "refused"),
+            Err(Fault::Denied { .. } | Fault::Permanent(_) | Fault::TooLong { .. }) => {
+                telemetry::mark_failed(&asking, "refused")
+            }
         }
         asked
     }
@@ -149,7 +151,7 @@ impl Endpoint {
                 Ok(Reply { tokens: add(first.tokens, again.tokens), note, ..again })
             }
             // The first reply is all that there is.
-            Err(Fault::Permanent(_) | Fault::Unusable(_) | Fault::TooLong { .. }) => {
+            Err(Fault::Denied { .. } | Fault::Permanent(_) | Fault::Unusable(_) | Fault::TooLong { .. }) => {
                 Ok(Reply { note: Some(format!("{tool} was called in text")), ..first })
             }
             Err(fault) => Err(fault),
@@ -250,21 +252,22 @@ impl Endpoint {
         style: &Style<'_>,
     ) -> Result<(usize, Vec<String>), Fault> {
         let (mut tried, mut refused) = (0, Vec::new());
-        if self.is_refused(style.encode_trial(request, None)).await? {
+        let lease = request.lease.as_deref();
+        if self.is_refused(style.encode_trial(request, None), lease).await? {
             return Ok((tried, refused));
         }
         for tool in request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name)) {
             tried += 1;
-            if self.is_refused(style.encode_trial(request, Some(tool))).await? {
+            if self.is_refused(style.encode_trial(request, Some(tool)), lease).await? {
                 refused.push(tool.name.clone());
             }
         }
         Ok((tried, refused))
     }
 
-    async fn is_refused(&self, body: Vec<u8>) -> Result<bool, Fault> {
+    async fn is_refused(&self, body: Vec<u8>, lease: Option<&str>) -> Result<bool, Fault> {
         let asked = async {
-            let mut events = self.transport.ask(body).await?;
+            let mut events = self.transport.ask(body, lease).await?;
             let mut assembly = Assembly::new(self.options.max_bytes);
             match events.next().await.transpose()? {
                 Some(event) => assembly.push(&event).map(|_| ()).map_err(|why| stream_fault(&why)),
@@ -296,7 +299,8 @@ impl Endpoint {
         listener: &dyn Listener,
     ) -> Result<Reply, Fault> {
         if !is_typed(request, style.profile) {
-            let whole = self.exchange(encode_body(request, style), |text| listener.on_text(text)).await?;
+            let (body, lease) = (encode_body(request, style), request.lease.as_deref());
+            let whole = self.exchange(body, lease, |text| listener.on_text(text)).await?;
             return Ok(self.reply(request, whole));
         }
         let mut paid = Tokens::default();
@@ -311,7 +315,8 @@ impl Endpoint {
                     listener.on_text(&new);
                 }
             };
-            let whole = self.exchange(encode_body(request, &style), on_text).await?;
+            let (body, lease) = (encode_body(request, &style), request.lease.as_deref());
+            let whole = self.exchange(body, lease, on_text).await?;
             let mut reply = self.reply(request, whole);
             paid = add(paid, reply.tokens);
             reply.tokens = paid;
@@ -346,9 +351,14 @@ impl Endpoint {
     }
 
     /// Sends one body and assembles the reply.
-    async fn exchange(&self, body: Vec<u8>, mut on_text: impl FnMut(&str)) -> Result<Assembled, Fault> {
+    async fn exchange(
+        &self,
+        body: Vec<u8>,
+        lease: Option<&str>,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Assembled, Fault> {
         let silence = self.options.silence;
-        let mut events = timeout(silence, self.transport.ask(body))
+        let mut events = timeout(silence, self.transport.ask(body, lease))
             .await
             .unwrap_or_else(|_| Err(silence_fault(silence)))?;
         let mut assembly = Assembly::new(self.options.max_bytes);

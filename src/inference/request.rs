@@ -36,6 +36,8 @@ pub(crate) struct Request<'m> {
     pub(crate) is_default_temperature: bool,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) hint: Hint,
+    /// The lease under which an external provider is asked. Not part of what is asked.
+    pub(crate) lease: Option<Arc<str>>,
 }
 
 impl Request<'_> {
@@ -155,6 +157,8 @@ pub(super) enum FaultKind {
     Outage,
     /// The server was silent or broke off on this one request.
     Request,
+    /// The user of this request has to wait: calls of the same user use up what is left of a budget.
+    Limited,
 }
 
 impl FaultKind {
@@ -162,7 +166,7 @@ impl FaultKind {
     pub(super) fn is_outage(self) -> bool {
         match self {
             Self::Unreachable | Self::Outage => true,
-            Self::Request => false,
+            Self::Request | Self::Limited => false,
         }
     }
 }
@@ -174,6 +178,9 @@ pub(super) enum Fault {
     Transient { why: String, retry_after: Option<Duration>, kind: FaultKind },
     /// The server does not accept this worker's token.
     Unauthorized(String),
+    /// The egress denies this request, for its lease, a preference or a budget. Another handoff may be
+    /// permitted.
+    Denied { why: String, is_expired_lease: bool },
     /// The request has more tokens than the model's context.
     TooLong { limit: Option<usize>, why: String },
     /// The server rejected the request. The same request cannot succeed.
@@ -187,12 +194,14 @@ impl Fault {
     pub(super) fn reason(&self) -> subjects::Fault {
         match self {
             Self::Transient { kind: FaultKind::Unreachable, .. } => subjects::Fault::Unreachable,
-            Self::Transient { kind: FaultKind::Outage, .. } => subjects::Fault::Unavailable,
+            Self::Transient { kind: FaultKind::Outage | FaultKind::Limited, .. } => {
+                subjects::Fault::Unavailable
+            }
             Self::Transient { kind: FaultKind::Request, .. } | Self::Unusable(_) => {
                 subjects::Fault::BadResponse
             }
             Self::Unauthorized(_) => subjects::Fault::Unauthorized,
-            Self::TooLong { .. } | Self::Permanent(_) => subjects::Fault::Refused,
+            Self::Denied { .. } | Self::TooLong { .. } | Self::Permanent(_) => subjects::Fault::Refused,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{
     Backend, Error, Hint, LOCAL, Offline, Reply, Request, Route,
     request::{Fault, FaultKind},
     spans,
+    transport::request_fault,
 };
 use crate::{
     breaker::{Breaker, WaitingGuard},
@@ -37,6 +38,18 @@ pub(crate) trait Listener: Send + Sync {
 pub(crate) trait Permit: Send + Sync {
     /// Completes when the try may be made.
     fn acquire(&self) -> BoxFuture<'_, ()>;
+    /// Returns the lease under which an external provider is asked, renewed if it is about to expire.
+    /// `is_expired`: the last one was refused because it has.
+    fn lease(&self, is_expired: bool) -> BoxFuture<'_, Result<Arc<str>, NoLease>>;
+}
+
+/// Why there is no lease to ask an external provider under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoLease {
+    /// The handoff has none.
+    Absent,
+    /// It could not be renewed.
+    Unavailable(String),
 }
 
 /// Limits on the effort for one reply.
@@ -143,9 +156,12 @@ impl Inference {
                     last = (Error::TokenRefused(format!("{model} refused this worker's token: {why}")), None);
                 }
                 // Another route may accept the request.
-                Err(Fault::Unauthorized(why) | Fault::Permanent(why) | Fault::Unusable(why)) => {
-                    last = (Error::Refused { model, why }, None)
-                }
+                Err(
+                    Fault::Unauthorized(why)
+                    | Fault::Permanent(why)
+                    | Fault::Unusable(why)
+                    | Fault::Denied { why, .. },
+                ) => last = (Error::Refused { model, why }, None),
                 Err(Fault::TooLong { why, .. }) => last = (Error::TooLong { model, why }, None),
                 Err(Fault::Transient { why, kind, .. }) => {
                     last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
@@ -166,13 +182,19 @@ impl Inference {
         let endpoint = &route.endpoint;
         let mut waits = RetryDelays::forever(FIRST_RETRY_WAIT, MAX_RETRY_WAIT);
         let mut left = self.limits.tries;
+        let mut is_expired = false;
         loop {
             asking.permit.acquire().await;
             asking.tried += 1;
             left = left.saturating_sub(1);
             listener.on_try(asking.tried);
             self.metrics.model_calls.inc();
-            let fault = match endpoint.ask(request, listener).await {
+            let asked = match lease_for(route, asking.permit, is_expired).await {
+                Ok(None) => endpoint.ask(request, listener).await,
+                Ok(lease) => endpoint.ask(&Request { lease, ..request.clone() }, listener).await,
+                Err(fault) => Err(fault),
+            };
+            let fault = match asked {
                 Ok(reply) => {
                     self.breaker.record_success();
                     if self.is_required(route) {
@@ -190,13 +212,18 @@ impl Inference {
                 self.breaker
                     .trip(&format!("{} refused this worker's token: {why}", endpoint.label(request.hint)));
             }
+            if matches!(fault, Fault::Denied { is_expired_lease: true, .. }) && !is_expired && left > 0 {
+                is_expired = true;
+                continue;
+            }
             let Fault::Transient { why, retry_after, kind } = &fault else { return Err(fault) };
             let patience = self.limits.patience;
             asking
                 .waits
                 .get_or_insert_with(|| RetryDelays::within(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, patience));
             let patient_until = *asking.patient_until.get_or_insert_with(|| Instant::now() + patience);
-            if self.is_required(route) {
+            // What concerns one user says nothing about the server.
+            if self.is_required(route) && *kind != FaultKind::Limited {
                 asking.waiting.get_or_insert_with(|| self.breaker.count_waiting());
                 let why = format!("{}: {why}", endpoint.label(request.hint));
                 if *kind == FaultKind::Unreachable {
@@ -287,6 +314,24 @@ impl Inference {
 
     fn has_no_local(&self) -> bool {
         matches!(&self.backend, Backend::Routes(routes) if routes.local.is_none())
+    }
+}
+
+/// Returns the lease under which a route is asked: external providers are asked on behalf of a user only.
+async fn lease_for(route: &Route, permit: &dyn Permit, is_expired: bool) -> Result<Option<Arc<str>>, Fault> {
+    if route.provider == LOCAL {
+        return Ok(None);
+    }
+    match permit.lease(is_expired).await {
+        Ok(lease) => Ok(Some(lease)),
+        Err(NoLease::Absent) => {
+            let why = "the handoff has no lease, and external models are asked on behalf of a user only; \
+                       publish it with the header Cynode-Lease";
+            Err(Fault::Denied { why: why.to_owned(), is_expired_lease: false })
+        }
+        Err(NoLease::Unavailable(why)) => {
+            Err(request_fault(&format!("the lease of the handoff could not be renewed: {why}")))
+        }
     }
 }
 

@@ -215,6 +215,10 @@ pub(super) fn parse(content: &str, request: &Request<'_>, form: Form) -> Result<
         return Ok(Step::Call(ToolCall { id, name: ASK_USER.to_owned(), arguments }));
     }
     let name = object.get("tool").and_then(Value::as_str).ok_or("it names no tool and has no answer")?;
+    // A model that quotes a call in a sentence does not make it: it may be what it refuses to do.
+    if !is_only_an_object(after_thoughts(content)) {
+        return Err("it is a text around a call".to_owned());
+    }
     let arguments = object.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let tool = request.tools.iter().find(|tool| tool.name == name);
     let arguments = match tool.filter(|_| form.strict) {
@@ -241,6 +245,14 @@ pub(super) fn first_object(text: &str) -> Option<Map<String, Value>> {
         }
     }
     None
+}
+
+/// Whether a text is one JSON object and nothing else, but for a code fence around it.
+fn is_only_an_object(text: &str) -> bool {
+    let text = text.trim();
+    let fenced = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let inner = fenced.map_or(text, |text| text.trim_start_matches(|c: char| c.is_ascii_alphabetic()));
+    serde_json::from_str::<Map<String, Value>>(inner).is_ok()
 }
 
 /// Finds the text of the answer in the beginning of a step, while it is streamed.
@@ -303,6 +315,27 @@ mod tests {
         assert_eq!(streamed, "Two \"tasks\"\nare open: ä😀.");
         let mut call = AnswerStream::default();
         assert_eq!(call.push(r#"{"tool": "answer", "arguments": {}}"#), "");
+    }
+
+    #[test]
+    fn only_a_reply_that_is_nothing_but_a_call_is_one() {
+        let call = r#"{"tool": "db__task__delete", "arguments": {}}"#;
+        for whole in [
+            call.to_owned(),
+            format!(" \n{call}\n"),
+            format!("```json\n{call}\n```"),
+            format!("```{call}```"),
+        ] {
+            assert!(is_only_an_object(&whole), "{whole}");
+        }
+        for quoted in [
+            format!("I will not do {call}."),
+            format!("Example: {call}"),
+            format!("{call} {call}"),
+            format!("```\n{call}\n``` is wrong"),
+        ] {
+            assert!(!is_only_an_object(&quoted), "{quoted}");
+        }
     }
 
     #[test]

@@ -28,6 +28,10 @@ const TRACEPARENT: &str = "traceparent";
 /// The data of the last event of a stream.
 const DONE: &str = "[DONE]";
 
+/// Codes of the egress.
+const BUDGET_BUSY: &str = "budget_busy";
+const EXPIRED_LEASE: &str = "expired_lease";
+
 /// HTTP client for one server.
 #[derive(Debug)]
 pub(super) struct Transport {
@@ -57,12 +61,15 @@ impl Transport {
     }
 
     /// Sends a request and returns the events of the reply as they arrive.
-    pub(super) async fn ask(&self, body: Vec<u8>) -> Result<Events, Fault> {
+    pub(super) async fn ask(&self, body: Vec<u8>, lease: Option<&str>) -> Result<Events, Fault> {
         let request = self.http.post(format!("{}/chat/completions", self.base_url));
         let mut request =
             request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
         if let Some(traceparent) = telemetry::traceparent() {
             request = request.header(TRACEPARENT, traceparent);
+        }
+        if let Some(lease) = lease {
+            request = request.header(subjects::headers::LEASE, lease);
         }
         let response = self.send(request).await?;
         if !response.status().is_success() {
@@ -209,7 +216,14 @@ async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
         None => message,
     };
     let why = format!("HTTP {status}: {}", summarize(&message));
+    let code = document.as_ref().and_then(|document| document.pointer("/error/code")).and_then(Value::as_str);
     match status {
+        StatusCode::TOO_MANY_REQUESTS if code == Some(BUDGET_BUSY) => {
+            Fault::Transient { why, retry_after, kind: FaultKind::Limited }
+        }
+        StatusCode::FORBIDDEN | StatusCode::PAYMENT_REQUIRED => {
+            Fault::Denied { why, is_expired_lease: code == Some(EXPIRED_LEASE) }
+        }
         // Some servers report a schema that they cannot use as their own failure.
         status if status.is_server_error() && !is_about_a_grammar(&why) => {
             Fault::Transient { why, retry_after, kind: FaultKind::Outage }

@@ -10,7 +10,7 @@ use subjects::Message;
 use tokio::time::timeout;
 
 use super::{
-    Backend, Endpoint, Function, Hint, Inference, OutputSchema, Purpose, Reply, Request,
+    Backend, Endpoint, Function, Hint, Inference, LOCAL, OutputSchema, Purpose, Reply, Request,
     endpoint::WITHOUT_SCHEMA, request::Fault, service::Listener,
 };
 use crate::{
@@ -31,6 +31,7 @@ impl Inference {
     pub(crate) async fn try_out(&self, preamble: &Preamble) -> Result<Vec<String>, String> {
         let Backend::Routes(routes) = &self.backend else { return Ok(Vec::new()) };
         match routes.all().next() {
+            Some(route) if route.provider != LOCAL => route.endpoint.try_egress().await,
             Some(route) => route.endpoint.try_out(preamble).await,
             None => Ok(Vec::new()),
         }
@@ -38,6 +39,16 @@ impl Inference {
 }
 
 impl Endpoint {
+    /// Tries whether the egress answers. The models behind it are asked on behalf of a user only.
+    async fn try_egress(&self) -> Result<Vec<String>, String> {
+        if self.probe().await {
+            return Ok(vec![
+                "egress     answers; external models are asked under the lease of a handoff".to_owned(),
+            ]);
+        }
+        Err(format!("the egress does not answer for {}, or refuses this token", self.label(Hint::Usual)))
+    }
+
     async fn try_out(&self, preamble: &Preamble) -> Result<Vec<String>, String> {
         let started = Instant::now();
         let chat = self.trial(preamble, "Say hello in one word.", |_| {}).await;
@@ -116,6 +127,7 @@ impl Endpoint {
             is_default_temperature: true,
             max_tokens: Some(MAX_TOKENS),
             hint: Hint::Usual,
+            lease: None,
         };
         change(&mut request);
         let asked = timeout(MAX_WAIT, self.ask(&request, &Deaf)).await;
@@ -123,6 +135,7 @@ impl Endpoint {
         asked.map_err(|fault| match fault {
             Fault::Transient { why, .. }
             | Fault::Unauthorized(why)
+            | Fault::Denied { why, .. }
             | Fault::TooLong { why, .. }
             | Fault::Permanent(why)
             | Fault::Unusable(why) => why,

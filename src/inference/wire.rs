@@ -344,6 +344,7 @@ mod tests {
             is_default_temperature: true,
             max_tokens: None,
             hint: Hint::Usual,
+            lease: None,
         }
     }
 

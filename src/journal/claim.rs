@@ -124,7 +124,9 @@ pub(crate) async fn claim(
             StoredRun::Unreadable(why) => return Ok(unreadable(why)),
             StoredRun::Entries(entries) => entries,
         };
-        if origin_of(&entries).is_some_and(|origin| Some(origin) != claimant.origin) {
+        if origin_of(&entries)
+            .is_some_and(|origin| !claimant.origin.is_some_and(|own| own.may_continue(origin)))
+        {
             return Ok(Claim::ScopeMismatch);
         }
         let history = history_of(&entries);
@@ -262,7 +264,11 @@ async fn read_replayed(storage: &Storage, claimant: Claimant<'_>, prior: &mut Pr
             Ok(entries) => entries.read,
             Err(why) => return Some(unreadable(why)),
         };
-        if origin_of(&entries) != claimant.origin {
+        let may_continue = match (origin_of(&entries), claimant.origin) {
+            (Some(origin), Some(own)) => own.may_continue(origin),
+            (origin, own) => origin == own,
+        };
+        if !may_continue {
             return Some(Claim::ReplayScopeMismatch { of: *id });
         }
         prior.add_replayed(entries);
@@ -309,6 +315,19 @@ pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId,
         ClaimDecision::WaitForCopy => RunState::HeldByCopy,
         ClaimDecision::Superseded => RunState::Superseded,
     }
+}
+
+/// Reads all records of a journal up to a place in the stream. Those that cannot be read are left out.
+pub(crate) async fn read_records(storage: &Storage, role: Role, id: HandoffId, sequence: u64) -> Vec<Record> {
+    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let journal = Subject::Journal(role, id);
+    let mut records = Vec::new();
+    for (_, body) in storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await {
+        if let Ok(entry) = read(storage, role, &body).await {
+            records.extend(entry.records);
+        }
+    }
+    records
 }
 
 /// Returns the user and project of a journal. `None` if the build that wrote it did not record them.

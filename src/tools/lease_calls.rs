@@ -72,6 +72,13 @@ impl Tools {
         }
     }
 
+    /// Returns the text of a lease, renewed if it is about to expire, or if it was refused because it has.
+    pub(crate) async fn fresh_lease(&self, held: &HeldLease, is_expired: bool) -> Result<Arc<str>, String> {
+        let Some(client) = self.client.as_ref() else { return Ok(held.text()) };
+        let text = if is_expired { renew(client, held).await } else { fresh(client, held).await };
+        text.map_err(|error| Chain(&error).to_string())
+    }
+
     /// Issues a lease for an analyst under the lease of the handoff. The error says why there is none.
     pub(crate) async fn issue_lease(
         &self,

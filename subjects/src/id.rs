@@ -40,6 +40,12 @@ impl HandoffId {
         self.derive(&format!("verification\n{of}"), number)
     }
 
+    /// Returns the id of the run of a schedule that is due at `slot_us`, in microseconds since 1970, or that
+    /// a person started then. Deterministic, so that a slot is one handoff, however often it is published.
+    pub fn for_scheduled_run(schedule: &str, trigger: &str, slot_us: i64) -> Self {
+        Self::from_hash(&format!("schedule\n{schedule}\n{trigger}\n{slot_us}"))
+    }
+
     fn derive(self, what: &str, number: u64) -> Self {
         Self::from_hash(&format!("{what}\n{self}\n{number}"))
     }
@@ -135,6 +141,13 @@ impl FromStr for ScopeId {
             return Err(IdError::Nil);
         }
         Ok(Self(text.into()))
+    }
+}
+
+/// The run of a schedule has the id of its handoff.
+impl From<HandoffId> for ScopeId {
+    fn from(id: HandoffId) -> Self {
+        Self(id.to_string().into())
     }
 }
 

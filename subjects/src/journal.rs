@@ -94,11 +94,32 @@ pub struct Origin {
     pub user_id: Option<ScopeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ScopeId>,
+    /// Whether the handoff carries a lease. Absent in entries of builds that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<bool>,
 }
 
-impl From<&Scope> for Origin {
-    fn from(scope: &Scope) -> Self {
-        Self { user_id: scope.user_id.clone(), project_id: scope.project_id.clone() }
+impl Origin {
+    pub fn new(scope: &Scope, leased: bool) -> Self {
+        let (user_id, project_id) = (scope.user_id.clone(), scope.project_id.clone());
+        Self { user_id, project_id, leased: Some(leased) }
+    }
+
+    /// Returns whether both are of the same user and project.
+    pub fn has_same_owner(&self, other: &Self) -> bool {
+        (&self.user_id, &self.project_id) == (&other.user_id, &other.project_id)
+    }
+
+    /// Returns whether work of one may be continued for the other: they have the same owner, and both or
+    /// neither have a lease. The gateway keeps idempotency keys by the user of the lease, so a call that is
+    /// repeated with and without one would have its effect twice, and without one it would be made for the
+    /// whole system.
+    pub fn may_continue(&self, other: &Self) -> bool {
+        let same_leased = match (self.leased, other.leased) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        same_leased && self.has_same_owner(other)
     }
 }
 

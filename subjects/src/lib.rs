@@ -24,6 +24,7 @@ mod trace;
 pub mod audit;
 pub mod headers;
 pub mod journal;
+pub mod key;
 pub mod lease;
 pub mod schema;
 pub mod signature;

@@ -69,8 +69,8 @@ pub fn audit(replicas: usize) -> stream::Config {
 /// Returns the stream of the gateway's events. A lease ends by itself within the time that they are kept.
 pub fn events(replicas: usize) -> stream::Config {
     stream::Config {
-        description: Some("What the gateway reports: leases that were revoked.".into()),
-        subjects: vec![crate::lease::REVOKED_SUBJECT.to_owned()],
+        description: Some("What the gateway reports: leases and API keys that were revoked.".into()),
+        subjects: vec![crate::lease::REVOKED_SUBJECT.to_owned(), crate::key::REVOKED_SUBJECT.to_owned()],
         max_age: 7 * DAY,
         // A message of the gateway's outbox may be published again long after it was stored.
         duplicate_window: DAY,

@@ -182,7 +182,7 @@ async fn continue_resumes_from_the_transcript() {
     let model = Model::start([
         Script::call("db__task__get", &json!({ "task_id": "t-7" })),
         Script::call("ask_user", &json!({ "question": "Which site is meant?" })),
-        Script::say("Deployed to staging."),
+        Script::say("Staging it is."),
     ])
     .await;
     let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
@@ -200,7 +200,7 @@ async fn continue_resumes_from_the_transcript() {
     let second = completion(&orchestrator, &go_on(first.handoff_id)).await;
     assert_eq!(
         (second.status, second.message.unwrap().content.as_str()),
-        (Status::Completed, "Deployed to staging.")
+        (Status::Completed, "Staging it is.")
     );
     let asked = model.turns().pop().unwrap();
     let roles: Vec<&str> = asked.messages().iter().filter_map(|it| it["role"].as_str()).collect();

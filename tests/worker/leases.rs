@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use async_nats::HeaderMap;
 use serde_json::{Value, json};
 use subjects::{
-    Act, Artifact, Completion, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Plan, Status, Verify,
-    Work,
+    Act, Artifact, Completion, Encoding, ErrorCode, FindingsStatus, Handoff, HandoffId, Kind, Plan, Scope,
+    Status, Verify, Work, streams,
 };
 use testkit::{
     Answer, Gateway, GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker,
@@ -375,6 +376,70 @@ async fn expired_lease_is_renewed_also_after_a_crash() {
     let tasks = stage.call("db.task.list", json!({ "text": "once" })).await;
     assert_eq!(tasks["items"].as_array().unwrap().len(), 1, "{tasks}");
     stage.revoked(&id).await;
+}
+
+/// A handoff that is given up after it created a task: the answer names the task and what was paid.
+#[tokio::test]
+async fn answer_of_a_poisoned_handoff_says_what_was_done() {
+    let stage = Stage::start().await;
+    let create = json!({ "name": "done-before" });
+    let model = Model::start([Script::call("db__task__create", &create), Script::say("Created.")]).await;
+    let settings = stage.worker("project_manager", &model).await;
+    let settings = settings.set("worker.max_attempts", "1");
+    let handoff = chat("Create a task: done-before");
+    let (_, lease) = stage.lease("project_manager", "ada", handoff.id, None).await;
+    stage.orchestrator.publish_under(&handoff, &lease).await;
+    // The first attempt makes progress: the result of the call is stored while the model answers.
+    for point in ["ModelAnswered#2"].into_iter().chain(std::iter::repeat_n("BeforeModel#1", 9)) {
+        let mut worker = settings.clone().stopping_at(point).start().await;
+        let stopped = eventually("it stops, or the handoff is answered", async || {
+            let stopped = worker.log().contains("\"stops\":true").then_some(true);
+            let answered = stage.orchestrator.answer(Kind::Chat, handoff.id).await.map(|_| false);
+            stopped.or(answered)
+        });
+        let stopped = stopped.await;
+        worker.process.kill();
+        if !stopped {
+            break;
+        }
+    }
+    let answer = stage.orchestrator.completion(Kind::Chat, handoff.id).await;
+    assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::Poisoned), "{answer:?}");
+    assert_eq!(answer.tasks.len(), 1, "{answer:?}");
+    // The preferences were read, and the task created.
+    assert_eq!((answer.usage.model_calls, answer.usage.tool_calls), (1, 2), "{answer:?}");
+    assert!(answer.usage.prompt_tokens > 0, "{answer:?}");
+}
+
+/// A copy without the lease does not go on with the work: its calls would be made for the whole system, and
+/// the gateway would not know them again.
+#[tokio::test]
+async fn copy_without_the_lease_does_not_continue_the_handoff() {
+    let stage = Stage::start().await;
+    let create = json!({ "name": "once" });
+    let model = Model::start([Script::call("db__task__create", &create), Script::say("Created.")]).await;
+    let settings = stage.worker("project_manager", &model).await.set("worker.ack_wait", "2s");
+    let user = Scope { user_id: Some("ada".parse().unwrap()), ..Scope::default() };
+    let handoff = Handoff { scope: user, ..chat("Create a task: once") };
+    let (_, lease) = stage.lease("project_manager", "ada", handoff.id, None).await;
+    stage.orchestrator.publish_under(&handoff, &lease).await;
+    let mut first = settings.clone().stopping_at("ToolAnswered#2").start().await;
+    eventually("it stops", async || first.log().contains("\"stops\":true").then_some(())).await;
+    first.process.kill();
+    // Only the copy is left, so that it is the next to be claimed.
+    stage.orchestrator.jetstream.get_stream(streams::HANDOFFS).await.unwrap().purge().await.unwrap();
+    let body = handoff.encode(Encoding::Json).unwrap();
+    stage.orchestrator.publish_raw(Kind::Chat, HeaderMap::new(), body).await;
+    let _second = settings.start().await;
+    eventually("the copy is refused", async || {
+        (stage.orchestrator.stored(streams::DEAD).await == 1).then_some(())
+    })
+    .await;
+    let letters = stage.orchestrator.contents(streams::DEAD).await;
+    assert!(format!("{:?}", letters[0].headers).contains("scope_mismatch"), "{letters:?}");
+    assert_eq!(stage.orchestrator.answer(Kind::Chat, handoff.id).await, None);
+    let tasks = stage.call("db.task.list", json!({ "text": "once" })).await;
+    assert_eq!(tasks["items"].as_array().unwrap().len(), 1, "{tasks}");
 }
 
 /// A handoff that failed keeps its lease for a replay; the replay gives it back.

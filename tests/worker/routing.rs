@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use subjects::{Completion, ErrorCode, Kind, Preference, PreferenceScope};
+use subjects::{Completion, ErrorCode, Handoff, Kind, Preference, PreferenceScope};
 use testkit::{Model, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, run, workspace};
 
 fn routing(key: &str, value: serde_json::Value) -> Preference {
@@ -18,11 +18,31 @@ fn routing(key: &str, value: serde_json::Value) -> Preference {
     }
 }
 
+/// Asks under a lease of Ada.
 async fn ask(orchestrator: &Orchestrator, preferences: Vec<Preference>) -> Completion {
     let mut question = chat("hello");
     question.context.preferences = Some(preferences);
-    let id = orchestrator.publish(&question).await;
-    orchestrator.completion(Kind::Chat, id).await
+    orchestrator.publish_under(&question, &lease(&question)).await;
+    orchestrator.completion(Kind::Chat, question.id).await
+}
+
+/// A lease for a handoff. The worker does not check its signature.
+fn lease(handoff: &Handoff) -> String {
+    let lease = policy::Lease {
+        lease_id: "l-1".into(),
+        agent: policy::AgentKind::ProjectManager,
+        user_id: "ada".into(),
+        project_id: None,
+        task_id: None,
+        run_id: None,
+        job_id: None,
+        handoff_id: Some(handoff.id.to_string()),
+        tools: None,
+        not_before: 0,
+        expires_at: i64::MAX,
+        key: String::new(),
+    };
+    lease.sign(&nkeys::KeyPair::new_user()).unwrap()
 }
 
 fn with_egress(worker: WorkerBuilder, egress: &Model, folder: &std::path::Path) -> WorkerBuilder {
@@ -69,6 +89,8 @@ async fn routes_follow_the_preferences() {
     assert!(answer.trace.steps.iter().any(|step| step.name == "v1/large"), "{:?}", answer.trace.steps);
     assert_eq!(external.asked()[0].authorization.as_deref(), Some("Bearer of-the-egress"));
     assert_eq!(external.asked()[0].body["model"], "large");
+    assert!(external.asked()[0].lease.as_ref().is_some_and(|lease| lease.starts_with("cyl1.")));
+    assert!(local.asked().iter().all(|asked| asked.lease.is_none()), "a local model gets no lease");
     // The preference of the other role has no effect.
     let mut other_role = vec![not_local(), allowed(&["v1"])];
     other_role.iter_mut().for_each(|it| it.key = it.key.replace("manager", "analyst"));
@@ -90,6 +112,42 @@ async fn routes_follow_the_preferences() {
         Some(ErrorCode::InferenceUnavailable),
         "a provider that is not allowed is not called"
     );
+}
+
+/// P15, P21: external models are asked on behalf of a user only.
+#[tokio::test]
+async fn handoff_without_a_lease_reaches_no_external_provider() {
+    let nats = Nats::start();
+    let folder = tempfile::tempdir().unwrap();
+    let external = Model::start([Script::say("external")]).await;
+    let _worker = with_egress(Worker::manager(&nats), &external, folder.path()).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut question = chat("hello");
+    question.context.preferences = Some(vec![routing("allowed_external_providers", json!(["v1"]))]);
+    let id = orchestrator.publish(&question).await;
+    let error = orchestrator.completion(Kind::Chat, id).await.error.unwrap();
+    assert!(error.message.contains("no lease") && error.message.contains("Cynode-Lease"), "{error:?}");
+    assert!(external.asked().is_empty());
+}
+
+/// A budget that is used up, a lease and a preference concern one user: other handoffs go on. The user reads
+/// why.
+#[tokio::test]
+async fn denial_of_the_egress_concerns_one_handoff_only() {
+    let nats = Nats::start();
+    let folder = tempfile::tempdir().unwrap();
+    let used_up = "Ada has used up the budget for v1 with tools, parameters and schemas.";
+    let scripts = [402, 403].map(|status| Script::Refuse(status, used_up.to_owned()));
+    let external = Model::start(scripts.into_iter().chain([Script::say("fine")])).await;
+    let _worker = with_egress(Worker::manager(&nats), &external, folder.path()).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let allowed = || vec![routing("allowed_external_providers", json!(["v1"]))];
+    for count in 1..=2 {
+        let error = ask(&orchestrator, allowed()).await.error.unwrap();
+        assert!(error.message.contains(used_up), "the user reads why: {error:?}");
+        assert_eq!(external.asked().len(), count, "a denial is not tried again");
+    }
+    assert_eq!(said(&ask(&orchestrator, allowed()).await), "fine", "no breaker is open");
 }
 
 /// P15: provider keys and provider addresses are refused by name before anything connects.

@@ -98,9 +98,7 @@ impl AdminToken {
         let write = store.write().await?;
         let row = match known {
             Some(row) => self.cap_lifetime(&write, row, now).await?,
-            None => {
-                tokens::insert(&write, &secret, LABEL, &Holder::Admin, None, self.lifetime, BY_START).await?
-            }
+            None => tokens::insert(&write, &secret, self.new_token(BY_START)).await?,
         };
         let revoked = self.revoke_earlier(&write, &row.id, !store.is_postgres()).await?;
         write.commit().await?;
@@ -129,7 +127,7 @@ impl AdminToken {
         by: &str,
     ) -> Result<Adoption, Error> {
         let by = format!("{BY_ROTATION}{by}");
-        let row = tokens::insert(write, staged, LABEL, &Holder::Admin, None, self.lifetime, &by).await?;
+        let row = tokens::insert(write, staged, self.new_token(&by)).await?;
         let mut revoked = self.revoke_earlier(write, &row.id, false).await?;
         if let Some(secret) = self.read()? {
             let held = token::Entity::find().filter(token::Column::Hash.eq(tokens::hash(&secret)));
@@ -212,6 +210,10 @@ impl AdminToken {
             }
         }
         Ok(revoked)
+    }
+
+    fn new_token<'a>(&self, by: &'a str) -> tokens::NewToken<'a> {
+        tokens::NewToken::new(LABEL, &Holder::Admin, self.lifetime, by)
     }
 
     /// Reads the secret; `None` if the file is missing or empty.

@@ -1,11 +1,12 @@
 //! Checks the lease that a call presents: signature, issuer, time and revocation.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use crate::row_cache::RowCache;
@@ -21,6 +22,8 @@ pub const LEASE_HEADER: &str = "cynode-lease";
 
 /// The verified texts are dropped when there are more than this.
 const MAX_VERIFIED: usize = 4096;
+/// How long the key of another gateway is trusted before the store is asked again.
+const TRUST_KEY_FOR: Duration = Duration::from_secs(5);
 
 /// Checks leases against the store.
 #[derive(Debug)]
@@ -28,7 +31,10 @@ pub struct Leases {
     mode: LeaseMode,
     /// Texts whose signature is valid. Only leases of trusted keys are kept.
     verified: Mutex<HashMap<String, Lease>>,
-    trusted: Mutex<HashSet<String>>,
+    /// The key with which this gateway signs.
+    own_key: String,
+    /// Keys of other gateways on the store, and when they were found there.
+    trusted: Mutex<HashMap<String, Instant>>,
     rows: RowCache<lease::Model>,
     /// The latest time that was seen. A clock that is set back must not revive a lease.
     latest: AtomicI64,
@@ -48,7 +54,8 @@ impl Leases {
         Ok(Self {
             mode,
             verified: Mutex::default(),
-            trusted: Mutex::new(HashSet::from([key.to_owned()])),
+            own_key: key.to_owned(),
+            trusted: Mutex::default(),
             rows: RowCache::default(),
             latest: AtomicI64::new(latest),
         })
@@ -61,18 +68,7 @@ impl Leases {
         let read = async || lease::Entity::find_by_id(&lease.lease_id).one(store.read()).await;
         let row = self.rows.get_or_read(store, &lease.lease_id, read).await?;
         let Some(row) = row else { return Ok(LeaseStanding::Unknown) };
-        let now = self.now();
-        Ok(if row.revoked_at.is_some() {
-            LeaseStanding::Revoked(lease)
-        } else if now < lease.not_before {
-            LeaseStanding::Early(lease)
-        } else if now < lease.expires_at {
-            LeaseStanding::Valid(lease)
-        } else if now < row.renewable_until {
-            LeaseStanding::Renewable(lease)
-        } else {
-            LeaseStanding::Expired(lease)
-        })
+        Ok(LeaseStanding::at(lease, self.now(), row.renewable_until, row.revoked_at.is_some()))
     }
 
     /// Returns the current time, which never goes back.
@@ -83,12 +79,14 @@ impl Leases {
 
     /// Returns the lease if a trusted key signed it.
     async fn verify(&self, store: &Store, text: &str) -> Result<Option<Lease>, DbErr> {
-        if let Some(lease) = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
-            return Ok(Some(lease.clone()));
-        }
-        let Ok(lease) = Lease::read(text) else { return Ok(None) };
+        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned();
+        let is_known = known.is_some();
+        let Some(lease) = known.or_else(|| Lease::read(text).ok()) else { return Ok(None) };
         if !self.trusts(store, &lease.key).await? {
             return Ok(None);
+        }
+        if is_known {
+            return Ok(Some(lease));
         }
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= MAX_VERIFIED {
@@ -99,14 +97,16 @@ impl Leases {
     }
 
     async fn trusts(&self, store: &Store, key: &str) -> Result<bool, DbErr> {
-        if self.trusted.lock().unwrap_or_else(PoisonError::into_inner).contains(key) {
+        let trusted = || self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        if key == self.own_key || trusted().get(key).is_some_and(|at| at.elapsed() < TRUST_KEY_FOR) {
             return Ok(true);
         }
-        // The key of another gateway on the same store.
+        // The key of another gateway on the same store, which may have been retired since.
         let found = lease_key::Entity::find_by_id(key).one(store.read()).await?;
-        if found.is_some() {
-            self.trusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
-        }
+        match found {
+            Some(_) => trusted().insert(key.to_owned(), Instant::now()),
+            None => trusted().remove(key),
+        };
         Ok(found.is_some())
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use policy::{Agent, AgentKind, Caller, LeaseStanding, MemoryProfile, Standing, TokenBinding};
+use policy::{Agent, Caller, LeaseStanding, MemoryProfile, OnDisconnect, Standing};
 use rand::TryRngCore;
 use sea_orm::{
     ColumnTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
@@ -31,7 +31,7 @@ pub enum Holder {
     Agent(Agent),
     /// Administers the gateway; calls no tools.
     Admin,
-    /// Installs their own upstreams; calls no tools.
+    /// Installs their own upstreams, and is who an API key is for; calls no tools.
     User(String),
 }
 
@@ -57,23 +57,13 @@ impl Holder {
 
     /// Reads the holder from a row; `None` if the row is inconsistent (M117).
     pub fn from_row(row: &token::Model) -> Option<Self> {
-        // Both or neither.
-        let bound = || match (&row.user_id, &row.task_id) {
-            (Some(user), Some(task)) => Some(Some(TokenBinding { user: user.clone(), task: task.clone() })),
-            (None, None) => Some(None),
-            _ => None,
-        };
-        let is_bound = row.user_id.is_some() || row.task_id.is_some();
         match row.agent.as_str() {
             ADMIN => Some(Self::Admin),
             USER => Some(Self::User(row.user_id.clone()?)),
-            kind => Some(Self::Agent(match kind.parse().ok()? {
-                AgentKind::ProjectManager | AgentKind::Orchestrator if is_bound => return None,
-                AgentKind::ProjectManager => Agent::Manager,
-                AgentKind::Orchestrator => Agent::Orchestrator,
-                AgentKind::ProjectAnalyst => Agent::Analyst(bound()?),
-                AgentKind::Sandbox => Agent::Sandbox(bound()?),
-            })),
+            kind => {
+                let (user, task) = (row.user_id.as_deref(), row.task_id.as_deref());
+                Agent::of_token(kind.parse().ok()?, user, task).map(Self::Agent)
+            }
         }
     }
 }
@@ -99,6 +89,34 @@ pub enum Error {
     Store(#[from] DbErr),
 }
 
+/// What an API key, which is a user's token, decides about the requests made with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyOptions {
+    /// Whether requests may name their user.
+    pub is_front_end: bool,
+    pub on_disconnect: OnDisconnect,
+}
+
+/// A token to be issued.
+#[derive(Clone, Copy, Debug)]
+pub struct NewToken<'a> {
+    pub label: &'a str,
+    pub holder: &'a Holder,
+    pub profile: Option<&'a MemoryProfile>,
+    /// The defaults for a token that is no API key.
+    pub key: KeyOptions,
+    pub lifetime: Duration,
+    /// The author for the row.
+    pub by: &'a str,
+}
+
+impl<'a> NewToken<'a> {
+    /// Returns a token without a memory profile and with the default options.
+    pub fn new(label: &'a str, holder: &'a Holder, lifetime: Duration, by: &'a str) -> Self {
+        Self { label, holder, profile: None, key: KeyOptions::default(), lifetime, by }
+    }
+}
+
 /// Issues a token in its own transaction. `by` is the author for the row.
 pub async fn issue(
     store: &Store,
@@ -108,22 +126,15 @@ pub async fn issue(
     by: &str,
 ) -> Result<IssuedToken, Error> {
     let write = store.write().await?;
-    let issued = issue_in(&write, label, holder, None, lifetime, by).await?;
+    let issued = issue_in(&write, NewToken::new(label, holder, lifetime, by)).await?;
     write.commit().await?;
     Ok(issued)
 }
 
 /// Issues a token as part of a transaction of the caller.
-pub async fn issue_in(
-    write: &WriteTransaction,
-    label: &str,
-    holder: &Holder,
-    profile: Option<&MemoryProfile>,
-    lifetime: Duration,
-    by: &str,
-) -> Result<IssuedToken, Error> {
+pub async fn issue_in(write: &WriteTransaction, new: NewToken<'_>) -> Result<IssuedToken, Error> {
     let secret = new_secret()?;
-    let row = insert(write, &secret, label, holder, profile, lifetime, by).await?;
+    let row = insert(write, &secret, new).await?;
     Ok(IssuedToken { row, secret })
 }
 
@@ -131,25 +142,23 @@ pub async fn issue_in(
 pub async fn insert(
     write: &WriteTransaction,
     secret: &str,
-    label: &str,
-    holder: &Holder,
-    profile: Option<&MemoryProfile>,
-    lifetime: Duration,
-    by: &str,
+    new: NewToken<'_>,
 ) -> Result<token::Model, Error> {
     let now = clock::now();
-    let lifetime = i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX);
-    let (user_id, task_id) = holder.columns();
+    let lifetime = i64::try_from(new.lifetime.as_micros()).unwrap_or(i64::MAX);
+    let (user_id, task_id) = new.holder.columns();
     let row = token::Model {
         id: Uuid::now_v7().to_string(),
         hash: hash(secret),
-        label: label.to_owned(),
-        agent: holder.kind().to_owned(),
+        label: new.label.to_owned(),
+        agent: new.holder.kind().to_owned(),
         user_id,
         task_id,
-        profile: profile.map(ToString::to_string),
+        profile: new.profile.map(ToString::to_string),
+        is_front_end: new.key.is_front_end,
+        on_disconnect: new.key.on_disconnect.to_string(),
         created_at: now,
-        created_by: by.to_owned(),
+        created_by: new.by.to_owned(),
         expires_at: now.saturating_add(lifetime),
         revoked_at: None,
     };
@@ -217,13 +226,7 @@ impl PresentedToken {
         let holder = self.row.as_ref().and_then(|row| Some((row, Holder::from_row(row)?)));
         let Some((row, Holder::Agent(agent))) = holder else { return Standing::Unknown };
         let caller = Caller { token: row.id.clone(), agent, lease, profile };
-        if row.revoked_at.is_some() {
-            Standing::Revoked(caller)
-        } else if row.expires_at <= now {
-            Standing::Expired(caller)
-        } else {
-            Standing::Valid(caller)
-        }
+        Standing::at(caller, now, row.expires_at, row.revoked_at.is_some())
     }
 
     /// Returns the row and holder of a valid token of an administrator or user; `None` for agents.

@@ -45,7 +45,8 @@ impl Admin {
     /// Fails with [`Error::Unrecorded`] if the outcome of the commit is unknown.
     pub(super) async fn commit(&self, change: Change) -> Result<(), Error> {
         let Change { write, mut record } = change;
-        let until = clock::micros(time::OffsetDateTime::now_utc() + INTENT_TIMEOUT);
+        let timeout = i64::try_from(INTENT_TIMEOUT.as_micros()).unwrap_or(i64::MAX);
+        let until = clock::now().saturating_add(timeout);
         let row = in_flight_row(record.clone(), until)?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         if let Err(error) = write.commit().await {

@@ -7,6 +7,7 @@ mod assets;
 mod audit;
 mod components;
 mod dead;
+mod egress;
 mod failure;
 mod flash;
 mod form;
@@ -20,6 +21,7 @@ mod overview;
 mod page;
 mod quarantine;
 mod rules;
+mod schedules;
 mod servers;
 mod session;
 mod settings;
@@ -79,12 +81,20 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/skills/new", get(skills::new))
         .route("/console/skills/skill", get(skills::show).post(skills::update))
         .route("/console/skills/delete", post(skills::delete))
+        .route("/console/schedules", get(schedules::list).post(schedules::create))
+        .route("/console/schedules/new", get(schedules::new))
+        .route("/console/schedules/schedule", get(schedules::show))
+        .route("/console/schedules/edit", get(schedules::edit).post(schedules::update))
+        .route("/console/schedules/run", post(schedules::run))
+        .route("/console/schedules/switch", post(schedules::switch))
+        .route("/console/schedules/delete", post(schedules::delete))
         .route("/console/tokens", get(tokens::list).post(tokens::issue))
         .route("/console/tokens/new", get(tokens::new))
         .route("/console/tokens/revoke", post(tokens::revoke))
         .route("/console/leases", get(leases::list))
         .route("/console/leases/lease", get(leases::show))
         .route("/console/leases/revoke", post(leases::revoke))
+        .route("/console/egress", get(egress::list))
         .route("/console/servers", get(servers::list).post(servers::add))
         .route("/console/servers/new", get(servers::new))
         .route("/console/servers/switch", post(servers::switch))

@@ -5,6 +5,7 @@
 mod audit;
 mod catalogues;
 mod dead;
+mod egress;
 mod handoffs;
 mod leases;
 mod namespaces;
@@ -13,6 +14,7 @@ mod preferences;
 mod quarantine;
 mod refresh;
 mod rules;
+mod schedules;
 mod settings;
 mod skills;
 mod tokens;

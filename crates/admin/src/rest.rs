@@ -4,12 +4,14 @@
 mod audit;
 mod catalogues;
 mod document;
+mod egress;
 mod extract;
 mod leases;
 mod outbox;
 mod preferences;
 mod refusal;
 mod rules;
+mod schedules;
 mod settings;
 mod skills;
 mod tokens;
@@ -56,6 +58,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(leases::list, leases::issue))
         .routes(routes!(leases::get, leases::revoke))
         .routes(routes!(outbox::list))
+        .routes(routes!(egress::usage))
         .routes(routes!(upstreams::list, upstreams::add))
         .routes(routes!(upstreams::get, upstreams::update, upstreams::remove))
         .routes(routes!(upstreams::refresh))
@@ -69,6 +72,11 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(preferences::list, preferences::set, preferences::delete))
         .routes(routes!(skills::list, skills::put))
         .routes(routes!(skills::get, skills::delete))
+        .routes(routes!(schedules::list, schedules::create))
+        .routes(routes!(schedules::preview))
+        .routes(routes!(schedules::get, schedules::update, schedules::delete))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::runs))
         .routes(routes!(catalogues::projects::list))
         .routes(routes!(catalogues::projects::put, catalogues::projects::delete))
         .routes(routes!(catalogues::personas::list))

@@ -5,12 +5,14 @@
 mod audit;
 mod catalogues;
 mod dead;
+mod egress;
 mod error;
 mod leases;
 mod outbox;
 mod preferences;
 mod quarantine;
 mod rules;
+mod schedules;
 mod settings;
 mod skills;
 mod tokens;
@@ -21,12 +23,19 @@ pub use self::{
     audit::{AuditVerification, Heads, Pruned},
     catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject},
     dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter},
+    egress::{ProviderUsage, UsageFilter},
     error::{ErrorBody, ErrorDetails},
     leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
     outbox::WaitingMessages,
     preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
     quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
     rules::{AccessRule, NewRule, RuleOrder},
+    schedules::{
+        Concurrency, DeletedSchedule, Firing, FiringNote, MissedRuns, NewSchedule, PreviewedSchedule,
+        Schedule, ScheduleChange, ScheduleDetails, ScheduleFilter, ScheduleOwner, SchedulePayload,
+        SchedulePayloadType, SchedulePreview, ScheduleRun, ScheduleRunFilter, ScheduleRunState,
+        ScheduleRunTrigger, ScheduleTiming, SkipReason, SkippedSlots,
+    },
     settings::{PutSetting, Setting},
     skills::{PutSkill, Skill, SkillDetails, SkillFilter, SkillScope},
     tokens::{IssuedToken, Me, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState},
@@ -39,4 +48,4 @@ pub use self::{
         UpstreamChange,
     },
 };
-pub use policy::{AgentKind, Effect, Scope};
+pub use policy::{AgentKind, Effect, OnDisconnect, Scope};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use policy::OnDisconnect;
 use serde::{Deserialize, Serialize};
 
 /// Who holds a token.
@@ -15,11 +16,11 @@ pub enum TokenKind {
     ProjectAnalyst,
     /// An agent that works on one task at a time, under a lease; or bound to one user and one task.
     Sandbox,
-    /// Publishes handoffs and issues their leases. Calls no other tools.
+    /// Publishes handoffs, issues their leases, and keeps the threads of all users.
     Orchestrator,
     /// An administrator. Cannot call tools.
     Admin,
-    /// A user who manages their own servers. Cannot call tools.
+    /// A user: the token is an API key for chat, and manages the user's own servers. Cannot call tools.
     User,
 }
 
@@ -39,10 +40,33 @@ pub struct NewToken {
     /// The only memory profile of the agent's calls; without it, each call names its own.
     #[serde(default)]
     pub profile: Option<String>,
+    /// For user: whether requests with the key may name another user in a header. For front ends that have
+    /// users of their own.
+    #[serde(default)]
+    pub is_front_end: bool,
+    /// For user: what happens to the work for a client that closes its connection. Default: it goes on.
+    #[serde(default)]
+    pub on_disconnect: Option<OnDisconnect>,
     /// Lifetime, for example 12h or 30days. Default: one day for tokens that are bound to a task (at most
     /// 30), 30 days for others (at most 365).
     #[serde(default)]
     pub lives: Option<String>,
+}
+
+impl NewToken {
+    /// Returns a token that is bound to nothing, with the default lifetime.
+    pub fn new(label: impl Into<String>, agent: TokenKind) -> Self {
+        Self {
+            label: label.into(),
+            agent,
+            user_id: None,
+            task_id: None,
+            profile: None,
+            is_front_end: false,
+            on_disconnect: None,
+            lives: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +89,10 @@ pub struct Token {
     pub user_id: Option<String>,
     pub task_id: Option<String>,
     pub profile: Option<String>,
+    /// Of a user's token.
+    pub is_front_end: Option<bool>,
+    /// Of a user's token.
+    pub on_disconnect: Option<OnDisconnect>,
     pub state: TokenState,
     pub created_at: String,
     pub created_by: String,

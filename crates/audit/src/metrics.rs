@@ -15,7 +15,7 @@ use prometheus_client::{
 
 use crate::record::Record;
 
-const AGENTS: [&str; 5] = ["project_manager", "project_analyst", "sandbox", "admin", "user"];
+const AGENTS: [&str; 6] = ["project_manager", "project_analyst", "sandbox", "orchestrator", "admin", "user"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallLabels {

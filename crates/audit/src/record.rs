@@ -141,6 +141,11 @@ impl Record {
         }
     }
 
+    /// Sets the name of what was called.
+    pub fn set_tool(&mut self, tool: &str) {
+        self.tool = printable(tool);
+    }
+
     pub fn set_decision(&mut self, decision: Decision) {
         self.decision = decision.as_str().to_owned();
     }

@@ -5,11 +5,15 @@
 //! what models read in them. Notes for developers are ordinary comments.
 
 pub mod artifact;
+pub mod egress;
 pub mod finding;
+pub mod key;
 pub mod lease;
 pub mod preference;
 pub mod project;
+pub mod schedule;
 pub mod task;
+pub mod thread;
 pub mod workflow;
 
 mod page;

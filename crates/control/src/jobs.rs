@@ -13,8 +13,8 @@ use policy::{Scope, ScopedId};
 
 use store::{clock, entity::job};
 
-const MAX_KIND_BYTES: usize = 64;
-const MAX_PAYLOAD_BYTES: usize = 8 * 1024;
+pub(super) const MAX_KIND_BYTES: usize = 64;
+pub(super) const MAX_PAYLOAD_BYTES: usize = 8 * 1024;
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -23,7 +23,7 @@ pub(super) fn tools() -> Vec<Entry> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Status {
+pub(super) enum Status {
     Queued,
     Running,
     Completed,
@@ -32,7 +32,7 @@ enum Status {
 }
 
 impl Status {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",
@@ -40,6 +40,10 @@ impl Status {
             Self::Failed => "failed",
             Self::Canceled => "canceled",
         }
+    }
+
+    pub(super) fn is_final(self) -> bool {
+        self.next().is_empty()
     }
 
     /// Returns the statuses that may follow.
@@ -68,12 +72,16 @@ struct Job {
     updated_at: String,
 }
 
+pub(super) fn status_of(row: &job::Model) -> Result<Status, ToolError> {
+    check::parse_stored("status of a job", &row.status)
+}
+
 impl TryFrom<job::Model> for Job {
     type Error = ToolError;
 
     fn try_from(row: job::Model) -> Result<Self, ToolError> {
         Ok(Self {
-            status: check::parse_stored("status of a job", &row.status)?,
+            status: status_of(&row)?,
             job_id: row.id,
             task_id: row.task_id,
             kind: row.kind,
@@ -188,8 +196,8 @@ impl BuiltInTool for UpdateStatus {
         let found = job::Entity::find_by_id(input.job_id.as_str()).lock_exclusive().one(&context.db).await?;
         let row = require_of_task(found, &input.job_id, input.task_id.as_ref())?;
         check::version("the job", input.expected_version, row.version)?;
-        let status: Status = check::parse_stored("status of a job", &row.status)?;
-        if !status.next().contains(&input.status) && (status != input.status || status.next().is_empty()) {
+        let status = status_of(&row)?;
+        if !status.next().contains(&input.status) && (status != input.status || status.is_final()) {
             let why = format!("the job is {} and cannot become {}", status.as_str(), input.status.as_str());
             return Err(ToolError::Conflict(why));
         }

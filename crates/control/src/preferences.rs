@@ -12,6 +12,7 @@ use serde_json::Value;
 
 pub use self::administer::{AdminPreferenceWriter, PreferenceTarget};
 use self::scope::ScopeRef;
+pub(crate) use self::{effective::parse_entry, scope::ScopeSet};
 use super::{Entry, ToolError, check};
 use store::{clock, entity::preference};
 

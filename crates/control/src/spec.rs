@@ -9,7 +9,7 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{LeaseIssuer, ToolError, VisibleTools};
+use super::{AttributionSlot, LeaseIssuer, ToolError, VisibleTools};
 use policy::{Caller, MemoryProfile, Scope, ScopedId, Switch};
 
 /// Whether a tool only reads, or may change something.
@@ -34,6 +34,8 @@ pub trait BuiltInTool:
     const GATE: Option<Switch> = None;
     /// G13: whether the tool reaches the network. It then runs only for memory profiles that may do so.
     const REACHES_NETWORK: bool = false;
+    /// Whether the result comes as text too, for models. One that only programs read comes once.
+    const HAS_TEXT: bool = true;
 
     fn run(
         context: &Context<'_>,
@@ -50,6 +52,10 @@ pub struct Context<'a> {
     /// The tools that the caller may call, for help.
     pub visible_tools: &'a dyn VisibleTools,
     pub leases: &'a LeaseIssuer,
+    /// The id of the call in the audit.
+    pub call_id: &'a str,
+    /// Takes whom the call was made for, if not for the caller.
+    pub attribution: &'a AttributionSlot,
     /// The trace of the call, as 32 hexadecimal digits. The audit row has the same.
     pub trace_id: &'a str,
     /// Microseconds since 1970.
@@ -81,6 +87,7 @@ pub struct Entry {
     pub scope: Scope,
     pub gate: Option<Switch>,
     pub reaches_network: bool,
+    pub has_text: bool,
     pub input: Arc<Map<String, Value>>,
     pub output: Arc<Map<String, Value>>,
     run: Run,
@@ -106,6 +113,7 @@ impl Entry {
             scope: T::SCOPE,
             gate: T::GATE,
             reaches_network: T::REACHES_NETWORK,
+            has_text: T::HAS_TEXT,
             input: schema::<T>(),
             output: schema::<T::Output>(),
             run,

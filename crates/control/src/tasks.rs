@@ -3,7 +3,7 @@
 mod create;
 mod dependency;
 mod graph;
-mod name;
+pub(super) mod name;
 mod read;
 mod status;
 mod update;
@@ -15,7 +15,7 @@ use contract::task::{
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
 use subjects::ScopeId;
 
-use self::status::{is_final, status_of};
+pub(super) use self::status::{is_final, status_of};
 use super::{Context, Entry, ToolError, check, confinement::Confinement};
 use store::{clock, entity::task};
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use async_nats::StatusCode;
 use broker::Broker;
-use subjects::{CancelReply, CancelState, Subject};
+use futures_util::StreamExt;
+use subjects::{CancelReply, CancelState, HandoffId, Subject};
 
 use crate::{
     answer, cli,
@@ -12,6 +14,8 @@ use crate::{
 };
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long another instance may take to reply.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Requests the cancellation, then polls until the handoff is answered or the timeout has passed.
 pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> Result<Exit, Error> {
@@ -21,14 +25,7 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
         answer::show(&answer, json);
         return Ok(Exit::Failed);
     }
-    let reply = match broker.client.request(Subject::Cancel(id).to_string(), "".into()).await {
-        Ok(reply) => reply,
-        Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
-            return Err(Error::NoInstance);
-        }
-        Err(error) => return Err(Error::nats(error)),
-    };
-    let reply: CancelReply = serde_json::from_slice(&reply.payload).map_err(Error::nats)?;
+    let replies = request(broker, id).await?;
     let until = tokio::time::Instant::now() + command.timeout;
     loop {
         if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
@@ -48,15 +45,35 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    if json {
-        print::json(&reply);
-    } else {
-        print::line(match reply.state {
-            CancelState::Stopping => "cancellation requested; the handoff has not ended yet",
-            CancelState::Remembered => {
-                "cancellation recorded; the handoff is cancelled when an instance claims it"
-            }
-        });
+    // The instance that works on it tells most.
+    let running = replies.iter().find(|reply| reply.state == CancelState::Stopping);
+    match running.or(replies.first()) {
+        Some(reply) if json => print::json(reply),
+        _ if running.is_some() => print::line("cancellation requested; the handoff has not ended yet"),
+        _ => {
+            let names: Vec<String> = replies.iter().map(|reply| reply.instance.to_string()).collect();
+            print::line(&format!(
+                "cancellation recorded by {}: the handoff is cancelled when one of them claims it. An \
+                 instance that starts later does not know of it, and an analyst claims verifications only",
+                names.join(", ")
+            ));
+        }
     }
     Ok(Exit::Done)
+}
+
+/// Sends the request to all instances and returns their replies.
+async fn request(broker: &Broker, id: HandoffId) -> Result<Vec<CancelReply>, Error> {
+    let inbox = broker.client.new_inbox();
+    let mut messages = broker.client.subscribe(inbox.clone()).await.map_err(Error::nats)?;
+    let subject = Subject::Cancel(id).to_string();
+    broker.client.publish_with_reply(subject, inbox, "".into()).await.map_err(Error::nats)?;
+    let mut replies = Vec::new();
+    while let Ok(Some(message)) = tokio::time::timeout(REPLY_TIMEOUT, messages.next()).await {
+        if message.status == Some(StatusCode::NO_RESPONDERS) {
+            return Err(Error::NoInstance);
+        }
+        replies.push(serde_json::from_slice(&message.payload).map_err(Error::nats)?);
+    }
+    if replies.is_empty() { Err(Error::NoInstance) } else { Ok(replies) }
 }

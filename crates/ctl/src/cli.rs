@@ -1,15 +1,21 @@
 //! Commands, flags and their help texts.
 
+mod egress;
 mod gateway;
+mod keys;
+mod schedules;
 mod skills;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+pub(crate) use egress::Egress;
 pub(crate) use gateway::{
     Audit, GatewayLink, Leases, NewLease, NewUpstream, PreferenceAt, Preferences, Query, Rules, Settings,
     Tokens, Tools, Upstreams, Verify,
 };
+pub(crate) use keys::{Keys, NewKey};
+pub(crate) use schedules::{NewSchedule, PayloadArgs, ScheduleAt, ScheduleUpdate, Schedules, TimingArgs};
 pub(crate) use skills::{NewSkill, SkillAt, Skills};
 use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
 
@@ -140,11 +146,14 @@ pub(crate) enum Command {
     /// without the permission to create anything.
     Provision(Provision),
     /// Generate an nkey for each identity of deploy/nats, and the file that nats-server includes.
-    Keys(Keys),
+    Nkeys(Nkeys),
     /// Gateway: enable, disable, scope and approve tools.
     #[command(subcommand)]
     Tools(Tools),
-    /// Gateway: issue, list and revoke tokens.
+    /// Gateway: create, list and revoke API keys, with which users chat.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Gateway: issue, list and revoke tokens of all kinds.
     #[command(subcommand)]
     Tokens(Tokens),
     /// Gateway: issue, list and revoke leases, which say on whose behalf agents act.
@@ -153,6 +162,9 @@ pub(crate) enum Command {
 
     /// Gateway: list messages that wait to be published on NATS.
     Outbox,
+    /// Gateway: what users used of external providers of models.
+    #[command(subcommand)]
+    Egress(Egress),
     /// Gateway: add, inspect and remove upstream MCP servers.
     #[command(subcommand)]
     Upstreams(Upstreams),
@@ -165,6 +177,9 @@ pub(crate) enum Command {
     /// Gateway: read and change preferences, including those that configure agents.
     #[command(subcommand)]
     Preferences(Preferences),
+    /// Gateway: manage schedules, work that is due at certain times.
+    #[command(subcommand)]
+    Schedules(Schedules),
     /// Gateway: manage skills, the instructions that agents load when they need them.
     #[command(subcommand)]
     Skills(Skills),
@@ -188,8 +203,9 @@ pub(crate) enum Handoff {
         prompt: String,
         #[arg(long, default_value = "manual")]
         schedule_id: ScopeId,
-        #[arg(long, default_value = "manual-run")]
-        run_id: ScopeId,
+        /// Id of the run; a new one by default.
+        #[arg(long)]
+        run_id: Option<ScopeId>,
         #[command(flatten)]
         common: Common,
     },
@@ -285,6 +301,9 @@ pub(crate) struct Up {
     /// Port of the gateway's MCP endpoint; the console uses the next port.
     #[arg(long, value_name = "PORT", env = "GATEWAY_PORT", default_value_t = 8790)]
     pub(crate) gateway_port: u16,
+    /// Port of the OpenAI-compatible API; its probes and metrics use the next port.
+    #[arg(long, value_name = "PORT", env = "API_PORT", default_value_t = 8780)]
+    pub(crate) api_port: u16,
     /// Number of project managers.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) managers: u8,
@@ -300,6 +319,12 @@ pub(crate) struct Up {
     /// File with the model server's API token.
     #[arg(long, value_name = "FILE", env = "INFERENCE_TOKEN_FILE")]
     pub(crate) model_token_file: Option<PathBuf>,
+    /// File with the key of an external provider of models, which is asked through the egress.
+    #[arg(long, value_name = "FILE", env = "OPENAI_API_KEY_FILE", conflicts_with = "model_url")]
+    pub(crate) provider_key_file: Option<PathBuf>,
+    /// Base URL of that provider.
+    #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", default_value = "https://api.openai.com/v1")]
+    pub(crate) provider_url: String,
     /// Simulated response time of the offline model.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "400ms")]
     pub(crate) think_time: Duration,
@@ -372,7 +397,7 @@ pub(crate) struct Provision {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct Nkeys {
     /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Existing seeds are kept.
     pub(crate) folder: PathBuf,
 }

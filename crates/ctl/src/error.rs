@@ -71,6 +71,10 @@ pub(crate) enum Error {
     Input(#[source] std::io::Error),
     #[error("nothing was removed; pass --yes to remove without a prompt")]
     NotConfirmed,
+    #[error("nothing was saved; pass --yes to save without a prompt")]
+    NotSaved,
+    #[error("{0}")]
+    Usage(&'static str),
     #[error(
         "nothing was approved; pass --yes to approve the current definition, or --hash to approve a \
          definition you reviewed"
@@ -145,6 +149,7 @@ impl Error {
             Self::Operate(operate::Error::NoSuchLetter(_) | operate::Error::Letter(..))
             | Self::NoJournal(_)
             | Self::NotConfirmed
+            | Self::NotSaved
             | Self::NotApproved
             | Self::NotQuarantined(_)
             | Self::Tour(_)
@@ -165,6 +170,7 @@ impl Error {
             | Self::PortTaken { .. }
             | Self::AlreadyRunning { .. }
             | Self::LeftoverProcesses { .. }
+            | Self::Usage(_)
             | Self::Other(_) => Exit::Usage,
             Self::Refused { code, .. } => match code.as_str() {
                 "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,

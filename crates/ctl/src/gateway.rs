@@ -3,10 +3,13 @@
 
 pub(crate) mod audit;
 mod client;
+pub(crate) mod egress;
+pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod outbox;
 pub(crate) mod preferences;
 pub(crate) mod rules;
+pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod skills;
 pub(crate) mod tokens;

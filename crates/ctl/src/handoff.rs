@@ -131,9 +131,11 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
             (chat(vec![message], false), common)
         }
         cli::Handoff::Schedule { prompt, schedule_id, run_id, common } => {
+            // A run belongs to one user, so that of another handoff would not do.
+            let new_run = || format!("run-{}", HandoffId::now()).parse().map_err(Error::nats);
             let schedule = Schedule {
                 schedule_id,
-                run_id,
+                run_id: run_id.map_or_else(new_run, Ok)?,
                 fired_at: Timestamp::now(),
                 payload_type: SchedulePayloadType::Prompt,
                 payload: text_or_input(prompt)?.into(),

@@ -10,9 +10,9 @@ mod error;
 mod gateway;
 mod handoff;
 mod journal;
-mod keys;
 mod link;
 mod listener;
+mod nkeys;
 mod print;
 mod provision;
 mod status;
@@ -74,15 +74,18 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
         Command::Provision(command) => provision::run(&broker().await?, &command, json).await,
-        Command::Keys(command) => keys::run(&command, json),
+        Command::Nkeys(command) => nkeys::run(&command, json),
         Command::Tools(command) => gateway::tools::run(&open()?, command, json).await,
+        Command::Keys(command) => gateway::keys::run(&open()?, command, json).await,
         Command::Tokens(command) => gateway::tokens::run(&open()?, command, json).await,
         Command::Leases(command) => gateway::leases::run(&open()?, command, json).await,
         Command::Outbox => gateway::outbox::run(&open()?, json).await,
+        Command::Egress(command) => gateway::egress::run(&open()?, command, json).await,
         Command::Upstreams(command) => gateway::upstreams::run(&open()?, command, json).await,
         Command::Rules(command) => gateway::rules::run(&open()?, command, json).await,
         Command::Settings(command) => gateway::settings::run(&open()?, command, json).await,
         Command::Preferences(command) => gateway::preferences::run(&open()?, command, json).await,
+        Command::Schedules(command) => gateway::schedules::run(&open()?, command, json).await,
         Command::Skills(command) => gateway::skills::run(&open()?, command, json).await,
         Command::Audit(command) => gateway::audit::run(&gateway, &link, command, json).await,
     }

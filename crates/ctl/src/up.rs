@@ -1,6 +1,7 @@
-//! `cynodectl up` and `down`: a local stack of NATS, the gateway, managers and analysts under one supervisor,
-//! which starts them in order, restarts those that die and stops them in reverse order.
+//! `cynodectl up` and `down`: a local stack of NATS, the gateway, managers, analysts and the orchestrator
+//! under one supervisor, which starts them in order, restarts those that die and stops them in reverse order.
 
+mod api;
 mod child;
 mod config;
 mod lock;
@@ -91,6 +92,7 @@ async fn run_stack(
         },
         Mode::Stay => {
             print::note(&format!("the stack is up; its console is at {}/console", config.admin_url()));
+            print::note(&config.describe_api());
             input.signal().await;
             Ok(Exit::Done)
         }
@@ -115,6 +117,12 @@ async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error>
     stack.start(config.gateway())?;
     stack.wait_until("the gateway answers", async || seed::probe_gateway(config).await.then_some(())).await?;
     seed::ensure_tokens(config).await?;
+    if config.has_provider() {
+        print::note("the preferences of this stack allow all users the external provider `openai`");
+        seed::allow_provider(config).await?;
+    } else if std::env::var_os("OPENAI_API_KEY").is_some() {
+        print::note("OPENAI_API_KEY is not used: put the key into a file, OPENAI_API_KEY_FILE=key.txt");
+    }
     let workers = config.workers();
     let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
     print::note(&format!("workers: {}, answering with {}", names.join(", "), config.describe_model()));
@@ -127,6 +135,10 @@ async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error>
         (status.instances.len() >= count).then_some(())
     };
     stack.wait_until("all workers are running", all_running).await?;
+    print::note(&format!("OpenAI-compatible API on {}", config.api_url()));
+    stack.start(config.orchestrator())?;
+    let answers = async || api::probe(config).await.then_some(());
+    stack.wait_until("the orchestrator is ready", answers).await?;
     print::note(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(broker)
 }

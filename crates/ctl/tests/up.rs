@@ -12,7 +12,9 @@ use std::{
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
-use testkit::{Finished, Process, cynodectl, eventually_within, free_port, nats_server, run, workspace};
+use testkit::{
+    Finished, Model, Process, Script, cynodectl, eventually_within, free_port, nats_server, run, workspace,
+};
 
 const USAGE: i32 = 64;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,14 +24,16 @@ struct StackFolder {
     folder: TempDir,
     nats_port: u16,
     gateway_port: u16,
+    api_port: u16,
 }
 
 impl StackFolder {
     fn new() -> Self {
         let nats_port = free_port();
         let next_is_free = |port: &u16| TcpListener::bind(("127.0.0.1", port + 1)).is_ok();
-        let gateway_port = std::iter::repeat_with(free_port).find(next_is_free).unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), nats_port, gateway_port }
+        let mut pairs = std::iter::repeat_with(free_port).filter(next_is_free);
+        let (gateway_port, api_port) = (pairs.next().unwrap(), pairs.next().unwrap());
+        Self { folder: tempfile::tempdir().unwrap(), nats_port, gateway_port, api_port }
     }
 
     fn data(&self) -> PathBuf {
@@ -42,6 +46,7 @@ impl StackFolder {
             format!("--data={}", self.data().display()),
             format!("--nats-port={}", self.nats_port),
             format!("--gateway-port={}", self.gateway_port),
+            format!("--api-port={}", self.api_port),
             format!("--nats-server={}", nats_server().display()),
             format!("--instructions={}", workspace().join("instructions").display()),
         ];
@@ -107,6 +112,8 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
             "=== An analyst verifies one of them",
             "(Created the task `remedy-the-site-is-up` for what is not met.)",
             ": fail",
+            "=== The same manager, over the OpenAI-compatible API",
+            "`collect-the-texts`",
             "=== A worker is killed in the middle",
             "kill -9 manager-",
             "`tell-everybody-about-the-new-site`",
@@ -127,13 +134,46 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
         assert!(finished.stderr.contains(step), "{step}: {}", finished.stderr);
     }
     assert_eq!(stack.processes(), []);
-    for port in [stack.nats_port, stack.gateway_port, stack.gateway_port + 1] {
+    let (gateway, api) = (stack.gateway_port, stack.api_port);
+    for port in [stack.nats_port, gateway, gateway + 1, api, api + 1] {
         assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{port} is still in use");
     }
     // The data is kept, and a second start does not seed it again.
     let again = stack.run(stack.up(&["--tour"])).await;
     assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
     assert_eq!(again.stdout.matches(" collect-the-texts ").count(), 1, "{}", again.stdout);
+}
+
+/// P15: with nothing but a key in a file, managers ask an external provider, through the egress alone.
+#[tokio::test]
+async fn key_file_of_a_provider_is_all_that_is_needed() {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let provider = Model::start([Script::say("Which plants?"), Script::say("Nothing is due.")]).await;
+    let stack = StackFolder::new();
+    let key = stack.folder.path().join("key.txt");
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key).unwrap();
+    file.write_all(b"a-key-of-the-provider\n").unwrap();
+    let url = provider.url();
+    let finished = stack
+        .run(stack.up(&[
+            "--tour",
+            &format!("--provider-key-file={}", key.display()),
+            &format!("--provider-url={url}"),
+            "--model=large-model",
+        ]))
+        .await;
+    assert_eq!(finished.code, 0, "{}\n{}", finished.stdout, finished.stderr);
+    assert!(finished.stdout.contains("Which plants?"), "{}", finished.stdout);
+    assert!(finished.stderr.contains("through the egress"), "{}", finished.stderr);
+    assert!(!provider.turns().is_empty());
+    for entry in fs::read_dir(stack.data()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let text = fs::read(&path).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains("a-key-of-the-provider"), "{}", path.display());
+        }
+    }
 }
 
 /// Runs `cynodectl up` at a pseudo-terminal of `script`. `script` runs a shell, and some shells exit on a
@@ -166,7 +206,7 @@ async fn chat_at_a_terminal_ends_the_stack_with_ctrl_c() {
     let (mut process, mut input, log) = at_a_terminal(&stack, &[]);
     shows(&log, "you> ").await;
     let pids = stack.processes();
-    assert_eq!(pids.len(), 5, "{pids:?}");
+    assert_eq!(pids.len(), 6, "{pids:?}");
 
     input.write_all(b"Create a task\n").unwrap();
     shows(&log, "What should the task be called?").await;

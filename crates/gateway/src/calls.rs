@@ -228,7 +228,9 @@ impl Calls {
         announcement: Announcement,
         side_effect: SideEffect,
     ) -> Outcome {
-        record.end(Decision::Allow, reply.status, reply.error_type, clock::now());
+        let is_denied = reply.status == Status::Denied;
+        let decision = if is_denied { Decision::Deny } else { Decision::Allow };
+        record.end(decision, reply.status, reply.error_type, clock::now());
         match (self.ledger.end(record.clone(), announcement).await, side_effect) {
             (Ok(()), _) => Outcome::Answered(Box::new(reply.result)),
             (Err(Unrecorded), SideEffect::None) => Outcome::Unavailable,

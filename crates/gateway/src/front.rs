@@ -17,6 +17,8 @@ use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
 };
 
+use policy::{AgentKind, Caller};
+
 use access::{leases::Leases, tokens::TokenCache, unauthenticated::UnauthenticatedLimiter};
 use store::Store;
 
@@ -24,6 +26,10 @@ use crate::{
     calls::Calls,
     config::{self, Config},
 };
+
+/// An orchestrator may make this many times as many calls as another agent: it has one token for all users,
+/// and limits each of them itself.
+const ORCHESTRATOR_FACTOR: u32 = 10;
 
 type Mcp = StreamableHttpService<server::Server, NeverSessionManager>;
 
@@ -33,6 +39,8 @@ struct LiveSettings {
     mcp: Mcp,
     /// Limits calls per second, by token id.
     rate_limiter: DefaultKeyedRateLimiter<String>,
+    /// The same for tokens of orchestrators.
+    orchestrator_limiter: DefaultKeyedRateLimiter<String>,
 }
 
 /// Serves MCP requests of agents.
@@ -71,7 +79,9 @@ impl Front {
 
     /// Removes idle callers from the rate limiter.
     pub(crate) fn drop_idle_callers(&self) {
-        self.live.load().rate_limiter.retain_recent();
+        let live = self.live.load();
+        live.rate_limiter.retain_recent();
+        live.orchestrator_limiter.retain_recent();
     }
 
     pub(crate) fn router(self: Arc<Self>) -> Router {
@@ -96,7 +106,18 @@ impl LiveSettings {
             Arc::<NeverSessionManager>::default(),
             http,
         );
-        let per_second = NonZeroU32::new(config.calls.per_second).unwrap_or(NonZeroU32::MIN);
-        Self { settings, mcp, rate_limiter: RateLimiter::keyed(Quota::per_second(per_second)) }
+        let limiter = |per_second: u32| {
+            RateLimiter::keyed(Quota::per_second(NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN)))
+        };
+        let per_second = config.calls.per_second;
+        let orchestrator_limiter = limiter(per_second.saturating_mul(ORCHESTRATOR_FACTOR));
+        Self { settings, mcp, rate_limiter: limiter(per_second), orchestrator_limiter }
+    }
+
+    fn rate_limiter(&self, caller: &Caller) -> &DefaultKeyedRateLimiter<String> {
+        match caller.agent.kind() {
+            AgentKind::Orchestrator => &self.orchestrator_limiter,
+            AgentKind::ProjectManager | AgentKind::ProjectAnalyst | AgentKind::Sandbox => &self.rate_limiter,
+        }
     }
 }

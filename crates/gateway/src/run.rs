@@ -68,6 +68,8 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long leases are listed after their end.
 const KEEP_ENDED_LEASES: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long calls to external providers are kept after their end. What they used is kept for good.
+const KEEP_ENDED_PROVIDER_CALLS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Rows per query when the audit is verified.
 const VERIFY_BATCH: u64 = 1000;
 
@@ -175,7 +177,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         allow_stdio: config.upstreams.stdio,
         stop: stop.clone(),
     });
-    let watched = Watched { store: store.clone(), upstreams: upstreams.clone(), metrics, stop: stop.clone() };
+    let watched = Watched::new(store.clone(), upstreams.clone(), metrics, stop.clone());
     let administrators = listen(config.admin.listen).await?;
     let agents = listen(config.mcp.listen).await?;
     let address = agents.local_addr().map_err(|error| Error::Listen(config.mcp.listen, error))?;
@@ -267,7 +269,8 @@ async fn run_maintenance(
     }
 }
 
-/// Recovers lost calls, deletes expired idempotency keys and leases, and prunes the audit.
+/// Recovers lost calls, deletes expired idempotency keys, leases and calls to providers, and prunes the
+/// audit.
 async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     let lost = audit::recover(store, false).await?;
     if lost > 0 {
@@ -275,6 +278,11 @@ async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     }
     crate::calls::delete_expired_keys(store).await?;
     leases::delete_ended(store, micros_ago(KEEP_ENDED_LEASES)).await?;
+    let lost = control::close_lost_calls(store).await?;
+    if lost > 0 {
+        warn!(calls = lost, "Calls to providers that were not ended counted with an estimate.");
+    }
+    control::delete_old_calls(store, micros_ago(KEEP_ENDED_PROVIDER_CALLS)).await?;
     if let Some(keep) = config.audit.keep {
         let gone = audit::prune(store, micros_ago(keep)).await?;
         if gone > 0 {

@@ -20,6 +20,23 @@ pub enum Agent {
 }
 
 impl Agent {
+    /// Returns the agent of a token that is bound to a user and a task, or to neither. `None` if only one of
+    /// them is given, or if the agent type cannot be bound.
+    pub fn of_token(kind: AgentKind, user: Option<&str>, task: Option<&str>) -> Option<Self> {
+        let binding = match (user, task) {
+            (Some(user), Some(task)) => Some(TokenBinding { user: user.to_owned(), task: task.to_owned() }),
+            (None, None) => None,
+            _ => return None,
+        };
+        match (kind, binding) {
+            (AgentKind::ProjectManager, None) => Some(Self::Manager),
+            (AgentKind::Orchestrator, None) => Some(Self::Orchestrator),
+            (AgentKind::ProjectManager | AgentKind::Orchestrator, Some(_)) => None,
+            (AgentKind::ProjectAnalyst, binding) => Some(Self::Analyst(binding)),
+            (AgentKind::Sandbox, binding) => Some(Self::Sandbox(binding)),
+        }
+    }
+
     pub fn kind(&self) -> AgentKind {
         match self {
             Self::Manager => AgentKind::ProjectManager,
@@ -163,6 +180,27 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// Returns what a token of `caller` is worth at `now`, in microseconds since 1970.
+    pub fn at(caller: Caller, now: i64, expires_at: i64, is_revoked: bool) -> Self {
+        if is_revoked {
+            Self::Revoked(caller)
+        } else if expires_at <= now {
+            Self::Expired(caller)
+        } else {
+            Self::Valid(caller)
+        }
+    }
+
+    /// Returns the caller of a valid token.
+    pub(super) fn valid_caller(&self) -> Result<&Caller, Denial> {
+        match self {
+            Self::Valid(caller) => Ok(caller),
+            Self::Expired(_) => Err(Denial::ExpiredToken),
+            Self::Revoked(_) => Err(Denial::RevokedToken),
+            Self::Unknown => Err(Denial::UnknownToken),
+        }
+    }
+
     /// Returns the agent the token was issued for, valid or not, for the audit.
     pub fn caller(&self) -> Option<&Caller> {
         match self {

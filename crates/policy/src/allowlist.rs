@@ -4,21 +4,25 @@ use super::{AgentKind, pattern::matches, tool::Origin};
 
 /// Reserved families of tool names. No installed upstream may use one as its namespace, so a tool in a family
 /// is either built in or was put there by an administrator.
-pub const FAMILIES: [&str; 16] = [
+pub const FAMILIES: [&str; 20] = [
     "admin",
     "api",
     "artifact",
     "connector",
     "db",
+    "egress",
     "git",
     "help",
+    "key",
     "lease",
     "memory",
     "model",
     "node",
     "persona",
     "sandbox",
+    "schedule",
     "skills",
+    "thread",
     "web",
     "workflow",
 ];
@@ -73,8 +77,9 @@ const SANDBOX: [&str; 9] = [
     "lease.revoke",
 ];
 
-/// An orchestrator acts for no user; it issues the leases of those who do.
-const ORCHESTRATOR: [&str; 2] = ["lease.*", "help.*"];
+/// An orchestrator acts for no user; it issues the leases of those who do, and keeps what users say, schedule
+/// and spend.
+const ORCHESTRATOR: [&str; 6] = ["lease.*", "help.*", "thread.*", "key.*", "schedule.*", "egress.*"];
 
 /// Returns whether the allowlist of an agent type names a tool. Tools of installed upstreams are in no list.
 fn lists(kind: AgentKind, tool: &str) -> bool {

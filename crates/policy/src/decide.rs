@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::{
-    AgentKind, Bounds, CallIds, Caller, Denial, Effect, Facts, Rule, ScopedId, Standing, TaskFacts, Tool,
-    allowlist, tool::Origin, urls,
+    AgentKind, Bounds, CallIds, Caller, Denial, Effect, Facts, Lease, Rule, ScopedId, Standing, TaskFacts,
+    Tool, allowlist, tool::Origin, urls,
 };
 
 /// The tools that renew an expired lease and give it back. For every other tool it is worth nothing.
@@ -87,12 +87,7 @@ pub struct Visible<'a> {
 /// Makes the part of the decision that does not depend on the arguments. An agent sees exactly the tools that
 /// pass.
 pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<Visible<'a>, Denial> {
-    let caller = match standing {
-        Standing::Valid(caller) => caller,
-        Standing::Expired(_) => return Err(Denial::ExpiredToken),
-        Standing::Revoked(_) => return Err(Denial::RevokedToken),
-        Standing::Unknown => return Err(Denial::UnknownToken),
-    };
+    let caller = standing.valid_caller()?;
     let bounds = caller.check_bounds(tool.is_some_and(|tool| FOR_EXPIRED.contains(&tool.name.as_str())))?;
     let tool = tool.ok_or(Denial::UnknownTool)?;
     let kind = caller.agent.kind();
@@ -125,6 +120,16 @@ pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Resu
         }
         _ => Ok(Visible { caller, tool, bounds }),
     }
+}
+
+/// Denies what another program does for an agent, unless the agent acts for a user: token and lease must be
+/// valid and belong together. A lease is required, also of an agent that needs none to call tools.
+pub fn check_acting_for<'a>(standing: &'a Standing, facts: &Facts) -> Result<&'a Lease, Denial> {
+    let caller = standing.valid_caller()?;
+    let bounds = caller.check_bounds(false)?.ok_or(Denial::MissingLease)?;
+    let lease = caller.lease.lease().ok_or(Denial::MissingLease)?;
+    check_ids_within_bounds(&bounds, &CallIds::default(), facts)?;
+    Ok(lease)
 }
 
 /// Denies an upstream call that names an id unknown to the store, for every agent type (M106, M117). Built-in

@@ -135,6 +135,22 @@ pub enum LeaseStanding {
 }
 
 impl LeaseStanding {
+    /// Returns what a lease that the gateway issued is worth at `now`. It can be renewed until
+    /// `renewable_until`. Times are in microseconds since 1970.
+    pub fn at(lease: Lease, now: i64, renewable_until: i64, is_revoked: bool) -> Self {
+        if is_revoked {
+            Self::Revoked(lease)
+        } else if now < lease.not_before {
+            Self::Early(lease)
+        } else if now < lease.expires_at {
+            Self::Valid(lease)
+        } else if now < renewable_until {
+            Self::Renewable(lease)
+        } else {
+            Self::Expired(lease)
+        }
+    }
+
     /// Returns the lease, valid or not, for the audit.
     pub fn lease(&self) -> Option<&Lease> {
         match self {

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -38,6 +38,25 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+/// What neither group nor other users may do: write, and for others also read.
+const FORBIDDEN_MODE: u32 = 0o026;
+
+/// Reads a secret that is all of a file. Fails if it is empty, or if other users of the machine may read or
+/// change the file.
+pub fn read_private(path: &Path) -> io::Result<String> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & FORBIDDEN_MODE != 0 {
+        let why = format!("other users may read or change the file; run `chmod 600 {}`", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let text = fs::read_to_string(path)?;
+    let secret = text.trim();
+    if secret.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+    }
+    Ok(secret.to_owned())
 }
 
 /// Returns the path with a suffix appended to its name.
@@ -90,4 +109,26 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
         return Ok(());
     }
     replace(path, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_others_may_read_or_change_are_refused() {
+        let path = std::env::temp_dir().join(format!("secrets-file-{}", std::process::id()));
+        fs::write(&path, " sk-1 \n").unwrap();
+        for (mode, is_private) in
+            [(0o600, true), (0o400, true), (0o440, true), (0o644, false), (0o620, false)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_private(&path);
+            assert_eq!(read.as_deref().ok() == Some("sk-1"), is_private, "{mode:o}: {read:?}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "\n").unwrap();
+        assert_eq!(read_private(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        fs::remove_file(&path).unwrap();
+    }
 }

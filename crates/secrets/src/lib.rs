@@ -2,8 +2,12 @@
 
 pub mod file;
 mod redact;
+mod redact_by_kind;
 mod shapes;
 pub mod signing_key;
+mod stream;
 
 pub use redact::redact;
+pub use redact_by_kind::redact_by_kind;
 pub use shapes::find;
+pub use stream::StreamRedactor;

@@ -9,13 +9,13 @@ use crate::shapes::SHAPES;
 
 /// What may precede a secret: a word boundary, an escape sequence of JSON or of a terminal, or a percent
 /// escape.
-const BEFORE: &str = r"((?-u:\b)|\\[nrt]|\x1b\[[0-9;]*m|%[0-9A-Fa-f]{2})";
-const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
+pub(crate) const BEFORE: &str = r"((?-u:\b)|\\[nrt]|\x1b\[[0-9;]*m|%[0-9A-Fa-f]{2})";
+pub(crate) const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
 /// Names that end with one of these are names of secrets: `token`, `gateway.token`, `X-Api-Key`, but not
 /// `tokens` or `token_file`.
-const NAME: &str = r"(?:[A-Za-z0-9_.-]*(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?key|credential|authorization)|(?-u:\b)pass)";
+pub(crate) const NAME: &str = r"(?:[A-Za-z0-9_.-]*(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?key|credential|authorization)|(?-u:\b)pass)";
 
-static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+pub(crate) static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     // The tests check that every pattern compiles.
     rules()
         .into_iter()
@@ -89,4 +89,4 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -31,6 +31,10 @@ pub mod audit_pruned;
 pub mod idempotency;
 pub mod in_flight;
 
+// Calls to external providers of models, and what they used.
+pub mod egress_call;
+pub mod egress_usage;
+
 // Messages that wait to be published.
 pub mod outbox;
 
@@ -45,7 +49,11 @@ pub mod persona;
 pub mod preference;
 pub mod preference_history;
 pub mod project;
+pub mod schedule;
+pub mod schedule_run;
 pub mod skill;
 pub mod system_setting;
 pub mod task;
 pub mod task_dependency;
+pub mod thread;
+pub mod turn;

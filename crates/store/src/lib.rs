@@ -19,7 +19,8 @@ use std::{
 
 use sea_orm::{
     ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
-    RuntimeErr, SqliteTransactionMode, TransactionOptions, TransactionTrait,
+    EntityTrait, RuntimeErr, SqliteTransactionMode, TransactionOptions, TransactionTrait,
+    sea_query::Expr,
     sqlx::{
         self, Connection,
         postgres::PgConnectOptions,
@@ -30,6 +31,7 @@ use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tracing::warn;
 
+use entity::revision;
 pub use outbox::{NewMessage, Outbox, Waiting};
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
@@ -233,6 +235,13 @@ impl Store {
             None => None,
         };
         WriterGuard { connection: &self.write_connection, _guard: guard }
+    }
+
+    /// Makes a write that changes nothing. Fails if the store accepts none, for example on a full disk.
+    pub async fn probe_write(&self) -> Result<(), DbErr> {
+        let same = Expr::col(revision::Column::Value);
+        let update = revision::Entity::update_many().col_expr(revision::Column::Value, same);
+        update.exec(&*self.acquire_writer().await).await.map(drop)
     }
 
     /// Closes the write connection if sqlx still counts a transaction as open; the pool then opens a new one.

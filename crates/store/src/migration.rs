@@ -2,9 +2,12 @@
 
 mod calls;
 mod decisions;
+mod egress;
 mod leases;
 mod outbox;
 mod profiles;
+mod schedules;
+mod threads;
 mod tool_does;
 mod work;
 
@@ -21,6 +24,9 @@ impl MigratorTrait for Migrator {
             Box::new(leases::Leases),
             Box::new(outbox::Outbox),
             Box::new(profiles::Profiles),
+            Box::new(threads::Threads),
+            Box::new(egress::Egress),
+            Box::new(schedules::Schedules),
         ]
     }
 }

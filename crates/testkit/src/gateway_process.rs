@@ -25,6 +25,7 @@ pub struct GatewayProcess {
     pub process: Process,
     folder: TempDir,
     settings: Vec<String>,
+    variables: Vec<(String, String)>,
     address: String,
     admin_address: String,
     http: reqwest::Client,
@@ -44,13 +45,19 @@ impl GatewayProcess {
 
     /// Starts with additional settings, such as `("audit.seal_every", "100ms")`.
     pub async fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::start_with_variables(settings, &[]).await
+    }
+
+    /// Starts with additional settings and environment variables, such as that of a
+    /// [`TestClock`](crate::TestClock).
+    pub async fn start_with_variables(settings: &[(&str, &str)], variables: &[(String, String)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the gateway");
         // Tests call faster than agents do.
         let fast = ("calls.per_second", "100000");
         let settings = std::iter::once(&fast).chain(settings);
         let settings: Vec<String> = settings.map(|(key, value)| format!("{key}={value}")).collect();
         let any = "127.0.0.1:0";
-        let process = spawn(folder.path(), &settings, any, any);
+        let process = spawn(folder.path(), &settings, variables, any, any);
         // Fails if another thread installed a provider first, which is fine.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
@@ -59,7 +66,8 @@ impl GatewayProcess {
             .build()
             .expect("an HTTP client");
         let (address, admin_address) = (String::new(), String::new());
-        let mut gateway = Self { process, folder, settings, address, admin_address, http };
+        let variables = variables.to_vec();
+        let mut gateway = Self { process, folder, settings, variables, address, admin_address, http };
         gateway.wait_until_ready(1).await;
         gateway
     }
@@ -197,7 +205,8 @@ impl GatewayProcess {
     pub async fn start_again(&mut self) {
         self.process.kill();
         let before = ready_lines(&self.log()).len();
-        self.process = spawn(self.folder.path(), &self.settings, &self.address, &self.admin_address);
+        let (folder, variables) = (self.folder.path(), &self.variables);
+        self.process = spawn(folder, &self.settings, variables, &self.address, &self.admin_address);
         self.wait_until_ready(before + 1).await;
     }
 
@@ -222,12 +231,18 @@ fn ready_lines(log: &str) -> Vec<(String, String)> {
     ready.filter_map(|line| Some((field(line, "address")?, field(line, "admin_address")?))).collect()
 }
 
-fn spawn(folder: &Path, settings: &[String], listen: &str, admin_listen: &str) -> Process {
+fn spawn(
+    folder: &Path,
+    settings: &[String],
+    variables: &[(String, String)],
+    listen: &str,
+    admin_listen: &str,
+) -> Process {
     let mut arguments: Vec<String> =
         ["--listen", listen, "--admin-listen", admin_listen, "--data"].map(str::to_owned).into();
     arguments.push(folder.display().to_string());
     for setting in settings {
         arguments.extend(["--set".to_owned(), setting.clone()]);
     }
-    Process::start(&binary("cynode-gateway"), &arguments, &[], &folder.join("gateway.log"))
+    Process::start(&binary("cynode-gateway"), &arguments, variables, &folder.join("gateway.log"))
 }

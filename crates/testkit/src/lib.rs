@@ -12,6 +12,8 @@
 
 mod binaries;
 mod browser;
+mod chat_client;
+mod clock;
 mod cluster;
 mod collector;
 mod engines;
@@ -22,6 +24,7 @@ mod logs;
 mod model;
 mod nats;
 mod orchestrator;
+mod orchestrator_process;
 mod port;
 mod postgres;
 mod process;
@@ -39,6 +42,8 @@ pub use binaries::{
     server_filesystem, systemd_analyze, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
+pub use chat_client::{ChatClient, ChatEvent, ChatResponse, ChatStream, Streamed, chat_body};
+pub use clock::TestClock;
 pub use cluster::Cluster;
 pub use collector::{Collector, Span};
 pub use engines::grammar_refusals;
@@ -48,6 +53,7 @@ pub use gateway_process::{AdminResponse, GatewayProcess};
 pub use model::{Model, ModelRequest, Script, typical};
 pub use nats::Nats;
 pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
+pub use orchestrator_process::{OrchestratorBuilder, OrchestratorProcess};
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::{Finished, Process, cpu_of, run};

@@ -67,6 +67,10 @@ pub struct ModelRequest {
     pub body: Value,
     pub authorization: Option<String>,
     pub traceparent: Option<String>,
+    /// The header `Cynode-Lease`.
+    pub lease: Option<String>,
+    /// All headers, as one text.
+    pub headers: String,
     pub at: Instant,
 }
 
@@ -242,7 +246,9 @@ async fn complete(State(state): State<Arc<Inner>>, headers: HeaderMap, body: Byt
     let body: Value = serde_json::from_slice(&body).expect("the worker sends JSON");
     let header = |name| headers.get(name).map(|value| value.to_str().expect("text").to_owned());
     let (authorization, traceparent) = (header("authorization"), header("traceparent"));
-    let asked = ModelRequest { body, authorization, traceparent, at: Instant::now() };
+    let lease = header("cynode-lease");
+    let headers = format!("{headers:?}");
+    let asked = ModelRequest { body, authorization, traceparent, lease, headers, at: Instant::now() };
     state.asked.lock().expect("no panic while asking").push(asked.clone());
     if let Err(why) = well_formed(asked.messages()) {
         let body = json!({ "error": { "message": why } });

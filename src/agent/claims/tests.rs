@@ -32,6 +32,16 @@ fn claims_without_a_change_are_found() {
         "I started the job.",
         "Okay. I deleted it.",
         "The reports were successfully deleted from the store.",
+        "foo was removed.",
+        "I renamed foo to bar.",
+        "I assigned foo to Bob.",
+        "We cancelled foo.",
+        "Moved foo to in progress.",
+        "I started the workflow.",
+        "I wrote the file `notes.md`.",
+        "I revoked the lease.",
+        "I scheduled the deployment for tomorrow.",
+        "Done, I removed everything.",
     ] {
         assert!(is_unkept(claim, &[], ALONE), "{claim}");
     }
@@ -123,6 +133,8 @@ fn doubtful_answers_are_told_from_plain_ones() {
         "Status changed to completed.",
         "I created the task deploy-docs - shall I start it?",
         "Done.",
+        "The status of `foo` is now done.",
+        "`foo` is now in progress.",
     ] {
         assert_ne!(assess(answer, &[], ALONE), Assessment::Fine, "{answer}");
     }
@@ -155,6 +167,8 @@ fn doubtful_answers_are_told_from_plain_ones() {
         "Updated release note: faster.",
         "I changed `go` to `goes`.",
         "Once you see the message, the task has been created.",
+        "It moved me.",
+        "Two of them were removed last year.",
     ] {
         assert!(!is_unkept(answer, &[], ALONE), "{answer}");
     }

@@ -48,7 +48,8 @@ async fn load_earlier(
     let Some(Answer::Completion(completion)) = stored else { return Ok(None) };
     // A handoff must not read another user's conversation by naming its id.
     let origin = journal::read_origin(storage, role, input.continues).await;
-    if origin.as_ref() != Some(&Origin::from(&session.handoff.scope)) {
+    let own = Origin::new(&session.handoff.scope, false);
+    if !origin.is_some_and(|origin| origin.has_same_owner(&own)) {
         return Err(WorkError::OtherScope(input.continues));
     }
     let Completion { resumes_as, status, message, transcript, .. } = completion;

@@ -34,14 +34,14 @@ const PROVIDER_HOSTS: [&str; 16] = [
 const KEY_PREFIXES: [&str; 9] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "pplx-", "AKIA", "hf_", "fw_"];
 
 impl Check<'_> {
-    pub(super) fn inference(&self, raw: &raw::Inference) -> Result<Inference, Error> {
+    pub(super) fn inference(&self, raw: &raw::Inference, gateway: &raw::Gateway) -> Result<Inference, Error> {
         let backend = match raw.backend.0.as_str() {
             "auto" if raw.recording.is_some() => self.replay(raw)?,
-            "auto" if raw.base_url.is_some() || !raw.providers.is_empty() => self.endpoints(raw)?,
+            "auto" if raw.base_url.is_some() || !raw.providers.is_empty() => self.endpoints(raw, gateway)?,
             "auto" | "offline" => Backend::Offline {
                 delay: self.duration("inference.offline_delay", &raw.offline_delay, Duration::ZERO..=HOUR)?,
             },
-            "openai" => self.endpoints(raw)?,
+            "openai" => self.endpoints(raw, gateway)?,
             "replay" => self.replay(raw)?,
             other => {
                 let right = "a backend: auto, offline, openai (any OpenAI-compatible server) or replay";
@@ -115,9 +115,9 @@ impl Check<'_> {
         Ok(Backend::Replay { recording: self.file("inference.recording", recording)? })
     }
 
-    fn endpoints(&self, raw: &raw::Inference) -> Result<Backend, Error> {
+    fn endpoints(&self, raw: &raw::Inference, gateway: &raw::Gateway) -> Result<Backend, Error> {
         let local = raw.base_url.as_ref().map(|url| self.local(url, raw)).transpose()?;
-        let egress = self.egress(raw)?;
+        let egress = self.egress(raw, gateway)?;
         if local.is_none() && egress.is_none() {
             let problem = "needs inference.base_url, as in http://127.0.0.1:8080/v1, or inference.providers \
                            behind inference.egress_url";
@@ -149,7 +149,7 @@ impl Check<'_> {
         })
     }
 
-    fn egress(&self, raw: &raw::Inference) -> Result<Option<Egress>, Error> {
+    fn egress(&self, raw: &raw::Inference, gateway: &raw::Gateway) -> Result<Option<Egress>, Error> {
         let Some(url) = &raw.egress_url else {
             if raw.providers.is_empty() {
                 return Ok(None);
@@ -171,7 +171,11 @@ impl Check<'_> {
             }
             providers.push(Provider { name: provider.name.clone(), model: provider.model.clone() });
         }
-        let token_file = self.token_file("inference.egress_token_file", raw.egress_token_file.as_ref())?;
+        // The egress takes the token that the gateway issued for this agent.
+        let token_file = match &raw.egress_token_file {
+            Some(_) => self.token_file("inference.egress_token_file", raw.egress_token_file.as_ref())?,
+            None => self.token_file("gateway.token_file", gateway.token_file.as_ref())?,
+        };
         Ok(Some(Egress { url, token_file, providers }))
     }
 

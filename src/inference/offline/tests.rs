@@ -32,6 +32,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         is_default_temperature: false,
         max_tokens: None,
         hint: Hint::Usual,
+        lease: None,
     }
 }
 

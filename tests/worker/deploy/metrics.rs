@@ -9,7 +9,8 @@ use async_nats::HeaderMap;
 use serde_json::{Value, json};
 use subjects::{ErrorCode, Kind};
 use testkit::{
-    GatewayProcess, Model, ModelRequest, Nats, Orchestrator, Script, Worker, chat, promtool, run, workspace,
+    ChatClient, GatewayProcess, Model, ModelRequest, Nats, Orchestrator, OrchestratorBuilder, Script, Worker,
+    chat, chat_body, promtool, run, workspace,
 };
 
 /// By metric name as queried: type and labels.
@@ -38,7 +39,7 @@ fn labels_of(line: &str) -> Vec<String> {
     labels.split(',').map(|label| label.split('=').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Metrics of a worker and a gateway after everything has happened that creates a series.
+/// Metrics of a worker, a gateway and an orchestrator after everything has happened that creates a series.
 async fn really_exported() -> Vocabulary {
     let nats = Nats::start();
     let worker = Worker::manager(&nats).start().await;
@@ -60,6 +61,31 @@ async fn really_exported() -> Vocabulary {
     let gateway = GatewayProcess::start().await;
     gateway.issue(json!({ "label": "pm", "agent": "project_manager" })).await;
     found.extend(exported(&gateway.metrics().await));
+    let provider = Model::start([Script::Whole("hello".to_owned())]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("provider.key");
+    fs::write(&key, "a-key\n").unwrap();
+    fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let entry = format!(
+        "[{{ name = \"openai\", url = {:?}, key_file = {:?} }}]",
+        provider.url(),
+        key.display().to_string()
+    );
+    let door = OrchestratorBuilder::new(&nats, &gateway).await.with_providers(&entry).start().await;
+    door.client("no key").send("GET", "/models", None).await;
+    let allowed = "agents.project_manager.model_routing.allowed_external_providers";
+    let preference = json!({ "scope": "system", "key": allowed, "value": ["openai"] });
+    gateway.must("PUT", "/api/v1/preferences", Some(preference)).await;
+    let lease = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await.1;
+    let agent = ChatClient::new(&format!("{}/openai", door.egress_url()), &gateway.manager().await);
+    let asked =
+        agent.with("cynode-lease", &lease).send("POST", "/chat/completions", Some(chat_body(&[]))).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    testkit::eventually("the call to be counted", async || {
+        door.metrics().await.contains("orchestrator_egress_tokens_total{").then_some(())
+    })
+    .await;
+    found.extend(exported(&door.metrics().await));
     found
 }
 
@@ -139,7 +165,8 @@ fn named(query: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = query.split(|c| !is_part(c));
     let ours = |word: &&str| {
-        ["pma_", "gateway_", "jetstream_"].iter().any(|start| word.starts_with(start)) || *word == "up"
+        ["pma_", "gateway_", "orchestrator_", "jetstream_"].iter().any(|start| word.starts_with(start))
+            || *word == "up"
     };
     words.filter(ours).map(str::to_owned).collect()
 }

@@ -49,6 +49,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("pma.delta.x", &["project_manager"]),
     ("cynode.audit.head", &["gateway"]),
     ("cynode.lease.revoked", &["gateway"]),
+    ("cynode.key.revoked", &["gateway"]),
     // Queues: only their own role pulls and settles.
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-chat", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-plan", &["project_manager"]),
@@ -146,6 +147,7 @@ const MAY_LISTEN: &[(&str, &[&str])] = &[
     ("pma.dead.*", &[]),
     ("cynode.audit.head", &[]),
     ("cynode.lease.revoked", &["orchestrator", "operator", "observer"]),
+    ("cynode.key.revoked", &["orchestrator", "operator", "observer"]),
     ("$JS.ACK.>", &[]),
     ("$JS.API.>", &[]),
     ("$SYS.>", &[]),

@@ -1,4 +1,4 @@
-//! NATS as deployed: the files of `deploy/nats`, the keys of `cynodectl keys`, and certificates of a test
+//! NATS as deployed: the files of `deploy/nats`, the keys of `cynodectl nkeys`, and certificates of a test
 //! authority. Only addresses and folders differ from a real node.
 
 use std::{
@@ -191,7 +191,7 @@ fn lay_out(folder: &Path) {
         let entry = entry.expect("readable");
         fs::copy(entry.path(), folder.join("permissions").join(entry.file_name())).expect("copied");
     }
-    let made = run(&cynodectl(), workspace(), &["keys", &text_of(folder)], &[]);
+    let made = run(&cynodectl(), workspace(), &["nkeys", &text_of(folder)], &[]);
     assert_eq!(made.code, 0, "{made:?}");
     certificates(&folder.join("tls"));
 }

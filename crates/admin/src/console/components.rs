@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 use url::form_urlencoded::Serializer;
 
 pub(super) use self::{
-    field::{FormState, area, checkbox, document, input, options},
+    field::{FormState, area, checkbox, document, input, options, suggest},
     table::{cells, table, table_with},
 };
 use super::{form::CSRF, session::Session};

@@ -14,7 +14,7 @@ pub(super) fn time(micros: i64) -> Markup {
     let at = clock::from_micros(micros);
     html! {
         time datetime=(clock::text(micros)) title=(exact_time(at)) {
-            (relative(at, OffsetDateTime::now_utc()))
+            (relative(at, clock::from_micros(clock::now())))
         }
     }
 }

@@ -13,9 +13,11 @@ pub(super) enum Section {
     Dead,
     Tools,
     Quarantine,
+    Schedules,
     Skills,
     Tokens,
     Leases,
+    Egress,
     Servers,
     Rules,
     Settings,
@@ -23,16 +25,18 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Overview,
         Self::Work,
         Self::Dead,
+        Self::Schedules,
         Self::Tools,
         Self::Quarantine,
         Self::Servers,
         Self::Skills,
         Self::Tokens,
         Self::Leases,
+        Self::Egress,
         Self::Rules,
         Self::Settings,
         Self::Audit,
@@ -45,9 +49,11 @@ impl Section {
             Self::Dead => "/console/dead",
             Self::Tools => "/console/tools",
             Self::Quarantine => "/console/quarantine",
+            Self::Schedules => "/console/schedules",
             Self::Skills => "/console/skills",
             Self::Tokens => "/console/tokens",
             Self::Leases => "/console/leases",
+            Self::Egress => "/console/egress",
             Self::Servers => "/console/servers",
             Self::Rules => "/console/rules",
             Self::Settings => "/console/settings",
@@ -62,9 +68,11 @@ impl Section {
             Self::Dead => "Dead letters",
             Self::Tools => "Tools",
             Self::Quarantine => "Quarantine",
+            Self::Schedules => "Schedules",
             Self::Skills => "Skills",
             Self::Tokens => "Tokens",
             Self::Leases => "Leases",
+            Self::Egress => "Egress",
             Self::Servers => "Servers",
             Self::Rules => "Rules",
             Self::Settings => "Settings",
@@ -72,15 +80,16 @@ impl Section {
         }
     }
 
-    /// Returns whether users, who manage only their own servers, have this section.
+    /// Returns whether users, who manage only their own schedules and servers, have this section.
     fn is_for_users(self) -> bool {
         match self {
-            Self::Overview | Self::Tools | Self::Quarantine | Self::Servers => true,
+            Self::Overview | Self::Schedules | Self::Tools | Self::Quarantine | Self::Servers => true,
             Self::Work
             | Self::Dead
             | Self::Skills
             | Self::Tokens
             | Self::Leases
+            | Self::Egress
             | Self::Rules
             | Self::Settings
             | Self::Audit => false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{IssuedToken, NewToken, Token, TokenFilter, TokenKind, TokenState};
+use api::{IssuedToken, NewToken, OnDisconnect, Token, TokenFilter, TokenKind, TokenState};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -12,8 +12,8 @@ use maud::{Markup, html};
 use super::{
     Console, Failure,
     components::{
-        FormState, Tone, address, agent, author, badge, button, cells, confirm, empty, form, input, name,
-        options, or_dash, short, table,
+        FormState, Tone, address, agent, author, badge, button, cells, checkbox, confirm, empty, form, input,
+        name, options, or_dash, short, table,
     },
     flash,
     form::{Fields, PostedForm},
@@ -50,11 +50,19 @@ const KINDS: [(&str, TokenKind, &str, &str); 6] = [
         "orchestrator",
         TokenKind::Orchestrator,
         "Orchestrator",
-        "A program that publishes handoffs and issues their leases. Calls no other tools.",
+        "A program that publishes handoffs, issues their leases, and keeps the threads of all users.",
     ),
-    ("user", TokenKind::User, "User", "A person who installs their own servers. Cannot call tools."),
+    (
+        "user",
+        TokenKind::User,
+        "User",
+        "A person: an API key for chat, which also manages the person's own servers. Cannot call tools.",
+    ),
     ("admin", TokenKind::Admin, "Administrator", "An administrator, person or program. Cannot call tools."),
 ];
+
+/// Value and text of what happens to the work for a client that closes its connection.
+const ON_DISCONNECT: [(&str, &str); 2] = [("continue", "Continue the work"), ("cancel", "Cancel the work")];
 
 pub(super) async fn list(
     State(console): State<Arc<Console>>,
@@ -113,6 +121,8 @@ pub(super) async fn issue(
         user_id: fields.owned("user_id"),
         task_id: fields.owned("task_id"),
         profile: fields.owned("profile"),
+        is_front_end: fields.is_on("is_front_end"),
+        on_disconnect: fields.text("on_disconnect").parse::<OnDisconnect>().ok(),
         lives: fields.owned("lives"),
     };
     match console.admin.issue_token(&session.actor, new).await {
@@ -185,6 +195,8 @@ fn row(session: &Session, token: &Token) -> Markup {
             (or_dash(token.user_id.as_deref()))
             @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
             @if let Some(profile) = &token.profile { span .sub { "profile " bdi { (profile) } } }
+            @if token.is_front_end == Some(true) { span .sub { "front end: names its users" } }
+            @if token.on_disconnect == Some(OnDisconnect::Cancel) { span .sub { "a disconnect cancels" } }
         },
         badge(tone, state),
         format::timestamp(token.revoked_at.as_deref().unwrap_or(&token.expires_at)),
@@ -249,6 +261,21 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
                         "Optional: its calls can name no other.",
                     ))
                 }
+                @if agent == TokenKind::User {
+                    (options(
+                        filled,
+                        "on_disconnect",
+                        "When a client disconnects",
+                        "Continued work is answered in its thread.",
+                        &ON_DISCONNECT,
+                    ))
+                    (checkbox(
+                        filled,
+                        "is_front_end",
+                        "Front end",
+                        "Requests may name another user in a header. For a program with users of its own.",
+                    ))
+                }
                 (input(filled, ("lives", "lives"), "text", "Lifetime", lives))
                 button .button type="submit" { "Issue the token" }
             }))
@@ -277,6 +304,10 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
                 @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
                 @if let Some(profile) = &token.profile {
                     div { dt { "Memory profile" } dd { bdi { (profile) } } }
+                }
+                @if token.is_front_end == Some(true) { div { dt { "Front end" } dd { "names its users" } } }
+                @if let Some(policy) = token.on_disconnect {
+                    div { dt { "When a client disconnects" } dd { (policy) " the work" } }
                 }
                 div { dt { "Expires" } dd { (format::timestamp(&token.expires_at)) } }
                 div { dt { "Id" } dd { (name(&token.id)) } }

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use api::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState};
-use policy::{Agent, MemoryProfile, TokenBinding};
+use policy::{Agent, MemoryProfile, OnDisconnect, TokenBinding};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::json;
+use subjects::key::{REVOKED_SUBJECT, Revoked};
 
 use access::{
     admin_token,
-    tokens::{self, Holder},
+    tokens::{self, Holder, KeyOptions},
 };
 use store::{
-    clock,
+    NewMessage, clock,
     entity::{login, task, token},
 };
 
@@ -30,6 +31,7 @@ impl Admin {
         let label = check::line("label", &new.label)?;
         let holder = parse_holder(&new)?;
         let profile = parse_profile(&new, &holder)?;
+        let key = parse_key_options(&new, &holder)?;
         let (default, max) = lifetimes(&holder);
         let lives = match new.lives.as_deref().map(str::trim).filter(|lives| !lives.is_empty()) {
             Some(lives) => check::duration("lives", lives, MIN_LIFETIME, max)?,
@@ -46,7 +48,9 @@ impl Admin {
             }
         }
         let (profile, author) = (profile.as_ref(), actor.author());
-        let issued = tokens::issue_in(&open.write, &label, &holder, profile, lives, &author).await?;
+        let token =
+            tokens::NewToken { profile, key, ..tokens::NewToken::new(&label, &holder, lives, &author) };
+        let issued = tokens::issue_in(&open.write, token).await?;
         self.commit(open).await?;
         Ok(IssuedToken { token: describe(issued.row, clock::now()), secret: issued.secret })
     }
@@ -118,7 +122,8 @@ impl Admin {
         Ok(rows.into_iter().map(|row| describe(row, now)).collect())
     }
 
-    /// Revokes a token and ends the console sessions that were opened with it. Its next call is denied.
+    /// Revokes a token and ends the console sessions that were opened with it. Its next call is denied. An
+    /// API key is also reported, so that orchestrators refuse it at once.
     pub(crate) async fn revoke_token(&self, actor: &Actor, id: &str) -> Result<Token, Error> {
         const WHAT: &str = "admin.token.revoke";
         self.require_admin(actor, WHAT).await?;
@@ -133,6 +138,10 @@ impl Admin {
         let row = row.ok_or_else(|| Error::not_found("token", id))?;
         if revoked {
             login::Entity::delete_many().filter(login::Column::TokenId.eq(id)).exec(&*open.write).await?;
+            if let Some(Holder::User(user)) = Holder::from_row(&row) {
+                let message = report(&row, user, &actor.author());
+                self.leases.outbox.add(&*open.write, message).await?;
+            }
             self.commit(open).await?;
         }
         Ok(describe(row, clock::now()))
@@ -171,7 +180,35 @@ fn rotation_error(error: admin_token::Error) -> Error {
     }
 }
 
-/// Checks which ids this kind of token needs, and returns its holder.
+/// Returns the message that an API key was revoked.
+fn report(row: &token::Model, user_id: String, by: &str) -> NewMessage {
+    let revoked = Revoked {
+        key_id: row.id.clone(),
+        user_id,
+        revoked_at: clock::text(row.revoked_at.unwrap_or_else(clock::now)),
+        revoked_by: by.to_owned(),
+    };
+    NewMessage {
+        subject: REVOKED_SUBJECT.to_owned(),
+        message_id: revoked.message_id(),
+        body: subjects::encode_json_text(&revoked),
+    }
+}
+
+/// Checks that only an API key has its options.
+fn parse_key_options(new: &NewToken, holder: &Holder) -> Result<KeyOptions, Error> {
+    let is_key = matches!(holder, Holder::User(_));
+    let why = "only an API key, which is a user's token, has this option; omit it";
+    if new.is_front_end && !is_key {
+        return Err(Error::invalid("is_front_end", why));
+    }
+    if new.on_disconnect.is_some() && !is_key {
+        return Err(Error::invalid("on_disconnect", why));
+    }
+    let on_disconnect = new.on_disconnect.unwrap_or(OnDisconnect::Continue);
+    Ok(KeyOptions { is_front_end: new.is_front_end, on_disconnect })
+}
+
 /// Parses the memory profile of an agent's token.
 fn parse_profile(new: &NewToken, holder: &Holder) -> Result<Option<MemoryProfile>, Error> {
     let Some(name) = check::narrowing("profile", new.profile.as_deref())? else { return Ok(None) };
@@ -183,6 +220,7 @@ fn parse_profile(new: &NewToken, holder: &Holder) -> Result<Option<MemoryProfile
         .map_err(|error: policy::InvalidProfile| Error::invalid("profile", error.to_string()))
 }
 
+/// Checks which ids this kind of token needs, and returns its holder.
 fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
     let user = check::optional_id("user_id", new.user_id.as_deref())?;
     let task = check::optional_id("task_id", new.task_id.as_deref())?;
@@ -233,7 +271,10 @@ fn describe(row: token::Model, now: i64) -> Token {
         None if row.expires_at <= now => TokenState::Expired,
         None => TokenState::Active,
     };
+    let is_key = row.agent == column(TokenKind::User);
     Token {
+        is_front_end: is_key.then_some(row.is_front_end),
+        on_disconnect: row.on_disconnect.parse().ok().filter(|_| is_key),
         id: row.id,
         label: row.label,
         agent: row.agent,

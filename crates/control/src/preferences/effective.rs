@@ -58,7 +58,7 @@ impl BuiltInTool for Effective {
 }
 
 /// Reads a stored entry. Returns why it cannot be used if another program stored an unknown scope or no JSON.
-fn parse_entry(row: preference::Model) -> Result<Entry, Skipped> {
+pub(crate) fn parse_entry(row: preference::Model) -> Result<Entry, Skipped> {
     let scope_id = Some(row.scope_id).filter(|id| !id.is_empty());
     let skip = |why: String| Skipped {
         key: row.key.clone(),

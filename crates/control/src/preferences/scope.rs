@@ -69,11 +69,11 @@ impl ScopeRef {
 
 /// The scopes that apply to a user, groups, a project and a task. The system's scope always applies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ScopeSet {
-    pub(super) user: Option<String>,
-    pub(super) groups: Vec<String>,
-    pub(super) project: Option<String>,
-    pub(super) task: Option<String>,
+pub(crate) struct ScopeSet {
+    pub(crate) user: Option<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) project: Option<String>,
+    pub(crate) task: Option<String>,
 }
 
 impl ScopeSet {
@@ -111,7 +111,7 @@ impl ScopeSet {
     }
 
     /// Returns a condition for the rows of these scopes.
-    pub(super) fn condition(&self) -> Condition {
+    pub(crate) fn condition(&self) -> Condition {
         let of = |scope: PreferenceScope| preference::Column::ScopeType.eq(scope.as_str());
         let mut any = Condition::any().add(of(PreferenceScope::System));
         for (scope, id) in [

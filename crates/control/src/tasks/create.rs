@@ -53,7 +53,7 @@ impl BuiltInTool for Create {
             created_at: context.now,
             updated_at: context.now,
         };
-        let row = name::insert(context, row).await?;
+        let row = name::insert(&context.db, row).await?;
         insert_dependencies(context, &row, &input.depends_on).await?;
         super::into_task(row)
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QuerySelect};
+use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QuerySelect};
 
 use store::entity::task;
 
-use crate::{Context, ToolError, check};
+use crate::{ToolError, check};
 
 const MAX_NAME_BYTES: usize = 64;
 /// An attempt fails only when a concurrent call takes the name first, so this many calls may compete for one
@@ -28,7 +28,7 @@ pub(super) fn slug(text: &str) -> String {
 }
 
 /// Returns the key of the scope in which the name of a task is unique.
-pub(super) fn scope_key(project: Option<&str>, user: Option<&str>) -> String {
+pub(crate) fn scope_key(project: Option<&str>, user: Option<&str>) -> String {
     match (project, user) {
         (Some(project), _) => format!("project:{project}"),
         (None, Some(user)) => format!("user:{user}"),
@@ -41,13 +41,16 @@ pub(super) fn scope_key(project: Option<&str>, user: Option<&str>) -> String {
 /// The unique index decides which of several concurrent calls gets a name; the others try the next number.
 /// The insert does nothing on a conflict, since a failed statement would abort the whole transaction on
 /// PostgreSQL.
-pub(super) async fn insert(context: &Context<'_>, mut row: task::Model) -> Result<task::Model, ToolError> {
+pub(crate) async fn insert(
+    db: &DatabaseExecutor<'_>,
+    mut row: task::Model,
+) -> Result<task::Model, ToolError> {
     let wanted = if check::is_name(&row.name, MAX_NAME_BYTES) { row.name } else { slug(&row.name) };
     for _ in 0..MAX_ATTEMPTS {
-        row.name = first_free(&wanted, &taken_names(context, &row.scope_key, &wanted).await?);
+        row.name = first_free(&wanted, &taken_names(db, &row.scope_key, &wanted).await?);
         let insert = task::Entity::insert(task::ActiveModel::from(row.clone()))
             .on_conflict_do_nothing_on([task::Column::ScopeKey, task::Column::Name]);
-        if check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
+        if check::was_inserted(&insert.exec_without_returning(db).await?) {
             return Ok(row);
         }
     }
@@ -56,7 +59,7 @@ pub(super) async fn insert(context: &Context<'_>, mut row: task::Model) -> Resul
 
 /// Returns the names in a scope that are equal to `wanted`, or begin with it and a hyphen.
 async fn taken_names(
-    context: &Context<'_>,
+    db: &DatabaseExecutor<'_>,
     scope: &str,
     wanted: &str,
 ) -> Result<BTreeSet<String>, ToolError> {
@@ -70,7 +73,7 @@ async fn taken_names(
         .filter(task::Column::ScopeKey.eq(scope))
         .filter(similar)
         .into_tuple::<String>();
-    Ok(names.all(&context.db).await?.into_iter().collect())
+    Ok(names.all(db).await?.into_iter().collect())
 }
 
 /// Returns the name, or the name with the lowest free number.

@@ -20,11 +20,11 @@ const MAX_LISTED: usize = 100;
 
 const FINAL: [Status; 3] = [Status::Completed, Status::Failed, Status::Canceled];
 
-pub(super) fn status_of(row: &task::Model) -> Result<Status, ToolError> {
+pub(crate) fn status_of(row: &task::Model) -> Result<Status, ToolError> {
     check::parse_stored("status of a task", &row.status)
 }
 
-pub(super) fn is_final(status: Status) -> bool {
+pub(crate) fn is_final(status: Status) -> bool {
     FINAL.contains(&status)
 }
 

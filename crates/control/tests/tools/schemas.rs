@@ -62,10 +62,16 @@ fn all_families_exist() {
         db.system_setting.update
         db.task.create db.task.dependency.add db.task.dependency.list db.task.dependency.remove db.task.get
         db.task.list db.task.update db.task.update_status
+        egress.begin egress.end egress.usage
         help.get help.list
+        key.check
         lease.issue lease.renew lease.revoke
         model.get model.list node.get node.list persona.get persona.list
         sandbox.allowed_images.add sandbox.allowed_images.list
-        skills.create skills.delete skills.get skills.list skills.update";
+        schedule.create schedule.delete schedule.fire schedule.get schedule.list schedule.preview
+        schedule.run.end schedule.run.sent schedule.run.unsent schedule.run_now schedule.runs schedule.update
+        skills.create skills.delete skills.get skills.list skills.update
+        thread.delete thread.get thread.list thread.messages thread.rename
+        thread.turn.begin thread.turn.end thread.turn.get thread.turn.sent thread.turn.unsent";
     assert_eq!(names, expected.split_whitespace().collect());
 }

@@ -3,9 +3,16 @@
 use policy::{
     Agent, AgentKind, Caller, LeaseMode, LeaseStanding, MemoryProfile, Origin, TokenBinding, allows,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
-use control::{Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
+use control::{AttributionSlot, Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::{Map, Value};
 use store::{Durability, Options, Outbox, Store, clock};
@@ -51,6 +58,8 @@ pub(crate) struct Stage {
     pub(crate) store: Store,
     tools: BTreeMap<&'static str, Entry>,
     leases: LeaseIssuer,
+    /// What tools are told to be the time, in microseconds since 1970; 0 for the clock's.
+    time: AtomicI64,
     _folder: Option<TempDir>,
     _postgres: Option<Postgres>,
 }
@@ -64,12 +73,25 @@ pub(crate) fn manager() -> Caller {
     caller("tok-manager", Agent::Manager)
 }
 
+pub(crate) fn orchestrator() -> Caller {
+    caller("tok-orchestrator", Agent::Orchestrator)
+}
+
 pub(crate) fn analyst(user: &str, task: &str) -> Caller {
     let bound = TokenBinding { user: user.to_owned(), task: task.to_owned() };
     caller("tok-analyst", Agent::Analyst(Some(bound)))
 }
 
 impl Stage {
+    /// The key with which leases are signed.
+    pub(crate) fn lease_pair(&self) -> &nkeys::KeyPair {
+        &self.leases.key
+    }
+
+    pub(crate) fn lease_key(&self) -> String {
+        self.leases.key.public_key()
+    }
+
     pub(crate) async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("store.db").display());
@@ -93,7 +115,13 @@ impl Stage {
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         };
-        Self { store, tools, leases, _folder: folder, _postgres: None }
+        Self { store, tools, leases, time: AtomicI64::new(0), _folder: folder, _postgres: None }
+    }
+
+    /// Sets the time of all later calls, in RFC 3339.
+    pub(crate) fn set_time(&self, text: &str) {
+        let at = text.parse::<subjects::Timestamp>().unwrap().at();
+        self.time.store(clock::micros(at), Ordering::Relaxed);
     }
 
     /// Inserts a row that only an administrator can create.
@@ -132,9 +160,13 @@ impl Stage {
     ) -> Result<Value, ToolError> {
         let visible_tools = BuiltInTools(caller.agent.kind());
         let run = async |db: DatabaseExecutor<'_>| {
-            let now = clock::now();
+            let now = match self.time.load(Ordering::Relaxed) {
+                0 => clock::now(),
+                time => time,
+            };
             let (visible_tools, leases, trace_id) = (&visible_tools, &self.leases, TRACE);
-            let context = Context { db, caller, visible_tools, leases, trace_id, now };
+            let (call_id, attribution) = (&*uuid::Uuid::now_v7().to_string(), &AttributionSlot::default());
+            let context = Context { db, caller, visible_tools, leases, trace_id, now, call_id, attribution };
             tool.run(&context, given.clone()).await
         };
         match tool.does {

@@ -20,7 +20,8 @@ use crate::{
 pub(crate) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Result<Exit, Error> {
     match command {
         Tokens::Issue { agent, label, user, task, profile, lives, out } => {
-            let new = NewToken { label, agent, user_id: user, task_id: task, profile, lives };
+            let new =
+                NewToken { user_id: user, task_id: task, profile, lives, ..NewToken::new(label, agent) };
             issue(gateway, &new, out.as_deref(), json).await
         }
         Tokens::List { state } => {
@@ -92,7 +93,13 @@ fn temporary_file(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-async fn issue(gateway: &Gateway, new: &NewToken, out: Option<&Path>, json: bool) -> Result<Exit, Error> {
+/// Issues a token and prints it, with its secret unless that is written to a file.
+pub(super) async fn issue(
+    gateway: &Gateway,
+    new: &NewToken,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<Exit, Error> {
     if let Some(path) = out {
         // Created first: a file that cannot be written must fail before there is a secret to lose.
         create_private_file(path, "")?;
@@ -118,7 +125,8 @@ async fn issue(gateway: &Gateway, new: &NewToken, out: Option<&Path>, json: bool
         }
         return Ok(Exit::Done);
     }
-    print_fields!(issued.token, id, label, agent, user_id, task_id, profile, expires_at);
+    print_fields!(issued.token, id, label, agent, user_id, task_id, profile);
+    print_fields!(issued.token, is_front_end, on_disconnect, expires_at);
     match out {
         Some(path) => print::note(&format!("the secret is in {}", path.display())),
         None => {

@@ -26,7 +26,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::config::{ProcessSpec, is_inherited};
+use super::{
+    config::{ProcessSpec, is_inherited},
+    lock::PidFile,
+};
 use crate::{error::Error, print};
 
 /// Longer than a worker's grace period.
@@ -37,13 +40,26 @@ const MAX_RESTART_DELAY: Duration = Duration::from_secs(10);
 const STEADY_AFTER: Duration = Duration::from_secs(20);
 
 /// State of a supervised process, shared with the stack.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ProcessState {
+    name: String,
     pid: AtomicU32,
     deaths: AtomicU32,
+    /// Where a later command finds the process, also one that was started again.
+    pids: Arc<PidFile>,
 }
 
 impl ProcessState {
+    pub(super) fn new(name: String, pids: Arc<PidFile>) -> Self {
+        Self { name, pid: AtomicU32::new(0), deaths: AtomicU32::new(0), pids }
+    }
+
+    /// Records the process that was started.
+    fn set_running(&self, pid: u32) -> Result<(), Error> {
+        self.pid.store(pid, Ordering::Relaxed);
+        self.pids.record(&self.name, pid)
+    }
+
     /// Returns the process id; `None` while the process is not running.
     pub(super) fn pid(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
@@ -72,7 +88,7 @@ pub(super) fn spawn(spec: &ProcessSpec, log: &Path, state: &ProcessState) -> Res
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| Error::NotStarted(spec.program.clone(), error))?;
-    state.pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
+    state.set_running(child.id().unwrap_or(0))?;
     Ok(child)
 }
 

@@ -15,6 +15,9 @@ use crate::{
 const NOT_INHERITED: [&str; 6] =
     ["_API_KEY", "_AUTH_TOKEN", "_ADMIN_KEY", "HF_TOKEN", "GATEWAY_PORT", "PMA_ROLE"];
 
+/// The external provider of a stack.
+pub(super) const PROVIDER: &str = "openai";
+
 /// A process of the stack.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessSpec {
@@ -31,6 +34,7 @@ pub(super) struct StackConfig {
     nats_server: PathBuf,
     gateway: PathBuf,
     worker: PathBuf,
+    orchestrator: PathBuf,
 }
 
 impl StackConfig {
@@ -56,6 +60,7 @@ impl StackConfig {
             nats_server: find("nats-server", up.nats_server.as_ref())?,
             gateway: find("cynode-gateway", None)?,
             worker: find("cynode-pma", None)?,
+            orchestrator: find("cynode-orchestrator", None)?,
             data,
             up,
             layout,
@@ -63,9 +68,19 @@ impl StackConfig {
     }
 
     /// Returns the ports that must be free, each with the setting that changes it.
-    pub(super) fn ports(&self) -> [(u16, &'static str); 3] {
-        let (nats, gateway) = (self.up.nats_port, self.up.gateway_port);
-        [(nats, "NATS_PORT"), (gateway, "GATEWAY_PORT"), (gateway.saturating_add(1), "GATEWAY_PORT")]
+    pub(super) fn ports(&self) -> Vec<(u16, &'static str)> {
+        let (nats, gateway, api) = (self.up.nats_port, self.up.gateway_port, self.up.api_port);
+        let mut ports = vec![
+            (nats, "NATS_PORT"),
+            (gateway, "GATEWAY_PORT"),
+            (gateway.saturating_add(1), "GATEWAY_PORT"),
+            (api, "API_PORT"),
+            (api.saturating_add(1), "API_PORT"),
+        ];
+        if self.has_provider() {
+            ports.push((self.egress_port(), "API_PORT"));
+        }
+        ports
     }
 
     pub(super) fn nats_url(&self) -> String {
@@ -78,6 +93,29 @@ impl StackConfig {
 
     pub(super) fn admin_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.up.gateway_port.saturating_add(1))
+    }
+
+    /// Returns the base URL of the OpenAI-compatible API.
+    pub(super) fn api_url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.up.api_port)
+    }
+
+    fn egress_port(&self) -> u16 {
+        self.up.api_port.saturating_add(2)
+    }
+
+    /// Whether models are asked through the egress.
+    pub(super) fn has_provider(&self) -> bool {
+        self.up.provider_key_file.is_some()
+    }
+
+    pub(super) fn orchestrator_token(&self) -> PathBuf {
+        self.data.join("orchestrator.token")
+    }
+
+    /// Returns the file with an API key of the person at the terminal.
+    pub(super) fn api_key(&self) -> PathBuf {
+        self.data.join("api.key")
     }
 
     pub(super) fn admin_token(&self) -> PathBuf {
@@ -152,6 +190,14 @@ impl StackConfig {
                 let token = self.up.model_token_file.as_ref();
                 arguments.extend(token.map(|file| format!("--set=inference.token_file={}", file.display())));
             }
+            None if self.has_provider() => {
+                let egress = format!("http://127.0.0.1:{}/egress", self.egress_port());
+                arguments.push(format!("--set=inference.egress_url={egress}"));
+                let model = &self.up.model;
+                arguments.push(format!(
+                    "--set=inference.providers=[{{ name = {PROVIDER:?}, model = {model:?} }}]"
+                ));
+            }
             None => {
                 let pause = humantime::format_duration(self.up.think_time);
                 arguments.push(format!("--set=inference.offline_delay={pause}"));
@@ -160,13 +206,47 @@ impl StackConfig {
         ProcessSpec { name, program: self.worker.clone(), arguments }
     }
 
+    pub(super) fn orchestrator(&self) -> ProcessSpec {
+        let mut arguments = vec![
+            format!("--set=api.listen=127.0.0.1:{}", self.up.api_port),
+            format!("--set=admin.listen=127.0.0.1:{}", self.up.api_port.saturating_add(1)),
+            format!("--set=nats.url={}", self.nats_url()),
+            format!("--set=nats.layout={}", self.layout),
+            format!("--set=gateway.url={}", self.mcp_url()),
+            format!("--set=gateway.token_file={}", self.orchestrator_token().display()),
+        ];
+        if let Some(url) = &self.up.model_url {
+            let key = self.up.model_token_file.as_ref();
+            let key = key.map(|file| format!(", key_file = {:?}", file.display().to_string()));
+            arguments.push(format!(
+                "--set=direct.models=[{{ id = {:?}, url = {url:?}{} }}]",
+                self.up.model,
+                key.unwrap_or_default()
+            ));
+        }
+        if let Some(file) = &self.up.provider_key_file {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            arguments.push(format!("--set=egress.listen=127.0.0.1:{}", self.egress_port()));
+            arguments.push(format!(
+                "--set=egress.providers=[{{ name = {PROVIDER:?}, url = {:?}, key_file = {:?} }}]",
+                self.up.provider_url,
+                file.display().to_string()
+            ));
+        }
+        ProcessSpec { name: "orchestrator".to_owned(), program: self.orchestrator.clone(), arguments }
+    }
+
     pub(super) fn has_model(&self) -> bool {
-        self.up.model_url.is_some()
+        self.up.model_url.is_some() || self.has_provider()
     }
 
     pub(super) fn describe_model(&self) -> String {
         match &self.up.model_url {
             Some(url) => format!("{} at {}", self.up.model, broker::redact_url(url)),
+            None if self.has_provider() => {
+                let url = broker::redact_url(&self.up.provider_url);
+                format!("{} at {url}, through the egress", self.up.model)
+            }
             None => "the offline model (INFERENCE_URL=… MODEL=… for a real one)".to_owned(),
         }
     }
@@ -175,11 +255,25 @@ impl StackConfig {
         format!(
             "\nYou talk to the project manager of the project “{}”. /tasks lists its tasks, /help all \
              commands, Ctrl-C stops everything.\nConsole: {}/console (sign in with the token in {}). \
-             Logs: {}\n",
+             Logs: {}\n{}\n",
             super::seed::TITLE,
             self.admin_url(),
             relative_path(&self.admin_token()),
             relative_path(&self.data.join("*.log")),
+            self.describe_api(),
+        )
+    }
+
+    /// Says how other programs talk to the project manager.
+    pub(super) fn describe_api(&self) -> String {
+        let (url, key) = (self.api_url(), relative_path(&self.api_key()));
+        let body = r#"{"model":"cynodeai.pm","messages":[{"role":"user","content":"What is left to do?"}]}"#;
+        format!(
+            "OpenAI-compatible API: {url}, model cynodeai.pm, key in {key}\n\
+             \x20 curl:       curl {url}/chat/completions -H \"Authorization: Bearer $(cat {key})\" -H \
+             'Content-Type: application/json' -d '{body}'\n\
+             \x20 openai SDK: OPENAI_BASE_URL={url} OPENAI_API_KEY=$(cat {key})\n\
+             \x20 Open WebUI: Settings, Connections, OpenAI API: the same URL and key"
         )
     }
 }

@@ -1,9 +1,11 @@
 //! Ensures one stack per data folder, and finds the processes of one whose supervisor was killed.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, TryLockError},
     io::{Read, Seek, Write},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -19,7 +21,8 @@ use crate::{
 const LOCK: &str = "up.lock";
 const PIDS: &str = "up.pids";
 /// Programs that a recorded process id may belong to.
-const STACK_PROGRAMS: [&str; 4] = ["nats-server", "cynode-gateway", "cynode-pma", "cynodectl"];
+const STACK_PROGRAMS: [&str; 5] =
+    ["nats-server", "cynode-gateway", "cynode-pma", "cynode-orchestrator", "cynodectl"];
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -50,10 +53,24 @@ pub(super) fn take(data: &Path) -> Result<File, Error> {
 }
 
 /// Records the running processes, so that a later command finds them if this supervisor is killed.
-pub(super) fn record_pids(data: &Path, pids: &[(String, u32)]) -> Result<(), Error> {
-    let lines: Vec<String> = pids.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
-    let path = data.join(PIDS);
-    fs::write(&path, lines.join("\n")).map_err(|error| Error::Write(path, error))
+#[derive(Debug)]
+pub(super) struct PidFile {
+    path: PathBuf,
+    pids: Mutex<BTreeMap<String, u32>>,
+}
+
+impl PidFile {
+    pub(super) fn new(data: &Path) -> Self {
+        Self { path: data.join(PIDS), pids: Mutex::default() }
+    }
+
+    /// Records a process that was started, in the place of an earlier one of the same name.
+    pub(super) fn record(&self, name: &str, pid: u32) -> Result<(), Error> {
+        let mut pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner);
+        pids.insert(name.to_owned(), pid);
+        let lines: Vec<String> = pids.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
+        fs::write(&self.path, lines.join("\n")).map_err(|error| Error::Write(self.path.clone(), error))
+    }
 }
 
 pub(super) fn remove_pids(data: &Path) {

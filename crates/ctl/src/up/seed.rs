@@ -1,15 +1,16 @@
-//! Seeds a new stack: tokens for managers and analysts, and a small project to talk about.
+//! Seeds a new stack: tokens for its processes, an API key, and a small project to talk about.
 
 use std::path::Path;
 
 use api::{
-    AddedUpstream, IssuedToken, NewToken, NewUpstream, Project, PutProject, Scope, Stdio, Token, TokenKind,
-    Transport, Upstream,
+    AddedUpstream, IssuedToken, Me, NewToken, NewUpstream, Preference, Project, PutPreference, PutProject,
+    Scope, Stdio, Token, TokenKind, Transport, Upstream,
 };
 use contract::task;
-use subjects::ScopeId;
+use serde_json::json;
+use subjects::{PreferenceScope, ScopeId};
 
-use super::config::StackConfig;
+use super::config::{PROVIDER, StackConfig};
 use crate::{
     chat::Tasks,
     cli::GatewayLink,
@@ -52,26 +53,55 @@ pub(super) fn lessor(config: &StackConfig) -> Result<Lessor, Error> {
     Ok(Lessor { gateway: gateway(config)?, user: USER.parse().map_err(Error::nats)? })
 }
 
-/// Issues the tokens that all managers and all analysts share, unless those of an earlier start are still
-/// valid.
+/// Issues the tokens that all managers and all analysts share, the orchestrator's, and an API key, unless
+/// those of an earlier start are still valid.
 pub(super) async fn ensure_tokens(config: &StackConfig) -> Result<(), Error> {
     ensure_token(config, &config.manager_token(), "local managers", TokenKind::ProjectManager).await?;
-    ensure_token(config, &config.analyst_token(), "local analysts", TokenKind::ProjectAnalyst).await
+    ensure_token(config, &config.analyst_token(), "local analysts", TokenKind::ProjectAnalyst).await?;
+    let orchestrator = config.orchestrator_token();
+    ensure_token(config, &orchestrator, "local orchestrator", TokenKind::Orchestrator).await?;
+    ensure_api_key(config).await
+}
+
+/// Allows all users of the stack to use its external provider.
+pub(super) async fn allow_provider(config: &StackConfig) -> Result<(), Error> {
+    for role in ["project_manager", "project_analyst"] {
+        let allowed = PutPreference {
+            scope: PreferenceScope::System,
+            scope_id: None,
+            key: format!("agents.{role}.model_routing.allowed_external_providers"),
+            value: json!([PROVIDER]),
+            version: None,
+        };
+        gateway(config)?.ask::<Preference>(ApiRequest::put(&["preferences"]).body(&allowed)).await?;
+    }
+    Ok(())
+}
+
+/// Issues an API key for the person at the terminal, unless that of an earlier start is still valid.
+async fn ensure_api_key(config: &StackConfig) -> Result<(), Error> {
+    let file = config.api_key();
+    let link = GatewayLink { gateway: config.admin_url(), admin_token_file: Some(file.clone()) };
+    if file.is_file() && Gateway::open(&link)?.ask::<Me>(ApiRequest::get(&["me"])).await.is_ok() {
+        return Ok(());
+    }
+    let new = NewToken { user_id: Some(USER.to_owned()), ..new_token("local API key", TokenKind::User) };
+    issue(config, &file, &new).await
 }
 
 async fn ensure_token(config: &StackConfig, file: &Path, label: &str, agent: TokenKind) -> Result<(), Error> {
     if file.is_file() && Tasks::open(&config.mcp_url(), file)?.check_token().await {
         return Ok(());
     }
-    let new = NewToken {
-        label: label.to_owned(),
-        agent,
-        user_id: None,
-        task_id: None,
-        profile: None,
-        lives: Some("30days".to_owned()),
-    };
-    let issued: IssuedToken = gateway(config)?.ask(ApiRequest::post(&["tokens"]).body(&new)).await?;
+    issue(config, file, &new_token(label, agent)).await
+}
+
+fn new_token(label: &str, agent: TokenKind) -> NewToken {
+    NewToken { lives: Some("30days".to_owned()), ..NewToken::new(label, agent) }
+}
+
+async fn issue(config: &StackConfig, file: &Path, new: &NewToken) -> Result<(), Error> {
+    let issued: IssuedToken = gateway(config)?.ask(ApiRequest::post(&["tokens"]).body(new)).await?;
     // An invalid token of an earlier start.
     drop(std::fs::remove_file(file));
     create_private_file(file, &issued.secret)

@@ -9,7 +9,7 @@ use super::{
     POLL_INTERVAL, START_TIMEOUT,
     child::{self, ProcessState},
     config::ProcessSpec,
-    lock,
+    lock::{self, PidFile},
 };
 use crate::error::Error;
 
@@ -18,6 +18,7 @@ const LOG_TAIL_LINES: usize = 8;
 /// The running processes, in the order in which they were started.
 pub(super) struct Stack {
     data: PathBuf,
+    pids: Arc<PidFile>,
     running: Vec<Running>,
 }
 
@@ -30,7 +31,7 @@ struct Running {
 
 impl Stack {
     pub(super) fn new(data: PathBuf) -> Self {
-        Self { data, running: Vec::new() }
+        Self { pids: Arc::new(PidFile::new(&data)), data, running: Vec::new() }
     }
 
     /// Starts a process with its supervisor and records its id.
@@ -38,12 +39,13 @@ impl Stack {
         let (log, name) = (self.log(&spec.name), spec.name.clone());
         // The log of an earlier stack.
         drop(fs::remove_file(&log));
-        let (state, stop) = (Arc::new(ProcessState::default()), CancellationToken::new());
+        let state = Arc::new(ProcessState::new(name.clone(), Arc::clone(&self.pids)));
+        let stop = CancellationToken::new();
         let child = child::spawn(&spec, &log, &state)?;
         let mut supervisor = JoinSet::new();
         supervisor.spawn(child::supervise(spec, log, child, Arc::clone(&state), stop.clone()));
         self.running.push(Running { name, state, stop, supervisor });
-        lock::record_pids(&self.data, &self.pids())
+        Ok(())
     }
 
     /// Polls until `condition` returns a value. Fails with the end of a log if a process ends meanwhile, or
@@ -76,10 +78,10 @@ impl Stack {
         self.running.iter().find(|running| running.name == name)?.state.pid()
     }
 
-    /// Stops all in reverse order, so that workers hand back their handoffs before NATS stops. Workers stop
-    /// together.
+    /// Stops all in reverse order: no request arrives when the workers stop, and they hand back their
+    /// handoffs before NATS stops. Workers stop together.
     pub(super) async fn stop(&mut self) {
-        for group in [&["manager-", "analyst-"][..], &["gateway"], &["nats"]] {
+        for group in [&["orchestrator"][..], &["manager-", "analyst-"], &["gateway"], &["nats"]] {
             let belongs = |running: &&mut Running| group.iter().any(|name| running.name.starts_with(name));
             let mut stopping: Vec<&mut Running> = self.running.iter_mut().filter(belongs).collect();
             stopping.iter().for_each(|running| running.stop.cancel());
@@ -89,11 +91,6 @@ impl Stack {
         }
         self.running.clear();
         lock::remove_pids(&self.data);
-    }
-
-    fn pids(&self) -> Vec<(String, u32)> {
-        let pid = |running: &Running| Some((running.name.clone(), running.state.pid()?));
-        self.running.iter().filter_map(pid).collect()
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -13,7 +13,7 @@ use subjects::{
     Progress, Schedule, SchedulePayloadType, Scope, ScopeId, Status, Timestamp, Work,
 };
 
-use super::{child, config::StackConfig, seed, stack::Stack};
+use super::{api, child, config::StackConfig, seed, stack::Stack};
 use crate::{
     answer,
     chat::Tasks,
@@ -27,6 +27,7 @@ use crate::{
 
 const PLAN: &str = "Plan the tasks: write the texts, design the pages, publish the site";
 const TASK: &str = "Create a task: water the plants every Monday";
+const QUESTION: &str = "What is left to do?";
 const COUNT: &str = "Use words.count_words: paint it all blue";
 /// What the analyst finds.
 const REPORT: &str = "The site is not up yet.";
@@ -54,10 +55,20 @@ pub(super) async fn show(
     let task = tour.tasks_in_the_store().await?;
     tour.verify(task).await?;
     tour.use_an_installed_server().await?;
+    over_the_api(config).await?;
     tour.kill_owner().await?;
     tour.replay_a_dead_letter().await?;
     print::line("\nThat was the tour. `make run` in a terminal lets you talk to the manager yourself.");
     Ok(Exit::Done)
+}
+
+/// Asks the manager as any OpenAI client does.
+async fn over_the_api(config: &StackConfig) -> Result<(), Error> {
+    heading("The same manager, over the OpenAI-compatible API");
+    print::line(&format!("POST {}/chat/completions: {QUESTION}", config.api_url()));
+    let answer = api::ask(config, QUESTION).await?;
+    print::line(&answer);
+    expect(answer.contains("`collect-the-texts`"), "the answer over the API names a task of the project")
 }
 
 struct Tour<'a> {

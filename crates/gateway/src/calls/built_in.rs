@@ -9,10 +9,10 @@ use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keys};
 use policy::{Permitted, Standing};
 
 use audit::{
-    Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Unavailable, claim_key,
+    Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Status, Unavailable, claim_key,
     in_flight_row, settle_key,
 };
-use control::{Context, Does, Entry, ToolError};
+use control::{AttributedOutcome, Attribution, AttributionSlot, Context, Does, Entry, ToolError};
 use registry::catalogue::CallerTools;
 use store::{clock, entity::in_flight};
 
@@ -52,10 +52,11 @@ impl Calls {
         permitted: &'a Permitted,
         visible_tools: &'a CallerTools,
         record: &'a Record,
+        attribution: &'a AttributionSlot,
     ) -> Context<'a> {
         let (caller, leases) = (permitted.caller(), &*self.leases);
-        let trace_id = record.trace_id.as_deref().unwrap_or_default();
-        Context { db, visible_tools, caller, leases, trace_id, now: clock::now() }
+        let (call_id, trace_id) = (&*record.call_id, record.trace_id.as_deref().unwrap_or_default());
+        Context { db, visible_tools, caller, leases, call_id, attribution, trace_id, now: clock::now() }
     }
 
     async fn read(
@@ -67,8 +68,9 @@ impl Calls {
     ) -> Result<ToolReply, CallError> {
         let db = DatabaseExecutor::from(self.store.read());
         let visible_tools = self.caller_tools(permitted);
-        let context = self.context(db, permitted, &visible_tools, record);
-        to_reply(entry.run(&context, request.arguments).await)
+        let attribution = AttributionSlot::default();
+        let context = self.context(db, permitted, &visible_tools, record, &attribution);
+        to_reply(entry, entry.run(&context, request.arguments).await)
     }
 
     /// Runs a tool that writes. Its effect, the answer under its key and its announcement are one
@@ -77,7 +79,7 @@ impl Calls {
         &self,
         entry: &Entry,
         permitted: &Permitted,
-        record: &Record,
+        record: &mut Record,
         mut request: Request,
     ) -> Result<(ToolReply, Announcement), CallError> {
         let digest = record.arguments_digest.clone().unwrap_or_default();
@@ -107,12 +109,15 @@ impl Calls {
         let arguments = std::mem::take(&mut request.arguments);
         let visible_tools = self.caller_tools(permitted);
         let db = DatabaseExecutor::from(&*write);
-        let context = self.context(db, permitted, &visible_tools, record);
-        let reply = to_reply(entry.run(&context, arguments).await)?;
+        let mut attribution = AttributionSlot::default();
+        let context = self.context(db, permitted, &visible_tools, record, &attribution);
+        let reply = to_reply(entry, entry.run(&context, arguments).await)?;
         drop(context);
-        if reply.error_type.is_some() {
+        let outcome =
+            attribution.take().map(|attribution| attribute(record, attribution)).unwrap_or_default();
+        if reply.error_type.is_some() || matches!(outcome, AttributedOutcome::Denied(_)) {
             // Returning without a commit rolls the transaction back, including the claim of the key.
-            return Ok((reply, Announcement::None));
+            return Ok((with_outcome(reply, outcome), Announcement::None));
         }
         if let Some(key) = request.key {
             let result = serde_json::to_string(&reply.result).ok();
@@ -126,12 +131,44 @@ impl Calls {
             error!(%error, call_id = record.call_id, "Commit failed; the call may have had its effect.");
             return Err(CallError::InDoubt);
         }
-        Ok((reply, Announcement::Made))
+        Ok((with_outcome(reply, outcome), Announcement::Made))
     }
 }
 
-fn to_reply(ran: Result<Value, ToolError>) -> Result<ToolReply, CallError> {
+/// Records a call for whom it was made. Returns its outcome.
+fn attribute(record: &mut Record, attribution: Attribution) -> AttributedOutcome {
+    let Attribution { agent, tool, lease_id, user_id, project_id, task_id, run_id, job_id, outcome } =
+        attribution;
+    if let Some((agent, token)) = agent {
+        record.agent = agent;
+        record.subject = Some(token);
+    }
+    if let Some(tool) = tool {
+        record.set_tool(&tool);
+    }
+    (record.lease_id, record.user_id, record.project_id) = (lease_id, user_id, project_id);
+    (record.task_id, record.run_id, record.job_id) = (task_id, run_id, job_id);
+    outcome
+}
+
+/// Returns a reply that is recorded with an outcome. One that failed keeps its own.
+fn with_outcome(reply: ToolReply, outcome: AttributedOutcome) -> ToolReply {
+    let (status, error_type) = match outcome {
+        AttributedOutcome::Denied(code) => (Status::Denied, code),
+        AttributedOutcome::Failed(code) => (Status::Failure, code),
+        AttributedOutcome::Success => return reply,
+    };
+    let is_failure = reply.error_type.is_some();
+    if is_failure { reply } else { ToolReply { status, error_type: Some(error_type), ..reply } }
+}
+
+fn to_reply(entry: &Entry, ran: Result<Value, ToolError>) -> Result<ToolReply, CallError> {
     match ran {
+        Ok(value) if !entry.has_text => {
+            let mut result = CallToolResult::success(Vec::new());
+            result.structured_content = Some(value);
+            Ok(ToolReply::success(result))
+        }
         Ok(value) => Ok(ToolReply::success(CallToolResult::structured(value))),
         Err(ToolError::Store(error)) => Err(error.into()),
         Err(error) => Ok(ToolReply::failure(error.code(), &error.to_string())),

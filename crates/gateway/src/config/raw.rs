@@ -92,7 +92,8 @@ section! {
     pub(crate) struct Calls {
         /// A tool result of more bytes is an error.
         max_result_bytes: Text = "1048576",
-        /// Calls a second for each token.
+        /// Calls a second for each token; ten times as many for one of an orchestrator, which calls for many
+        /// users.
         per_second: Text = "1000",
         /// How long the answer to an idempotency key is kept.
         keep_keys: Text = "7days",

@@ -270,7 +270,8 @@ fn token_denial(standing: &Standing) -> Option<Denial> {
 
 /// Counts a request against the caller's rate limit; returns a denial if it is exceeded.
 fn check_rate(live: &LiveSettings, standing: &Standing) -> Option<Denial> {
-    let until = live.rate_limiter.check_key(&standing.caller()?.token).err()?;
+    let caller = standing.caller()?;
+    let until = live.rate_limiter(caller).check_key(&caller.token).err()?;
     let wait = until.wait_time_from(DefaultClock::default().now());
     Some(Denial::RateLimited(wait.as_secs().saturating_add(1)))
 }

@@ -5,6 +5,7 @@ mod audit;
 mod command_line;
 mod quarantine;
 mod rest;
+mod schedules;
 mod servers;
 mod skills;
 pub(crate) mod support;

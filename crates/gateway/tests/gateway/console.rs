@@ -3,6 +3,7 @@
 mod browser;
 mod forgery;
 mod pages;
+mod schedules;
 mod secrets;
 mod sessions;
 mod skills;

@@ -3,6 +3,6 @@
 
 mod admin_token;
 mod outage;
-mod support;
+pub(crate) mod support;
 mod together;
 mod waiting;

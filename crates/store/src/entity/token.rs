@@ -14,6 +14,10 @@ pub struct Model {
     pub task_id: Option<String>,
     /// The only memory profile of its calls. `None`: each call names its own.
     pub profile: Option<String>,
+    /// Of an API key: whether its requests may name their user.
+    pub is_front_end: bool,
+    /// Of an API key: what happens to the work for a client that closes its connection.
+    pub on_disconnect: String,
     pub created_at: i64,
     pub created_by: String,
     pub expires_at: i64,

@@ -93,6 +93,23 @@ pub(in super::super) fn input(
     })
 }
 
+/// Renders a text input with suggestions: the options of the `datalist` with the id `list`.
+pub(in super::super) fn suggest(
+    form: FormState<'_>,
+    (name, error_field): (&str, &str),
+    list: &str,
+    label: &str,
+    hint: &str,
+) -> Markup {
+    field(form, (name, error_field), label, hint, |described, wrong| {
+        html! {
+            input #(name) name=(name) type="text" list=(list) value=(form.fields.text(name))
+                autocomplete="off" spellcheck="false" aria-describedby=[described]
+                aria-invalid=[wrong.then_some("true")];
+        }
+    })
+}
+
 pub(in super::super) fn area(
     form: FormState<'_>,
     (name, error_field): (&str, &str),

@@ -192,6 +192,12 @@ async fn attack_25_one_caller_uses_all_capacity() {
         refused,
         "each refused call is recorded"
     );
+    // An orchestrator has one token for all users.
+    let orchestrator = gateway.unbound("orchestrator").await;
+    for _ in 0..60 {
+        let (status, answer) = gateway.post_call(&orchestrator, "help.list", json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
     // `tools/list` makes no request to upstreams.
     let upstream = ScriptedUpstream::start(json!([tool("one")])).await;
     gateway.install("behind", &upstream.server.url()).await;

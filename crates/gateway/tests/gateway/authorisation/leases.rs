@@ -56,7 +56,7 @@ const LEASES: [Given; 13] = [
 ];
 
 /// A tool, whether manager, analyst, sandbox and orchestrator may call it at all, and who owns its server.
-const TOOLS: [(&str, [bool; 4], Option<&str>); 14] = [
+const TOOLS: [(&str, [bool; 4], Option<&str>); 17] = [
     ("db.task.get", [true, true, false, false], None),
     ("db.task.create", [true, false, false, false], None),
     ("db.finding.create", [true, true, false, false], None),
@@ -68,6 +68,9 @@ const TOOLS: [(&str, [bool; 4], Option<&str>); 14] = [
     ("lease.issue", [true, false, false, true], None),
     ("lease.renew", [true, true, true, true], None),
     ("lease.revoke", [true, true, true, true], None),
+    ("thread.turn.begin", [false, false, false, true], None),
+    ("thread.list", [false, false, false, true], None),
+    ("key.check", [false, false, false, true], None),
     ("shared:files.read", [true, false, true, false], None),
     ("installed:files.read", [true, false, true, false], Some(USER)),
     ("installed:files.read", [true, false, true, false], Some("eve")),

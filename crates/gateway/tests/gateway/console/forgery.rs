@@ -3,13 +3,21 @@
 use super::support::{Gateway, Visitor, form};
 
 /// Every form of the console, with fields that would change something.
-const FORMS: [(&str, &[(&str, &str)]); 18] = [
+const FORMS: [(&str, &[(&str, &str)]); 23] = [
     ("/console/tools/tool", &[("name", "db.project.list"), ("enabled", "false")]),
     ("/console/quarantine/approve", &[("namespace", "a"), ("remote", "b"), ("hash", "c")]),
     ("/console/quarantine/reject", &[("namespace", "a"), ("remote", "b")]),
     ("/console/skills", &[("name", "forged"), ("description", "a"), ("content", "b")]),
     ("/console/skills/skill", &[("id", "1"), ("name", "forged"), ("description", "a"), ("content", "b")]),
     ("/console/skills/delete", &[("id", "1")]),
+    (
+        "/console/schedules",
+        &[("name", "forged"), ("expression", "0 9 * * *"), ("prompt", "a"), ("user_id", "b")],
+    ),
+    ("/console/schedules/edit", &[("id", "1"), ("name", "forged")]),
+    ("/console/schedules/run", &[("id", "1")]),
+    ("/console/schedules/switch", &[("id", "1"), ("on", "false")]),
+    ("/console/schedules/delete", &[("id", "1")]),
     ("/console/tokens", &[("agent", "admin"), ("label", "forged")]),
     ("/console/tokens/revoke", &[("id", "1")]),
     ("/console/leases/revoke", &[("id", "1")]),
@@ -28,9 +36,14 @@ async fn nothing_changed(admin: &Visitor<'_>) {
     let tools = admin.get("/console/tools").await;
     assert!(tools.body.contains("aria-checked=\"true\""));
     assert!(!tools.body.contains("aria-checked=\"false\""), "every tool is enabled");
-    for page in
-        ["/console/skills", "/console/tokens", "/console/servers", "/console/rules", "/console/settings"]
-    {
+    for page in [
+        "/console/schedules",
+        "/console/skills",
+        "/console/tokens",
+        "/console/servers",
+        "/console/rules",
+        "/console/settings",
+    ] {
         let answer = admin.get(page).await;
         assert_eq!(answer.status, 200, "{page}");
         assert!(!answer.shows("forged"), "{page}");

@@ -18,10 +18,12 @@ use tokio::{
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 14] = [
+pub(crate) const PAGES: [&str; 17] = [
     "/console",
     "/console/handoffs",
     "/console/dead",
+    "/console/schedules",
+    "/console/schedules/new",
     "/console/tools",
     "/console/quarantine",
     "/console/servers",
@@ -30,6 +32,7 @@ pub(crate) const PAGES: [&str; 14] = [
     "/console/skills/new",
     "/console/tokens",
     "/console/leases",
+    "/console/egress",
     "/console/rules",
     "/console/settings",
     "/console/audit",

@@ -340,7 +340,7 @@ async fn documented_permissions_are_sufficient() {
     let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let (publish, subscribe) = (quoted(publish), quoted(subscribe).remove(0));
-    assert_eq!((publish.len(), &*subscribe), (8, "_INBOX.>"), "{publish:?}");
+    assert_eq!((publish.len(), &*subscribe), (9, "_INBOX.>"), "{publish:?}");
 
     let key = nkeys::KeyPair::new_user();
     let folder = tempfile::tempdir().unwrap();
@@ -371,7 +371,9 @@ async fn documented_permissions_are_sufficient() {
     eventually("an audit head", async || (orchestrator.stored(streams::AUDIT).await > 0).then_some(())).await;
     let (lease, _) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
     gateway.must("DELETE", &format!("/api/v1/leases/{lease}"), None).await;
-    eventually("a message of the outbox", async || {
+    let (key, _) = gateway.issue(json!({ "label": "ada", "agent": "user", "user_id": "ada" })).await;
+    gateway.must("DELETE", &format!("/api/v1/tokens/{key}"), None).await;
+    eventually("the messages of the outbox", async || {
         (gateway.must("GET", "/api/v1/outbox", None).await == json!([])).then_some(())
     })
     .await;

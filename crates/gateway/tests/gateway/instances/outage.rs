@@ -106,6 +106,33 @@ async fn call_that_ends_while_postgres_is_down_is_never_denied() {
     assert_audit_is_whole(&gateway).await;
 }
 
+/// A database that accepts no writes, as on a full disk: every call is denied, so the gateway is not ready
+/// and says why. It is ready again by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateway_is_not_ready_while_the_store_accepts_no_writes() {
+    let postgres = Postgres::start();
+    let url = postgres.database();
+    let gateway = gateways(1, &url, &[]).await.remove(0);
+    let probe = async || {
+        let response =
+            gateway.http().get(format!("{}/readyz", gateway.admin_url())).send().await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("a body"))
+    };
+    for (read_only, expected) in [
+        ("off", (200, "ok\n")),
+        ("on", (503, "store accepts no writes; is its disk full?\n")),
+        ("off", (200, "ok\n")),
+    ] {
+        postgres.sql(&url, &format!("ALTER SYSTEM SET default_transaction_read_only = '{read_only}'"));
+        postgres.sql(&url, "SELECT pg_reload_conf()");
+        eventually(&format!("read only {read_only}"), async || {
+            let (status, body) = probe().await;
+            ((status, body.as_str()) == expected).then_some(())
+        })
+        .await;
+    }
+}
+
 /// A database restart shorter than `store.patience` affects no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_restart_of_postgres_does_not_affect_a_call() {

@@ -1,4 +1,4 @@
-//! `cynodectl keys`: nkeys for the NATS identities.
+//! `cynodectl nkeys`: nkeys for the NATS identities.
 
 use std::fs;
 
@@ -17,11 +17,11 @@ const IDENTITIES: [&str; 7] =
 const LIST: &str = "keys.conf";
 
 /// Generates missing seeds and rewrites the list of public keys.
-pub(crate) fn run(command: &cli::Keys, as_json: bool) -> Result<Exit, Error> {
+pub(crate) fn run(command: &cli::Nkeys, as_json: bool) -> Result<Exit, Error> {
     let folder = &command.folder;
     fs::create_dir_all(folder).map_err(|error| Error::Write(folder.clone(), error))?;
     let mut list =
-        String::from("# Public keys of the identities; not secret. Written by `cynodectl keys`.\n");
+        String::from("# Public keys of the identities; not secret. Written by `cynodectl nkeys`.\n");
     let mut keys = serde_json::Map::new();
     for identity in IDENTITIES {
         let public = signing_key::read_or_create(&folder.join(format!("{identity}.nk")))?.public_key();

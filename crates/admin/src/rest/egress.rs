@@ -1,0 +1,23 @@
+//! REST handler of the egress.
+
+use api::{ProviderUsage, UsageFilter};
+use axum::Json;
+
+use super::{
+    JsonResult,
+    extract::{Authenticated, Query},
+    refusal::Refusals,
+};
+
+/// List what users used of external providers, the last day first
+#[utoipa::path(
+    get, path = "/api/v1/egress/usage", tag = "egress", operation_id = "egress_usage",
+    params(UsageFilter),
+    responses((status = 200, description = "OK", body = [ProviderUsage]), Refusals),
+)]
+pub(super) async fn usage(
+    Authenticated(admin, actor): Authenticated,
+    Query(filter): Query<UsageFilter>,
+) -> JsonResult<Vec<ProviderUsage>> {
+    Ok(Json(admin.list_usage(&actor, &filter).await?))
+}

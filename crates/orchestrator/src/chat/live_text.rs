@@ -1,0 +1,147 @@
+//! Text that a model is writing, sent as the answer before it is known to be it, without secrets.
+//!
+//! Most text turns out to be the answer. Text of a turn that ends in tool calls is followed by a blank line
+//! and the text of the next turn. A try that starts over is compared with what was sent: while it says the
+//! same, nothing is repeated. Otherwise what was sent is withdrawn when the answer is known.
+
+use secrets::StreamRedactor;
+use subjects::Delta;
+
+/// Stands between text that turned out not to be the answer, and the answer.
+const WITHDRAWN: &str = "\n\n*(The text above was withdrawn. This is the answer:)*\n\n";
+const BETWEEN_TURNS: &str = "\n\n";
+
+#[derive(Debug, Default)]
+pub(super) struct LiveText {
+    /// Attempt, turn and try.
+    of: Option<(u32, u32, u32)>,
+    next_sequence: u64,
+    redactor: StreamRedactor,
+    /// What this try has written.
+    written: String,
+    /// What was sent of this turn.
+    sent: String,
+    /// Whether text of an earlier turn was sent.
+    has_earlier: bool,
+    /// Nothing more of this try is sent: a delta was lost, or it says something else than an earlier one.
+    is_broken: bool,
+}
+
+impl LiveText {
+    /// Adds a delta. Returns what is to be sent now.
+    pub(super) fn push(&mut self, delta: &Delta) -> Option<String> {
+        let of = (delta.attempt, delta.turn, delta.r#try);
+        if self.of.is_some_and(|earlier| earlier > of) {
+            return None;
+        }
+        if self.of != Some(of) {
+            self.begin(of);
+        }
+        self.is_broken |= delta.sequence != self.next_sequence;
+        self.next_sequence = delta.sequence + 1;
+        if self.is_broken {
+            return None;
+        }
+        let piece = self.redactor.push(&delta.text);
+        self.written.push_str(&piece);
+        if self.sent.starts_with(&self.written) {
+            return None;
+        }
+        let Some(new) = self.written.strip_prefix(self.sent.as_str()) else {
+            self.is_broken = true;
+            return None;
+        };
+        let out = format!("{}{new}", self.lead());
+        self.sent.clone_from(&self.written);
+        Some(out)
+    }
+
+    fn begin(&mut self, of: (u32, u32, u32)) {
+        let is_same_turn = self.of.is_some_and(|(_, turn, _)| turn == of.1);
+        if !is_same_turn && !self.sent.is_empty() {
+            self.has_earlier = true;
+            self.sent.clear();
+        }
+        (self.of, self.next_sequence, self.is_broken) = (Some(of), 0, false);
+        (self.redactor, self.written) = (StreamRedactor::default(), String::new());
+    }
+
+    fn lead(&self) -> &'static str {
+        if self.sent.is_empty() && self.has_earlier { BETWEEN_TURNS } else { "" }
+    }
+
+    /// Returns what is to be sent when the answer is known.
+    pub(super) fn finish(&mut self, answer: &str) -> String {
+        match answer.strip_prefix(self.sent.as_str()) {
+            Some("") => String::new(),
+            Some(rest) => format!("{}{rest}", self.lead()),
+            None => format!("{WITHDRAWN}{answer}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subjects::HandoffId;
+
+    use super::*;
+
+    /// Sends deltas, given as turn, try, sequence and text, and then the answer.
+    fn sent(deltas: &[(u32, u32, u64, &str)], answer: &str) -> String {
+        let (mut text, handoff_id) = (LiveText::default(), HandoffId::now());
+        let mut out = String::new();
+        for (turn, r#try, sequence, piece) in deltas {
+            let delta = Delta {
+                handoff_id,
+                attempt: 1,
+                turn: *turn,
+                r#try: *r#try,
+                sequence: *sequence,
+                text: (*piece).to_owned(),
+            };
+            out.push_str(&text.push(&delta).unwrap_or_default());
+        }
+        out + &text.finish(answer)
+    }
+
+    #[test]
+    fn answer_is_sent_as_it_is_written() {
+        let mut text = LiveText::default();
+        let handoff_id = HandoffId::now();
+        for (sequence, piece) in ["Two", " tasks", " are", " open."].into_iter().enumerate() {
+            let (attempt, turn, sequence) = (1, 0, sequence as u64);
+            let delta = Delta { handoff_id, attempt, turn, r#try: 1, sequence, text: piece.to_owned() };
+            assert_eq!(text.push(&delta).as_deref(), Some(piece));
+        }
+        assert_eq!(text.finish("Two tasks are open."), "");
+    }
+
+    #[test]
+    fn what_is_sent_ends_with_the_answer() {
+        for (deltas, answer, expected) in [
+            // Nothing was streamed, or a part was lost.
+            (&[][..], "All done.", "All done."),
+            (&[(0, 1, 0, "All"), (0, 1, 2, "ne.")], "All done.", "All done."),
+            // The same again, and something else.
+            (&[(0, 1, 0, "All d"), (0, 2, 0, "All "), (0, 2, 1, "done.")], "All done.", "All done."),
+            (
+                &[(0, 1, 0, "I created it."), (0, 2, 0, "Nothing")],
+                "Nothing was done.",
+                "I created it.\n\n*(The text above was withdrawn. This is the answer:)*\n\nNothing was done.",
+            ),
+            // A turn that ended in tool calls.
+            (&[(0, 1, 0, "Let me look."), (1, 1, 0, "None.")], "None.", "Let me look.\n\nNone."),
+            (&[(0, 1, 0, "Let me look.")], "Let me look.", "Let me look."),
+        ] {
+            assert_eq!(sent(deltas, answer), expected, "{deltas:?}");
+        }
+    }
+
+    /// G11
+    #[test]
+    fn secret_that_is_split_over_deltas_is_not_sent() {
+        let key = "Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro";
+        let deltas = [(0, 1, 0, "Use sk-"), (0, 1, 1, &key[..20]), (0, 1, 2, &key[20..]), (0, 1, 3, " now.")];
+        assert_eq!(sent(&deltas, "Use [redacted:model_key] now."), "Use [redacted:model_key] now.");
+    }
+}

@@ -1,0 +1,234 @@
+//! A completion that is answered as a stream of server-sent events.
+//!
+//! Text that a model writes may turn out not to be the answer: its turn ends in tool calls, a broken try or a
+//! dead worker makes it start over, or the manager objects to it. `chat.drafts` decides whether it is sent as
+//! content all the same (`live_text`), or as `reasoning_content`, which is not part of the answer; then what
+//! a client received as content is the answer, always and exactly. Tool calls are always reasoning.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::{Bytes, BytesMut};
+use contract::thread::TurnAnswer;
+use futures_util::{FutureExt, stream::unfold};
+use http::{
+    HeaderName, HeaderValue, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+};
+use subjects::HandoffId;
+use tokio::{select, sync::OwnedSemaphorePermit, time::sleep};
+
+use super::{
+    completion::{COMMENT, ChunkWriter, CompletionId, Usage, event, finish_reason},
+    failure::{failure, stopping},
+    progress::{Progressing, Shown},
+};
+use crate::{
+    crash_points::{Point, reach},
+    error::ApiError,
+    metrics::OpenStream,
+    rate_limits::TurnPermit,
+    state::App,
+    turns::{BegunTurn, CancelOnDrop, Expected, Live, Update},
+};
+
+/// Proxies must not collect the events.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// The state of one stream. Dropped when the client is gone.
+struct AnswerStream {
+    app: Arc<App>,
+    writer: ChunkWriter,
+    id: HandoffId,
+    phase: Phase,
+    live: Option<Live>,
+    progress: Progressing,
+    on_disconnect: CancelOnDrop,
+    _permits: (TurnPermit, OwnedSemaphorePermit),
+    _open: OpenStream,
+}
+
+enum Phase {
+    /// Nothing was sent.
+    Opening(Wait),
+    Waiting(Box<Expected>),
+    /// The answer was sent and is not stored in its thread yet.
+    Storing(Box<TurnAnswer>),
+    Ended,
+}
+
+enum Wait {
+    Expected(Box<Expected>),
+    Answered(Box<TurnAnswer>),
+}
+
+enum Heard {
+    Answer(TurnAnswer),
+    Update(Update),
+    Silence,
+    Closing,
+}
+
+/// Returns the stream of a turn's answer.
+pub(super) fn respond(
+    app: &Arc<App>,
+    begun: BegunTurn,
+    include_usage: bool,
+    permits: (TurnPermit, OwnedSemaphorePermit),
+) -> Response {
+    let BegunTurn { turn, expected, live, on_disconnect } = begun;
+    let wait = match (expected, turn.answer.clone()) {
+        (Some(expected), _) => Wait::Expected(Box::new(expected)),
+        (None, Some(answer)) => Wait::Answered(Box::new(answer)),
+        // A turn is expected or answered.
+        (None, None) => return ApiError::unavailable("starting", "Repeat the request.").into_response(),
+    };
+    let stream = AnswerStream {
+        app: app.clone(),
+        writer: ChunkWriter { id: CompletionId::of(&turn), include_usage },
+        id: turn.handoff_id,
+        phase: Phase::Opening(wait),
+        live,
+        progress: Progressing::new(app.config.chat.drafts),
+        on_disconnect,
+        _permits: permits,
+        _open: app.metrics.open_stream(),
+    };
+    let frames = unfold(Box::new(stream), |mut stream| async move {
+        let frame = stream.next_frame().await?;
+        Some((Ok::<Bytes, Infallible>(frame), stream))
+    });
+    event_stream(Body::from_stream(frames))
+}
+
+/// Returns a response whose body is server-sent events.
+pub(super) fn event_stream(body: Body) -> Response {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (ACCEL_BUFFERING, HeaderValue::from_static("no")),
+    ];
+    (StatusCode::OK, headers, body).into_response()
+}
+
+impl AnswerStream {
+    /// Returns the next bytes; `None` at the end.
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Opening(wait) => {
+                let mut out = BytesMut::new();
+                self.writer.role(&mut out);
+                match wait {
+                    Wait::Expected(expected) => self.phase = Phase::Waiting(expected),
+                    // It is stored already.
+                    Wait::Answered(answer) => self.write_answer(&mut out, &answer),
+                }
+                Some(out.freeze())
+            }
+            Phase::Waiting(expected) => Some(self.follow(expected).await),
+            Phase::Storing(answer) => {
+                reach(Point::AnswerKnown).await;
+                self.app.turns.end(self.id, (*answer).clone()).await;
+                reach(Point::AnswerStored).await;
+                let mut out = BytesMut::new();
+                self.write_end(&mut out, &answer);
+                Some(out.freeze())
+            }
+            Phase::Ended => None,
+        }
+    }
+
+    /// Waits for the answer, or for something else to send.
+    async fn follow(&mut self, mut expected: Box<Expected>) -> Bytes {
+        let mut out = BytesMut::new();
+        loop {
+            match self.listen(&mut expected).await {
+                Heard::Answer(answer) => {
+                    self.on_disconnect.disarm();
+                    self.write_what_arrived(&mut out);
+                    if failure(&answer).is_none() {
+                        let left = self.progress.finish(&answer.text);
+                        if !left.is_empty() {
+                            self.writer.content(&mut out, &left);
+                        }
+                    }
+                    self.phase = Phase::Storing(Box::new(answer));
+                    // An answer without text has no content to send first.
+                    if out.is_empty() {
+                        out.extend_from_slice(&COMMENT);
+                    }
+                    return out.freeze();
+                }
+                Heard::Update(update) => {
+                    let Some(shown) = self.progress.describe(update) else { continue };
+                    self.write_shown(&mut out, &shown);
+                    self.phase = Phase::Waiting(expected);
+                    return out.freeze();
+                }
+                Heard::Silence => {
+                    self.phase = Phase::Waiting(expected);
+                    return COMMENT;
+                }
+                Heard::Closing => {
+                    // The work goes on, whatever the key says: it is not the client who left.
+                    self.on_disconnect.disarm();
+                    event(&mut out, &stopping(self.id).to_json());
+                    return out.freeze();
+                }
+            }
+        }
+    }
+
+    /// Writes the updates that arrived before the answer. They are older than it.
+    fn write_what_arrived(&mut self, out: &mut BytesMut) {
+        while let Some(update) = self.live.as_mut().and_then(|live| live.next().now_or_never()) {
+            if let Some(shown) = self.progress.describe(update) {
+                self.write_shown(out, &shown);
+            }
+        }
+    }
+
+    fn write_shown(&self, out: &mut BytesMut, shown: &Shown) {
+        match shown {
+            Shown::Content(text) => self.writer.content(out, text),
+            Shown::Reasoning(text) => self.writer.reasoning(out, text),
+        }
+    }
+
+    async fn listen(&mut self, expected: &mut Expected) -> Heard {
+        let (live, keep_alive): (_, Duration) = (&mut self.live, self.app.config.chat.keep_alive);
+        let update = async {
+            match live {
+                Some(live) => live.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            biased;
+            // All are cancel-safe.
+            answer = expected.wait(&self.app.turns) => Heard::Answer(answer),
+            update = update => Heard::Update(update),
+            () = self.app.closing.cancelled() => Heard::Closing,
+            () = sleep(keep_alive) => Heard::Silence,
+        }
+    }
+
+    /// Writes the whole of an answer that is stored.
+    fn write_answer(&mut self, out: &mut BytesMut, answer: &TurnAnswer) {
+        if failure(answer).is_none() {
+            self.writer.content(out, &answer.text);
+        }
+        self.write_end(out, answer);
+    }
+
+    /// Writes the end of the stream: an error, or why the answer ends and `[DONE]`.
+    fn write_end(&self, out: &mut BytesMut, answer: &TurnAnswer) {
+        match failure(answer) {
+            Some(error) => event(out, &error.to_json()),
+            None => self.writer.finish(out, finish_reason(answer), Usage::of(answer)),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A model server: sends it requests and reads its refusals.
+
+use std::time::Duration;
+
+use broker::Chain;
+use http::{
+    StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
+};
+use mcp::Token;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::error::ApiError;
+
+const TRACEPARENT: &str = "traceparent";
+/// Maximum number of bytes that are read of an error.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// Returns the HTTP client for all model servers.
+pub(super) fn client(connect_timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
+    reqwest::Client::builder()
+        .connect_timeout(connect_timeout)
+        // A redirect could send the key to another server.
+        .redirect(reqwest::redirect::Policy::none())
+        // Prompts and keys must only go to the configured server.
+        .no_proxy()
+        .tcp_nodelay(true)
+        .build()
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    http: reqwest::Client,
+    url: String,
+    key: Option<Token>,
+}
+
+impl Server {
+    pub(super) fn new(http: reqwest::Client, base_url: &str, key: Option<Token>) -> Self {
+        Self { http, url: format!("{}/chat/completions", base_url.trim_end_matches('/')), key }
+    }
+
+    /// Sends a request and returns the answer once its head has arrived.
+    pub(super) async fn complete(
+        &self,
+        request: &Map<String, Value>,
+        silence: Duration,
+    ) -> Result<reqwest::Response, ApiError> {
+        let mut sent = self.http.post(&self.url).header(CONTENT_TYPE, "application/json");
+        if let Some(key) = &self.key {
+            let header = key.header().await.map_err(|error| {
+                warn!(error = %Chain(&error), "Key of a model server not readable.");
+                unavailable()
+            })?;
+            sent = sent.header(AUTHORIZATION, header);
+        }
+        if let Some(traceparent) = telemetry::traceparent() {
+            sent = sent.header(TRACEPARENT, traceparent);
+        }
+        let sent = sent.body(subjects::encode_json(request)).send();
+        let answer = match timeout(silence, sent).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                // Without the URL, which clients must not see.
+                debug!(error = %Chain(&error.without_url()), "Model server not reachable.");
+                return Err(unavailable());
+            }
+            Err(_) => return Err(silent()),
+        };
+        if answer.status().is_success() { Ok(answer) } else { Err(self.read_refusal(answer).await) }
+    }
+
+    /// Reads why the server refused a request. The server's own error goes on to the client, without the key.
+    async fn read_refusal(&self, mut answer: reqwest::Response) -> ApiError {
+        let status = answer.status();
+        let retry_after =
+            answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut body = Vec::new();
+        while let Ok(Some(piece)) = answer.chunk().await {
+            body.extend_from_slice(&piece);
+            if body.len() > MAX_ERROR_BYTES {
+                break;
+            }
+        }
+        let document: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let error = document.get("error").unwrap_or(&document);
+        let message = error.get("message").or(Some(error)).and_then(Value::as_str);
+        let message = message.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+        let message = match &self.key {
+            Some(key) => key.mask(message),
+            None => message,
+        };
+        let message =
+            format!("The model server answered {status}: {}", mcp::sanitize(&secrets::redact(&message)));
+        let code = error.get("code").and_then(Value::as_str).unwrap_or("model_server_error").to_owned();
+        let refused = match status {
+            // The orchestrator's own key is at fault, not the client's.
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+                warn!(%status, "Model server refused a request.");
+                ApiError::new(StatusCode::BAD_GATEWAY, "model_server_refused", message).final_()
+            }
+            status if status.is_client_error() => ApiError::new(status, code, message),
+            StatusCode::SERVICE_UNAVAILABLE => ApiError::new(status, code, message),
+            // A redirect, or a failure.
+            _ => ApiError::new(StatusCode::BAD_GATEWAY, code, message),
+        };
+        let param = error.get("param").and_then(Value::as_str).map(str::to_owned);
+        let refused = ApiError { param, ..refused };
+        match retry_after {
+            Some(seconds) => refused.retry_in(Duration::from_secs(seconds)),
+            None => refused,
+        }
+    }
+}
+
+pub(super) fn unavailable() -> ApiError {
+    ApiError::unavailable(
+        "model_server_unavailable",
+        "The model server is not available; repeat the request.",
+    )
+}
+
+pub(super) fn silent() -> ApiError {
+    let message = "The model server did not answer in time; repeat the request, or raise direct.silence.";
+    ApiError::new(StatusCode::GATEWAY_TIMEOUT, "model_server_silent", message)
+}

@@ -1,0 +1,157 @@
+//! Admits an agent: its token and lease are shown to the gateway, which decides.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use contract::egress::{Begin, Begun, Denial, DenialCode, Limits};
+use http::{HeaderMap, StatusCode};
+use listener::ConnectionAuth;
+use tokio::time::Instant;
+use tracing::info;
+use uuid::Uuid;
+
+use super::{
+    Egress,
+    call::OpenCall,
+    paths::{Endpoint, Target},
+    provider::Provider,
+    request::Prepared,
+};
+use crate::{
+    caller::{bearer, header},
+    error::ApiError,
+    keys,
+};
+
+const LEASE: &str = "cynode-lease";
+/// How long a token that was valid is not counted as unknown.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// More tokens than this are not remembered.
+const MAX_KNOWN: usize = 10_000;
+
+/// What an agent presents.
+#[derive(Debug)]
+pub(super) struct PresentedAgent {
+    /// The token itself is not kept.
+    pub(super) token_hash: String,
+    lease: Option<String>,
+}
+
+/// Hashes of tokens that were valid a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct Agents(Mutex<HashMap<String, Instant>>);
+
+impl Agents {
+    pub(super) fn is_known(&self, token_hash: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(token_hash).is_some_and(|until| Instant::now() < *until)
+    }
+
+    fn remember(&self, token_hash: &str) {
+        let (mut known, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        if known.len() >= MAX_KNOWN {
+            known.retain(|_, until| now < *until);
+        }
+        if known.len() < MAX_KNOWN {
+            known.insert(token_hash.to_owned(), now + KNOWN_FOR);
+        }
+    }
+
+    fn forget(&self, token_hash: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token_hash);
+    }
+}
+
+/// Reads the token and the lease of a request.
+pub(super) fn read(headers: &HeaderMap) -> Result<PresentedAgent, ApiError> {
+    header(headers, "authorization")?;
+    let Some(token) = bearer(headers) else {
+        let message =
+            "There is no token in the request; agents send theirs as `Authorization: Bearer <token>`.";
+        return Err(ApiError::new(StatusCode::UNAUTHORIZED, "missing_token", message));
+    };
+    let lease = header(headers, LEASE)?.map(str::to_owned);
+    Ok(PresentedAgent { token_hash: keys::hash(token), lease })
+}
+
+/// Has the gateway decide about a call, and opens it.
+pub(super) async fn begin(
+    egress: &Egress,
+    agent: &PresentedAgent,
+    auth: &ConnectionAuth,
+    target: &Target<'_>,
+    provider: &Arc<Provider>,
+    prepared: &Prepared,
+) -> Result<OpenCall, ApiError> {
+    // A list of models costs nothing.
+    let limits = if target.endpoint == Endpoint::Models { Limits::default() } else { provider.limits() };
+    let begin = Begin {
+        token_hash: agent.token_hash.clone(),
+        lease: agent.lease.clone(),
+        provider: provider.name().to_owned(),
+        model: prepared.model.clone(),
+        limits,
+        expected: provider.cost(prepared.expected),
+        max_seconds: egress.settings.timeout.as_secs().max(1),
+    };
+    // By the key, a repeated call to the gateway opens the same call.
+    let key = Uuid::now_v7().to_string();
+    let begun = egress.gateway.call_with_key(&begin, &key).await.map_err(|error| error.into_api_error())?;
+    let denial = match begun {
+        Begun { call: Some(call), .. } => {
+            egress.agents.remember(&agent.token_hash);
+            auth.mark_authenticated();
+            return Ok(OpenCall::new(egress, provider, call, prepared.expected));
+        }
+        Begun { denial, .. } => denial,
+    };
+    let denial = denial.unwrap_or_else(|| Denial {
+        code: DenialCode::UnknownToken,
+        message: "the gateway did not say why".to_owned(),
+        retry_after_seconds: None,
+    });
+    if status(denial.code) == StatusCode::UNAUTHORIZED {
+        egress.agents.forget(&agent.token_hash);
+    } else {
+        egress.agents.remember(&agent.token_hash);
+        auth.mark_authenticated();
+    }
+    info!(provider = provider.name(), reason = denial.code.as_str(), "Call to a provider denied.");
+    Err(refuse(denial))
+}
+
+/// Returns what the agent is told. 401 says that its token is of no use at all, so that a worker stops
+/// pulling; everything else concerns this request only.
+fn refuse(denial: Denial) -> ApiError {
+    let mut message = denial.message;
+    if let Some(first) = message.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    let refused = ApiError::new(status(denial.code), denial.code.as_str(), format!("{message}."));
+    match denial.retry_after_seconds {
+        Some(seconds) => refused.retry_in(Duration::from_secs(seconds)),
+        None => refused.final_(),
+    }
+}
+
+fn status(code: DenialCode) -> StatusCode {
+    match code {
+        DenialCode::UnknownToken
+        | DenialCode::ExpiredToken
+        | DenialCode::RevokedToken
+        | DenialCode::WrongAgent => StatusCode::UNAUTHORIZED,
+        DenialCode::BudgetUsedUp => StatusCode::PAYMENT_REQUIRED,
+        DenialCode::BudgetBusy => StatusCode::TOO_MANY_REQUESTS,
+        DenialCode::MissingLease
+        | DenialCode::UnknownLease
+        | DenialCode::EarlyLease
+        | DenialCode::ExpiredLease
+        | DenialCode::RevokedLease
+        | DenialCode::LeaseOfOtherAgent
+        | DenialCode::LeaseMismatch
+        | DenialCode::ProviderNotAllowed => StatusCode::FORBIDDEN,
+    }
+}

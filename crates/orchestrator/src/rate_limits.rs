@@ -1,0 +1,210 @@
+//! Limits by API key, and by address for clients without a valid one.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    num::NonZeroU32,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+    middleware::StateInformationMiddleware,
+    state::keyed::DashMapStateStore,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{config, error::ApiError};
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+/// The burst of an address is what its rate allows in this many seconds.
+const BURST_SECONDS: u32 = 5;
+
+type ByKey = RateLimiter<String, DashMapStateStore<String>, DefaultClock, StateInformationMiddleware>;
+
+/// The limits of this process.
+#[derive(Debug)]
+pub(crate) struct RateLimits {
+    settings: config::RateLimits,
+    by_key: ByKey,
+    by_address: DefaultKeyedRateLimiter<IpAddr>,
+    streams: Arc<Semaphore>,
+    turns: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// What a key may still do, for the headers of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    limit: u32,
+    remaining: u32,
+}
+
+/// The right to wait for one turn. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct TurnPermit {
+    key_id: String,
+    turns: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl RateLimits {
+    pub(crate) fn new(settings: config::RateLimits, max_streams: usize) -> Self {
+        let per_minute = non_zero(settings.requests_per_minute);
+        let per_second = non_zero(settings.unauthenticated_per_second);
+        let burst = non_zero(per_second.get().saturating_mul(BURST_SECONDS));
+        Self {
+            settings,
+            by_key: RateLimiter::dashmap(Quota::per_minute(per_minute)).with_middleware(),
+            by_address: RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst)),
+            streams: Arc::new(Semaphore::new(max_streams)),
+            turns: Arc::default(),
+        }
+    }
+
+    /// Counts a request of a key.
+    pub(crate) fn count_request(&self, key_id: &str) -> Result<Budget, ApiError> {
+        let limit = self.settings.requests_per_minute;
+        match self.by_key.check_key(&key_id.to_owned()) {
+            Ok(state) => Ok(Budget { limit, remaining: state.remaining_burst_capacity() }),
+            Err(until) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                let message =
+                    format!("This key may make {limit} requests a minute; try again in {wait:.1?}.");
+                Err(too_many(message).retry_in(wait))
+            }
+        }
+    }
+
+    /// Returns the budget of a key that has used it up.
+    pub(crate) fn no_budget(&self) -> Budget {
+        Budget { limit: self.settings.requests_per_minute, remaining: 0 }
+    }
+
+    /// Counts a request whose key is not known to be valid against its address.
+    pub(crate) fn count_unauthenticated(&self, address: IpAddr) -> Result<(), ApiError> {
+        self.by_address.check_key(&origin(address)).map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            too_many("Too many requests without a valid API key from this address.").retry_in(wait)
+        })
+    }
+
+    /// Returns the right to wait for one more turn of a key.
+    pub(crate) fn begin_turn(&self, key_id: &str) -> Result<TurnPermit, ApiError> {
+        let max = self.settings.concurrent_turns;
+        let mut turns = lock(&self.turns);
+        let count = turns.entry(key_id.to_owned()).or_default();
+        if *count >= max {
+            let message = format!("This key may have {max} chats worked on at the same time.");
+            return Err(too_many(message).retry_in(Duration::from_secs(1)));
+        }
+        *count += 1;
+        Ok(TurnPermit { key_id: key_id.to_owned(), turns: self.turns.clone() })
+    }
+
+    /// Returns the right to one more stream.
+    pub(crate) fn begin_stream(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.streams.clone().try_acquire_owned().map_err(|_| {
+            let message = "All streams of this orchestrator are in use; repeat the request.";
+            ApiError::unavailable("too_many_streams", message)
+        })
+    }
+
+    /// Removes idle keys and addresses.
+    pub(crate) fn drop_idle(&self) {
+        self.by_key.retain_recent();
+        self.by_address.retain_recent();
+    }
+}
+
+impl Budget {
+    /// Writes the headers that OpenAI's clients know.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        let used = self.limit.saturating_sub(self.remaining);
+        let reset = Duration::from_secs(60).mul_f64(f64::from(used) / f64::from(self.limit.max(1)));
+        headers.insert(LIMIT, HeaderValue::from(self.limit));
+        headers.insert(REMAINING, HeaderValue::from(self.remaining));
+        if let Ok(reset) = HeaderValue::try_from(format!("{}ms", reset.as_millis())) {
+            headers.insert(RESET, reset);
+        }
+    }
+}
+
+impl Drop for TurnPermit {
+    fn drop(&mut self) {
+        let mut turns = lock(&self.turns);
+        if let Some(count) = turns.get_mut(&self.key_id) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                turns.remove(&self.key_id);
+            }
+        }
+    }
+}
+
+fn lock(turns: &Mutex<HashMap<String, usize>>) -> MutexGuard<'_, HashMap<String, usize>> {
+    turns.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn too_many(message: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+}
+
+/// A client with an IPv6 address usually has a whole /64.
+fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+fn non_zero(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> RateLimits {
+        let settings =
+            config::RateLimits { requests_per_minute: 3, concurrent_turns: 2, unauthenticated_per_second: 1 };
+        RateLimits::new(settings, 1)
+    }
+
+    #[test]
+    fn a_key_is_limited_alone() {
+        let limits = limits();
+        let budgets: Vec<u32> = (0..3).map(|_| limits.count_request("a").unwrap().remaining).collect();
+        assert_eq!(budgets, [2, 1, 0]);
+        let refused = limits.count_request("a").unwrap_err();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.retry_after.is_some_and(|wait| wait > Duration::ZERO));
+        assert!(limits.count_request("b").is_ok());
+    }
+
+    #[test]
+    fn turns_are_given_back() {
+        let limits = limits();
+        let first = limits.begin_turn("a").unwrap();
+        let _second = limits.begin_turn("a").unwrap();
+        assert!(limits.begin_turn("a").is_err());
+        drop(first);
+        assert!(limits.begin_turn("a").is_ok());
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_client() {
+        let limits = limits();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for _ in 0..5 {
+            limits.count_unauthenticated(address("2001:db8::1")).unwrap();
+        }
+        assert!(limits.count_unauthenticated(address("2001:db8::2")).is_err());
+        assert!(limits.count_unauthenticated(address("2001:db8:0:1::2")).is_ok());
+        assert!(limits.count_unauthenticated(address("127.0.0.1")).is_ok());
+    }
+}

@@ -1,0 +1,62 @@
+//! Listens for API keys that are revoked, so that they are refused at once.
+
+use std::time::Duration;
+
+use async_nats::Subscriber;
+use broker::{OnDemand, retry::RetryDelays};
+use futures_util::StreamExt;
+use subjects::key::{REVOKED_SUBJECT, Revoked};
+use tokio::{select, sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::keys::Keys;
+
+/// Forgets keys as they are revoked, until `stop` is cancelled.
+pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToken) {
+    let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(2));
+    loop {
+        if let Some((mut revoked, mut connections)) = subscribe(nats).await {
+            delays.reset();
+            loop {
+                select! {
+                    () = stop.cancelled() => return,
+                    // What was revoked while the connection was lost was not heard.
+                    changed = connections.changed() => match changed {
+                        Ok(()) => keys.forget_all(),
+                        Err(_) => break,
+                    },
+                    message = revoked.next() => match message {
+                        Some(message) => forget(keys, &message.payload),
+                        None => break,
+                    },
+                }
+            }
+        }
+        select! {
+            () = stop.cancelled() => return,
+            () = sleep(delays.next_delay().unwrap_or_default()) => {}
+        }
+    }
+}
+
+async fn subscribe(nats: &OnDemand) -> Option<(Subscriber, watch::Receiver<u64>)> {
+    let broker = nats.broker().await.ok()?;
+    let mut connections = broker.connections.clone();
+    connections.mark_unchanged();
+    match broker.client.subscribe(REVOKED_SUBJECT).await {
+        Ok(revoked) => Some((revoked, connections)),
+        Err(error) => {
+            debug!(%error, "Revocations not followed; retrying.");
+            None
+        }
+    }
+}
+
+fn forget(keys: &Keys, message: &[u8]) {
+    match serde_json::from_slice::<Revoked>(message) {
+        Ok(revoked) => keys.forget(&revoked.key_id),
+        // Rather ask once more than trust a key too long.
+        Err(_) => keys.forget_all(),
+    }
+}

@@ -1,0 +1,85 @@
+//! The listener for clients: routes, and what holds for every request.
+
+mod cross_origin;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use listener::hosts;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use crate::{caller, chat, error::ApiError, models, state::App, threads};
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Returns all routes. Each family of routes adds its own here.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let for_keys = Router::new()
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{id}", get(models::get))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/chat/completions/{id}", get(chat::get))
+        .route("/v1/chat/completions/{id}/cancel", post(chat::cancel))
+        .route("/v1/threads", get(threads::list))
+        .route("/v1/threads/{id}", get(threads::get).post(threads::rename).delete(threads::delete))
+        .route("/v1/threads/{id}/messages", get(threads::messages))
+        .route("/v1/threads/{id}/export", get(threads::export))
+        .route_layer(from_fn_with_state(app.clone(), caller::authenticate));
+    for_keys
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(from_fn_with_state(app.clone(), check_request))
+        .with_state(app)
+}
+
+/// Checks the host name, answers for other origins, and names every response.
+async fn check_request(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let id = format!("req_{}", Uuid::now_v7().simple());
+    let origin = cross_origin::permitted(&app.config.api.origins, request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = match check_host(&app, &request) {
+        Err(refused) => refused.into_response(),
+        Ok(()) if origin.is_some() && cross_origin::is_preflight(&request) => cross_origin::preflight(),
+        Ok(()) => next.run(request).await,
+    };
+    if let Some(origin) = origin {
+        cross_origin::permit(response.headers_mut(), origin);
+    }
+    let status = response.status();
+    app.metrics.count_response(status.as_u16());
+    debug!(request.id = id, %method, path, status = status.as_u16(), "Request answered.");
+    if let Ok(id) = HeaderValue::try_from(id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
+    let host = hosts::requested(request.uri(), request.headers());
+    if host.as_ref().is_some_and(|host| hosts::is_known(host, &app.config.api.hosts)) {
+        return Ok(());
+    }
+    if let Some(host) = host {
+        warn!(%host, "Request refused: api.hosts does not list its host name.");
+    }
+    let message = "This host name is not served; the setting api.hosts lists those that are.";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message))
+}
+
+async fn unknown_path(method: Method, uri: Uri) -> ApiError {
+    let message = format!("Unknown request: {method} {}. See docs/chat-api.md for all paths.", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_url", message)
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not allow {method}.", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}

@@ -1,0 +1,129 @@
+//! Turns: from a request to a handoff and its answer, exactly once.
+//!
+//! A turn is stored by the gateway before its handoff is published, and its answer is stored before it is
+//! forgotten here. Each step can be repeated by any orchestrator, so that one may die between any two:
+//!
+//! - `begin`: stores a request as a turn, or joins the turn that it repeats
+//! - `compose`: from a turn to its handoff; `publish`: hands it off, under its own message id
+//! - `sweep`: publishes what another orchestrator stored and did not publish; `sent` marks what was
+//! - `answers`: delivers stored answers to the requests that wait for them; `live`: what happens meanwhile
+//! - `record`: stores every answer in its thread; `outcome`: from a completion to what is stored
+
+mod answers;
+mod begin;
+mod cancel;
+mod compose;
+mod live;
+mod outcome;
+mod publish;
+mod record;
+mod sent;
+mod sweep;
+
+use std::{sync::Arc, time::Duration};
+
+use broker::{Broker, OnDemand};
+use contract::thread::{EndTurn, TurnAnswer};
+use nkeys::KeyPair;
+use subjects::HandoffId;
+use tokio::{sync::watch, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::warn;
+
+use crate::{error::ApiError, gateway::Gateway, metrics::Metrics};
+
+use self::{answers::Answers, sent::SentMarker};
+pub(crate) use self::{
+    answers::Expected,
+    begin::{BegunTurn, Live as WantsLive, TurnRequest},
+    cancel::CancelOnDrop,
+    live::{Live, Update},
+};
+
+/// How long a request waits until its answer is stored in the thread. Otherwise the recorder stores it.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The turns of this process. Rows and messages are elsewhere; here are only those who wait.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    gateway: Gateway,
+    nats: Arc<OnDemand>,
+    /// Signs handoffs.
+    key: Option<KeyPair>,
+    answers: Answers,
+    sent: SentMarker,
+    metrics: Arc<Metrics>,
+    /// Work that goes on when its request is dropped.
+    tasks: TaskTracker,
+    readiness: watch::Sender<Readiness>,
+}
+
+/// What has to be there before a turn can be begun.
+#[derive(Clone, Copy, Debug, Default)]
+struct Readiness {
+    /// Answers are read from a known place on, so that none is missed.
+    follows: bool,
+    /// The shared consumer exists, so that no answer goes unrecorded.
+    records: bool,
+}
+
+impl Readiness {
+    fn is_complete(&self) -> bool {
+        self.follows && self.records
+    }
+}
+
+impl Turns {
+    pub(crate) fn new(
+        gateway: Gateway,
+        nats: Arc<OnDemand>,
+        key: Option<KeyPair>,
+        metrics: Arc<Metrics>,
+        tasks: TaskTracker,
+    ) -> Arc<Self> {
+        let (answers, sent) = (Answers::default(), SentMarker::default());
+        let readiness = watch::Sender::default();
+        Arc::new(Self { gateway, nats, key, answers, sent, metrics, tasks, readiness })
+    }
+
+    /// Returns whether a turn can be begun: its answer would be neither missed nor lost.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.readiness.borrow().is_complete()
+    }
+
+    /// Waits until turns can be begun.
+    pub(crate) async fn wait_until_ready(&self) {
+        // The sender lives as long as this.
+        drop(self.readiness.subscribe().wait_for(Readiness::is_complete).await);
+    }
+
+    /// Delivers and records answers, publishes what was left behind and marks what was published, until
+    /// `stop` is cancelled.
+    pub(crate) async fn run(self: Arc<Self>, sweep_every: Duration, stop: CancellationToken) {
+        tokio::join!(
+            self.follow_answers(&stop),
+            self.record_answers(&stop),
+            self.sweep(sweep_every, &stop),
+            self.mark_sent(&stop),
+        );
+    }
+
+    /// Stores an answer in its thread. If that is not possible now, the recorder does it later.
+    pub(crate) async fn end(&self, handoff_id: HandoffId, answer: TurnAnswer) {
+        let end = EndTurn { handoff_id, answer };
+        match timeout(END_TIMEOUT, self.gateway.call(&end)).await {
+            Ok(Ok(_)) => self.answers.remember_ended(handoff_id),
+            Ok(Err(error)) => {
+                warn!(handoff.id = %handoff_id, error = %broker::Chain(&error), "Answer not stored yet.");
+            }
+            Err(_) => warn!(handoff.id = %handoff_id, "Answer not stored in time yet."),
+        }
+    }
+
+    async fn broker(&self) -> Result<Broker, ApiError> {
+        self.nats.broker().await.map_err(|_| {
+            let message = "NATS, which carries the work, is not available at the moment; repeat the request.";
+            ApiError::unavailable("nats_unavailable", message)
+        })
+    }
+}

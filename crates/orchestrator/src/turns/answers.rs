@@ -1,0 +1,272 @@
+//! Delivers answers to the requests that wait for them.
+//!
+//! One consumer for each process reads every answer that is stored, from where the process started: it misses
+//! none when the connection is lost, and what it reads is committed. (A plain subscription would also show
+//! answers that the stream then refuses.)
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
+};
+use broker::{Broker, Chain, Unavailable, retry::RetryDelays};
+use contract::thread::TurnAnswer;
+use futures_util::StreamExt;
+use operate::answer;
+use subjects::{Answer, HandoffId, Pattern, Role, Subject};
+use tokio::{
+    select,
+    sync::oneshot,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{Turns, outcome::outcome};
+
+const BATCH: usize = 256;
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// The server removes the consumer of a process that is gone.
+const INACTIVE_AFTER: Duration = Duration::from_secs(60);
+/// A request also looks for its answer itself, should the consumer be stuck.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The requests that wait for an answer.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    waiting: Arc<Mutex<Waiting>>,
+    /// Turns whose answer this process stored in their thread a moment ago.
+    ended: Mutex<Ended>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    /// Several requests may wait for one answer.
+    by_handoff: HashMap<HandoffId, Vec<(u64, oneshot::Sender<TurnAnswer>)>>,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    ids: HashSet<HandoffId>,
+    order: VecDeque<HandoffId>,
+}
+
+/// An answer that a request waits for. Dropping it ends the wait.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    id: HandoffId,
+    number: u64,
+    answer: oneshot::Receiver<TurnAnswer>,
+    waiting: Arc<Mutex<Waiting>>,
+    look_at: Instant,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    #[error("reading the stream of answers")]
+    Stream(#[from] jetstream::context::GetStreamError),
+    #[error("creating a consumer of answers")]
+    Consumer(#[from] jetstream::stream::ConsumerError),
+    #[error("requesting answers")]
+    Request(#[from] jetstream::consumer::StreamError),
+    #[error("receiving answers")]
+    Receive(#[from] pull::MessagesError),
+    #[error("an answer without its place in the stream")]
+    NoPlace(#[source] async_nats::Error),
+    #[error("answers were lost on the way")]
+    Gap,
+    #[error("the server ended the consumer")]
+    Ended,
+}
+
+impl Answers {
+    /// Registers a request. To be called before its handoff is published.
+    pub(super) fn expect(&self, id: HandoffId) -> Expected {
+        let (sender, answer) = oneshot::channel();
+        let mut waiting = lock(&self.waiting);
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.by_handoff.entry(id).or_default().push((number, sender));
+        drop(waiting);
+        Expected { id, number, answer, waiting: self.waiting.clone(), look_at: Instant::now() + LOOK_EVERY }
+    }
+
+    pub(super) fn is_expected(&self, id: HandoffId) -> bool {
+        lock(&self.waiting).by_handoff.contains_key(&id)
+    }
+
+    pub(super) fn deliver(&self, id: HandoffId, answer: &TurnAnswer) {
+        let senders = lock(&self.waiting).by_handoff.remove(&id).unwrap_or_default();
+        for (_, sender) in senders {
+            // A request that is gone meanwhile needs no answer.
+            drop(sender.send(answer.clone()));
+        }
+    }
+
+    pub(super) fn remember_ended(&self, id: HandoffId) {
+        let mut ended = lock(&self.ended);
+        if ended.ids.insert(id) {
+            ended.order.push_back(id);
+        }
+        if ended.order.len() > MAX_REMEMBERED
+            && let Some(oldest) = ended.order.pop_front()
+        {
+            ended.ids.remove(&oldest);
+        }
+    }
+
+    pub(super) fn was_ended_here(&self, id: HandoffId) -> bool {
+        lock(&self.ended).ids.contains(&id)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Expected {
+    /// Waits for the answer. Cancel-safe; not to be called again after it returned.
+    pub(crate) async fn wait(&mut self, turns: &Turns) -> TurnAnswer {
+        loop {
+            select! {
+                biased;
+                delivered = &mut self.answer => match delivered {
+                    Ok(answer) => return answer,
+                    // Each sender is used before it is dropped.
+                    Err(_) => std::future::pending().await,
+                },
+                () = sleep_until(self.look_at) => {}
+            }
+            self.look_at = Instant::now() + LOOK_EVERY;
+            turns.look_for_answer(self.id).await;
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.waiting);
+        if let Some(requests) = waiting.by_handoff.get_mut(&self.id) {
+            requests.retain(|(number, _)| *number != self.number);
+            if requests.is_empty() {
+                waiting.by_handoff.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Turns {
+    /// Waits for the answer of a turn that another request began.
+    pub(crate) async fn expect(&self, id: HandoffId) -> Expected {
+        let expected = self.answers.expect(id);
+        self.look_for_answer(id).await;
+        expected
+    }
+
+    /// Looks for an answer in the stream and delivers it.
+    pub(super) async fn look_for_answer(&self, id: HandoffId) {
+        let Ok(broker) = self.nats.broker().await else { return };
+        let (runs, subject) = (broker.layout.runs(Role::ProjectManager), Subject::Completion(id));
+        match broker::last_on(&broker.jetstream, runs, &subject).await {
+            Ok(Some(stored)) => self.deliver(&stored.subject, Some(&stored.headers), &stored.payload),
+            Ok(None) => {}
+            Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Answer not looked up; retrying."),
+        }
+    }
+
+    /// Decodes an answer if a request waits for it.
+    fn deliver(&self, subject: &str, headers: Option<&async_nats::HeaderMap>, body: &[u8]) {
+        let Ok(Subject::Completion(id)) = subject.parse() else { return };
+        if !self.answers.is_expected(id) {
+            return;
+        }
+        match answer::read(subject, headers, body) {
+            Some(Ok(Answer::Completion(completion))) => self.answers.deliver(id, &outcome(completion)),
+            Some(Ok(Answer::Findings(_))) | None => {}
+            Some(Err(error)) => warn!(handoff.id = %id, error = %Chain(&error), "Answer unreadable."),
+        }
+    }
+
+    /// Delivers answers as they are stored, until `stop` is cancelled.
+    pub(super) async fn follow_answers(&self, stop: &CancellationToken) {
+        let mut delays = RetryDelays::forever(Duration::from_millis(50), Duration::from_secs(2));
+        let mut last = None;
+        loop {
+            let followed = select! {
+                () = stop.cancelled() => return,
+                // Boxed, since the future is large.
+                followed = Box::pin(self.follow(&mut last)) => followed,
+            };
+            match followed {
+                // The connection was restored.
+                Ok(()) => delays.reset(),
+                Err(error) => {
+                    debug!(error = %Chain(&error), "Answers not followed; retrying.");
+                    select! {
+                        () = stop.cancelled() => return,
+                        () = sleep(delays.next_delay().unwrap_or_default()) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Delivers answers until the connection is restored after a loss. `last` is the place in the stream up
+    /// to which answers were read.
+    async fn follow(&self, last: &mut Option<u64>) -> Result<(), FollowError> {
+        let broker = self.nats.broker().await?;
+        let mut connections = broker.connections.clone();
+        connections.mark_unchanged();
+        let consumer = consumer(&broker, last).await?;
+        let mut answers =
+            consumer.stream().max_messages_per_batch(BATCH).heartbeat(HEARTBEAT).messages().await?;
+        self.readiness.send_modify(|readiness| readiness.follows = true);
+        let mut expected = 1;
+        loop {
+            let received = select! {
+                // Cancel-safe: the change stays visible.
+                changed = connections.changed() => return changed.map_err(|_| FollowError::Ended),
+                // Cancel-safe: what is not yielded stays in the stream.
+                received = answers.next() => received,
+            };
+            let message = received.ok_or(FollowError::Ended)??;
+            let place = message.info().map_err(FollowError::NoPlace)?;
+            if place.consumer_sequence != expected {
+                return Err(FollowError::Gap);
+            }
+            expected += 1;
+            *last = Some(place.stream_sequence);
+            self.deliver(&message.subject, message.headers.as_ref(), &message.payload);
+        }
+    }
+}
+
+/// Creates the consumer of this process, after what was read last or at the end of the stream.
+async fn consumer(broker: &Broker, last: &mut Option<u64>) -> Result<PullConsumer, FollowError> {
+    let runs = broker.layout.runs(Role::ProjectManager);
+    let end = broker.jetstream.get_stream(runs).await?.cached_info().state.last_sequence;
+    // A stream that ends before was made anew.
+    let after = last.map_or(end, |last| if last > end { 0 } else { last });
+    *last = Some(after);
+    let config = pull::Config {
+        name: Some(format!("orchestrator-{}", Uuid::new_v4().simple())),
+        filter_subject: Pattern::Answers(Role::ProjectManager).to_string(),
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
+        ack_policy: AckPolicy::None,
+        inactive_threshold: INACTIVE_AFTER,
+        memory_storage: true,
+        num_replicas: 1,
+        ..pull::Config::default()
+    };
+    Ok(broker.jetstream.create_consumer_on_stream(config, runs).await?)
+}

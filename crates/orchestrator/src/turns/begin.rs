@@ -1,0 +1,135 @@
+//! Stores a request as a turn and hands it off, or joins the turn that it repeats.
+
+use std::{sync::Arc, time::Instant};
+
+use contract::{
+    key::OnDisconnect,
+    thread::{BeginOutcome, BeginTurn, Turn},
+};
+use http::StatusCode;
+use tracing::{Instrument, debug, warn};
+
+use super::{CancelOnDrop, Expected, Turns, live};
+use crate::{
+    crash_points::{Point, reach},
+    error::ApiError,
+    gateway::CallError,
+};
+
+/// Whether a request wants to see what happens before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Live {
+    Wanted,
+    NotWanted,
+}
+
+/// A request for a turn.
+#[derive(Debug)]
+pub(crate) struct TurnRequest {
+    pub(crate) begin: BeginTurn,
+    pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) live: Live,
+    /// The trace of the client.
+    pub(crate) traceparent: Option<String>,
+}
+
+/// A turn that was handed off or answered.
+#[derive(Debug)]
+pub(crate) struct BegunTurn {
+    pub(crate) turn: Turn,
+    /// `None` if the turn has its answer.
+    pub(crate) expected: Option<Expected>,
+    /// `None` if it is not wanted or not possible.
+    pub(crate) live: Option<live::Live>,
+    pub(crate) on_disconnect: CancelOnDrop,
+}
+
+impl Turns {
+    /// Begins a turn. Goes on in the background if the request is dropped meanwhile, so that what is stored
+    /// is handed off at once.
+    pub(crate) async fn begin(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, ApiError> {
+        if !self.is_ready() {
+            let message = "This orchestrator is starting; repeat the request.";
+            return Err(ApiError::unavailable("starting", message));
+        }
+        let turns = self.clone();
+        let begin = async move { turns.begin_and_hand_off(request).await };
+        self.tasks.spawn(begin.in_current_span()).await.unwrap_or_else(|error| {
+            warn!(%error, "Request ended by a panic.");
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The request failed."))
+        })
+    }
+
+    async fn begin_and_hand_off(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, ApiError> {
+        let started = Instant::now();
+        // Before anything is stored: without NATS the request is refused as a whole.
+        let broker = self.broker().await?;
+        let begun = self.gateway.call(&request.begin).await.map_err(not_begun)?;
+        reach(Point::TurnStored).await;
+        let turn = begun.turn;
+        let is_new = match begun.outcome {
+            BeginOutcome::Begun => true,
+            BeginOutcome::Joined => false,
+            BeginOutcome::Busy => return Err(busy(&turn)),
+            BeginOutcome::KeyReused => return Err(key_reused()),
+        };
+        let mut on_disconnect = CancelOnDrop::new(self, turn.handoff_id, request.on_disconnect);
+        if turn.answer.is_some() {
+            on_disconnect.disarm();
+            return Ok(BegunTurn { turn, expected: None, live: None, on_disconnect });
+        }
+        let expected = self.answers.expect(turn.handoff_id);
+        let live = match request.live {
+            Live::Wanted => live::Live::subscribe(&broker.client, turn.handoff_id)
+                .await
+                .inspect_err(|error| debug!(%error, "Progress not followed."))
+                .ok(),
+            Live::NotWanted => None,
+        };
+        if is_new || turn.sent_at.is_none() {
+            let traceparent = telemetry::traceparent().or(request.traceparent);
+            let handed_off = self.hand_off(&broker, &turn, begun.lease.as_deref(), traceparent).await;
+            if let Err(error) = handed_off {
+                // The client is told to repeat the request; until then the work is not cancelled.
+                on_disconnect.disarm();
+                return Err(error.into_api_error(&turn));
+            }
+            self.metrics.hand_off_seconds.observe(started.elapsed().as_secs_f64());
+            reach(Point::HandoffPublished).await;
+        }
+        if !is_new {
+            // The answer may have been stored before this request waited for it.
+            self.look_for_answer(turn.handoff_id).await;
+        }
+        Ok(BegunTurn { turn, expected: Some(expected), live, on_disconnect })
+    }
+}
+
+fn not_begun(error: CallError) -> ApiError {
+    let CallError::Failed { code, message, .. } = &error else { return error.into_api_error() };
+    match code.as_str() {
+        // It was revoked after it was checked.
+        "not_found" => ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "The API key was revoked."),
+        "too_large" => {
+            let too_large = ApiError::invalid("messages", format!("The request is too large: {message}."));
+            ApiError { code: "context_length_exceeded".into(), ..too_large }
+        }
+        "invalid_arguments" => ApiError::new(StatusCode::BAD_REQUEST, "invalid_value", message.clone()),
+        _ => error.into_api_error(),
+    }
+}
+
+fn busy(open: &Turn) -> ApiError {
+    let message = format!(
+        "The thread {} is busy with chatcmpl-{}: wait for its answer, or cancel it with POST \
+         /v1/chat/completions/chatcmpl-{}/cancel.",
+        open.thread_id, open.handoff_id, open.handoff_id
+    );
+    ApiError::new(StatusCode::CONFLICT, "thread_busy", message).final_()
+}
+
+fn key_reused() -> ApiError {
+    let message = "This Idempotency-Key was used with another body; use a new key for a new request.";
+    let reused = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message);
+    ApiError { param: Some("Idempotency-Key".to_owned()), ..reused }
+}

@@ -1,0 +1,51 @@
+//! From a completion to the answer that is stored and told to clients. Pure, so that all say the same.
+
+use contract::thread::{AnswerState, MAX_ANSWER_BYTES, TurnAnswer};
+use secrets::redact_by_kind;
+use subjects::{Completion, FinishReason, Status};
+
+/// Converts a completion. Its text is without secrets, and as long as a thread can store.
+pub(crate) fn outcome(completion: Completion) -> TurnAnswer {
+    let state = match completion.status {
+        Status::Completed => AnswerState::Completed,
+        Status::NeedsClarification => AnswerState::Question,
+        Status::Failed => AnswerState::Failed,
+        Status::Cancelled => AnswerState::Cancelled,
+    };
+    let (text, error_code) = match (completion.message, completion.error) {
+        (_, Some(failure)) => (failure.message, Some(failure.code.as_str().to_owned())),
+        (Some(message), None) => (message.content, None),
+        (None, None) => (String::new(), None),
+    };
+    // PostgreSQL stores no NUL.
+    let text = if text.contains('\0') { text.replace('\0', "") } else { text };
+    let mut text = redact_by_kind(&text).into_owned();
+    let is_too_long = cut(&mut text);
+    TurnAnswer {
+        state,
+        text,
+        error_code,
+        is_cut: is_too_long || completion.finish_reason == FinishReason::Length,
+        prompt_tokens: completion.usage.prompt_tokens,
+        completion_tokens: completion.usage.completion_tokens,
+    }
+}
+
+/// Cuts a text as the gateway would, so that clients are told what is stored. Returns whether anything was
+/// cut.
+fn cut(text: &mut String) -> bool {
+    let mut used = 0;
+    let end = text.char_indices().find_map(|(at, letter)| {
+        used += match letter {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..='\u{1f}' => 6,
+            letter => letter.len_utf8(),
+        };
+        (used > MAX_ANSWER_BYTES).then_some(at)
+    });
+    match end {
+        Some(end) => text.truncate(end),
+        None => return false,
+    }
+    true
+}

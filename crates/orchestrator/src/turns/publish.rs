@@ -1,0 +1,92 @@
+//! Hands a turn off: signed, under its own message id, so that publishing it again is harmless.
+
+use async_nats::HeaderMap;
+use broker::{Broker, Chain, PublishError};
+use bytes::Bytes;
+use contract::thread::Turn;
+use operate::publish::sign;
+use subjects::{CodecError, Encoding, Handoff, headers};
+use tracing::warn;
+
+use super::{
+    Turns,
+    compose::{ComposeError, compose},
+};
+use crate::error::ApiError;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandOffError {
+    #[error("the stored turn is not valid")]
+    Compose(#[from] ComposeError),
+    #[error("encoding the handoff")]
+    Encode(#[from] CodecError),
+    #[error("signing the handoff")]
+    Sign(#[source] operate::Error),
+    #[error("publishing the handoff")]
+    Publish(#[from] PublishError),
+}
+
+impl Turns {
+    /// Publishes the handoff of a turn and waits until it is stored.
+    pub(super) async fn hand_off(
+        &self,
+        broker: &Broker,
+        turn: &Turn,
+        lease: Option<&str>,
+        traceparent: Option<String>,
+    ) -> Result<(), HandOffError> {
+        self.publish(broker, &compose(turn)?, lease, traceparent).await?;
+        self.sent.push(turn.handoff_id);
+        Ok(())
+    }
+
+    /// Publishes a handoff under its own message id and waits until it is stored.
+    pub(crate) async fn publish(
+        &self,
+        broker: &Broker,
+        handoff: &Handoff,
+        lease: Option<&str>,
+        traceparent: Option<String>,
+    ) -> Result<(), HandOffError> {
+        let (subject, encoding) = (handoff.subject(), Encoding::Json);
+        let body = handoff.encode(encoding)?;
+        let mut sent = HeaderMap::new();
+        sent.insert(headers::CONTENT_TYPE, encoding.content_type());
+        sent.insert(headers::MSG_ID, handoff.id.to_string());
+        if let Some(key) = &self.key {
+            let signature = sign(key, &subject, encoding, &body, lease).map_err(HandOffError::Sign)?;
+            sent.insert(headers::SIGNATURE, signature);
+        }
+        if let Some(lease) = lease {
+            sent.insert(headers::LEASE, lease);
+        }
+        if let Some(traceparent) = traceparent {
+            sent.insert(headers::TRACEPARENT, traceparent);
+        }
+        broker::publish(&broker.client, &subject, sent, Bytes::from(body), None).await?;
+        self.metrics.handoffs.inc();
+        Ok(())
+    }
+}
+
+impl HandOffError {
+    /// Logs the error and returns what the client is told. The turn is stored: a repeated request joins it,
+    /// and the sweep publishes it.
+    pub(super) fn into_api_error(self, turn: &Turn) -> ApiError {
+        warn!(handoff.id = %turn.handoff_id, error = %Chain(&self), "Handoff not published yet.");
+        let why = match &self {
+            Self::Publish(PublishError::Full) => ("queue_full", "The queue of the project manager is full"),
+            Self::Publish(PublishError::Unconfirmed(_)) => {
+                ("nats_unavailable", "The queue of the project manager does not answer")
+            }
+            Self::Compose(_) | Self::Encode(_) | Self::Sign(_) | Self::Publish(_) => {
+                ("handoff_failed", "The request cannot be handed to the project manager")
+            }
+        };
+        let message = format!(
+            "{}. The request is kept as chatcmpl-{} and will be worked on; repeat it to wait for the answer.",
+            why.1, turn.handoff_id
+        );
+        ApiError::unavailable(why.0, message)
+    }
+}

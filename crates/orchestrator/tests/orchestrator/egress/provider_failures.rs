@@ -1,0 +1,88 @@
+//! A provider that fails or misbehaves: agents learn why, and never its key.
+
+use serde_json::json;
+use testkit::{Model, Script};
+
+use super::{Stage, body, provider_key, streamed, write_private};
+
+#[tokio::test]
+async fn errors_of_a_provider_are_passed_on_without_its_key() {
+    let key = provider_key();
+    let provider = Model::start([
+        Script::Refuse(400, format!("The header was: Bearer {key}. Your tools are wrong.")),
+        Script::Refuse(401, format!("Incorrect API key provided: {key}")),
+        Script::Status(429, Some("7".to_owned())),
+        Script::Status(503, None),
+        Script::Status(302, None),
+        Script::Whole(format!("the key is {key}")),
+    ])
+    .await;
+    let stage = Stage::start(provider).await;
+    for (status, code) in [
+        (400, None),
+        (502, Some("provider_refused_key")),
+        (429, None),
+        (503, None),
+        (502, Some("provider_redirected")),
+        (200, None),
+    ] {
+        let reply = stage.agent().send("POST", "/chat/completions", Some(body())).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert!(!format!("{reply:?}").contains(&key), "{reply:?}");
+        if let Some(code) = code {
+            assert_eq!(reply.body["error"]["code"], code);
+        }
+        if status == 400 {
+            let message = reply.body["error"]["message"].as_str().unwrap();
+            assert!(message.ends_with("Your tools are wrong."), "{message}");
+        }
+        if status == 429 {
+            assert_eq!(reply.headers["retry-after"], "7");
+        }
+    }
+    assert!(!stage.orchestrator.log().contains(&key));
+    let used = stage.usage().await;
+    assert_eq!(
+        (&used["calls"], &used["prompt_tokens"]),
+        (&json!(6), &json!(11)),
+        "errors cost nothing: {used}"
+    );
+}
+
+/// The key is also taken out of a stream, wherever it is split.
+#[tokio::test]
+async fn key_in_a_stream_is_masked() {
+    let (key, half) = (provider_key(), 11);
+    let chunk = |text: &str| json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }).to_string();
+    let raw = vec![chunk(&format!("before {key} after ")), chunk(&key[..half])];
+    let stage = Stage::start(Model::start([Script::Raw(raw)]).await).await;
+    let stream = stage.agent().open("/chat/completions", &streamed()).await.unwrap();
+    // A part of the key is not the key.
+    assert_eq!(stream.read().await.content, format!("before [key] after {}", &key[..half]));
+}
+
+/// A key file that is replaced is read again.
+#[tokio::test]
+async fn replaced_key_is_used() {
+    let stage = Stage::start(Model::start([Script::say("hi")]).await).await;
+    assert_eq!(stage.agent().send("POST", "/chat/completions", Some(body())).await.status, 200);
+    write_private(&stage.key_file(), "another-key-of-the-provider");
+    testkit::eventually("the new key is used", || async {
+        stage.agent().send("POST", "/chat/completions", Some(body())).await;
+        let last = stage.provider.asked().pop().unwrap().authorization;
+        (last.as_deref() == Some("Bearer another-key-of-the-provider")).then_some(())
+    })
+    .await;
+}
+
+/// A provider that cannot be reached, or that says nothing, is an error of its own.
+#[tokio::test]
+async fn provider_that_is_away_is_named() {
+    let stage = Stage::start_at(Model::start([]).await, "http://127.0.0.1:1/v1", "", |it| it).await;
+    let reply = stage.agent().send("POST", "/chat/completions", Some(body())).await;
+    assert_eq!((reply.status, reply.body["error"]["code"].as_str()), (502, Some("provider_unreachable")));
+    let stage =
+        Stage::start_with(Model::start([Script::Hang]).await, "", |it| it.set("egress.silence", "1s")).await;
+    let reply = stage.agent().send("POST", "/chat/completions", Some(body())).await;
+    assert_eq!((reply.status, reply.body["error"]["code"].as_str()), (504, Some("provider_silent")));
+}

@@ -1,0 +1,15 @@
+//! The front door on the real stack: nats-server, gateway, worker and orchestrator are processes; only the
+//! model follows a script.
+
+mod background_prompts;
+mod bad_input;
+mod chat;
+mod crashes;
+mod egress;
+mod front_ends;
+mod isolation;
+mod redaction;
+mod repeats;
+mod stage;
+mod streams;
+mod threads;

@@ -1,0 +1,62 @@
+//! Secrets in messages: found nowhere.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+use testkit::{Script, chat_body};
+
+use crate::stage::{Stage, say_and_call};
+
+/// Assembled at run time, so that no scanner takes this file for a leak.
+const BODY: &str = "Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro";
+
+fn files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// G11: a secret that a user or a model writes is in no handoff, no store, no log and no answer.
+#[tokio::test]
+async fn secrets_of_users_and_models_are_found_nowhere() {
+    let secret = format!("sk-{BODY}");
+    let stage = Stage::start([
+        say_and_call(&format!("I found {secret} and {secret} here. "), "db__task__list", &json!({})),
+        Script::say(&format!("The key is {secret}, the password = {BODY} is another.")),
+    ])
+    .await;
+    let client = stage.client().with("x-cynode-thread", "secrets");
+    let mut body = chat_body(&[
+        ("system", &format!("The token is ghp_{BODY}.")),
+        ("user", "hello"),
+        ("assistant", &format!("Use {secret}.")),
+    ]);
+    let (first, second) = secret.split_at(9);
+    let parts = json!([{ "type": "text", "text": format!("My key: {first}") },
+                       { "type": "text", "text": format!("{second} please.") }]);
+    body["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": parts }));
+    body["stream"] = json!(true);
+    let streamed = client.open("/chat/completions", &body).await.unwrap().read().await;
+    assert_eq!(
+        streamed.content,
+        "I found [redacted:model_key] and [redacted:model_key] here. \n\n\
+         The key is [redacted:model_key], the password = [redacted:secret] is another."
+    );
+    assert!(!streamed.reasoning.contains(BODY), "{}", streamed.reasoning);
+    let exported = client.send("GET", "/threads/secrets/export", None).await.body.to_string();
+    assert!(exported.contains("My key: [redacted:model_key] please."), "{exported}");
+    assert!(!exported.contains(BODY));
+
+    let asked = serde_json::to_string(&stage.model.turns()[0].body).unwrap();
+    assert!(asked.contains("[redacted:github_token]") && !asked.contains(BODY), "{asked}");
+    assert!(!stage.orchestrator.log().contains(BODY) && !stage.gateway.log().contains(BODY));
+    // The worker's journal has what its own model said; what users say is nowhere.
+    let mut stored = Vec::new();
+    files(stage.gateway.folder(), &mut stored);
+    for file in stored {
+        let bytes = fs::read(&file).unwrap_or_default();
+        let needle = BODY.as_bytes();
+        assert!(!bytes.windows(needle.len()).any(|window| window == needle), "{}", file.display());
+    }
+}

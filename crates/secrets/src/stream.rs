@@ -1,0 +1,265 @@
+//! Replaces secrets in a text that arrives in pieces. A secret may be split over any number of them.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::{
+    redact::{COLOURS, NAME},
+    redact_by_kind::{UNKNOWN, redact_by_kind},
+};
+
+/// A text that looks like the beginning of a secret is held back up to this size. Then it is replaced as far
+/// as it is known.
+const MAX_HELD_BYTES: usize = 16 * 1024;
+/// A secret other than a private key begins within so many bytes before the end of the text, or is held back
+/// already.
+const TAIL_BYTES: usize = 1024;
+/// The characters of a secret after its fixed ones.
+const REST: &str = "[A-Za-z0-9_.=-]*";
+const PRIVATE_KEY_BEGINS: &str = "-----BEGIN";
+const PRIVATE_KEY_ENDS: &str = "-----END";
+/// How much of the text that was passed on is kept, since it may give away what follows it.
+const CONTEXT_BYTES: usize = 512;
+/// The context is trimmed when the window has this size.
+const TRIM_AT_BYTES: usize = MAX_HELD_BYTES + 4 * CONTEXT_BYTES;
+
+/// Beginnings of secrets at the end of a text. The first group is what has to be held back.
+static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    // The tests check that every pattern compiles.
+    unfinished().into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect()
+});
+
+fn unfinished() -> Vec<String> {
+    let equals = format!(r"{COLOURS}[ \t]*(?:=>|[:=])[ \t]*{COLOURS}(?:Some\()?");
+    let beginnings = beginnings().join("|");
+    vec![
+        // The dashes that may begin a private key.
+        r"(-{1,5}[A-Z ]*)\z".to_owned(),
+        // The value of a named secret: without quotes, perhaps after a scheme, and in quotes.
+        format!(r#"{NAME}(?:\\*["'])?{equals}((?:(?i-u:bearer|basic|digest|token)[ \t]+)?[^ \t\r\n"'&]*)\z"#),
+        format!(r#"{NAME}(?:\\*["'])?{equals}(\\*"(?:[^"\\]|\\.)*\\?)\z"#),
+        format!(r#"{NAME}(?:\\*["'])?{equals}(\\*'[^']*)\z"#),
+        // What follows a scheme of HTTP.
+        r"(?i-u:(?:bearer|basic|digest|token)(?:[ \t]|%20)+)([A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r"((?i-u:bearer)[A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r#"(?i-u:cookie)\\*["']?[ \t]*[:=]([ \t]*(?:\\*["'])?[^"'\r\n\\]*)\z"#.to_owned(),
+        // Name and password before an `@`, with or without a scheme.
+        r#"[A-Za-z][A-Za-z0-9+.-]*://([^ \t\r\n"'\\<>]*)\z"#.to_owned(),
+        r#"((?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]*@?)\z"#.to_owned(),
+        // A word that begins like a known shape.
+        format!(r"((?-u:\b)(?:{beginnings}))\z"),
+    ]
+}
+
+/// Returns patterns for words that begin with the fixed characters of a shape, or with some of them.
+fn beginnings() -> Vec<String> {
+    const FIXED: [&str; 29] = [
+        "SA",
+        "SC",
+        "SN",
+        "SO",
+        "SU",
+        "SX",
+        "eyJ",
+        "cyn_",
+        "sk-",
+        "xai-",
+        "gsk_",
+        "hf_",
+        "r8_",
+        "AIza",
+        "ya29.",
+        "AKIA",
+        "ASIA",
+        "github_pat_",
+        "glpat-",
+        "npm_",
+        "xapp-",
+        "sk_live_",
+        "sk_test_",
+        "pk_live_",
+        "pk_test_",
+        "rk_live_",
+        "rk_test_",
+        "SG.",
+        "AGE-SECRET-KEY-1",
+    ];
+    // `ghp_…`, `xoxb-…` and their like.
+    let mut patterns = vec!["gh[a-z]?".to_owned(), "xox?[a-z]?".to_owned()];
+    patterns.extend(["gh[a-z]_", "xox[a-z]-"].map(|fixed| format!("{fixed}{REST}")));
+    for fixed in FIXED {
+        patterns.push(format!("{}{REST}", regex::escape(fixed)));
+        patterns.extend((1..fixed.len()).map(|end| regex::escape(&fixed[..end])));
+    }
+    patterns
+}
+
+/// Replaces secrets in a text that arrives in pieces, as [`redact_by_kind`] does in the whole text. Ordinary
+/// text is passed on at once; what may become a secret is held back until it is clear.
+#[derive(Clone, Debug, Default)]
+pub struct StreamRedactor {
+    /// The end of the text that was passed on, and what is held back.
+    window: String,
+    /// How much of the window was passed on, in bytes.
+    sent: usize,
+    /// What the sent part became.
+    sent_text: String,
+}
+
+impl StreamRedactor {
+    /// Adds a piece, and returns what can be passed on.
+    pub fn push(&mut self, piece: &str) -> String {
+        self.window.push_str(piece);
+        let held = self.stable_end(held_from(&self.window));
+        let end = if self.window.len() - held > MAX_HELD_BYTES { self.window.len() } else { held };
+        let out = self.pass_on(end);
+        self.trim();
+        out
+    }
+
+    /// Returns the last place up to `end` at which the window can be cut without cutting a secret.
+    fn stable_end(&self, end: usize) -> usize {
+        let mut end = end.max(self.sent);
+        if end == self.window.len() {
+            return end;
+        }
+        let whole = redact_by_kind(&self.window);
+        while end > self.sent && !whole.starts_with(&*redact_by_kind(&self.window[..end])) {
+            let before = self.window[self.sent..end].trim_end().rfind(char::is_whitespace);
+            end = before.map_or(self.sent, |at| self.sent + at);
+        }
+        end
+    }
+
+    /// Returns what was held back at the end of the text.
+    pub fn finish(&mut self) -> String {
+        let out = self.pass_on(self.window.len());
+        *self = Self::default();
+        out
+    }
+
+    /// Passes on the window up to `end`.
+    fn pass_on(&mut self, end: usize) -> String {
+        if end <= self.sent {
+            return String::new();
+        }
+        let redacted = redact_by_kind(&self.window[..end]).into_owned();
+        match redacted.strip_prefix(self.sent_text.as_str()) {
+            Some(added) => {
+                let added = added.to_owned();
+                (self.sent, self.sent_text) = (end, redacted);
+                added
+            }
+            // What was passed on turned out to be a part of a secret, such as the name before a password. The
+            // rest of the word is not passed on.
+            None => {
+                let word =
+                    self.window[self.sent..end].find(char::is_whitespace).map_or(end, |at| self.sent + at);
+                self.window.drain(..word);
+                (self.sent, self.sent_text) = (0, String::new());
+                UNKNOWN.to_owned() + &self.pass_on(end - word)
+            }
+        }
+    }
+
+    /// Forgets what was passed on, but for the end of it.
+    fn trim(&mut self) {
+        if self.window.len() < TRIM_AT_BYTES || self.sent < 2 * CONTEXT_BYTES {
+            return;
+        }
+        let from = self.window.floor_char_boundary(self.sent - CONTEXT_BYTES);
+        // Between words, so that no half of a secret is left that looks like none.
+        let word = self.window[from..self.sent].find(char::is_whitespace).map_or(self.sent, |at| from + at);
+        self.window.drain(..word);
+        self.sent -= word;
+        self.sent_text = redact_by_kind(&self.window[..self.sent]).into_owned();
+    }
+}
+
+/// Returns where the text has to be held back from: its length if nothing at its end may become a secret.
+fn held_from(text: &str) -> usize {
+    if let Some(key) = text.rfind(PRIVATE_KEY_BEGINS)
+        && !text[key..].find(PRIVATE_KEY_ENDS).is_some_and(|end| text[key + end..].contains('\n'))
+    {
+        return key;
+    }
+    let from = text.floor_char_boundary(text.len().saturating_sub(TAIL_BYTES));
+    let tail = &text[from..];
+    let starts = UNFINISHED.iter().filter_map(|rule| Some(rule.captures(tail)?.get(1)?.start()));
+    starts.min().map_or(text.len(), |start| from + start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redact::tests::{BODY, shapes};
+
+    fn in_pieces(text: &str, size: usize) -> String {
+        let mut redactor = StreamRedactor::default();
+        let characters: Vec<char> = text.chars().collect();
+        let mut out: String =
+            characters.chunks(size).map(|piece| redactor.push(&piece.iter().collect::<String>())).collect();
+        out.push_str(&redactor.finish());
+        out
+    }
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert_eq!(UNFINISHED.len(), unfinished().len());
+    }
+
+    /// G11: a secret of any known shape is replaced, wherever the stream is split.
+    #[test]
+    fn no_secret_passes_in_pieces() {
+        for (text, secret) in shapes() {
+            for place in [format!("please use {text} and go on"), format!("```\n{text}\n```\nDone.")] {
+                for size in [1, 7] {
+                    let out = in_pieces(&place, size);
+                    assert!(out.contains("[redacted:"), "{place}\nin pieces of {size} became\n{out}");
+                    for half in [&secret[..secret.len() / 2], &secret[secret.len() / 2..]] {
+                        assert!(!out.contains(half), "{place}\nin pieces of {size} became\n{out}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ordinary_words_are_passed_on_at_once() {
+        let mut redactor = StreamRedactor::default();
+        for word in ["Hello", ", ", "the", " tasks", " are", " done", ".\n", "Two", " are", " left", "."] {
+            assert_eq!(redactor.push(word), word);
+        }
+        assert_eq!(redactor.finish(), "");
+    }
+
+    #[test]
+    fn text_without_secrets_stays_as_it_is() {
+        let text = "At 12:30 see https://docs.example/a?b=c#d, file://x or sk: S and A. A basic idea -- so.\n\
+                    {\"a\": \"b\", 'c': [1, 2]} é…";
+        for size in [1, 2, 5] {
+            assert_eq!(in_pieces(text, size), text);
+        }
+        let long = "All of this is harmless text of some length. ".repeat(500);
+        assert_eq!(in_pieces(&long, 4), long);
+    }
+
+    #[test]
+    fn secret_after_a_long_text_and_before_another_is_replaced() {
+        let text = format!("{}\ntoken: {BODY}, then sk-{BODY}; end", "word ".repeat(5000));
+        let out = in_pieces(&text, 11);
+        assert!(!out.contains(BODY) && out.ends_with("; end"), "{}", &out[out.len() - 200..]);
+    }
+
+    /// A name before a password is passed on before its `@` is seen; the password is not.
+    #[test]
+    fn password_before_an_at_sign_is_never_passed_on() {
+        let mut redactor = StreamRedactor::default();
+        let mut out = redactor.push("mail");
+        out += &redactor.push(":hunt");
+        out += &redactor.push("er2@host.example now");
+        out += &redactor.finish();
+        assert_eq!(out, "mail[redacted:secret] now");
+    }
+}

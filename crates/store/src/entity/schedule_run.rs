@@ -1,0 +1,41 @@
+//! A run of a schedule, or slots that were skipped. The id is made of schedule and slot; it is also the id of
+//! the handoff.
+
+use sea_orm::entity::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "schedule_run")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub schedule_id: String,
+    pub user_id: String,
+    pub project_id: Option<String>,
+    pub slot: i64,
+    pub trigger: String,
+    pub state: String,
+    pub skip_reason: Option<String>,
+    /// Of skipped slots: the first; `slot` is the last.
+    pub first_slot: Option<i64>,
+    /// Of skipped slots: how many there are.
+    pub slots: Option<i64>,
+    /// JSON. `None` once the handoff is known to be published, or if there is none.
+    #[sea_orm(column_type = "Text", nullable)]
+    pub payload: Option<String>,
+    pub fired_at: i64,
+    /// When an orchestrator was last given the run to publish it.
+    pub claimed_at: Option<i64>,
+    pub sent_at: Option<i64>,
+    pub ended_at: Option<i64>,
+    pub deadline_at: i64,
+    /// When the run is ended without an answer; `None` if it has ended.
+    pub timeout_at: Option<i64>,
+    /// Since when the handoff is to be cancelled; `None` if it is not, or if that is known to be done.
+    pub cancel_due_at: Option<i64>,
+    pub job_id: Option<String>,
+    #[sea_orm(column_type = "Text", nullable)]
+    pub answer: Option<String>,
+    pub error_code: Option<String>,
+}
+
+super::plain_entity!();

@@ -1,0 +1,87 @@
+//! Timings that are refused.
+
+use contract::schedule;
+use proptest::prelude::*;
+use timing::{Error, MAX_INTERVAL_SECONDS, Timing};
+
+fn parse_cron(expression: &str, time_zone: &str) -> Result<Timing, Error> {
+    Timing::parse(&schedule::Timing::Cron { expression: expression.into(), time_zone: time_zone.into() }, 0)
+}
+
+#[test]
+fn bad_expressions_are_refused() {
+    for expression in [
+        "",
+        "* * * *",
+        "* * * * * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "a b c d e",
+        "@reboot",
+        "@nothing",
+        "0 9 * * MON-",
+        "0 9 * * ☃",
+        &"1,".repeat(100),
+    ] {
+        assert!(parse_cron(expression, "UTC").is_err(), "{expression}");
+    }
+    let why = parse_cron("0 9 * *", "UTC").unwrap_err().to_string();
+    assert!(why.contains("5 fields") && why.ends_with("this one has 4"), "{why}");
+}
+
+#[test]
+fn bad_zones_times_and_intervals_are_refused() {
+    for zone in ["", "Mars/Olympus", "CET+1", "../etc/passwd", "Etc/Unknown", "Europe/Berlin\0"] {
+        let why = parse_cron("0 9 * * *", zone).unwrap_err();
+        assert_eq!(why, Error::UnknownZone(zone.to_owned()));
+    }
+    for at in ["", "tomorrow", "2026-02-30T00:00:00Z", "12:00", "10000-01-01T00:00:00Z"] {
+        let once = schedule::Timing::Once { at: at.to_owned(), time_zone: None };
+        assert_eq!(Timing::parse(&once, 0).unwrap_err(), Error::Time(at.to_owned()));
+    }
+    for every_seconds in [0, MAX_INTERVAL_SECONDS + 1, u64::MAX] {
+        let interval = schedule::Timing::Interval { every_seconds, starting_at: None };
+        assert!(Timing::parse(&interval, 0).is_err(), "{every_seconds}");
+    }
+}
+
+#[test]
+fn a_day_that_never_comes_is_refused() {
+    for expression in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 0 31 2 *", "* * * 30 2 *", "0 0 31 2 +MON"] {
+        assert_eq!(parse_cron(expression, "Europe/Berlin").unwrap_err(), Error::NeverDue, "{expression}");
+    }
+    for expression in ["0 0 29 2 +MON", "0 0 29 2 +SUN", "0 0 31 1,2 *", "0 0 30 2 MON", "0 0 * 2 MON#5"] {
+        assert!(parse_cron(expression, "Europe/Berlin").unwrap().next_after(0).is_some(), "{expression}");
+    }
+}
+
+#[test]
+fn all_zones_are_named_and_can_be_used() {
+    let names = timing::zone_names();
+    assert!(names.len() > 400, "{}", names.len());
+    for name in &names {
+        let parsed = parse_cron("0 9 * * *", name);
+        assert!(parsed.is_ok() || name == "Etc/Unknown", "{name}: {parsed:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(
+        expression in "[0-9*/,@#LWwa-zA-Z?+ -]{0,40}", zone in ".{0,20}", at in ".{0,30}",
+    ) {
+        if let Ok(timing) = parse_cron(&expression, "America/New_York") {
+            // The search ends, and the text can be described.
+            timing.next_after(1_800_000_000_000_000);
+            timing.latest_until(1_800_000_000_000_000, 1_790_000_000_000_000);
+            timing.describe();
+        }
+        drop(parse_cron("0 9 * * *", &zone));
+        drop(Timing::parse(&schedule::Timing::Once { at, time_zone: None }, 0));
+    }
+}
