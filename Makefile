@@ -82,8 +82,9 @@ fmt: ## format the code
 	$(CARGO) fmt --manifest-path benches/restate/Cargo.toml
 
 .PHONY: tools
-tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers of other makers, linters for deploy/
+tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers and API clients of other makers, linters for deploy/
 	@$(PYTHON) scripts/get_mcp_peers.py
+	@$(PYTHON) scripts/get_api_clients.py
 	@$(PYTHON) scripts/get_model.py
 	@$(PYTHON) scripts/get_deploy_linters.py
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+import get_api_clients
 import get_deploy_linters
 import get_mcp_peers
 import get_model
@@ -19,6 +20,7 @@ IN_CI = os.environ.get("CI") == "true"
 
 # The word in a test's name, whether what it needs is there, what that is and how to get it.
 SUITE = "the MCP conformance suite and servers for Node: `make tools` gets them"
+CLIENTS = "clients of OpenAI's API for {}: `make tools` gets them"
 SDKS = "the Python SDKs of MCP: `make tools` gets them"
 NEEDED = [
     ("postgres", get_system_packages.has_postgres, "a PostgreSQL server: `make system-packages` installs it"),
@@ -31,6 +33,8 @@ NEEDED = [
     ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
     ("xgrammar", lambda: get_mcp_peers.has("grammars"), "xgrammar and llguidance: `make tools` gets them"),
+    ("python_client", lambda: get_api_clients.has("api-clients-python"), CLIENTS.format("Python")),
+    ("node_client", lambda: get_api_clients.has("api-clients-node"), CLIENTS.format("Node")),
     ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),
 ]
 

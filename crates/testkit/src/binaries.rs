@@ -72,6 +72,17 @@ pub fn python_grammars() -> PathBuf {
     fetched("grammars").join("bin/python")
 }
 
+/// Returns a Python with OpenAI's SDK and LangChain.
+pub fn python_api_clients() -> PathBuf {
+    fetched("api-clients-python").join("bin/python")
+}
+
+/// Returns Node, and the folder of modules with OpenAI's SDK and the AI SDK.
+pub fn node_api_clients() -> (PathBuf, PathBuf) {
+    let folder = fetched("api-clients-node");
+    (folder.join("node"), folder.join("node_modules"))
+}
+
 /// Returns a linter for files in `deploy/`: `hadolint` or `kubernetes-validate`.
 pub fn deploy_linter(name: &str) -> PathBuf {
     fetched("deploy-linters").join("bin").join(name)
