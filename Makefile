@@ -57,10 +57,11 @@ bench-agent: nats-server ## 24 small tasks for the model at INFERENCE_URL, named
 	$(CARGO) bench --profile dev --bench agent
 
 .PHONY: storm
-storm: tools ## ten minutes of kills, freezes, outages and copies under 5,000 handoffs, and of kills under 10,000 messages; STORM_SEED=… repeats one
+storm: tools ## kills, freezes, outages and copies under 5,000 handoffs, 10,000 messages and 1,000 chats; STORM_SEED=… repeats one
 	$(CARGO) build --workspace --bins
 	STORM_SECONDS=600 STORM_HANDOFFS=5000 $(CARGO) test --workspace --locked --test worker chaos::storm -- --nocapture
 	OUTBOX_CALLS=10000 $(CARGO) test --workspace --locked --test gateway outbox::storm -- --nocapture
+	DOOR_REQUESTS=1000 $(CARGO) test --workspace --locked --test orchestrator storm:: -- --nocapture
 
 .PHONY: conformance
 conformance: tools ## the official MCP conformance suite against gateway and client, both eras

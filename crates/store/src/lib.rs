@@ -309,6 +309,15 @@ impl WriteTransaction {
         }
         committed
     }
+
+    /// Rolls back and waits for it. A transaction that is only dropped keeps its locks for a moment, and
+    /// queries that skip locked rows miss them meanwhile.
+    pub async fn roll_back(self) -> Result<(), DbErr> {
+        let Self { transaction, store: _, open } = self;
+        let rolled_back = transaction.rollback().await;
+        drop(open);
+        rolled_back
+    }
 }
 
 impl Deref for WriteTransaction {

@@ -1,6 +1,6 @@
 //! A client of OpenAI's API that shows everything that comes over the wire.
 
-use std::pin::Pin;
+use std::{pin::Pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
@@ -197,6 +197,18 @@ impl ChatStream {
             streamed.add(&event);
             if is_last(&event) || matches!(event, ChatEvent::End | ChatEvent::Broken) {
                 return streamed;
+            }
+        }
+    }
+
+    /// Reads to the end. Returns `None` if nothing comes for so long.
+    pub async fn read_within(mut self, silence: Duration) -> Option<Streamed> {
+        let mut streamed = Streamed::default();
+        loop {
+            let event = tokio::time::timeout(silence, self.next()).await.ok()?;
+            streamed.add(&event);
+            if matches!(event, ChatEvent::End | ChatEvent::Broken) {
+                return Some(streamed);
             }
         }
     }

@@ -174,8 +174,9 @@ impl Stage {
             Does::Write => {
                 let write = self.store.write().await.unwrap();
                 let result = run(DatabaseExecutor::Transaction(&write)).await;
-                if result.is_ok() {
-                    write.commit().await.unwrap();
+                match &result {
+                    Ok(_) => write.commit().await.unwrap(),
+                    Err(_) => write.roll_back().await.unwrap(),
                 }
                 result
             }

@@ -116,7 +116,8 @@ impl Calls {
         let outcome =
             attribution.take().map(|attribution| attribute(record, attribution)).unwrap_or_default();
         if reply.error_type.is_some() || matches!(outcome, AttributedOutcome::Denied(_)) {
-            // Returning without a commit rolls the transaction back, including the claim of the key.
+            // The claim of the key is rolled back as well. If that fails, the database does it by itself.
+            drop(write.roll_back().await);
             return Ok((with_outcome(reply, outcome), Announcement::None));
         }
         if let Some(key) = request.key {

@@ -4,6 +4,7 @@
 mod background_prompts;
 mod bad_input;
 mod chat;
+mod clients;
 mod crashes;
 mod egress;
 mod front_ends;
@@ -11,5 +12,6 @@ mod isolation;
 mod redaction;
 mod repeats;
 mod stage;
+mod storm;
 mod streams;
 mod threads;
