@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{
     ChatClient, GatewayProcess, Model, Nats, OrchestratorBuilder, OrchestratorProcess, Script, Worker,
+    WorkerBuilder,
 };
 
 pub(crate) struct Stage {
@@ -27,9 +28,18 @@ impl Stage {
         model: Model,
         change: impl Fn(OrchestratorBuilder) -> OrchestratorBuilder,
     ) -> Self {
+        Self::start_with_worker(model, |worker| worker, change).await
+    }
+
+    /// Starts a stack with a changed worker and a changed orchestrator.
+    pub(crate) async fn start_with_worker(
+        model: Model,
+        change_worker: impl Fn(WorkerBuilder) -> WorkerBuilder,
+        change: impl Fn(OrchestratorBuilder) -> OrchestratorBuilder,
+    ) -> Self {
         let nats = Nats::start();
         let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
-        let manager = Worker::manager(&nats).asking(&model).set("worker.ack_wait", "5s");
+        let manager = change_worker(Worker::manager(&nats).asking(&model).set("worker.ack_wait", "5s"));
         let worker = manager.calling_process(&gateway).await.start().await;
         let builder = change(OrchestratorBuilder::new(&nats, &gateway).await);
         let orchestrator = builder.start().await;
