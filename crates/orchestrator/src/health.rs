@@ -39,5 +39,6 @@ async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
 
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     app.metrics.set_ready(app.turns.is_ready() && !app.stop.is_cancelled());
+    app.metrics.set_oldest_wait(app.turns.oldest_wait());
     ([(CONTENT_TYPE, PROMETHEUS)], app.metrics.render())
 }

@@ -1,6 +1,6 @@
 //! Prometheus metrics.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use contract::egress::CallOutcome;
 use prometheus_client::{
@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 use serde_json::Value;
+use time::OffsetDateTime;
 
 const HAND_OFF_BUCKETS: [f64; 11] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.2, 1.0, 5.0];
 
@@ -37,6 +38,8 @@ pub(crate) struct Metrics {
     /// From a request that is read to its published handoff.
     pub(crate) hand_off_seconds: Histogram,
     ready: Gauge,
+    oldest_wait_seconds: Gauge,
+    schedules_checked: Gauge,
     pub(crate) direct_requests: Counter,
     direct_prompt_tokens: Counter,
     direct_completion_tokens: Counter,
@@ -70,6 +73,16 @@ impl Default for Metrics {
                 histogram
             },
             ready: register(&mut registry, "ready", "1 when chats can be handed off"),
+            oldest_wait_seconds: register(
+                &mut registry,
+                "oldest_wait_seconds",
+                "Age of the oldest request that waits for its answer",
+            ),
+            schedules_checked: register(
+                &mut registry,
+                "schedules_checked_timestamp_seconds",
+                "When it last fired the schedules that were due, as Unix time",
+            ),
             direct_requests: register(
                 &mut registry,
                 "direct_requests",
@@ -141,11 +154,24 @@ impl Metrics {
         self.ready.set(i64::from(is_ready));
     }
 
+    pub(crate) fn set_oldest_wait(&self, age: Duration) {
+        self.oldest_wait_seconds.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+    }
+
+    /// Notes that all schedules that are due were fired.
+    pub(crate) fn note_schedules_checked(&self) {
+        self.schedules_checked.set(OffsetDateTime::now_utc().unix_timestamp());
+    }
+
     /// Counts the `usage` of an answer of a model server, if it has one.
     pub(crate) fn count_direct_usage(&self, usage: Option<&Value>) {
-        let tokens = |field: &str| usage.and_then(|usage| usage.get(field)).and_then(Value::as_u64);
-        self.direct_prompt_tokens.inc_by(tokens("prompt_tokens").unwrap_or_default());
-        self.direct_completion_tokens.inc_by(tokens("completion_tokens").unwrap_or_default());
+        // Chat completions and responses have other names for the same.
+        let tokens = |fields: [&str; 2]| {
+            let tokens = |field| usage.and_then(|usage| usage.get(field)).and_then(Value::as_u64);
+            fields.into_iter().find_map(tokens).unwrap_or_default()
+        };
+        self.direct_prompt_tokens.inc_by(tokens(["prompt_tokens", "input_tokens"]));
+        self.direct_completion_tokens.inc_by(tokens(["completion_tokens", "output_tokens"]));
     }
 
     /// Renders all metrics in the OpenMetrics text format.

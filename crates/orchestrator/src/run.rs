@@ -112,8 +112,12 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let (background, ended) = (TaskTracker::new(), CancellationToken::new());
     background.spawn(app.turns.clone().run(app.config.chat.sweep_every, ended.clone()));
     background.spawn(maintain(app.clone(), ended.clone()));
-    let schedules =
-        Schedules { turns: app.turns.clone(), gateway: app.gateway.clone(), nats: app.nats.clone() };
+    let schedules = Schedules {
+        turns: app.turns.clone(),
+        gateway: app.gateway.clone(),
+        nats: app.nats.clone(),
+        metrics: app.metrics.clone(),
+    };
     background.spawn(schedules.run(app.config.chat.sweep_every, stop.clone()));
     background.close();
     if timeout(START_TIMEOUT, app.turns.wait_until_ready()).await.is_err() {

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     gateway::{CallError, Gateway},
+    metrics::Metrics,
     turns::Turns,
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct Schedules {
     pub(crate) turns: Arc<Turns>,
     pub(crate) gateway: Gateway,
     pub(crate) nats: Arc<OnDemand>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Schedules {
@@ -66,6 +68,9 @@ impl Schedules {
             info!(runs, jobs, skipped, "Schedules fired.");
         }
         self.publish(&broker, &fired.runs, fired.cancels).await?;
+        if !fired.has_more {
+            self.metrics.note_schedules_checked();
+        }
         Ok(if fired.has_more { MIN_PAUSE } else { pause_until(fired.next_at.as_deref()) })
     }
 

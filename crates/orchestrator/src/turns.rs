@@ -91,6 +91,11 @@ impl Turns {
         self.readiness.borrow().is_complete()
     }
 
+    /// Returns how long the oldest of the requests waits that wait for an answer here.
+    pub(crate) fn oldest_wait(&self) -> Duration {
+        self.answers.oldest_wait()
+    }
+
     /// Waits until turns can be begun.
     pub(crate) async fn wait_until_ready(&self) {
         // The sender lives as long as this.

@@ -31,6 +31,7 @@ pub struct OrchestratorBuilder {
     nats_url: String,
     gateway_url: String,
     token_file: PathBuf,
+    listen: String,
     settings: Vec<String>,
     variables: Vec<(String, String)>,
 }
@@ -38,16 +39,28 @@ pub struct OrchestratorBuilder {
 impl OrchestratorBuilder {
     /// Configures an orchestrator with a token of its own.
     pub async fn new(nats: &Nats, gateway: &GatewayProcess) -> Self {
+        Self::at(&nats.url(), gateway).await
+    }
+
+    /// As [`Self::new`], with the URL of NATS.
+    pub async fn at(nats_url: &str, gateway: &GatewayProcess) -> Self {
         let token_file = gateway.folder().join("orchestrator.token");
         fs::write(&token_file, gateway.unbound("orchestrator").await).expect("the token can be written");
         Self {
-            nats_url: nats.url(),
+            nats_url: nats_url.to_owned(),
             gateway_url: gateway.url(),
             token_file,
+            listen: "127.0.0.1:0".to_owned(),
             // Tests ask faster than people do.
             settings: vec!["rate_limits.requests_per_minute=1000000".to_owned()],
             variables: Vec::new(),
         }
+    }
+
+    /// Listens for clients on this loopback port.
+    #[must_use]
+    pub fn on_port(self, port: u16) -> Self {
+        Self { listen: format!("127.0.0.1:{port}"), ..self }
     }
 
     /// Sets any setting.
@@ -75,7 +88,7 @@ impl OrchestratorBuilder {
         let folder = tempfile::tempdir().expect("a folder for the orchestrator");
         let any = "127.0.0.1:0";
         let mut arguments: Vec<String> =
-            ["run", "--listen", any, "--admin-listen", any].map(str::to_owned).into();
+            ["run", "--listen", &self.listen, "--admin-listen", any].map(str::to_owned).into();
         arguments.extend(["--nats-url".to_owned(), self.nats_url.clone()]);
         arguments.extend(["--gateway-url".to_owned(), self.gateway_url.clone()]);
         let token = format!("gateway.token_file={}", self.token_file.display());

@@ -10,8 +10,8 @@ use subjects::{
     ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_THRESHOLD, streams,
 };
 use testkit::{
-    Gateway, GatewayProcess, Model, ModelRequest, Orchestrator, Script, Tool, Worker, WorkerBuilder, chat,
-    eventually, typical, verify,
+    Gateway, GatewayProcess, Model, ModelRequest, Orchestrator, OrchestratorBuilder, Script, Tool, Worker,
+    WorkerBuilder, chat, eventually, typical, verify,
 };
 
 use super::stage::{LAYOUT, Stage};
@@ -200,6 +200,56 @@ async fn both_roles_dead_letter_after_the_delivery_limit() {
         .await;
         assert_no_violations(&worker);
     }
+}
+
+/// The orchestrator answers chats, streamed and whole, cancels, and notices revoked keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orchestrator_serves_clients_with_the_deployed_credentials() {
+    let stage = Stage::start().await;
+    let link = |identity: &str, prefix: &str| {
+        [
+            ("nats.url", stage.url()),
+            ("nats.nkey_file", stage.path(&format!("{identity}.nk"))),
+            ("nats.inbox_prefix", prefix.to_owned()),
+            ("nats.layout", LAYOUT.to_string()),
+            ("nats.tls.required", "true".to_owned()),
+            ("nats.tls.ca_file", stage.path("tls/ca.crt")),
+            ("nats.tls.cert_file", stage.path("tls/tls.crt")),
+            ("nats.tls.key_file", stage.path("tls/tls.key")),
+        ]
+    };
+    let settings = link("gateway", "_INBOX_gateway");
+    let settings: Vec<_> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let gateway = GatewayProcess::start_with(&settings).await;
+    let model = Model::start([Script::say("Whole."), Script::say("Streamed."), Script::Hang]).await;
+    let manager = stage.worker(Role::ProjectManager).asking(&model).set("inference.timeout", "5m");
+    let manager = manager.calling_process(&gateway).await.start().await;
+    let door = OrchestratorBuilder::at(&stage.url(), &gateway).await;
+    let door = link("orchestrator", "_INBOX").iter().fold(door, |door, (key, value)| door.set(key, value));
+    let door = door.start().await;
+    door.wait_until_it_hands_off().await;
+
+    let (key_id, key) = gateway.api_key("ada").await;
+    let client = door.client(&key);
+    assert_eq!(client.ask("hello").await.content(), "Whole.");
+    let streamed = client.stream(&[("user", "hello again")]).await.read().await;
+    assert_eq!((streamed.content.as_str(), streamed.is_done), ("Streamed.", true), "{streamed:?}");
+    let stream = client.stream(&[("user", "never mind")]).await;
+    let path = format!("/chat/completions/chatcmpl-{}/cancel", stream.header("x-cynode-handoff").unwrap());
+    manager.wait_for_in_flight(Kind::Chat, 1).await;
+    let cancelled = client.send("POST", &path, None).await;
+    assert_eq!((cancelled.status, cancelled.code()), (409, "cancelled"));
+    // Heard over NATS, long before the key would have been checked again.
+    gateway.must("DELETE", &format!("/api/v1/tokens/{key_id}"), None).await;
+    eventually("the key to be refused", async || {
+        (client.send("GET", "/models", None).await.status == 401).then_some(())
+    })
+    .await;
+    for log in [door.log(), gateway.log()] {
+        let objections: Vec<_> = log.lines().filter(|line| line.contains("ermissions")).collect();
+        assert!(objections.is_empty(), "{objections:#?}");
+    }
+    assert_no_violations(&manager);
 }
 
 async fn two_deliveries_only(stage: &Stage, kind: Kind) {

@@ -18,6 +18,16 @@ fn all() -> Vec<Value> {
     all_with(|_| {})
 }
 
+/// Everything that the orchestrator can have besides its API.
+fn open_door(values: &mut Value) {
+    let door = &mut values["orchestrator"];
+    door["hosts"] = json!(["chat.example.org"]);
+    door["ingress"]["host"] = json!("chat.example.org");
+    door["directModels"] = json!(r#"[{ id = "llama", url = "http://inference.models:8080/v1" }]"#);
+    let provider = r#"[{ name = "openai", url = "https://api.example.org/v1" }]"#;
+    door["egress"] = json!({ "providers": provider, "keysSecret": "provider-keys", "ports": [443] });
+}
+
 fn all_with(changed: impl Fn(&mut Value)) -> Vec<Value> {
     manifests(changed).into_iter().map(|(_, manifest)| manifest).collect()
 }
@@ -58,14 +68,15 @@ fn linter_accepts_every_manifest() {
     let databases = |values: &mut Value| values["gateway"]["databaseSecret"] = json!("cynode-database");
     let fixed = |values: &mut Value| values["autoscaling"]["enabled"] = json!(false);
     let folder = tempfile::tempdir().unwrap();
-    let variants = [manifests(|_| {}), manifests(databases), manifests(fixed)];
+    let variants = [manifests(|_| {}), manifests(databases), manifests(fixed), manifests(open_door)];
     let mut files = Vec::new();
     for (number, (name, manifest)) in variants.into_iter().flatten().enumerate() {
         if manifest["apiVersion"] == "keda.sh/v1alpha1" {
             continue;
         }
         let file = folder.path().join(format!("{number}-{name}"));
-        fs::write(&file, serde_yaml_ng::to_string(&manifest).unwrap()).unwrap();
+        // JSON is YAML in which every version of YAML reads a text as a text.
+        fs::write(&file, manifest.to_string()).unwrap();
         files.push(file.display().to_string());
     }
     assert!(files.len() > 20, "{files:?}");
@@ -128,6 +139,7 @@ fn every_variable_is_a_setting() {
             let (program, arguments): (&str, Vec<&str>) = match container["name"].as_str().unwrap() {
                 "worker" => ("cynode-pma", vec![container["args"][0].as_str().unwrap()]),
                 "gateway" => ("cynode-gateway", vec![]),
+                "orchestrator" => ("cynode-orchestrator", vec![]),
                 _ => continue,
             };
             settings::accepts(program, &arguments, &variables);
@@ -144,7 +156,7 @@ fn every_variable_is_a_setting() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 4);
 }
 
 /// G3: no pod has more than it needs: no root, no privileges, no service account token, a read-only file
@@ -190,7 +202,7 @@ fn probes_and_grace_periods_match_the_programs() {
         let container = &pod["containers"][0];
         let (alive, ready) = match container["name"].as_str().unwrap() {
             "worker" => ("/healthz", "/readyz"),
-            "gateway" => ("/livez", "/readyz"),
+            "gateway" | "orchestrator" => ("/livez", "/readyz"),
             _ => continue,
         };
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], alive, "{name}");
@@ -212,7 +224,8 @@ fn probes_and_grace_periods_match_the_programs() {
             let port = &container[probe]["httpGet"]["port"];
             assert!(items(container, "/ports").iter().any(|known| known["name"] == *port), "{name}: {probe}");
         }
-        let grace = variables.get("PMA_WORKER__GRACE").map_or("20s", String::as_str);
+        let grace = variables.get("PMA_WORKER__GRACE").or(variables.get("ORCHESTRATOR_GRACE"));
+        let grace = grace.map_or("20s", String::as_str);
         let grace: u64 = grace.trim_end_matches('s').parse().unwrap();
         assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > grace, "{name}");
     }
@@ -232,7 +245,7 @@ fn network_policies_cover_every_pod() {
             assert!(wanted.iter().all(|(name, value)| labels[name] == *value), "{labels}");
         }
     }
-    let known = [53, 443, 4222, 8080, 8790, 8791, 9180];
+    let known = [53, 443, 4222, 8080, 8780, 8781, 8790, 8791, 9180];
     for policy in &policies {
         for rules in ["/spec/ingress", "/spec/egress"] {
             for port in items(policy, rules).into_iter().flat_map(|rule| items(rule, "/ports")) {
@@ -262,6 +275,7 @@ fn collector_is_configured_and_reachable_only_if_set() {
                 ("cynode-pma", vec![container["args"][0].as_str().unwrap()], "PMA_TELEMETRY__OTLP_ENDPOINT")
             }
             "gateway" => ("cynode-gateway", vec![], "GATEWAY_TELEMETRY__OTLP_ENDPOINT"),
+            "orchestrator" => ("cynode-orchestrator", vec![], "ORCHESTRATOR_TELEMETRY__OTLP_ENDPOINT"),
             _ => continue,
         };
         let variables = variables(container);
@@ -269,5 +283,45 @@ fn collector_is_configured_and_reachable_only_if_set() {
         settings::accepts(program, &arguments, &variables);
         told += 1;
     }
-    assert_eq!(told, 3);
+    assert_eq!(told, 4);
+}
+
+/// The egress has a Service of its own that only workers reach, and exists with providers alone; the Ingress
+/// leads to the API and nothing else.
+#[test]
+fn egress_and_ingress_are_open_only_if_set() {
+    let port_8782 = |manifests: &[Value]| {
+        let policies = manifests.iter().filter(|manifest| manifest["kind"] == "NetworkPolicy");
+        let rules = policies.flat_map(|policy| {
+            ["/spec/ingress", "/spec/egress"].map(|rules| items(policy, rules)).into_iter().flatten()
+        });
+        let opened = rules.filter(|rule| items(rule, "/ports").iter().any(|port| port["port"] == 8782));
+        opened.cloned().collect::<Vec<Value>>()
+    };
+    let named = |manifests: &[Value], kind: &str, name: &str| -> Option<Value> {
+        let is_named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
+        manifests.iter().find(is_named).cloned()
+    };
+    let closed = all();
+    assert_eq!(port_8782(&closed), Vec::<Value>::new());
+    assert_eq!(named(&closed, "Service", "cynode-egress"), None);
+    assert_eq!(named(&closed, "Ingress", "cynode-orchestrator"), None);
+
+    let open = all_with(open_door);
+    let rules = port_8782(&open);
+    assert_eq!(rules.len(), 2, "{rules:?}");
+    let from = items(&rules[1], "/from");
+    let labels = |peer: &Value| peer["podSelector"]["matchLabels"].clone();
+    assert!(from.len() == 1 && labels(from[0])["cynode.dev/worker"] == "true", "{from:?}");
+    assert!(named(&open, "Service", "cynode-egress").is_some());
+    let ingress = named(&open, "Ingress", "cynode-orchestrator").unwrap();
+    let path = &ingress["spec"]["rules"][0]["http"]["paths"][0];
+    assert_eq!((&path["path"], &path["backend"]["service"]["port"]["name"]), (&json!("/v1"), &json!("api")));
+    let door = named(&open, "Deployment", "cynode-orchestrator").unwrap();
+    let container = &door["spec"]["template"]["spec"]["containers"][0];
+    let variables = variables(container);
+    assert!(variables["ORCHESTRATOR_API__HOSTS"].contains("chat.example.org"));
+    settings::accepts("cynode-orchestrator", &[], &variables);
+    let mounts = items(container, "/volumeMounts");
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/secrets/providers"), "{mounts:?}");
 }

@@ -44,7 +44,7 @@ fn images_copy_existing_paths_and_do_not_run_as_root() {
     for stage in stages.iter().filter(|stage| !stage.starts_with("rust:")) {
         assert!(stage.starts_with("gcr.io/distroless/") && stage.contains("\nUSER 65532:65532\n"), "{stage}");
     }
-    for program in ["cynode-pma", "cynode-gateway"] {
+    for program in ["cynode-pma", "cynode-gateway", "cynode-orchestrator"] {
         let check = format!("CMD [\"/usr/local/bin/{program}\", \"health\"]");
         let has_check = |stage: &str| stage.contains("HEALTHCHECK ") && stage.contains(&check);
         assert!(stages.iter().any(|stage| has_check(stage)), "the image of {program} has no health check");
@@ -55,11 +55,13 @@ fn images_copy_existing_paths_and_do_not_run_as_root() {
             .find(|stage| stage.contains(&format!("ENTRYPOINT [\"/usr/local/bin/{program}\"]")))
             .unwrap();
         let words = stage.split_whitespace().filter(|word| word.contains('='));
-        let ours = words.filter(|word| word.starts_with("PMA_") || word.starts_with("GATEWAY_"));
+        let prefixes = ["PMA_", "GATEWAY_", "ORCHESTRATOR_"];
+        let ours = words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix)));
         settings::lines(&ours.collect::<Vec<_>>().join("\n"))
     };
     settings::accepts("cynode-pma", &["--role=project_analyst"], &set("cynode-pma"));
     settings::accepts("cynode-gateway", &[], &set("cynode-gateway"));
+    settings::accepts("cynode-orchestrator", &[], &set("cynode-orchestrator"));
 }
 
 /// The compose file with YAML merges (`<<`) resolved.
@@ -115,6 +117,7 @@ fn compose_references_only_what_exists() {
         match service["image"].as_str().unwrap().split(':').next().unwrap() {
             "cynode-pma" => settings::accepts("cynode-pma", &[], &variables),
             "cynode-gateway" => settings::accepts("cynode-gateway", &[], &variables),
+            "cynode-orchestrator" => settings::accepts("cynode-orchestrator", &[], &variables),
             _ => assert!(variables.is_empty(), "{name}"),
         }
         let targets: BTreeSet<&str> = service["secrets"]
@@ -128,7 +131,7 @@ fn compose_references_only_what_exists() {
             assert!(targets.contains(file), "{name}: no secret provides {key}");
         }
     }
-    assert_eq!(services.len(), 7);
+    assert_eq!(services.len(), 8);
 }
 
 /// systemd accepts the units without warnings; their variables are settings.
@@ -138,7 +141,9 @@ fn systemd_accepts_the_units() {
     let root = tempfile::tempdir().unwrap();
     let units = root.path().join("etc/systemd/system");
     fs::create_dir_all(&units).unwrap();
-    for program in ["usr/local/bin/cynode-pma", "usr/local/bin/cynode-gateway", "bin/kill"] {
+    let programs = ["cynode-pma", "cynode-gateway", "cynode-orchestrator"];
+    let programs = programs.map(|program| format!("usr/local/bin/{program}"));
+    for program in programs.iter().map(String::as_str).chain(["bin/kill"]) {
         let path = root.path().join(program);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "#!/bin/sh\n").unwrap();
@@ -147,7 +152,7 @@ fn systemd_accepts_the_units() {
     for target in ["sysinit", "basic", "shutdown", "network-online", "multi-user"] {
         fs::write(units.join(format!("{target}.target")), format!("[Unit]\nDescription={target}\n")).unwrap();
     }
-    for unit in ["cynode-pma@.service", "cynode-gateway.service"] {
+    for unit in ["cynode-pma@.service", "cynode-gateway.service", "cynode-orchestrator.service"] {
         fs::write(units.join(unit), read(&format!("systemd/{unit}"))).unwrap();
     }
     let place = format!("--root={}", root.path().display());
@@ -155,6 +160,7 @@ fn systemd_accepts_the_units() {
         "cynode-pma@project_manager.service",
         "cynode-pma@project_analyst.service",
         "cynode-gateway.service",
+        "cynode-orchestrator.service",
     ];
     let mut arguments = vec!["verify", &place, "--man=no"];
     arguments.extend(verified);
@@ -181,7 +187,9 @@ fn units_set_only_settings() {
         variables.extend(of_unit("systemd/cynode-pma@.service", role));
         settings::accepts("cynode-pma", &[&format!("--role={role}")], &variables);
     }
-    let mut variables = settings::lines(&read("systemd/gateway.env"));
-    variables.extend(of_unit("systemd/cynode-gateway.service", ""));
-    settings::accepts("cynode-gateway", &[], &variables);
+    for program in ["gateway", "orchestrator"] {
+        let mut variables = settings::lines(&read(&format!("systemd/{program}.env")));
+        variables.extend(of_unit(&format!("systemd/cynode-{program}.service"), ""));
+        settings::accepts(&format!("cynode-{program}"), &[], &variables);
+    }
 }

@@ -5,7 +5,7 @@
 //! answers that the stream then refuses.)
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -51,6 +51,8 @@ struct Waiting {
     next: u64,
     /// Several requests may wait for one answer.
     by_handoff: HashMap<HandoffId, Vec<(u64, oneshot::Sender<TurnAnswer>)>>,
+    /// Since when each request waits, by its number, so the oldest first.
+    since: BTreeMap<u64, Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +99,15 @@ impl Answers {
         let number = waiting.next;
         waiting.next += 1;
         waiting.by_handoff.entry(id).or_default().push((number, sender));
+        waiting.since.insert(number, Instant::now());
         drop(waiting);
         Expected { id, number, answer, waiting: self.waiting.clone(), look_at: Instant::now() + LOOK_EVERY }
+    }
+
+    /// Returns how long the oldest request waits.
+    pub(super) fn oldest_wait(&self) -> Duration {
+        let waiting = lock(&self.waiting);
+        waiting.since.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }
 
     pub(super) fn is_expected(&self, id: HandoffId) -> bool {
@@ -156,6 +165,7 @@ impl Expected {
 impl Drop for Expected {
     fn drop(&mut self) {
         let mut waiting = lock(&self.waiting);
+        waiting.since.remove(&self.number);
         if let Some(requests) = waiting.by_handoff.get_mut(&self.id) {
             requests.retain(|(number, _)| *number != self.number);
             if requests.is_empty() {
