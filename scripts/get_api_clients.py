@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Puts clients of OpenAI's API into .tools, for our tests to meet.
 
-.tools/api-clients-python has OpenAI's SDK and LangChain; .tools/api-clients-node has a Node with OpenAI's SDK and the AI SDK.
-Everything is pinned in scripts/api-clients. Where a part cannot be fetched the tests that need it are not run, which is a
+.tools/api-clients-python has OpenAI's SDK and LangChain; .tools/api-clients-node has a Node with OpenAI's SDK and the AI SDK;
+.tools/open-webui has the modules of Open WebUI that make the prompts for its background tasks. Everything is pinned in scripts/api-clients. Where a part cannot be fetched the tests that need it are not run, which is a
 failure only with CI=true.
 """
 
 import hashlib
 import os
+import pathlib
 import shutil
 import sys
+import tempfile
+import zipfile
 
 from get_mcp_peers import NODE, PIP, ROOT, TOOLS, npm_ci, step
 
 PINNED = ROOT / "scripts" / "api-clients"
+OPEN_WEBUI_MODULES = [f"open_webui/{name}.py" for name in ("config", "constants", "utils/headers", "utils/misc", "utils/task")]
 
 
 def get_node(target):
@@ -27,10 +31,22 @@ def get_python(target):
     step("fetching packages", [target / "bin" / "python", *PIP, "--requirement", PINNED / "requirements.txt"])
 
 
+def get_open_webui(target):
+    """Some modules of Open WebUI. The whole has hundreds of dependencies, and a wheel of a hundred megabytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        step("fetching Open WebUI", [
+            sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
+            "--no-deps", "--ignore-requires-python", "--dest", folder, "--requirement", PINNED / "open-webui.txt"])
+        with zipfile.ZipFile(next(pathlib.Path(folder).glob("*.whl"))) as wheel:
+            for name in OPEN_WEBUI_MODULES:
+                wheel.extract(name, target)
+
+
 # The folder in .tools; what is in it, the files that pin it, how it is got.
 PARTS = {
     "api-clients-python": ("clients of OpenAI's API for Python", ["requirements.txt"], get_python),
     "api-clients-node": ("clients of OpenAI's API for Node", ["package.json", "package-lock.json"], get_node),
+    "open-webui": ("the prompts of Open WebUI", ["open-webui.txt"], get_open_webui),
 }
 
 

@@ -83,6 +83,11 @@ pub fn node_api_clients() -> (PathBuf, PathBuf) {
     (folder.join("node"), folder.join("node_modules"))
 }
 
+/// Returns the folder with the modules of Open WebUI that make prompts.
+pub fn open_webui() -> PathBuf {
+    fetched("open-webui")
+}
+
 /// Returns a linter for files in `deploy/`: `hadolint` or `kubernetes-validate`.
 pub fn deploy_linter(name: &str) -> PathBuf {
     fetched("deploy-linters").join("bin").join(name)

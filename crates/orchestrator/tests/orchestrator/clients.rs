@@ -1,7 +1,10 @@
 //! Clients of other makers, as they are, against the running stack. Their programs are in `tests/clients`;
 //! they check what they receive and end with a traceback if it is wrong.
 
+mod documents;
+mod front_ends;
 mod programs;
+mod responses;
 
 use std::{
     collections::BTreeMap,
@@ -54,34 +57,53 @@ impl ClientStage {
 
     /// Runs a program of a client to its end. Panics with its output if it fails.
     pub(crate) async fn run(&self, language: Language, program: &str) {
-        let text = fs::read_to_string(programs_folder().join(program)).expect("the program is there");
-        self.run_text(language, program, &text).await;
+        self.run_with(language, program, &[]).await;
     }
 
-    /// As [`Self::run`], with the text of a program.
-    pub(crate) async fn run_text(&self, language: Language, name: &str, text: &str) {
+    /// As [`Self::run`], with more variables.
+    pub(crate) async fn run_with(&self, language: Language, program: &str, more: &[(&str, &str)]) {
+        let text = fs::read_to_string(programs_folder().join(program)).expect("the program is there");
+        self.run_text(language, program, &text, more).await;
+    }
+
+    /// As [`Self::run_with`], with the text of a program. Returns what it printed.
+    pub(crate) async fn run_text(
+        &self,
+        language: Language,
+        name: &str,
+        text: &str,
+        more: &[(&str, &str)],
+    ) -> String {
         let folder = tempfile::tempdir().expect("a folder for the program");
         fs::write(folder.path().join(name), text).expect("the program can be written");
         let (program, url) = (language.prepare(folder.path()), self.stage.orchestrator.url());
-        let (key, stop_key, arguments) =
-            (self.stage.key.clone(), self.stop_key.clone(), vec![name.to_owned()]);
+        let variables = [
+            ("BASE_URL", url.as_str()),
+            ("API_KEY", &self.stage.key),
+            ("CYNODE_KEY", &self.stage.key),
+            ("STOP_KEY", &self.stop_key),
+            ("ANSWER", ANSWER),
+            ("DIRECT_ANSWER", DIRECT_ANSWER),
+            // A proxy of the machine is not for the stack.
+            ("NO_PROXY", "127.0.0.1"),
+            ("no_proxy", "127.0.0.1"),
+            ("LANGSMITH_TRACING", "false"),
+        ];
+        let variables: Vec<(String, String)> = variables
+            .iter()
+            .chain(more)
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        let arguments = vec![name.to_owned()];
         let finished = tokio::task::spawn_blocking(move || {
-            let variables = [
-                ("BASE_URL", url.as_str()),
-                ("API_KEY", &key),
-                ("STOP_KEY", &stop_key),
-                ("ANSWER", ANSWER),
-                ("DIRECT_ANSWER", DIRECT_ANSWER),
-                // A proxy of the machine is not for the stack.
-                ("NO_PROXY", "127.0.0.1"),
-                ("no_proxy", "127.0.0.1"),
-                ("LANGSMITH_TRACING", "false"),
-            ];
+            let variables: Vec<(&str, &str)> =
+                variables.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             run(&program, folder.path(), &arguments, &variables)
         })
         .await
         .expect("the program can be run");
         assert_eq!(finished.code, 0, "{name} failed:\n{}\n{}", finished.stdout, finished.stderr);
+        finished.stdout
     }
 
     /// Checks that the model was asked once for each message, however often clients repeated it, and never
@@ -110,6 +132,7 @@ impl ClientStage {
 pub(crate) enum Language {
     Python,
     Node,
+    Shell,
 }
 
 impl Language {
@@ -117,6 +140,7 @@ impl Language {
     fn prepare(self, folder: &Path) -> PathBuf {
         match self {
             Self::Python => python_api_clients(),
+            Self::Shell => PathBuf::from("/bin/sh"),
             Self::Node => {
                 let (node, modules) = node_api_clients();
                 std::os::unix::fs::symlink(modules, folder.join("node_modules")).expect("a link");
