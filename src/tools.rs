@@ -11,7 +11,7 @@ mod rank;
 pub(crate) mod spans;
 
 pub(crate) use allowlist::Allowlist;
-pub(crate) use call::{CallError, LIST_METHOD, PermittedCall, Returned, Tools, TryListener};
+pub(crate) use call::{CallError, LIST_METHOD, NoListener, PermittedCall, Returned, Tools, TryListener};
 pub(crate) use catalogue::{Catalogue, Offer, ToolInfo};
 pub(crate) use control::{Control, REQUEST_VERIFICATION, VerificationRequest};
 pub(crate) use names::NameTable;

@@ -11,7 +11,7 @@ use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::Re
 use resources::ResourceInputs;
 use signals::Signals;
 use subjects::{
-    Fault, Pattern, Timestamp,
+    Pattern, Timestamp,
     streams::{self, Sizing},
 };
 use tokio::{sync::watch, task::JoinSet, time::timeout};
@@ -31,7 +31,7 @@ use crate::{
     presence::{self, InstanceInfo, Presence},
     storage::Storage,
     telemetry::{Blocker, Health, HttpError, Metrics, Server},
-    tools::{Allowlist, TryListener},
+    tools::{Allowlist, NoListener},
 };
 
 const FIRST_CONNECT_WAIT: Duration = Duration::from_millis(200);
@@ -130,13 +130,6 @@ pub async fn check(config: Config) -> Result<String, Error> {
         broker::redact_url(&config.nats.options.url),
         route(&config),
     ))
-}
-
-/// A check reports only the last failure.
-struct NoListener;
-
-impl TryListener for NoListener {
-    fn on_failed_try(&self, _tries: u32, _fault: Fault) {}
 }
 
 /// Processes handoffs until SIGTERM or SIGINT. A second signal ends the grace period at once.

@@ -61,6 +61,13 @@ pub(crate) trait TryListener: Send + Sync {
     fn on_failed_try(&self, tries: u32, fault: Fault);
 }
 
+/// For callers that report only the last failure.
+pub(crate) struct NoListener;
+
+impl TryListener for NoListener {
+    fn on_failed_try(&self, _tries: u32, _fault: Fault) {}
+}
+
 /// Why a tool call returned no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum CallError {
@@ -88,7 +95,7 @@ pub(crate) struct Tools {
     listing: Mutex<()>,
     breaker: Breaker,
     /// How long an unavailable gateway is waited for, from the first call that failed.
-    patience: Duration,
+    pub(super) patience: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -264,7 +271,7 @@ impl Tools {
         })
     }
 
-    async fn call_with_retries<T, F, B>(
+    pub(super) async fn call_with_retries<T, F, B>(
         &self,
         tool: &str,
         patience: Duration,

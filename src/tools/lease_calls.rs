@@ -1,17 +1,17 @@
 //! Calls under the lease of a handoff, and the calls that renew it, give it back and issue another one.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use broker::Chain;
 use contract::{
     ToolContract,
     lease::{self, Issued},
 };
-use mcp::Client;
+use mcp::{Client, Reply};
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
 
-use super::Tools;
+use super::{NoListener, Tools};
 use crate::lease::HeldLease;
 
 /// Longest wait for a call that issues, renews or revokes a lease.
@@ -79,7 +79,8 @@ impl Tools {
         text.map_err(|error| Chain(&error).to_string())
     }
 
-    /// Issues a lease for an analyst under the lease of the handoff. The error says why there is none.
+    /// Issues a lease for an analyst under the lease of the handoff. A gateway that is away is waited for, as
+    /// with any call. The error says why there is none.
     pub(crate) async fn issue_lease(
         &self,
         wanted: &lease::Issue,
@@ -87,11 +88,16 @@ impl Tools {
         held: Option<&HeldLease>,
     ) -> Result<Issued, String> {
         let client = self.client.as_ref().ok_or("no gateway is configured")?;
-        let text = match held {
-            Some(held) => Some(fresh(client, held).await.map_err(|error| Chain(&error).to_string())?),
-            None => None,
-        };
-        call(client, wanted, Some(key), text.as_deref()).await.map_err(|why| why.to_string())
+        let make =
+            || {
+                under_lease(client, held, |text| async move {
+                    send(client, wanted, Some(key), text.as_deref()).await
+                })
+            };
+        let name = lease::Issue::NAME;
+        let called = self.call_with_retries(name, self.patience, make, &NoListener, || ready(()));
+        let (reply, _) = called.await.map_err(|error| error.to_string())?;
+        output::<lease::Issue>(reply).map_err(|why| why.to_string())
     }
 }
 
@@ -111,10 +117,23 @@ async fn call<T: ToolContract<Output: DeserializeOwned> + Serialize>(
     key: Option<&str>,
     lease: Option<&str>,
 ) -> Result<T::Output, CallFailure> {
+    let reply = send(client, input, key, lease).await.map_err(CallFailure::Gateway)?;
+    output::<T>(reply)
+}
+
+async fn send<T: ToolContract + Serialize>(
+    client: &Client,
+    input: &T,
+    key: Option<&str>,
+    lease: Option<&str>,
+) -> Result<Reply, mcp::Error> {
     let arguments = contract::arguments(input);
     let call = mcp::Call { name: T::NAME, arguments, idempotency_key: key, traceparent: None, lease };
-    let called = tokio::time::timeout(TIMEOUT, client.call(call)).await;
-    let reply = called.unwrap_or(Err(mcp::Error::TimedOut)).map_err(CallFailure::Gateway)?;
+    tokio::time::timeout(TIMEOUT, client.call(call)).await.unwrap_or(Err(mcp::Error::TimedOut))
+}
+
+/// Returns the result of a call of this tool.
+fn output<T: ToolContract<Output: DeserializeOwned>>(reply: Reply) -> Result<T::Output, CallFailure> {
     if reply.is_error {
         return Err(CallFailure::Tool(reply.text));
     }

@@ -1,5 +1,7 @@
 //! Leases from the handoff to the gateway: worker, gateway and analyst as one system (P21, P22, W6).
 
+mod outage;
+
 use std::fs;
 
 use async_nats::HeaderMap;

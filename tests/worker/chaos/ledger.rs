@@ -71,7 +71,7 @@ impl Ledger {
             orchestrator.wait_for_answer_within(Duration::from_secs(120), Kind::Chat, question).await;
             (name.clone(), question)
         });
-        let asked: HashMap<String, HandoffId> = stream::iter(asking).buffer_unordered(32).collect().await;
+        let asked: HashMap<String, HandoffId> = stream::iter(asking).buffer_unordered(8).collect().await;
         let questions = asked.len();
         let publishing = stream::iter(names).map(|name| {
             let handoff = match asked.get(&name) {
@@ -87,7 +87,7 @@ impl Ledger {
                 (handoff.id, PublishedErrand { name, handoff, lease })
             }
         });
-        let published = publishing.buffer_unordered(32).collect().await;
+        let published = publishing.buffer_unordered(8).collect().await;
         Self { published, questions, copies: AtomicUsize::new(0) }
     }
 

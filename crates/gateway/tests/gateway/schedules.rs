@@ -3,5 +3,7 @@
 
 mod claims;
 mod clock_changes;
+mod night;
+mod orchestrators;
 mod rights;
 mod support;

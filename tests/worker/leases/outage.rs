@@ -1,0 +1,47 @@
+//! A gateway that is away while a lease is wanted.
+
+use serde_json::json;
+use subjects::{FindingsStatus, Task};
+use testkit::{Model, Script, chat, eventually};
+use tokio::sync::watch;
+
+use super::{Stage, judge};
+
+/// The manager waits for the gateway before it gives a verification up.
+#[tokio::test]
+async fn lease_of_an_analyst_is_waited_for() {
+    let mut stage = Stage::start().await;
+    let task = stage.task("ada", "the build works").await;
+    let report = json!({ "task_id": task, "path": "log.txt", "content": "the build works" });
+    stage.call("artifact.put", report).await;
+    let (answered_turns, answered) = watch::channel(0);
+    let verify = Script::call("request_verification", &json!({ "task_id": task }));
+    let held = Script::Held { turn: 0, answered, then: Box::new(verify) };
+    let model = Model::start_with_structured([held, Script::say("It is done.")], judge).await;
+    let manager = stage.worker("project_manager", &model).await;
+    let manager = manager.set("agent.assess_input", "false").start().await;
+    let _analyst = stage.worker("project_analyst", &model).await.start().await;
+    let mut asked = chat("Is it done?");
+    // The manager knows the task, so the lease is the first thing that it wants of the gateway.
+    asked.context.task = Some(Task {
+        id: task.parse().unwrap(),
+        name: "of-ada".to_owned(),
+        status: None,
+        description: None,
+        acceptance_criteria: Vec::new(),
+    });
+    let (_, lease) = stage.lease("project_manager", "ada", asked.id, None).await;
+    stage.orchestrator.publish_under(&asked, &lease).await;
+    eventually("the model is asked", async || (!model.turns().is_empty()).then_some(())).await;
+    stage.gateway.kill();
+    answered_turns.send_replace(1);
+    eventually("the gateway is missed", async || {
+        manager.metric("tool_failures_total").await.filter(|failures| *failures > 0.0)
+    })
+    .await;
+    stage.gateway.start_again().await;
+    let answer = stage.orchestrator.completion(asked.kind(), asked.id).await;
+    let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
+    assert_eq!(verification.status, Some(FindingsStatus::Pass), "{verification:?}");
+    assert_eq!(answer.message.unwrap().content, "It is done.");
+}
