@@ -44,11 +44,13 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 .PHONY: bench
 bench: tools ## measure everything into one report: target/bench/report.json, .md and .svg
 	@$(PYTHON) scripts/get_restate_server.py
-	$(CARGO) build --profile dist --workspace --bin cynode-pma --bin cynode-gateway --bin mcp-conformance-upstream
+	@$(PYTHON) scripts/get_litellm.py
+	$(CARGO) build --profile dist --workspace --bin cynode-pma --bin cynode-gateway --bin cynode-orchestrator --bin mcp-conformance-upstream
 	$(CARGO) build --release --locked $(RESTATE_PEER)
 	@# A goal that is missed fails the target, after everything was measured.
 	@status=0; $(CARGO) bench --profile dist --workspace --bench worker || status=1; \
 		$(CARGO) bench --profile dist --workspace --bench gateway || status=1; \
+		$(CARGO) bench --profile dist --workspace --bench orchestrator || status=1; \
 		$(PYTHON) scripts/bench_report.py || status=1; exit $$status
 
 .PHONY: bench-agent
