@@ -1,7 +1,9 @@
 //! Models that are not the project manager: any model id but `cynodeai.pm`. Requests are passed on to the
 //! model server of the configuration, without secrets, and its answer is passed back as it arrives.
 
+mod chunks;
 mod redaction;
+mod response_events;
 mod server;
 mod stream;
 mod whole;
@@ -13,7 +15,8 @@ use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use mcp::Token;
 use serde_json::{Map, Value, json};
 
-use self::server::Server;
+pub(crate) use self::redaction::redact;
+use self::{chunks::Chunks, response_events::ResponseEvents, server::Server};
 use crate::{config, error::ApiError, metrics::Metrics};
 
 /// The configured models for direct inference.
@@ -32,6 +35,23 @@ struct Model {
     /// What the server calls it.
     name: String,
     server: Server,
+}
+
+/// What a model server is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    ChatCompletions,
+    Responses,
+}
+
+impl Api {
+    /// Returns the path below the base URL of a model server.
+    fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/chat/completions",
+            Self::Responses => "/responses",
+        }
+    }
 }
 
 impl Direct {
@@ -56,10 +76,11 @@ impl Direct {
         self.models.iter().map(|model| model.id.as_str())
     }
 
-    /// Answers a chat completion with a model of the configuration. The request is an object whose texts are
-    /// not redacted yet. A client that closes its connection ends the request to the model server.
+    /// Answers a request with a model of the configuration. The request is an object whose texts are not
+    /// redacted yet. A client that closes its connection ends the request to the model server.
     pub(crate) async fn complete(
         &self,
+        api: Api,
         model: &str,
         mut request: Map<String, Value>,
     ) -> Result<Response, ApiError> {
@@ -69,13 +90,19 @@ impl Direct {
         request.values_mut().for_each(redaction::redact);
         request.insert("model".to_owned(), model.name.as_str().into());
         let is_stream = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
-        let wants_usage = is_stream && asks_for_usage(&mut request);
-        let answer = model.server.complete(&request, self.silence).await?;
+        let wants_usage = is_stream && api == Api::ChatCompletions && asks_for_usage(&mut request);
+        let answer = model.server.complete(api.path(), &request, self.silence).await?;
         self.metrics.direct_requests.inc();
         if !is_stream {
             return whole::respond(answer, self.silence, &self.metrics).await;
         }
-        let body = stream::body(answer, wants_usage, self.silence, self.keep_alive, self.metrics.clone());
+        let (silence, keep_alive, metrics) = (self.silence, self.keep_alive, self.metrics.clone());
+        let body = match api {
+            Api::ChatCompletions => {
+                stream::body(answer, Chunks::new(wants_usage, metrics), silence, keep_alive)
+            }
+            Api::Responses => stream::body(answer, ResponseEvents::new(metrics), silence, keep_alive),
+        };
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();

@@ -13,6 +13,9 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// Tells OpenAI's SDKs whether to repeat the request, whatever its status.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
+/// The event with which a stream of `/v1/responses` breaks off.
+pub(crate) const ERROR_EVENT: &str = "error";
+
 /// Why a request is not answered as asked. Never contains text of a message or a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -50,15 +53,26 @@ pub(crate) enum ErrorType {
 
 #[derive(Serialize)]
 struct Body<'a> {
-    error: Member<'a>,
+    error: ErrorObject<'a>,
 }
 
-#[derive(Serialize)]
-struct Member<'a> {
+/// The error alone, as it is part of other objects.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorObject<'a> {
     message: &'a str,
     r#type: ErrorType,
     param: Option<&'a str>,
     code: &'a str,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    r#type: &'static str,
+    sequence_number: u64,
+    code: &'a str,
+    message: &'a str,
+    param: Option<&'a str>,
+    error: ErrorObject<'a>,
 }
 
 impl ApiError {
@@ -112,15 +126,26 @@ impl ApiError {
         Self { should_retry: Some(false), ..self }
     }
 
-    /// Renders the body: `{"error": {"message", "type", "param", "code"}}`.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        let member = Member {
+    pub(crate) fn object(&self) -> ErrorObject<'_> {
+        ErrorObject {
             message: &self.message,
             r#type: self.kind,
             param: self.param.as_deref(),
             code: &self.code,
-        };
-        subjects::encode_json(&Body { error: member })
+        }
+    }
+
+    /// Renders the body: `{"error": {"message", "type", "param", "code"}}`.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        subjects::encode_json(&Body { error: self.object() })
+    }
+
+    /// Renders the event `error` of a stream of `/v1/responses`. It has the error twice: as OpenAI documents
+    /// it, and as the field `error`, without which OpenAI's SDKs do not raise it.
+    pub(crate) fn to_event_json(&self, sequence_number: u64) -> Vec<u8> {
+        let (message, param, code) = (&*self.message, self.param.as_deref(), &*self.code);
+        let r#type = ERROR_EVENT;
+        subjects::encode_json(&Event { r#type, sequence_number, code, message, param, error: self.object() })
     }
 }
 
@@ -154,4 +179,9 @@ impl IntoResponse for ApiError {
         }
         response
     }
+}
+
+/// Makes a name from a path safe to be told back.
+pub(crate) fn printable(name: &str) -> String {
+    name.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }

@@ -6,13 +6,15 @@
 //!
 //! - [`run`]: assembles the program from its parts, serves, shuts down
 //! - `server`: routes, and what holds for every request
-//! - `chat`: `/v1/chat/completions`; `threads`: `/v1/threads`; `models`: `/v1/models`
+//! - `chat`: `/v1/chat/completions`; `responses`: `/v1/responses`; `answering`: what both share
+//! - `threads`: `/v1/threads`; `models`: `/v1/models`
 //! - `turns`: from a request to a handoff and its answer, exactly once
 //! - `direct`: models that are not the project manager
 //! - `egress`: external providers of models, for agents
 //! - `keys`, `rate_limits`: who calls, and how often
 //! - `config`: settings
 
+mod answering;
 mod body;
 mod caller;
 mod chat;
@@ -26,8 +28,10 @@ mod health;
 mod keys;
 mod metrics;
 mod models;
+mod query;
 mod rate_limits;
 mod respond;
+mod responses;
 mod revocations;
 pub mod run;
 mod schedules;

@@ -16,7 +16,7 @@ use listener::hosts;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use crate::{caller, chat, error::ApiError, models, state::App, threads};
+use crate::{caller, chat, error::ApiError, models, responses, state::App, threads};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -28,6 +28,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/chat/completions/{id}", get(chat::get))
         .route("/v1/chat/completions/{id}/cancel", post(chat::cancel))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/threads", get(threads::list))
         .route("/v1/threads/{id}", get(threads::get).post(threads::rename).delete(threads::delete))
         .route("/v1/threads/{id}/messages", get(threads::messages))

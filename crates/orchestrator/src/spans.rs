@@ -27,8 +27,20 @@ pub(crate) fn request(request: &Request) -> Span {
 
 /// Returns a path without its ids, so that there are few different ones.
 fn route(path: &str) -> String {
-    const WORDS: [&str; 8] = ["", "v1", "models", "chat", "completions", "threads", "messages", "export"];
-    let is_known = |word: &&str| WORDS.contains(word) || *word == "cancel";
+    const WORDS: [&str; 11] = [
+        "",
+        "v1",
+        "models",
+        "chat",
+        "completions",
+        "responses",
+        "input_items",
+        "threads",
+        "messages",
+        "export",
+        "cancel",
+    ];
+    let is_known = |word: &&str| WORDS.contains(word);
     let words = path.split('/').map(|word| if is_known(&word) { word } else { "{id}" });
     words.collect::<Vec<&str>>().join("/")
 }

@@ -3,7 +3,7 @@
 mod export;
 mod objects;
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -19,20 +19,24 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::{body, caller::Caller, error::ApiError, gateway::CallError, respond, state::App};
+use crate::{
+    body,
+    caller::Caller,
+    error::{ApiError, printable},
+    gateway::CallError,
+    query, respond,
+    state::App,
+};
 pub(crate) use export::export;
 use objects::{ListObject, MessageObject, ThreadObject};
-
-const DEFAULT_LIMIT: u64 = 20;
-const MAX_LIMIT: u64 = 100;
 
 /// `GET /v1/threads`: the last changed first.
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
-    let (limit, cursor) = page(query.as_deref())?;
+    let (limit, cursor) = query::page(text.as_deref())?;
     let list = List { user_id: caller.user, limit: Some(limit), cursor };
     let page = app.gateway.call(&list).await.map_err(not_listed)?;
     let next = page.next_cursor;
@@ -55,9 +59,9 @@ pub(crate) async fn messages(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     Path(thread): Path<String>,
-    RawQuery(query): RawQuery,
+    RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
-    let (limit, cursor) = page(query.as_deref())?;
+    let (limit, cursor) = query::page(text.as_deref())?;
     let list = ListMessages { user_id: caller.user, thread: thread.clone(), limit: Some(limit), cursor };
     let page = call(&app, &thread, &list).await?;
     let next = page.next_cursor;
@@ -127,29 +131,4 @@ fn not_listed(error: CallError) -> ApiError {
         }
         error => error.into_api_error(),
     }
-}
-
-/// Makes a name from a path safe to be told back.
-fn printable(name: &str) -> String {
-    name.chars().filter(|letter| !letter.is_control()).take(64).collect()
-}
-
-/// Reads `limit` and `after` of a query.
-fn page(query: Option<&str>) -> Result<(u64, Option<String>), ApiError> {
-    let query = parse_query(query);
-    let limit = match query.get("limit") {
-        None => DEFAULT_LIMIT,
-        Some(text) => match text.parse() {
-            Ok(limit @ 1..=MAX_LIMIT) => limit,
-            _ => {
-                let message = format!("`limit` is a whole number from 1 to {MAX_LIMIT}.");
-                return Err(ApiError::invalid("limit", message));
-            }
-        },
-    };
-    Ok((limit, query.get("after").map(|cursor| cursor.to_string())))
-}
-
-fn parse_query(query: Option<&str>) -> HashMap<Cow<'_, str>, Cow<'_, str>> {
-    url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect()
 }

@@ -175,7 +175,8 @@ impl ChatStream {
                 if let Some(comment) = event.strip_prefix(':') {
                     return ChatEvent::Comment(comment.trim().to_owned());
                 }
-                let data = event.strip_prefix("data: ").unwrap_or_else(|| panic!("no data: {event}"));
+                let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                let data = data.unwrap_or_else(|| panic!("no data: {event}"));
                 if data == "[DONE]" {
                     return ChatEvent::Done;
                 }

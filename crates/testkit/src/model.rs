@@ -47,6 +47,8 @@ pub enum Script {
     Held { turn: usize, answered: watch::Receiver<usize>, then: Box<Script> },
     /// Streams exactly these events.
     Raw(Vec<String>),
+    /// Answers with exactly this document.
+    Json(Value),
     /// Streams empty deltas at this interval, forever.
     Drip(Duration),
 }
@@ -159,6 +161,7 @@ impl Model {
         });
         let app = Router::new()
             .route("/v1/chat/completions", post(complete))
+            .route("/v1/responses", post(complete))
             .route("/v1/models", get(models))
             .with_state(Arc::clone(&state));
         let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP socket"));
@@ -347,6 +350,10 @@ async fn play(script: Script) -> Response<Body> {
             let response = Response::builder().header("content-type", "text/event-stream");
             response.body(Body::from_stream(drops)).expect("a response")
         }
+        Script::Json(document) => Response::builder()
+            .header("content-type", "application/json")
+            .body(Body::from(document.to_string()))
+            .expect("a response"),
         Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
         Script::Call(calls) => events(call_chunks(&calls), end_chunks("tool_calls"), End::Clean),
     }

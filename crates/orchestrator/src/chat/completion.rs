@@ -2,18 +2,20 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use contract::thread::{AnswerState, Turn, TurnAnswer};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{BufMut, BytesMut};
+use contract::thread::{Turn, TurnAnswer};
 use serde::Serialize;
 use subjects::{HandoffId, MODEL_ID, Timestamp};
 
-const THREAD: HeaderName = HeaderName::from_static("x-cynode-thread");
-const HANDOFF: HeaderName = HeaderName::from_static("x-cynode-handoff");
+use super::surface::ID_PREFIX;
+use crate::answering::{
+    Extension,
+    events::{event, pieces},
+};
 
 /// What names a completion: the same in every chunk of a stream.
 #[derive(Clone, Debug)]
-pub(super) struct CompletionId {
+pub(crate) struct CompletionId {
     pub(super) id: String,
     /// Unix time.
     pub(super) created: i64,
@@ -50,15 +52,6 @@ struct Message<'a> {
     refusal: Option<()>,
 }
 
-/// What OpenAI's objects have no place for.
-#[derive(Debug, Serialize)]
-struct Extension<'a> {
-    /// `in_progress`, `completed`, or `question`: the next message of the thread answers it.
-    state: &'static str,
-    thread_id: &'a str,
-    handoff_id: HandoffId,
-}
-
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Usage {
     prompt_tokens: u64,
@@ -69,14 +62,14 @@ pub(super) struct Usage {
 impl CompletionId {
     pub(super) fn of(turn: &Turn) -> Self {
         let created = turn.created_at.parse::<Timestamp>().map_or(0, |created| created.at().unix_timestamp());
-        Self { id: format!("chatcmpl-{}", turn.handoff_id), created, model: MODEL_ID.to_owned() }
+        Self { id: format!("{ID_PREFIX}{}", turn.handoff_id), created, model: MODEL_ID.to_owned() }
     }
 
     /// Names a completion that is not stored.
     pub(super) fn new(model: &str) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         Self {
-            id: format!("chatcmpl-{}", HandoffId::now()),
+            id: format!("{ID_PREFIX}{}", HandoffId::now()),
             created: i64::try_from(now).unwrap_or(i64::MAX),
             model: model.to_owned(),
         }
@@ -100,19 +93,14 @@ pub(super) fn finish_reason(answer: &TurnAnswer) -> &'static str {
 impl<'a> Completion<'a> {
     /// Returns the completion of an answered turn.
     pub(super) fn answered(id: &'a CompletionId, turn: &'a Turn, answer: &'a TurnAnswer) -> Self {
-        let state = match answer.state {
-            AnswerState::Question => "question",
-            AnswerState::Completed | AnswerState::Failed | AnswerState::Cancelled => "completed",
-        };
         let usage = Some(Usage::of(answer));
-        let cynode = Some(Extension { state, thread_id: &turn.thread_id, handoff_id: turn.handoff_id });
+        let cynode = Some(Extension::of(turn, Some(answer)));
         Self { usage, cynode, ..Self::text(id, &answer.text, finish_reason(answer)) }
     }
 
     /// Returns what is known of a turn that is still worked on: it has no choices yet.
     pub(super) fn in_progress(id: &'a CompletionId, turn: &'a Turn) -> Self {
-        let (thread_id, handoff_id) = (turn.thread_id.as_str(), turn.handoff_id);
-        let cynode = Some(Extension { state: "in_progress", thread_id, handoff_id });
+        let cynode = Some(Extension::of(turn, None));
         Self { choices: Vec::new(), cynode, ..Self::text(id, "", "stop") }
     }
 
@@ -130,18 +118,9 @@ impl<'a> Completion<'a> {
     }
 }
 
-/// Names thread and handoff of a turn in the headers of a response.
-pub(super) fn name_turn(headers: &mut HeaderMap, turn: &Turn) {
-    for (name, value) in [(THREAD, turn.thread_id.as_str()), (HANDOFF, &turn.handoff_id.to_string())] {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(name, value);
-        }
-    }
-}
-
 /// Writes the chunks of a stream as server-sent events.
 #[derive(Clone, Debug)]
-pub(super) struct ChunkWriter {
+pub(crate) struct ChunkWriter {
     pub(super) id: CompletionId,
     pub(super) include_usage: bool,
 }
@@ -176,11 +155,7 @@ pub(super) struct ChunkDelta<'a> {
     reasoning_content: Option<&'a str>,
 }
 
-/// Keeps clients and proxies from closing a silent stream.
-pub(super) const COMMENT: Bytes = Bytes::from_static(b": waiting\n\n");
-pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
-/// Content is sent in pieces of at most this size.
-const MAX_PIECE_BYTES: usize = 16 * 1024;
+const DONE: &[u8] = b"data: [DONE]\n\n";
 
 impl ChunkWriter {
     pub(super) fn role(&self, out: &mut BytesMut) {
@@ -189,11 +164,8 @@ impl ChunkWriter {
     }
 
     pub(super) fn content(&self, out: &mut BytesMut, text: &str) {
-        let mut rest = text;
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_PIECE_BYTES));
+        for piece in pieces(text) {
             self.delta(out, ChunkDelta { content: Some(piece), ..ChunkDelta::default() }, None);
-            rest = after;
         }
     }
 
@@ -220,14 +192,6 @@ impl ChunkWriter {
         let object = "chat.completion.chunk";
         event(out, &subjects::encode_json(&Chunk { id, object, created: *created, model, choices, usage }));
     }
-}
-
-/// Writes an event whose data is one line.
-pub(super) fn event(out: &mut BytesMut, data: &[u8]) {
-    out.reserve(data.len() + 8);
-    out.put_slice(b"data: ");
-    out.put_slice(data);
-    out.put_slice(b"\n\n");
 }
 
 #[cfg(test)]

@@ -4,49 +4,25 @@
 use serde_json::{Map, Value};
 use subjects::{ChatMessage, ChatRole};
 
-use super::redaction::join_redacted;
-use crate::error::ApiError;
+use crate::{
+    answering::{
+        Question, Thread,
+        fields::{
+            boolean, check_last, check_size, content, count, is_set, list, metadata, model, role,
+            temperature, text_of,
+        },
+    },
+    error::ApiError,
+};
 
-/// The longest name that a client may choose.
-pub(crate) const MAX_NAME_BYTES: usize = contract::thread::MAX_NAME_BYTES;
-
-/// What is asked for, whatever the model.
+/// A chat with the project manager.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChatRequest {
     pub(crate) model: String,
-    /// Without secrets. The last one is the user's.
-    pub(crate) messages: Vec<ChatMessage>,
     pub(crate) stream: bool,
     /// Whether the stream ends with a chunk of usage.
     pub(crate) include_usage: bool,
-    pub(crate) temperature: Option<f64>,
-    pub(crate) max_tokens: Option<u32>,
-    /// `metadata.thread_id`.
-    pub(crate) thread: Option<String>,
-    /// `metadata.project_id`.
-    pub(crate) project: Option<String>,
-}
-
-/// Parses a body as a JSON object. Deeper than 128 levels is refused.
-pub(crate) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
-    let not_json = |why: String| {
-        let message = format!("The body is not JSON: {why}.");
-        ApiError { code: "invalid_json".into(), param: None, ..ApiError::invalid("", message) }
-    };
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(not_json("an object is expected".to_owned())),
-        Err(error) => Err(not_json(error.to_string())),
-    }
-}
-
-/// Returns the model that a request names.
-pub(crate) fn model(object: &Map<String, Value>) -> Result<&str, ApiError> {
-    match object.get("model") {
-        Some(Value::String(model)) if !model.is_empty() && model.len() <= MAX_NAME_BYTES => Ok(model),
-        Some(_) => Err(ApiError::invalid("model", "`model` is the id of a model.")),
-        None => Err(ApiError::invalid("model", "`model` is missing: name a model of GET /v1/models.")),
-    }
+    pub(crate) question: Question,
 }
 
 impl ChatRequest {
@@ -61,36 +37,25 @@ impl ChatRequest {
             Some(_) => return Err(ApiError::invalid("stream_options", "`stream_options` is an object.")),
         };
         let metadata = metadata(object)?;
-        Ok(Self {
-            model,
+        let question = Question {
             messages: messages(object, max_messages)?,
-            stream,
-            include_usage,
             temperature: temperature(object)?,
             max_tokens: max_tokens(object)?,
-            thread: metadata.and_then(|metadata| text_of(metadata, "thread_id")),
+            thread: Thread::of(metadata),
             project: metadata.and_then(|metadata| text_of(metadata, "project_id")),
-        })
+        };
+        Ok(Self { model, stream, include_usage, question })
     }
 }
 
 /// Refuses what would change the answer and cannot be honoured. Settings without effect pass.
 fn refuse_unsupported(object: &Map<String, Value>) -> Result<(), ApiError> {
-    let is_set = |key: &str| match object.get(key) {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(_) => true,
-    };
-    for (key, why) in [
-        ("tools", "the project manager calls the tools of its gateway, not those of a client"),
-        ("functions", "the project manager calls the tools of its gateway, not those of a client"),
-        ("logprobs", "log probabilities are not known"),
-        ("audio", "answers are text"),
-    ] {
-        if is_set(key) {
+    for (key, why) in [("logprobs", "log probabilities are not known"), ("audio", "answers are text")] {
+        if is_set(object, key) {
             return Err(ApiError::unsupported(key, format!("`{key}` is not supported: {why}.")));
         }
     }
+    refuse_demanded_calls(object)?;
     match object.get("n") {
         None | Some(Value::Null) => {}
         Some(n) if n.as_u64() == Some(1) => {}
@@ -115,41 +80,36 @@ fn refuse_unsupported(object: &Map<String, Value>) -> Result<(), ApiError> {
     }
 }
 
+/// Tools that a client offers pass, since a model need not call them, and Open WebUI always offers some. A
+/// demand that they be called is refused.
+fn refuse_demanded_calls(object: &Map<String, Value>) -> Result<(), ApiError> {
+    for key in ["tool_choice", "function_call"] {
+        match object.get(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::String(choice)) if matches!(choice.as_str(), "auto" | "none") => {}
+            Some(_) => {
+                let message = format!(
+                    "`{key}` can be \"auto\" or \"none\" only: the project manager calls the tools of its \
+                     gateway, not those of a client."
+                );
+                return Err(ApiError::unsupported(key, message));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn messages(object: &Map<String, Value>, max: usize) -> Result<Vec<ChatMessage>, ApiError> {
-    let listed = match object.get("messages") {
-        Some(Value::Array(messages)) => messages,
-        Some(_) => return Err(ApiError::invalid("messages", "`messages` is an array.")),
-        None => return Err(ApiError::invalid("messages", "`messages` is missing.")),
-    };
-    if listed.len() > max {
-        let message = format!("`messages` has {} messages; at most {max} are accepted.", listed.len());
-        return Err(ApiError { code: "array_too_long".into(), ..ApiError::invalid("messages", message) });
-    }
+    const FIELD: &str = "messages";
+    let missing = || ApiError::invalid(FIELD, "`messages` is missing.");
+    let listed = list(object.get(FIELD).ok_or_else(missing)?, FIELD, max)?;
     let mut messages = Vec::with_capacity(listed.len());
-    let mut bytes = 0;
     for (index, message) in listed.iter().enumerate() {
-        let Some(message) = read_message(message, &format!("messages[{index}]"))? else { continue };
-        bytes += message.content.len();
-        messages.push(message);
+        messages.extend(read_message(message, &format!("{FIELD}[{index}]"))?);
     }
-    if bytes > contract::thread::MAX_MESSAGES_BYTES {
-        let max = contract::thread::MAX_MESSAGES_BYTES;
-        let message = format!("`messages` has {bytes} bytes of text; at most {max} are accepted.");
-        let too_long = ApiError::invalid("messages", message);
-        return Err(ApiError { code: "context_length_exceeded".into(), ..too_long });
-    }
-    match messages.last() {
-        None => Err(ApiError::invalid("messages", "`messages` is empty: there is nothing to answer.")),
-        Some(last) if last.role != ChatRole::User => {
-            let message = "The last message must be the user's: it is what is answered.";
-            Err(ApiError::invalid(format!("messages[{}].role", listed.len() - 1), message))
-        }
-        Some(last) if last.content.trim().is_empty() => {
-            let message = "The last message is empty: there is nothing to answer.";
-            Err(ApiError::invalid(format!("messages[{}].content", listed.len() - 1), message))
-        }
-        Some(_) => Ok(messages),
-    }
+    check_size(&messages, FIELD)?;
+    check_last(&messages, FIELD, &format!("{FIELD}[{}]", listed.len().saturating_sub(1)))?;
+    Ok(messages)
 }
 
 /// Reads one message; `None` if it is an assistant's without text.
@@ -158,18 +118,13 @@ fn read_message(message: &Value, path: &str) -> Result<Option<ChatMessage>, ApiE
         return Err(ApiError::invalid(path, format!("`{path}` is an object.")));
     };
     let role_path = format!("{path}.role");
-    let role = match message.get("role").and_then(Value::as_str) {
-        Some("user") => ChatRole::User,
-        Some("system" | "developer") => ChatRole::System,
-        Some("assistant") => ChatRole::Assistant,
-        Some("tool" | "function") => {
+    let Some(role) = role(message) else {
+        if matches!(message.get("role").and_then(Value::as_str), Some("tool" | "function")) {
             let why = "Messages of tools are not supported: the project manager calls its tools itself.";
             return Err(ApiError::unsupported(role_path, why));
         }
-        Some(_) | None => {
-            let why = format!("`{role_path}` is `system`, `developer`, `user` or `assistant`.");
-            return Err(ApiError::invalid(role_path, why));
-        }
+        let why = format!("`{role_path}` is `system`, `developer`, `user` or `assistant`.");
+        return Err(ApiError::invalid(role_path, why));
     };
     for key in ["tool_calls", "function_call", "audio"] {
         let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
@@ -177,98 +132,26 @@ fn read_message(message: &Value, path: &str) -> Result<Option<ChatMessage>, ApiE
             return Err(ApiError::unsupported(format!("{path}.{key}"), format!("`{key}` is not supported.")));
         }
     }
-    let content = content(message, &format!("{path}.content"), role)?;
+    let content = match message.get("content") {
+        // What an assistant refused, or a message that had only tool calls.
+        Some(Value::Null) | None if role == ChatRole::Assistant => match message.get("refusal") {
+            refusal @ Some(Value::String(_)) => content(refusal, &format!("{path}.refusal"))?,
+            Some(_) | None => String::new(),
+        },
+        value => content(value, &format!("{path}.content"))?,
+    };
     if content.is_empty() && role == ChatRole::Assistant {
         return Ok(None);
     }
     Ok(Some(ChatMessage { role, content }))
 }
 
-/// Reads the content of a message, a string or text parts, and replaces its secrets.
-fn content(message: &Map<String, Value>, path: &str, role: ChatRole) -> Result<String, ApiError> {
-    let parts = match message.get("content") {
-        Some(Value::String(text)) => vec![text.as_str()],
-        Some(Value::Array(parts)) => {
-            let read = |(index, part)| read_part(part, &format!("{path}[{index}]"));
-            parts.iter().enumerate().map(read).collect::<Result<Vec<&str>, ApiError>>()?
-        }
-        // What an assistant refused, or a message that had only tool calls.
-        Some(Value::Null) | None if role == ChatRole::Assistant => {
-            vec![message.get("refusal").and_then(Value::as_str).unwrap_or_default()]
-        }
-        Some(_) | None => {
-            return Err(ApiError::invalid(path, format!("`{path}` is a string, or an array of text parts.")));
-        }
-    };
-    if parts.iter().any(|part| part.contains('\0')) {
-        return Err(ApiError::invalid(path, format!("`{path}` contains a NUL character.")));
-    }
-    Ok(join_redacted(&parts))
-}
-
-fn read_part<'v>(part: &'v Value, path: &str) -> Result<&'v str, ApiError> {
-    let Value::Object(part) = part else {
-        return Err(ApiError::invalid(path, format!("`{path}` is an object.")));
-    };
-    let text_path = || format!("{path}.text");
-    match part.get("type").and_then(Value::as_str) {
-        Some("text" | "input_text" | "output_text") => match part.get("text") {
-            Some(Value::String(text)) => Ok(text),
-            Some(_) | None => Err(ApiError::invalid(text_path(), format!("`{}` is a string.", text_path()))),
-        },
-        Some("refusal") => Ok(part.get("refusal").and_then(Value::as_str).unwrap_or_default()),
-        Some(kind @ ("image_url" | "input_image" | "input_audio" | "file" | "input_file" | "video_url")) => {
-            let why = format!("Content of type `{kind}` is not supported: send text.");
-            Err(ApiError::unsupported(format!("{path}.type"), why))
-        }
-        Some(_) | None => Err(ApiError::invalid(format!("{path}.type"), format!("`{path}.type` is `text`."))),
-    }
-}
-
-fn metadata(object: &Map<String, Value>) -> Result<Option<&Map<String, Value>>, ApiError> {
-    match object.get("metadata") {
-        Some(Value::Object(metadata)) => Ok(Some(metadata)),
-        Some(Value::Null) | None => Ok(None),
-        Some(_) => Err(ApiError::invalid("metadata", "`metadata` is an object.")),
-    }
-}
-
-fn text_of(object: &Map<String, Value>, key: &str) -> Option<String> {
-    object.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-fn boolean(object: &Map<String, Value>, key: &str) -> Result<Option<bool>, ApiError> {
-    match object.get(key) {
-        Some(Value::Bool(value)) => Ok(Some(*value)),
-        Some(Value::Null) | None => Ok(None),
-        Some(_) => Err(ApiError::invalid(key, format!("`{key}` is true or false."))),
-    }
-}
-
-fn temperature(object: &Map<String, Value>) -> Result<Option<f64>, ApiError> {
-    match object.get("temperature") {
-        Some(Value::Null) | None => Ok(None),
-        Some(value) => match value.as_f64() {
-            Some(degrees) if (0.0..=2.0).contains(&degrees) => Ok(Some(degrees)),
-            _ => Err(ApiError::invalid("temperature", "`temperature` is a number from 0 to 2.")),
-        },
-    }
-}
-
 /// Reads the newer name of the limit before the older one.
 fn max_tokens(object: &Map<String, Value>) -> Result<Option<u32>, ApiError> {
-    for key in ["max_completion_tokens", "max_tokens"] {
-        match object.get(key) {
-            Some(Value::Null) | None => {}
-            Some(value) => {
-                let limit = value.as_u64().filter(|limit| *limit > 0);
-                let wrong = || ApiError::invalid(key, format!("`{key}` is a whole number above 0."));
-                let limit = limit.ok_or_else(wrong)?;
-                return Ok(Some(u32::try_from(limit).unwrap_or(u32::MAX)));
-            }
-        }
+    match count(object, "max_completion_tokens")? {
+        Some(limit) => Ok(Some(limit)),
+        None => count(object, "max_tokens"),
     }
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -23,6 +23,15 @@ pub(crate) fn redact(value: &mut Value) {
     }
 }
 
+/// Replaces secrets in what a model wrote: the choices of a completion, or the output of a response.
+pub(crate) fn redact_answer(document: &mut Value) {
+    for field in ["choices", "output", "output_text", "error"] {
+        if let Some(written) = document.get_mut(field) {
+            redact(written);
+        }
+    }
+}
+
 /// If the text parts hold a secret only when they are joined, the first gets the joined and redacted text and
 /// the others become empty.
 fn redact_across(parts: &mut [Value]) {

@@ -33,22 +33,24 @@ pub(super) fn client(connect_timeout: Duration) -> Result<reqwest::Client, reqwe
 #[derive(Debug)]
 pub(super) struct Server {
     http: reqwest::Client,
+    /// The base URL, without a slash at the end.
     url: String,
     key: Option<Token>,
 }
 
 impl Server {
     pub(super) fn new(http: reqwest::Client, base_url: &str, key: Option<Token>) -> Self {
-        Self { http, url: format!("{}/chat/completions", base_url.trim_end_matches('/')), key }
+        Self { http, url: base_url.trim_end_matches('/').to_owned(), key }
     }
 
-    /// Sends a request and returns the answer once its head has arrived.
+    /// Sends a request to a path and returns the answer once its head has arrived.
     pub(super) async fn complete(
         &self,
+        path: &str,
         request: &Map<String, Value>,
         silence: Duration,
     ) -> Result<reqwest::Response, ApiError> {
-        let mut sent = self.http.post(&self.url).header(CONTENT_TYPE, "application/json");
+        let mut sent = self.http.post(format!("{}{path}", self.url)).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
             let header = key.header().await.map_err(|error| {
                 warn!(error = %Chain(&error), "Key of a model server not readable.");

@@ -29,9 +29,7 @@ pub(super) async fn respond(
         }
     }
     let mut document: Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
-    if let Some(choices) = document.get_mut("choices") {
-        redaction::redact(choices);
-    }
+    redaction::redact_answer(&mut document);
     metrics.count_direct_usage(document.get("usage"));
     Ok(json(StatusCode::OK, &document))
 }

@@ -16,11 +16,16 @@ use serde_json::json;
 use subjects::ChatRole;
 
 use super::{
-    MAX_LIMIT, call,
+    call,
     objects::{MessageObject, ThreadObject},
-    parse_query,
 };
-use crate::{caller::Caller, error::ApiError, respond, state::App};
+use crate::{
+    caller::Caller,
+    error::ApiError,
+    query::{self, MAX_LIMIT},
+    respond,
+    state::App,
+};
 
 /// More text than this is not exported at once: a thread can grow without a limit, memory cannot.
 const MAX_EXPORT_BYTES: usize = 32 << 20;
@@ -29,9 +34,9 @@ pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     Path(thread): Path<String>,
-    RawQuery(query): RawQuery,
+    RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
-    let is_markdown = match parse_query(query.as_deref()).get("format").map(AsRef::as_ref) {
+    let is_markdown = match query::parse(text.as_deref()).get("format").map(AsRef::as_ref) {
         None | Some("json") => false,
         Some("markdown") => true,
         Some(_) => return Err(ApiError::invalid("format", "`format` is `json` or `markdown`.")),

@@ -45,6 +45,37 @@ async fn bad_requests_get_the_right_4xx_and_are_not_handed_off() {
         let refused = client.send_bytes("POST", "/chat/completions", Some(body)).await.unwrap();
         assert_eq!((refused.status, refused.code()), (status, code), "{what}: {refused:?}");
     }
+    let input = |input: Value| json!({ "model": "cynodeai.pm", "input": input }).to_string().into_bytes();
+    let mut deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)).into_bytes();
+    deep.splice(0..0, b"{\"model\":\"cynodeai.pm\",\"input\":".iter().copied());
+    deep.push(b'}');
+    let call = json!({ "type": "function_call_output", "call_id": "1", "output": "x" });
+    let many = vec![json!({ "role": "user", "content": "x" }); 10_000];
+    for (what, body, status, code) in [
+        ("nothing", Vec::new(), 400, "invalid_json"),
+        ("deep", deep, 400, "invalid_json"),
+        ("no input", b"{\"model\":\"cynodeai.pm\"}".to_vec(), 400, "invalid_value"),
+        ("too many items", input(json!(many)), 400, "array_too_long"),
+        ("a tool without a call", input(json!([call])), 400, "unsupported_value"),
+        ("NUL", input(json!("a\u{0}b")), 400, "invalid_value"),
+        ("too much text", input(json!("x".repeat(600_000))), 400, "context_length_exceeded"),
+        ("too much JSON", input(json!("\u{1}".repeat(120_000))), 400, "context_length_exceeded"),
+        ("too large", input(json!("x".repeat(3 << 20))), 413, "request_too_large"),
+    ] {
+        let refused = client.send_bytes("POST", "/responses", Some(body)).await.unwrap();
+        assert_eq!((refused.status, refused.code()), (status, code), "{what}: {refused:?}");
+    }
+    for (method, path, status, code) in [
+        ("GET", "/responses", 405, "method_not_allowed"),
+        ("GET", "/responses/x", 404, "response_not_found"),
+        ("GET", "/responses/resp_1?stream=true", 400, "unsupported_value"),
+        ("GET", "/responses/resp_1/input_items?limit=0", 400, "invalid_value"),
+        ("GET", "/responses/resp_1/input_items?order=odd", 400, "invalid_value"),
+        ("POST", "/responses/x/cancel", 404, "response_not_found"),
+    ] {
+        let refused = client.send(method, path, None).await;
+        assert_eq!((refused.status, refused.code()), (status, code), "{method} {path}");
+    }
     for (header, value) in [
         ("x-cynode-thread", "x".repeat(300)),
         ("idempotency-key", "x".repeat(300)),

@@ -14,7 +14,12 @@ async fn what_is_anothers_does_not_exist() {
     let (id, thread) = (answer.body["id"].as_str().unwrap(), answer.header("x-cynode-thread").unwrap());
     let bob = stage.orchestrator.client(&stage.gateway.api_key("bob").await.1);
     let title = json!({ "title": "mine" });
-    let requests: [(&str, String, Option<Value>); 11] = [
+    let response = id.replace("chatcmpl-", "/responses/resp_");
+    let requests: [(&str, String, Option<Value>); 15] = [
+        ("GET", response.clone(), None),
+        ("POST", format!("{response}/cancel"), None),
+        ("DELETE", response.clone(), None),
+        ("GET", format!("{response}/input_items"), None),
         ("GET", format!("/chat/completions/{id}"), None),
         ("POST", format!("/chat/completions/{id}/cancel"), None),
         ("GET", format!("/threads/{thread}"), None),
@@ -31,6 +36,16 @@ async fn what_is_anothers_does_not_exist() {
         let missing = bob.send(method, &path, body).await;
         assert_eq!(missing.status, 404, "{method} {path}: {missing:?}");
         assert!(!missing.body.to_string().contains("alone"), "{missing:?}");
+    }
+    // Nor can another's be followed or referred to.
+    let following = json!({ "model": "cynodeai.pm", "input": "What did alice say?",
+                            "previous_response_id": id.replace("chatcmpl-", "resp_") });
+    let reference = json!({ "type": "item_reference", "id": id.replace("chatcmpl-", "msg_") });
+    let user = json!({ "role": "user", "content": "What did alice say?" });
+    let referring = json!({ "model": "cynodeai.pm", "input": [user, reference, user] });
+    for (body, code) in [(following, "previous_response_not_found"), (referring, "item_not_found")] {
+        let refused = bob.send("POST", "/responses", Some(body)).await;
+        assert_eq!((refused.status, refused.code()), (400, code));
     }
     assert_eq!(bob.send("GET", "/threads", None).await.body["data"], json!([]));
     // The same names are other threads and requests.

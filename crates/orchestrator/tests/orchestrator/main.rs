@@ -11,6 +11,7 @@ mod front_ends;
 mod isolation;
 mod redaction;
 mod repeats;
+mod responses;
 mod stage;
 mod storm;
 mod streams;

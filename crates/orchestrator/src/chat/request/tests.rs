@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::answering::fields::parse_object;
 
 fn read(body: &Value) -> Result<ChatRequest, ApiError> {
     ChatRequest::read(&parse_object(body.to_string().as_bytes())?, 10)
@@ -27,12 +28,13 @@ fn what_clients_send_is_read() {
             { "role": "user", "content": "again", "name": "bob" },
         ],
         "stream": true, "stream_options": { "include_usage": true }, "temperature": 0.5,
-        "max_tokens": 5, "max_completion_tokens": 7, "n": 1, "tools": [], "logprobs": false, "user": "bob",
+        "max_tokens": 5, "max_completion_tokens": 7, "n": 1, "tools": [{ "type": "function" }],
+        "tool_choice": "auto", "logprobs": false, "user": "bob",
         "store": true, "metadata": { "thread_id": "t-1" }, "service_tier": "auto", "unheard": { "of": [1] },
     })))
     .unwrap();
     let said: Vec<(ChatRole, &str)> =
-        request.messages.iter().map(|message| (message.role, message.content.as_str())).collect();
+        request.question.messages.iter().map(|message| (message.role, message.content.as_str())).collect();
     assert_eq!(
         said,
         [
@@ -43,8 +45,8 @@ fn what_clients_send_is_read() {
         ]
     );
     assert!(request.stream && request.include_usage);
-    assert_eq!((request.temperature, request.max_tokens), (Some(0.5), Some(7)));
-    assert_eq!(request.thread.as_deref(), Some("t-1"));
+    assert_eq!((request.question.temperature, request.question.max_tokens), (Some(0.5), Some(7)));
+    assert_eq!(request.question.thread, Thread::Metadata("t-1".to_owned()));
 }
 
 /// Bad input is refused with the field that is wrong.
@@ -86,8 +88,9 @@ fn wrong_requests_are_refused_by_field() {
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "max_tokens": -1 }), "max_tokens"),
         (json!({ "metadata": [] }), "metadata"),
-        (json!({ "tools": [{ "type": "function" }] }), "tools"),
-        (json!({ "functions": [{}] }), "functions"),
+        (json!({ "tools": [{ "type": "function" }], "tool_choice": "required" }), "tool_choice"),
+        (json!({ "tool_choice": { "type": "function", "function": { "name": "f" } } }), "tool_choice"),
+        (json!({ "functions": [{}], "function_call": { "name": "f" } }), "function_call"),
         (json!({ "n": 2 }), "n"),
         (json!({ "n": "one" }), "n"),
         (json!({ "logprobs": true }), "logprobs"),

@@ -2,31 +2,23 @@
 //! the model of the chat, but are no work for a project manager: they are answered by rule, in the form that
 //! each asks for, or by `chat.task_model`.
 
-use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
-};
-use bytes::BytesMut;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde_json::{Value, json};
 use subjects::{ChatMessage, ChatRole};
 
-use super::{
-    completion::{ChunkWriter, Completion, CompletionId, Usage},
-    request::ChatRequest,
-    stream::event_stream,
-};
-use crate::{caller::header, error::ApiError, respond};
+use crate::{caller::header, error::ApiError};
 
 const TASK: &str = "x-cynode-task";
 /// How the prompts of Open WebUI begin.
 const MARK: &str = "### Task:";
+/// How its prompt begins with which it lets a model choose tools that it cannot call by itself.
+const TOOLS_MARK: &str = "Available Tools: ";
 const MAX_TITLE_WORDS: usize = 6;
 const MAX_TITLE_CHARS: usize = 60;
 
 /// What a front end asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BackgroundPrompt {
+pub(crate) enum BackgroundPrompt {
     Title,
     Tags,
     FollowUps,
@@ -40,22 +32,26 @@ pub(super) enum BackgroundPrompt {
 }
 
 /// Recognizes such a prompt: by the header `X-Cynode-Task`, or else by its form.
-pub(super) fn recognize(
+pub(crate) fn recognize(
     headers: &HeaderMap,
-    request: &ChatRequest,
+    messages: &[ChatMessage],
+    is_stream: bool,
 ) -> Result<Option<BackgroundPrompt>, ApiError> {
     if let Some(task) = header(headers, TASK)? {
         return Ok(Some(by_name(task)));
     }
-    let has_form = match request.messages.as_slice() {
-        [only] => !request.stream && only.role == ChatRole::User && is_marked(&only.content),
-        _ => false,
-    };
-    Ok(has_form.then(|| by_text(&request.messages[0].content)))
+    Ok(if is_stream { None } else { by_form(messages) })
 }
 
-fn is_marked(text: &str) -> bool {
-    text.trim_start().starts_with(MARK)
+fn by_form(messages: &[ChatMessage]) -> Option<BackgroundPrompt> {
+    let begins = |message: &ChatMessage, mark| message.content.trim_start().starts_with(mark);
+    match messages {
+        [only] if only.role == ChatRole::User && begins(only, MARK) => Some(by_text(&only.content)),
+        [first, _query] if first.role == ChatRole::System && begins(first, TOOLS_MARK) => {
+            Some(BackgroundPrompt::ToolCalls)
+        }
+        _ => None,
+    }
 }
 
 /// The names are those of Open WebUI.
@@ -94,22 +90,7 @@ fn by_text(prompt: &str) -> BackgroundPrompt {
 }
 
 /// Answers by rule.
-pub(super) fn answer(prompt: BackgroundPrompt, request: &ChatRequest) -> Response {
-    let content = content(prompt, &request.messages);
-    let id = CompletionId::new(&request.model);
-    if !request.stream {
-        let completion = Completion::text(&id, &content, "stop");
-        return respond::json(StatusCode::OK, &completion).into_response();
-    }
-    let writer = ChunkWriter { id, include_usage: request.include_usage };
-    let mut out = BytesMut::new();
-    writer.role(&mut out);
-    writer.content(&mut out, &content);
-    writer.finish(&mut out, "stop", Usage::new(0, 0));
-    event_stream(Body::from(out.freeze()))
-}
-
-fn content(prompt: BackgroundPrompt, messages: &[ChatMessage]) -> String {
+pub(crate) fn answer(prompt: BackgroundPrompt, messages: &[ChatMessage]) -> String {
     let answer: Value = match prompt {
         BackgroundPrompt::Title => json!({ "title": title(&subject(messages)) }),
         BackgroundPrompt::Tags => json!({ "tags": ["General"] }),
@@ -155,20 +136,10 @@ fn title(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn request(stream: bool, contents: &[(ChatRole, &str)]) -> ChatRequest {
-        let messages = contents
-            .iter()
-            .map(|(role, content)| ChatMessage { role: *role, content: (*content).to_owned() });
-        ChatRequest {
-            model: "cynodeai.pm".to_owned(),
-            messages: messages.collect(),
-            stream,
-            include_usage: false,
-            temperature: None,
-            max_tokens: None,
-            thread: None,
-            project: None,
-        }
+    fn messages(contents: &[(ChatRole, &str)]) -> Vec<ChatMessage> {
+        let message =
+            |(role, content): &(ChatRole, &str)| ChatMessage { role: *role, content: (*content).to_owned() };
+        contents.iter().map(message).collect()
     }
 
     fn prompt(asks: &str) -> String {
@@ -190,9 +161,9 @@ mod tests {
             (r#"`{ "text": "<your_completion>" }`"#, r#"{"text":""}"#),
             (r#"{ "unheard": "of" }"#, "{}"),
         ] {
-            let request = request(false, &[(ChatRole::User, &prompt(asks))]);
-            let recognized = recognize(&HeaderMap::new(), &request).unwrap().expect(asks);
-            assert_eq!(content(recognized, &request.messages), expected, "{asks}");
+            let messages = messages(&[(ChatRole::User, &prompt(asks))]);
+            let recognized = recognize(&HeaderMap::new(), &messages, false).unwrap().expect(asks);
+            assert_eq!(answer(recognized, &messages), expected, "{asks}");
         }
     }
 
@@ -200,24 +171,24 @@ mod tests {
     fn the_header_decides_before_the_form() {
         let mut headers = HeaderMap::new();
         headers.insert(TASK, "title_generation".parse().unwrap());
-        let chat = request(true, &[(ChatRole::User, "Paint the fence.")]);
-        let recognized = recognize(&headers, &chat).unwrap().unwrap();
-        assert_eq!(content(recognized, &chat.messages), r#"{"title":"Paint the fence"}"#);
+        let chat = messages(&[(ChatRole::User, "Paint the fence.")]);
+        let recognized = recognize(&headers, &chat, true).unwrap().unwrap();
+        assert_eq!(answer(recognized, &chat), r#"{"title":"Paint the fence"}"#);
         // Open WebUI sends an empty one for chats.
         headers.insert(TASK, "".parse().unwrap());
-        assert_eq!(recognize(&headers, &chat).unwrap(), None);
+        assert_eq!(recognize(&headers, &chat, true).unwrap(), None);
     }
 
     #[test]
     fn chats_are_not_taken_for_prompts_of_front_ends() {
         let none = HeaderMap::new();
         let marked = prompt("{ \"title\": \"\" }");
-        for chat in [
-            request(false, &[(ChatRole::User, "What does ### Task: mean?")]),
-            request(true, &[(ChatRole::User, &marked)]),
-            request(false, &[(ChatRole::System, "Be brief."), (ChatRole::User, &marked)]),
+        for (is_stream, chat) in [
+            (false, messages(&[(ChatRole::User, "What does ### Task: mean?")])),
+            (true, messages(&[(ChatRole::User, &marked)])),
+            (false, messages(&[(ChatRole::System, "Be brief."), (ChatRole::User, &marked)])),
         ] {
-            assert_eq!(recognize(&none, &chat).unwrap(), None, "{chat:?}");
+            assert_eq!(recognize(&none, &chat, is_stream).unwrap(), None, "{chat:?}");
         }
     }
 

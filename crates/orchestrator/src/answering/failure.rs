@@ -2,13 +2,13 @@
 
 use contract::thread::{AnswerState, TurnAnswer};
 use http::StatusCode;
-use subjects::{ErrorCode, HandoffId};
+use subjects::ErrorCode;
 
 use crate::error::ApiError;
 
 /// Returns the error of a turn that failed or was cancelled. It is final: a repeated request joins the same
 /// turn.
-pub(super) fn failure(answer: &TurnAnswer) -> Option<ApiError> {
+pub(crate) fn failure(answer: &TurnAnswer) -> Option<ApiError> {
     match answer.state {
         AnswerState::Completed | AnswerState::Question => return None,
         AnswerState::Failed | AnswerState::Cancelled => {}
@@ -22,11 +22,12 @@ pub(super) fn failure(answer: &TurnAnswer) -> Option<ApiError> {
     Some(ApiError::new(status(code), code.as_str(), message).final_())
 }
 
-/// Returns the error of a request whose orchestrator stops before the answer is there.
-pub(super) fn stopping(id: HandoffId) -> ApiError {
+/// Returns the error of a request whose orchestrator stops before the answer is there. `path` is where it can
+/// be fetched.
+pub(super) fn stopping(path: &str) -> ApiError {
     let message = format!(
         "This orchestrator is stopping; the work goes on. Repeat the request elsewhere to join it, or fetch \
-         the answer with GET /v1/chat/completions/chatcmpl-{id}."
+         the answer with GET {path}."
     );
     ApiError::unavailable("stopping", message)
 }

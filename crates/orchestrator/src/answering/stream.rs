@@ -1,9 +1,9 @@
-//! A completion that is answered as a stream of server-sent events.
+//! An answer that is given as a stream of server-sent events.
 //!
 //! Text that a model writes may turn out not to be the answer: its turn ends in tool calls, a broken try or a
 //! dead worker makes it start over, or the manager objects to it. `chat.drafts` decides whether it is sent as
-//! content all the same (`live_text`), or as `reasoning_content`, which is not part of the answer; then what
-//! a client received as content is the answer, always and exactly. Tool calls are always reasoning.
+//! content all the same (`live_text`), or as reasoning, which is not part of the answer; then what a client
+//! received as content is the answer, always and exactly. Tool calls are always reasoning.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -14,15 +14,12 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use contract::thread::TurnAnswer;
 use futures_util::{FutureExt, stream::unfold};
-use http::{
-    HeaderName, HeaderValue, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE},
-};
 use subjects::HandoffId;
 use tokio::{select, sync::OwnedSemaphorePermit, time::sleep};
 
 use super::{
-    completion::{COMMENT, ChunkWriter, CompletionId, Usage, event, finish_reason},
+    StreamWriter, Surface,
+    events::{COMMENT, event_stream},
     failure::{failure, stopping},
     progress::{Progressing, Shown},
 };
@@ -35,14 +32,13 @@ use crate::{
     turns::{BegunTurn, CancelOnDrop, Expected, Live, Update},
 };
 
-/// Proxies must not collect the events.
-const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
 /// The state of one stream. Dropped when the client is gone.
-struct AnswerStream {
+struct AnswerStream<W> {
     app: Arc<App>,
-    writer: ChunkWriter,
+    writer: W,
     id: HandoffId,
+    /// Where the answer can be fetched.
+    path: String,
     phase: Phase,
     live: Option<Live>,
     progress: Progressing,
@@ -76,7 +72,7 @@ enum Heard {
 pub(super) fn respond(
     app: &Arc<App>,
     begun: BegunTurn,
-    include_usage: bool,
+    surface: impl Surface,
     permits: (TurnPermit, OwnedSemaphorePermit),
 ) -> Response {
     let BegunTurn { turn, expected, live, on_disconnect } = begun;
@@ -88,7 +84,8 @@ pub(super) fn respond(
     };
     let stream = AnswerStream {
         app: app.clone(),
-        writer: ChunkWriter { id: CompletionId::of(&turn), include_usage },
+        path: surface.path(turn.handoff_id),
+        writer: surface.into_writer(&turn),
         id: turn.handoff_id,
         phase: Phase::Opening(wait),
         live,
@@ -104,23 +101,13 @@ pub(super) fn respond(
     event_stream(Body::from_stream(frames))
 }
 
-/// Returns a response whose body is server-sent events.
-pub(super) fn event_stream(body: Body) -> Response {
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (ACCEL_BUFFERING, HeaderValue::from_static("no")),
-    ];
-    (StatusCode::OK, headers, body).into_response()
-}
-
-impl AnswerStream {
+impl<W: StreamWriter> AnswerStream<W> {
     /// Returns the next bytes; `None` at the end.
     async fn next_frame(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Opening(wait) => {
                 let mut out = BytesMut::new();
-                self.writer.role(&mut out);
+                self.writer.begin(&mut out);
                 match wait {
                     Wait::Expected(expected) => self.phase = Phase::Waiting(expected),
                     // It is stored already.
@@ -134,7 +121,7 @@ impl AnswerStream {
                 self.app.turns.end(self.id, (*answer).clone()).await;
                 reach(Point::AnswerStored).await;
                 let mut out = BytesMut::new();
-                self.write_end(&mut out, &answer);
+                self.writer.end(&mut out, &answer);
                 Some(out.freeze())
             }
             Phase::Ended => None,
@@ -149,11 +136,10 @@ impl AnswerStream {
                 Heard::Answer(answer) => {
                     self.on_disconnect.disarm();
                     self.write_what_arrived(&mut out);
-                    if failure(&answer).is_none() {
-                        let left = self.progress.finish(&answer.text);
-                        if !left.is_empty() {
-                            self.writer.content(&mut out, &left);
-                        }
+                    if failure(&answer).is_none()
+                        && let Some(left) = self.progress.finish(&answer.text)
+                    {
+                        self.writer.show(&mut out, &left);
                     }
                     self.phase = Phase::Storing(Box::new(answer));
                     // An answer without text has no content to send first.
@@ -164,7 +150,7 @@ impl AnswerStream {
                 }
                 Heard::Update(update) => {
                     let Some(shown) = self.progress.describe(update) else { continue };
-                    self.write_shown(&mut out, &shown);
+                    self.writer.show(&mut out, &shown);
                     self.phase = Phase::Waiting(expected);
                     return out.freeze();
                 }
@@ -175,7 +161,7 @@ impl AnswerStream {
                 Heard::Closing => {
                     // The work goes on, whatever the key says: it is not the client who left.
                     self.on_disconnect.disarm();
-                    event(&mut out, &stopping(self.id).to_json());
+                    self.writer.break_off(&mut out, &stopping(&self.path));
                     return out.freeze();
                 }
             }
@@ -186,15 +172,8 @@ impl AnswerStream {
     fn write_what_arrived(&mut self, out: &mut BytesMut) {
         while let Some(update) = self.live.as_mut().and_then(|live| live.next().now_or_never()) {
             if let Some(shown) = self.progress.describe(update) {
-                self.write_shown(out, &shown);
+                self.writer.show(out, &shown);
             }
-        }
-    }
-
-    fn write_shown(&self, out: &mut BytesMut, shown: &Shown) {
-        match shown {
-            Shown::Content(text) => self.writer.content(out, text),
-            Shown::Reasoning(text) => self.writer.reasoning(out, text),
         }
     }
 
@@ -218,17 +197,11 @@ impl AnswerStream {
 
     /// Writes the whole of an answer that is stored.
     fn write_answer(&mut self, out: &mut BytesMut, answer: &TurnAnswer) {
-        if failure(answer).is_none() {
-            self.writer.content(out, &answer.text);
+        if failure(answer).is_none()
+            && let Some(shown) = Shown::answer(&answer.text)
+        {
+            self.writer.show(out, &shown);
         }
-        self.write_end(out, answer);
-    }
-
-    /// Writes the end of the stream: an error, or why the answer ends and `[DONE]`.
-    fn write_end(&self, out: &mut BytesMut, answer: &TurnAnswer) {
-        match failure(answer) {
-            Some(error) => event(out, &error.to_json()),
-            None => self.writer.finish(out, finish_reason(answer), Usage::of(answer)),
-        }
+        self.writer.end(out, answer);
     }
 }

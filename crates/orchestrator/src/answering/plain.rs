@@ -1,27 +1,28 @@
-//! A completion that is answered as a whole.
+//! An answer that is given as a whole.
 
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
-use contract::thread::{Turn, TurnAnswer};
+use contract::thread::Turn;
 use http::StatusCode;
 use tokio::{select, time::timeout};
 
-use super::{
-    completion::{Completion, CompletionId, name_turn},
-    failure::{failure, stopping},
-};
+use super::{Surface, ask::name_turn, failure::stopping};
 use crate::{
     crash_points::{Point, reach},
     error::ApiError,
     rate_limits::TurnPermit,
-    respond::json,
     state::App,
     turns::BegunTurn,
 };
 
 /// Waits for the answer of a turn, up to the configured time.
-pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, permit: TurnPermit) -> Response {
+pub(super) async fn respond(
+    app: &Arc<App>,
+    mut begun: BegunTurn,
+    surface: &impl Surface,
+    permit: TurnPermit,
+) -> Response {
     let answered = match begun.expected.take() {
         None => begun.turn.answer.clone(),
         Some(mut expected) => {
@@ -43,35 +44,35 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, permit: TurnPe
     begun.on_disconnect.disarm();
     drop(permit);
     match answered {
-        Some(answer) => answer_response(&begun.turn, &answer),
+        Some(answer) => surface.answered(&begun.turn, &answer),
         None => {
-            let mut response = pending(app, &begun.turn).into_response();
+            let path = surface.path(begun.turn.handoff_id);
+            let mut response = pending(app, &path).into_response();
             name_turn(response.headers_mut(), &begun.turn);
             response
         }
     }
 }
 
-/// Returns the response to an answered turn: a completion, or the error with which it failed.
-pub(super) fn answer_response(turn: &Turn, answer: &TurnAnswer) -> Response {
-    let id = CompletionId::of(turn);
-    let mut response = match failure(answer) {
-        Some(error) => error.into_response(),
-        None => json(StatusCode::OK, &Completion::answered(&id, turn, answer)),
-    };
-    name_turn(response.headers_mut(), turn);
-    response
+/// Responds with a turn that is worked on without this request.
+pub(super) fn leave(mut begun: BegunTurn, surface: &impl Surface) -> Response {
+    begun.on_disconnect.disarm();
+    let turn: &Turn = &begun.turn;
+    match &turn.answer {
+        Some(answer) => surface.answered(turn, answer),
+        None => surface.in_progress(turn),
+    }
 }
 
 /// OpenAI's SDKs repeat such a request, and so wait for the same turn.
-fn pending(app: &App, turn: &Turn) -> ApiError {
+fn pending(app: &App, path: &str) -> ApiError {
     if app.closing.is_cancelled() {
-        return stopping(turn.handoff_id);
+        return stopping(path);
     }
     let message = format!(
-        "There is no answer after {:?}; the work goes on. Fetch the answer with GET \
-         /v1/chat/completions/chatcmpl-{}, or use streaming.",
-        app.config.chat.wait, turn.handoff_id
+        "There is no answer after {:?}; the work goes on. Fetch the answer with GET {path}, or use \
+         streaming.",
+        app.config.chat.wait
     );
     ApiError::new(StatusCode::GATEWAY_TIMEOUT, "answer_pending", message)
 }

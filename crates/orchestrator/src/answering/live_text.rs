@@ -1,15 +1,29 @@
 //! Text that a model is writing, sent as the answer before it is known to be it, without secrets.
 //!
-//! Most text turns out to be the answer. Text of a turn that ends in tool calls is followed by a blank line
-//! and the text of the next turn. A try that starts over is compared with what was sent: while it says the
-//! same, nothing is repeated. Otherwise what was sent is withdrawn when the answer is known.
+//! Most text turns out to be the answer. Text of a turn that ends in tool calls is followed by the text of
+//! the next turn. A try that starts over is compared with what was sent: while it says the same, nothing is
+//! repeated. Otherwise what was sent is withdrawn when the answer is known.
 
 use secrets::StreamRedactor;
 use subjects::Delta;
 
-/// Stands between text that turned out not to be the answer, and the answer.
-const WITHDRAWN: &str = "\n\n*(The text above was withdrawn. This is the answer:)*\n\n";
-const BETWEEN_TURNS: &str = "\n\n";
+/// What a piece of text is to the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Boundary {
+    /// It goes on.
+    None,
+    /// The text before belongs to an earlier turn of the model, which ended in tool calls.
+    NextTurn,
+    /// The text before turned out not to be the answer. What follows is all of the answer.
+    Withdrawn,
+}
+
+/// Text that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) boundary: Boundary,
+    pub(crate) text: String,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct LiveText {
@@ -29,7 +43,7 @@ pub(super) struct LiveText {
 
 impl LiveText {
     /// Adds a delta. Returns what is to be sent now.
-    pub(super) fn push(&mut self, delta: &Delta) -> Option<String> {
+    pub(super) fn push(&mut self, delta: &Delta) -> Option<Piece> {
         let of = (delta.attempt, delta.turn, delta.r#try);
         if self.of.is_some_and(|earlier| earlier > of) {
             return None;
@@ -51,9 +65,9 @@ impl LiveText {
             self.is_broken = true;
             return None;
         };
-        let out = format!("{}{new}", self.lead());
+        let piece = Piece { boundary: self.boundary(), text: new.to_owned() };
         self.sent.clone_from(&self.written);
-        Some(out)
+        Some(piece)
     }
 
     fn begin(&mut self, of: (u32, u32, u32)) {
@@ -66,16 +80,16 @@ impl LiveText {
         (self.redactor, self.written) = (StreamRedactor::default(), String::new());
     }
 
-    fn lead(&self) -> &'static str {
-        if self.sent.is_empty() && self.has_earlier { BETWEEN_TURNS } else { "" }
+    fn boundary(&self) -> Boundary {
+        if self.sent.is_empty() && self.has_earlier { Boundary::NextTurn } else { Boundary::None }
     }
 
     /// Returns what is to be sent when the answer is known.
-    pub(super) fn finish(&mut self, answer: &str) -> String {
+    pub(super) fn finish(&mut self, answer: &str) -> Option<Piece> {
         match answer.strip_prefix(self.sent.as_str()) {
-            Some("") => String::new(),
-            Some(rest) => format!("{}{rest}", self.lead()),
-            None => format!("{WITHDRAWN}{answer}"),
+            Some("") => None,
+            Some(rest) => Some(Piece { boundary: self.boundary(), text: rest.to_owned() }),
+            None => Some(Piece { boundary: Boundary::Withdrawn, text: answer.to_owned() }),
         }
     }
 }
@@ -99,9 +113,19 @@ mod tests {
                 sequence: *sequence,
                 text: (*piece).to_owned(),
             };
-            out.push_str(&text.push(&delta).unwrap_or_default());
+            out.extend(text.push(&delta).iter().map(shown));
         }
-        out + &text.finish(answer)
+        out.extend(text.finish(answer).iter().map(shown));
+        out
+    }
+
+    fn shown(piece: &Piece) -> String {
+        let mark = match piece.boundary {
+            Boundary::None => "",
+            Boundary::NextTurn => "|",
+            Boundary::Withdrawn => "|withdrawn|",
+        };
+        format!("{mark}{}", piece.text)
     }
 
     #[test]
@@ -111,9 +135,9 @@ mod tests {
         for (sequence, piece) in ["Two", " tasks", " are", " open."].into_iter().enumerate() {
             let (attempt, turn, sequence) = (1, 0, sequence as u64);
             let delta = Delta { handoff_id, attempt, turn, r#try: 1, sequence, text: piece.to_owned() };
-            assert_eq!(text.push(&delta).as_deref(), Some(piece));
+            assert_eq!(text.push(&delta).as_ref().map(shown).as_deref(), Some(piece));
         }
-        assert_eq!(text.finish("Two tasks are open."), "");
+        assert_eq!(text.finish("Two tasks are open."), None);
     }
 
     #[test]
@@ -127,10 +151,10 @@ mod tests {
             (
                 &[(0, 1, 0, "I created it."), (0, 2, 0, "Nothing")],
                 "Nothing was done.",
-                "I created it.\n\n*(The text above was withdrawn. This is the answer:)*\n\nNothing was done.",
+                "I created it.|withdrawn|Nothing was done.",
             ),
             // A turn that ended in tool calls.
-            (&[(0, 1, 0, "Let me look."), (1, 1, 0, "None.")], "None.", "Let me look.\n\nNone."),
+            (&[(0, 1, 0, "Let me look."), (1, 1, 0, "None.")], "None.", "Let me look.|None."),
             (&[(0, 1, 0, "Let me look.")], "Let me look.", "Let me look."),
         ] {
             assert_eq!(sent(deltas, answer), expected, "{deltas:?}");

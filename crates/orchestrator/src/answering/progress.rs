@@ -3,7 +3,10 @@
 use operate::label;
 use subjects::{Event, Progress, StepOutcome};
 
-use super::{draft::Draft, live_text::LiveText};
+use super::{
+    draft::Draft,
+    live_text::{Boundary, LiveText, Piece},
+};
 use crate::{config::Drafts, turns::Update};
 
 /// What a stream shows of the work, and of the text that a model writes meanwhile.
@@ -19,8 +22,8 @@ enum Text {
 
 /// What is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    Content(String),
+pub(crate) enum Shown {
+    Content(Piece),
     /// Not a part of the answer.
     Reasoning(String),
 }
@@ -52,11 +55,19 @@ impl Progressing {
     }
 
     /// Returns the content that is left to be sent when the answer is known.
-    pub(super) fn finish(&mut self, answer: &str) -> String {
+    pub(super) fn finish(&mut self, answer: &str) -> Option<Shown> {
         match &mut self.0 {
-            Text::Content(text) => text.finish(answer),
-            Text::Reasoning(_) | Text::Off => answer.to_owned(),
+            Text::Content(text) => text.finish(answer).map(Shown::Content),
+            Text::Reasoning(_) | Text::Off => Shown::answer(answer),
         }
+    }
+}
+
+impl Shown {
+    /// Returns what is shown of an answer before which nothing was shown.
+    pub(super) fn answer(text: &str) -> Option<Self> {
+        let piece = Piece { boundary: Boundary::None, text: text.to_owned() };
+        (!text.is_empty()).then_some(Self::Content(piece))
     }
 }
 

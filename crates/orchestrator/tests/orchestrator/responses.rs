@@ -1,0 +1,237 @@
+//! `/v1/responses`: the same turns as chat completions, in another shape.
+
+mod direct;
+mod streams;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{ChatClient, ChatResponse, Script};
+
+use crate::stage::Stage;
+
+/// The fields that OpenAI's SDKs require of a response.
+const FIELDS: [&str; 31] = [
+    "background",
+    "completed_at",
+    "created_at",
+    "cynode",
+    "error",
+    "id",
+    "incomplete_details",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "model",
+    "object",
+    "output",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "status",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "usage",
+    "user",
+];
+
+fn slow(text: &str) -> Script {
+    Script::After(Duration::from_millis(500), Box::new(Script::say(text)))
+}
+
+fn body(input: impl Into<Value>) -> Value {
+    json!({ "model": "cynodeai.pm", "input": input.into() })
+}
+
+fn following(previous: &ChatResponse, input: &str) -> Value {
+    json!({ "model": "cynodeai.pm", "input": input, "previous_response_id": previous.body["id"] })
+}
+
+async fn ask(client: &ChatClient, body: Value) -> ChatResponse {
+    client.send("POST", "/responses", Some(body)).await
+}
+
+#[track_caller]
+fn text(response: &ChatResponse) -> &str {
+    let text = response.body.pointer("/output/0/content/0/text").and_then(Value::as_str);
+    text.unwrap_or_else(|| panic!("no answer: {response:?}"))
+}
+
+#[tokio::test]
+async fn a_response_has_every_field_and_is_kept() {
+    let stage = Stage::start([Script::say("Nothing is left.")]).await;
+    let client = stage.client();
+    let mut request = body("What is left?");
+    request["instructions"] = json!("Be brief.");
+    request["metadata"] = json!({ "note": "mine" });
+    let answer = ask(&client, request).await;
+    assert_eq!((answer.status, text(&answer)), (200, "Nothing is left."));
+    let fields: Vec<&str> = answer.body.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut sorted = fields.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, FIELDS);
+    let id = answer.body["id"].as_str().unwrap();
+    assert_eq!(id, format!("resp_{}", answer.header("x-cynode-handoff").unwrap()));
+    assert_eq!((&answer.body["status"], &answer.body["store"]), (&json!("completed"), &json!(true)));
+    assert_eq!(answer.body["metadata"], json!({ "note": "mine" }));
+    let message = &answer.body["output"][0];
+    assert_eq!((&message["type"], &message["role"]), (&json!("message"), &json!("assistant")));
+    assert_eq!((&message["status"], &message["phase"]), (&json!("completed"), &json!("final_answer")));
+    assert_eq!(message["content"][0]["annotations"], json!([]));
+    assert!(answer.body["usage"]["total_tokens"].as_u64().unwrap() > 0);
+    assert!(answer.body["usage"]["input_tokens_details"]["cached_tokens"].is_u64());
+    assert!(stage.model.turns()[0].body.to_string().contains("Be brief."));
+
+    let stored = client.send("GET", &format!("/responses/{id}"), None).await;
+    assert_eq!((stored.status, &stored.body["output"]), (200, &answer.body["output"]));
+    let items = client.send("GET", &format!("/responses/{id}/input_items?order=asc"), None).await;
+    let said: Vec<&Value> =
+        items.body["data"].as_array().unwrap().iter().map(|item| &item["content"][0]["text"]).collect();
+    assert_eq!(said, ["Be brief.", "What is left?"]);
+    let first = items.body["first_id"].as_str().unwrap();
+    let rest =
+        client.send("GET", &format!("/responses/{id}/input_items?order=asc&after={first}"), None).await;
+    assert_eq!(rest.body["data"].as_array().unwrap().len(), 1);
+    // It is a turn like any other.
+    let same = client.send("GET", &id.replace("resp_", "/chat/completions/chatcmpl-"), None).await;
+    assert_eq!(same.content(), "Nothing is left.");
+}
+
+/// `previous_response_id` goes on with the thread, and branches off where the thread has gone on.
+#[tokio::test]
+async fn a_response_follows_another() {
+    let stage = Stage::start(["One.", "Two.", "Three.", "Four."].map(Script::say)).await;
+    let client = stage.client();
+    let first = ask(&client, body("first")).await;
+    let second = ask(&client, following(&first, "second")).await;
+    assert_eq!(second.body["previous_response_id"], first.body["id"]);
+    assert_eq!(second.header("x-cynode-thread"), first.header("x-cynode-thread"));
+    let asked = stage.model.turns()[1].body["messages"].to_string();
+    assert!(asked.contains("first") && asked.contains("One."), "{asked}");
+
+    let branch = ask(&client, following(&first, "another second")).await;
+    assert_ne!(branch.header("x-cynode-thread"), first.header("x-cynode-thread"));
+    let asked = stage.model.turns()[2].body["messages"].to_string();
+    assert!(asked.contains("first") && asked.contains("One."), "{asked}");
+    assert!(!asked.contains("Two."), "{asked}");
+    // And the branch goes on.
+    let on = ask(&client, following(&branch, "fourth")).await;
+    assert_eq!(on.header("x-cynode-thread"), branch.header("x-cynode-thread"));
+    let asked = stage.model.turns()[3].body["messages"].to_string();
+    assert!(asked.contains("One.") && asked.contains("Three."), "{asked}");
+
+    let unknown = json!({ "model": "cynodeai.pm", "input": "x",
+                          "previous_response_id": "resp_0193f2c0-5a00-7000-8000-00000000c0de" });
+    let refused = ask(&client, unknown).await;
+    assert_eq!((refused.status, refused.code()), (400, "previous_response_not_found"));
+}
+
+/// The AI SDK refers to answers by id; Codex sends all that was said.
+#[tokio::test]
+async fn clients_that_repeat_the_conversation_stay_in_their_thread() {
+    let stage = Stage::start(["One.", "Two.", "Three."].map(Script::say)).await;
+    let client = stage.client();
+    let user = |text: &str| json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] });
+    let first = ask(&client, body(json!([user("first")]))).await;
+    let reference = json!({ "type": "item_reference", "id": first.body["output"][0]["id"] });
+    let second = ask(&client, body(json!([user("first"), reference, user("second")]))).await;
+    assert_eq!(text(&second), "Two.");
+    assert_eq!(second.header("x-cynode-thread"), first.header("x-cynode-thread"));
+    let asked = stage.model.turns()[1].body["messages"].to_string();
+    assert!(asked.contains("One."), "{asked}");
+    let said = |text: &str| {
+        json!({ "type": "message", "role": "assistant", "id": "msg_x", "status": "completed",
+                "content": [{ "type": "output_text", "text": text, "annotations": [] }] })
+    };
+    let all = json!([user("first"), said("One."), user("second"), said("Two."), user("third")]);
+    let third = ask(&client, body(all)).await;
+    assert_eq!(third.header("x-cynode-thread"), first.header("x-cynode-thread"));
+
+    let reference = json!({ "type": "item_reference", "id": "msg_0193f2c0-5a00-7000-8000-00000000c0de" });
+    let refused = ask(&client, body(json!([user("first"), reference, user("second")]))).await;
+    assert_eq!((refused.status, refused.code()), (400, "item_not_found"));
+    assert_eq!(refused.body["error"]["param"], "input[1].id");
+}
+
+#[tokio::test]
+async fn a_background_response_is_fetched_when_it_is_done() {
+    let stage = Stage::start([slow("Here it is."), Script::Hang]).await;
+    let client = stage.client();
+    let mut request = body("hello");
+    request["background"] = json!(true);
+    let queued = ask(&client, request.clone()).await;
+    assert_eq!((queued.status, &queued.body["status"]), (200, &json!("queued")));
+    assert_eq!((&queued.body["background"], &queued.body["usage"]), (&json!(true), &json!(null)));
+    let path = format!("/responses/{}", queued.body["id"].as_str().unwrap());
+    let done = testkit::eventually("the response is completed", || async {
+        let found = client.send("GET", &path, None).await;
+        assert!(["in_progress", "completed"].contains(&found.body["status"].as_str().unwrap()), "{found:?}");
+        (found.body["status"] == "completed").then_some(found)
+    })
+    .await;
+    assert_eq!(text(&done), "Here it is.");
+
+    let queued = ask(&client, request).await;
+    let path = format!("/responses/{}", queued.body["id"].as_str().unwrap());
+    stage.worker.wait_for_in_flight(subjects::Kind::Chat, 1).await;
+    let cancelled = client.send("POST", &format!("{path}/cancel"), None).await;
+    assert_eq!((cancelled.status, &cancelled.body["status"]), (200, &json!("cancelled")));
+    assert_eq!(cancelled.body["error"]["code"], "cancelled");
+    assert_eq!(client.send("GET", &path, None).await.body["status"], "cancelled");
+    // A response is deleted with its thread.
+    let refused = client.send("DELETE", &path, None).await;
+    assert_eq!((refused.status, refused.code()), (405, "method_not_allowed"));
+}
+
+/// A failure is an error of the request, and the state of the response.
+#[tokio::test]
+async fn a_failed_turn_is_an_error() {
+    let stage = Stage::start([Script::Refuse(400, "no such model".to_owned())]).await;
+    let client = stage.client();
+    let failed = ask(&client, body("hello")).await;
+    assert_eq!((failed.status, failed.code()), (502, "inference_failed"));
+    assert_eq!(failed.header("x-should-retry"), Some("false"));
+    let path = format!("/responses/resp_{}", failed.header("x-cynode-handoff").unwrap());
+    let stored = client.send("GET", &path, None).await;
+    assert_eq!((stored.status, &stored.body["status"]), (200, &json!("failed")));
+    assert_eq!(stored.body["error"]["code"], "inference_failed");
+    assert!(stored.body["error"]["type"].is_string());
+}
+
+#[tokio::test]
+async fn repeated_requests_are_one_response() {
+    let stage = Stage::start([slow("The one answer."), Script::say("Another.")]).await;
+    let named = stage.client().with("idempotency-key", "message-1");
+    let (one, two) = tokio::join!(ask(&named, body("hello")), ask(&named, body("hello")));
+    assert_eq!((text(&one), &one.body), ("The one answer.", &two.body));
+    let reused = ask(&named, body("another")).await;
+    assert_eq!((reused.status, reused.code()), (422, "idempotency_key_reused"));
+    // A retry of one that follows another, whose thread has gone on by the first try itself.
+    let first = stage.client().with("x-stainless-retry-count", "0");
+    let retry = stage.client().with("x-stainless-retry-count", "1");
+    let answer = ask(&first, following(&one, "more")).await;
+    let again = ask(&retry, following(&one, "more")).await;
+    assert_eq!((text(&answer), &answer.body["id"]), ("Another.", &again.body["id"]));
+    assert_eq!((stage.model.turns().len(), stage.handoffs().await), (2, 2));
+}
+
+/// What front ends ask for themselves is no work here either.
+#[tokio::test]
+async fn background_prompts_are_answered_by_rule() {
+    let stage = Stage::start([Script::say("never")]).await;
+    let client = stage.client().with("x-cynode-task", "title_generation");
+    let answer = ask(&client, body("Paint the fence.")).await;
+    assert_eq!(text(&answer), r#"{"title":"Paint the fence"}"#);
+    assert_eq!((&answer.body["status"], answer.body.get("cynode")), (&json!("completed"), None));
+    assert_eq!(stage.handoffs().await, 0);
+}

@@ -1,0 +1,116 @@
+//! Responses of models that are not the project manager.
+
+use serde_json::{Value, json};
+use testkit::{ChatEvent, Model, Script};
+
+use super::ask;
+use crate::stage::Stage;
+
+const BODY: &str = "Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro";
+
+/// Starts a stack with a direct model `llama`, which the server calls `llama-8b`.
+async fn start(script: Script) -> (Stage, Model) {
+    let direct = Model::start([script]).await;
+    let models = format!(r#"[{{ id = "llama", model = "llama-8b", url = "{}" }}]"#, direct.url());
+    let model = Model::start([Script::say("I am the manager.")]).await;
+    let stage = Stage::start_with(model, |builder| builder.set("direct.models", &models)).await;
+    (stage, direct)
+}
+
+fn response(text: &str) -> Value {
+    json!({ "id": "resp_1", "object": "response", "status": "completed", "model": "llama-8b",
+            "output": [{ "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+                         "content": [{ "type": "output_text", "text": text, "annotations": [] }] }],
+            "usage": { "input_tokens": 11, "output_tokens": 5, "total_tokens": 16 } })
+}
+
+#[tokio::test]
+async fn a_request_is_passed_on_without_secrets_and_so_is_the_response() {
+    let (stage, direct) = start(Script::Json(response(&format!("Use sk-{BODY} now.")))).await;
+    let request = json!({ "model": "llama", "instructions": format!("The token is ghp_{BODY}."),
+                          "input": [{ "role": "user", "content": [
+                              { "type": "input_text", "text": "My key: sk-Q7rT2mZ" },
+                              { "type": "input_text", "text": &BODY[7..] }] }],
+                          "tools": [{ "type": "function", "name": "shell" }], "tool_choice": "required" });
+    let answer = ask(&stage.client(), request).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(super::text(&answer), "Use [redacted:model_key] now.");
+    let asked = &direct.asked()[0].body;
+    assert_eq!((&asked["model"], &asked["tool_choice"]), (&json!("llama-8b"), &json!("required")));
+    assert!(!asked.to_string().contains(&BODY[..7]) && !asked.to_string().contains(&BODY[7..]), "{asked}");
+    let metrics = stage.orchestrator.metrics().await;
+    for line in
+        ["orchestrator_direct_prompt_tokens_total 11", "orchestrator_direct_completion_tokens_total 5"]
+    {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    assert_eq!(stage.handoffs().await, 0);
+    let mut background = json!({ "model": "llama", "input": "hello", "background": true });
+    let refused = ask(&stage.client(), background.clone()).await;
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("background")));
+    background["model"] = json!("unknown");
+    assert_eq!(ask(&stage.client(), background).await.code(), "model_not_found");
+    assert_eq!(stage.client().send("GET", "/responses/resp_1", None).await.code(), "response_not_found");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_split_over_deltas_is_replaced_in_every_event() {
+    let text = format!("Use sk-{BODY} now, or sk-{BODY}");
+    let place = json!({ "output_index": 0, "item_id": "msg_1", "content_index": 0 });
+    let event = |kind: &str, number: usize, more: &Value| {
+        let mut event = place.clone();
+        event["type"] = json!(kind);
+        event["sequence_number"] = json!(number);
+        for (key, value) in more.as_object().unwrap() {
+            event[key] = value.clone();
+        }
+        event.to_string()
+    };
+    let mut events: Vec<String> = text
+        .as_bytes()
+        .chunks(5)
+        .enumerate()
+        .map(|(number, piece)| {
+            let delta = json!({ "delta": String::from_utf8_lossy(piece), "logprobs": [] });
+            event("response.output_text.delta", number, &delta)
+        })
+        .collect();
+    let end = events.len();
+    events.push(event("response.output_text.done", end, &json!({ "text": text, "logprobs": [] })));
+    events.push(event(
+        "response.output_item.done",
+        end + 1,
+        &json!({ "item": response(&text)["output"][0] }),
+    ));
+    let completed = json!({ "type": "response.completed", "sequence_number": end + 2,
+                            "response": response(&text) });
+    events.push(completed.to_string());
+    let (stage, _direct) = start(Script::Raw(events)).await;
+    let request = json!({ "model": "llama", "input": "hello", "stream": true });
+    let mut stream = stage.client().open("/responses", &request).await.unwrap();
+    let (mut deltas, mut number, mut last) = (String::new(), 0, Value::Null);
+    while let ChatEvent::Data(event) = stream.next().await {
+        assert!(!event.to_string().contains(&BODY[..10]), "{event}");
+        assert_eq!(event["sequence_number"], number, "{event}");
+        number += 1;
+        deltas.push_str(event["delta"].as_str().unwrap_or_default());
+        last = event;
+    }
+    let expected = "Use [redacted:model_key] now, or [redacted:model_key]";
+    assert_eq!(deltas, expected);
+    assert_eq!(last["response"]["output"][0]["content"][0]["text"], expected);
+    assert!(stage.orchestrator.metrics().await.contains("orchestrator_direct_prompt_tokens_total 11"));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_ends_with_an_error() {
+    let created = json!({ "type": "response.created", "sequence_number": 0, "response": { "id": "resp_1" } });
+    let (stage, _direct) = start(Script::Raw(vec![created.to_string()])).await;
+    let request = json!({ "model": "llama", "input": "hello", "stream": true });
+    let mut stream = stage.client().open("/responses", &request).await.unwrap();
+    let ChatEvent::Data(first) = stream.next().await else { panic!("an event") };
+    assert_eq!(first, created);
+    let ChatEvent::Data(last) = stream.next().await else { panic!("an error") };
+    assert_eq!((&last["type"], &last["error"]["code"]), (&json!("error"), &json!("model_server_error")));
+    assert_eq!((&last["sequence_number"], stream.next().await), (&json!(1), ChatEvent::End));
+}
