@@ -46,6 +46,8 @@ impl From<DbErr> for Error {
 pub struct AdminToken {
     pub file: PathBuf,
     pub lifetime: Duration,
+    /// The user that the first administrator is in chats.
+    pub chat_user: String,
 }
 
 /// The result of a start or a rotation.
@@ -97,7 +99,7 @@ impl AdminToken {
         }
         let write = store.write().await?;
         let row = match known {
-            Some(row) => self.cap_lifetime(&write, row, now).await?,
+            Some(row) => self.set_chat_user(&write, self.cap_lifetime(&write, row, now).await?).await?,
             None => tokens::insert(&write, &secret, self.new_token(BY_START)).await?,
         };
         let revoked = self.revoke_earlier(&write, &row.id, !store.is_postgres()).await?;
@@ -183,6 +185,23 @@ impl AdminToken {
         Ok(row)
     }
 
+    /// Makes a token that was stored before name the configured user.
+    async fn set_chat_user(
+        &self,
+        write: &WriteTransaction,
+        mut row: token::Model,
+    ) -> Result<token::Model, DbErr> {
+        if row.agent == Holder::Admin.kind() && row.user_id.as_deref() != Some(&self.chat_user) {
+            row.user_id = Some(self.chat_user.clone());
+            token::Entity::update_many()
+                .col_expr(token::Column::UserId, Expr::value(&*self.chat_user))
+                .filter(token::Column::Id.eq(&row.id))
+                .exec(&**write)
+                .await?;
+        }
+        Ok(row)
+    }
+
     /// Revokes the token whose id is in the `.id` file and, with `all`, every other token that was created
     /// for a file. Pass `all` only if no other gateway uses the store. Returns the ids of the revoked tokens.
     async fn revoke_earlier(
@@ -212,8 +231,9 @@ impl AdminToken {
         Ok(revoked)
     }
 
-    fn new_token<'a>(&self, by: &'a str) -> tokens::NewToken<'a> {
-        tokens::NewToken::new(LABEL, &Holder::Admin, self.lifetime, by)
+    fn new_token<'a>(&'a self, by: &'a str) -> tokens::NewToken<'a> {
+        let new = tokens::NewToken::new(LABEL, &Holder::Admin, self.lifetime, by);
+        tokens::NewToken { chat_user: Some(&self.chat_user), ..new }
     }
 
     /// Reads the secret; `None` if the file is missing or empty.

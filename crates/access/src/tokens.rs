@@ -102,6 +102,8 @@ pub struct KeyOptions {
 pub struct NewToken<'a> {
     pub label: &'a str,
     pub holder: &'a Holder,
+    /// Of an administrator's token: the user that the administrator is in chats.
+    pub chat_user: Option<&'a str>,
     pub profile: Option<&'a MemoryProfile>,
     /// The defaults for a token that is no API key.
     pub key: KeyOptions,
@@ -113,7 +115,7 @@ pub struct NewToken<'a> {
 impl<'a> NewToken<'a> {
     /// Returns a token without a memory profile and with the default options.
     pub fn new(label: &'a str, holder: &'a Holder, lifetime: Duration, by: &'a str) -> Self {
-        Self { label, holder, profile: None, key: KeyOptions::default(), lifetime, by }
+        Self { label, holder, chat_user: None, profile: None, key: KeyOptions::default(), lifetime, by }
     }
 }
 
@@ -147,12 +149,13 @@ pub async fn insert(
     let now = clock::now();
     let lifetime = i64::try_from(new.lifetime.as_micros()).unwrap_or(i64::MAX);
     let (user_id, task_id) = new.holder.columns();
+    let chat_user = new.chat_user.filter(|_| *new.holder == Holder::Admin).map(str::to_owned);
     let row = token::Model {
         id: Uuid::now_v7().to_string(),
         hash: hash(secret),
         label: new.label.to_owned(),
         agent: new.holder.kind().to_owned(),
-        user_id,
+        user_id: user_id.or(chat_user),
         task_id,
         profile: new.profile.map(ToString::to_string),
         is_front_end: new.key.is_front_end,

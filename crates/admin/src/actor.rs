@@ -9,6 +9,8 @@ pub(crate) struct Actor {
     /// The id of the token, never its secret.
     pub(crate) token_id: String,
     pub(crate) holder: Holder,
+    /// The user that the holder is in chats. Of an administrator, the one that the token names.
+    pub(crate) chat_user: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ impl Actor {
             tokens::Holder::User(user) => Holder::User(user),
             tokens::Holder::Agent(_) => return None,
         };
-        Some(Self { token_id: row.id.clone(), holder })
+        Some(Self { token_id: row.id.clone(), holder, chat_user: row.user_id.clone() })
     }
 
     pub(crate) fn is_admin(&self) -> bool {

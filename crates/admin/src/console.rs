@@ -5,6 +5,7 @@
 
 mod assets;
 mod audit;
+mod chat;
 mod components;
 mod dead;
 mod egress;
@@ -17,6 +18,7 @@ mod handoff;
 mod leases;
 mod live;
 mod login;
+mod markdown;
 mod overview;
 mod page;
 mod quarantine;
@@ -26,6 +28,7 @@ mod servers;
 mod session;
 mod settings;
 mod skills;
+mod threads;
 mod tokens;
 mod tools;
 mod work;
@@ -64,6 +67,15 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/assets/{name}", get(assets::serve))
         .route("/console/login", get(login::show).post(login::enter))
         .route("/console/logout", post(login::leave))
+        .route(chat::CHAT, get(chat::show).post(chat::send))
+        .route("/console/chat/stream", post(chat::stream))
+        .route("/console/chat/stop", post(chat::stop))
+        .route("/console/chat/live", get(chat::live))
+        .route("/console/threads", get(threads::list))
+        .route("/console/threads/thread", get(threads::show))
+        .route("/console/threads/rename", post(threads::rename))
+        .route("/console/threads/delete", post(threads::delete))
+        .route("/console/threads/export", get(threads::export))
         .route("/console/handoffs", get(work::list))
         .route("/console/handoffs/live", get(work::live))
         .route("/console/handoffs/{id}", get(handoff::show))

@@ -3,11 +3,13 @@
 mod actor;
 mod authentication;
 mod change;
+mod chat_keys;
 mod check;
 mod console;
 mod error;
 mod guard;
 mod operations;
+mod orchestrator;
 mod rest;
 mod state;
 mod work_cache;

@@ -4,6 +4,7 @@
 
 mod audit;
 mod catalogues;
+mod chat;
 mod dead;
 mod egress;
 mod handoffs;
@@ -17,6 +18,7 @@ mod rules;
 mod schedules;
 mod settings;
 mod skills;
+mod threads;
 mod tokens;
 mod tools;
 mod upstreams;

@@ -9,10 +9,12 @@ use control::LeaseIssuer;
 use nkeys::KeyPair;
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::Store;
+use subjects::ScopeId;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
-use crate::work_cache::WorkCache;
+use crate::{chat_keys::ChatKeys, orchestrator::Orchestrator, work_cache::WorkCache};
 
 /// Settings of the administration listener.
 #[derive(Clone, Debug)]
@@ -27,11 +29,19 @@ pub struct Settings {
     pub session: Duration,
     /// Whether administrators use TLS, so that cookies are marked `Secure`.
     pub https: bool,
+    /// The user that the first administrator is in chats.
+    pub chat_user: ScopeId,
+    /// The orchestrator with which the console chats, without a slash at the end.
+    pub orchestrator_url: Option<Url>,
 }
 
 impl Settings {
     pub fn token(&self) -> AdminToken {
-        AdminToken { file: self.token_file.clone(), lifetime: self.token_lives }
+        AdminToken {
+            file: self.token_file.clone(),
+            lifetime: self.token_lives,
+            chat_user: self.chat_user.to_string(),
+        }
     }
 }
 
@@ -61,6 +71,10 @@ pub struct Admin {
     resources: Resources,
     /// The last answer of NATS about queues and handoffs, shared by concurrent readers.
     pub(crate) work_cache: WorkCache,
+    /// The orchestrator with which the console chats, if it is configured.
+    pub(crate) orchestrator: Option<Orchestrator>,
+    /// The API keys with which the console chats.
+    pub(crate) chat_keys: ChatKeys,
     /// Held while the first administrator's token is rotated: one rotation at a time.
     pub(crate) rotation_lock: Mutex<()>,
 }
@@ -75,6 +89,13 @@ impl Deref for Admin {
 
 impl Admin {
     pub fn new(resources: Resources) -> Arc<Self> {
-        Arc::new(Self { resources, work_cache: WorkCache::default(), rotation_lock: Mutex::default() })
+        let orchestrator = resources.settings.orchestrator_url.clone().map(Orchestrator::new);
+        Arc::new(Self {
+            resources,
+            work_cache: WorkCache::default(),
+            orchestrator,
+            chat_keys: ChatKeys::default(),
+            rotation_lock: Mutex::default(),
+        })
     }
 }

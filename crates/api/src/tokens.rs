@@ -31,7 +31,8 @@ pub struct NewToken {
     /// A name to recognise the token by.
     pub label: String,
     pub agent: TokenKind,
-    /// For user; and for project_analyst and sandbox to bind the token, together with `task_id`.
+    /// For user; for admin, the user that the administrator is in chats; and for project_analyst and sandbox
+    /// to bind the token, together with `task_id`.
     #[serde(default)]
     pub user_id: Option<String>,
     /// For project_analyst and sandbox to bind the token, together with `user_id`.

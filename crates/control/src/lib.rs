@@ -44,6 +44,7 @@ pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
 pub use schedules::{ScheduleBook, check_schedule_payload, preview_schedule, time_zones};
 pub use skills::{SkillTarget, SkillWriter, seed};
 pub use spec::{BuiltInTool, Context, Does, Entry};
+pub use threads::{ThreadBook, ThreadTurn};
 pub use visible_tools::{VisibleTool, VisibleTools};
 
 /// Returns all built-in tools.

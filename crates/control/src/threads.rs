@@ -3,6 +3,7 @@
 //! Transactions lock in this order: API key, thread, turn.
 
 mod begin;
+mod book;
 mod change;
 mod end;
 mod history;
@@ -15,12 +16,13 @@ use contract::thread::{
     BeginTurn, Delete, EndTurn, Get, GetTurn, List, ListMessages, ListUnsent, MAX_NAME_BYTES, MarkSent,
     Rename, Thread, Turn, TurnAnswer,
 };
-use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
+use sea_orm::{ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use subjects::{HandoffId, streams::ANSWER_RETENTION};
 use uuid::Uuid;
 
+pub use self::book::{ThreadBook, ThreadTurn};
 use super::{Context, Entry, ToolError, check};
 use store::{
     clock,
@@ -44,7 +46,7 @@ pub(super) fn tools() -> Vec<Entry> {
 
 /// Finds a thread of a user by its id or by the client's name for it. Another user's is not found.
 async fn find(
-    context: &Context<'_>,
+    db: &DatabaseExecutor<'_>,
     user: &str,
     reference: &str,
 ) -> Result<Option<thread::Model>, ToolError> {
@@ -53,20 +55,20 @@ async fn find(
     let found = thread::Entity::find()
         .filter(thread::Column::Id.is_in(ids))
         .filter(thread::Column::UserId.eq(user))
-        .all(&context.db)
+        .all(db)
         .await?;
     let (by_id, by_name): (Vec<_>, Vec<_>) = found.into_iter().partition(|row| row.id == reference);
     Ok(by_id.into_iter().chain(by_name).next())
 }
 
 /// Finds a thread like [`find`]; fails if there is none.
-async fn get(context: &Context<'_>, user: &str, reference: &str) -> Result<thread::Model, ToolError> {
-    find(context, user, reference).await?.ok_or_else(|| ToolError::not_found("thread", reference))
+async fn get(db: &DatabaseExecutor<'_>, user: &str, reference: &str) -> Result<thread::Model, ToolError> {
+    find(db, user, reference).await?.ok_or_else(|| ToolError::not_found("thread", reference))
 }
 
 /// Locks a thread until the transaction ends. `None` if it was deleted.
-async fn lock(context: &Context<'_>, id: &str) -> Result<Option<thread::Model>, ToolError> {
-    Ok(thread::Entity::find_by_id(id).lock_exclusive().one(&context.db).await?)
+async fn lock(db: &DatabaseExecutor<'_>, id: &str) -> Result<Option<thread::Model>, ToolError> {
+    Ok(thread::Entity::find_by_id(id).lock_exclusive().one(db).await?)
 }
 
 /// Returns the id of the thread that a user's client calls by this name.

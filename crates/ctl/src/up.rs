@@ -91,7 +91,10 @@ async fn run_stack(
             _ = input.signal() => Ok(Exit::Interrupted),
         },
         Mode::Stay => {
-            print::note(&format!("the stack is up; its console is at {}/console", config.admin_url()));
+            print::note(&format!(
+                "the stack is up; its console, with a chat, is at {}/console",
+                config.admin_url()
+            ));
             print::note(&config.describe_api());
             input.signal().await;
             Ok(Exit::Done)

@@ -77,7 +77,9 @@ fn next(fields: &Fields) -> &str {
     let is_page = |next: &&str| {
         let rest = next.strip_prefix(HOME);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
-            && !["/login", "/logout", "/audit/live"].iter().any(|it| next[HOME.len()..].starts_with(it))
+            && !["/login", "/logout", "/audit/live", "/chat/live"]
+                .iter()
+                .any(|it| next[HOME.len()..].starts_with(it))
             && next.len() <= MAX_NEXT_BYTES
             && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
     };

@@ -9,6 +9,8 @@ use super::{HOME, assets, components::logo, flash, form::CSRF, session::Session}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
+    Chat,
+    Threads,
     Work,
     Dead,
     Tools,
@@ -25,8 +27,10 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Overview,
+        Self::Chat,
+        Self::Threads,
         Self::Work,
         Self::Dead,
         Self::Schedules,
@@ -45,6 +49,8 @@ impl Section {
     pub(super) fn address(self) -> &'static str {
         match self {
             Self::Overview => HOME,
+            Self::Chat => "/console/chat",
+            Self::Threads => "/console/threads",
             Self::Work => "/console/handoffs",
             Self::Dead => "/console/dead",
             Self::Tools => "/console/tools",
@@ -64,6 +70,8 @@ impl Section {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
+            Self::Chat => "Chat",
+            Self::Threads => "Threads",
             Self::Work => "Work",
             Self::Dead => "Dead letters",
             Self::Tools => "Tools",
@@ -80,10 +88,16 @@ impl Section {
         }
     }
 
-    /// Returns whether users, who manage only their own schedules and servers, have this section.
+    /// Returns whether users, who have only their own threads, schedules and servers, have this section.
     fn is_for_users(self) -> bool {
         match self {
-            Self::Overview | Self::Schedules | Self::Tools | Self::Quarantine | Self::Servers => true,
+            Self::Overview
+            | Self::Chat
+            | Self::Threads
+            | Self::Schedules
+            | Self::Tools
+            | Self::Quarantine
+            | Self::Servers => true,
             Self::Work
             | Self::Dead
             | Self::Skills

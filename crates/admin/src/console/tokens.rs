@@ -209,6 +209,11 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
     let (word, agent, title, about) = kind(fields.text("agent")).unwrap_or(KINDS[0]);
     let filled = FormState { fields, error };
     let may_be_bound = matches!(agent, TokenKind::ProjectAnalyst | TokenKind::Sandbox);
+    let user_hint = match agent {
+        TokenKind::User => Some("Id of the user."),
+        TokenKind::Admin => Some("Optional: the user that the administrator is in chats."),
+        _ => may_be_bound.then_some("Optional, with the task: binds it."),
+    };
     let lives = if may_be_bound {
         "For example 8h or 7days. Bound: at most 30 days, default one day. Otherwise as for managers."
     } else {
@@ -234,14 +239,8 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
             (filled.alert())
             (form(session, "/console/tokens", &[("agent", word)], &html! {
                 (input(filled, ("label", "label"), "text", "Label", "A name to recognise it by."))
-                @if may_be_bound || agent == TokenKind::User {
-                    (input(
-                        filled,
-                        ("user_id", "user_id"),
-                        "text",
-                        "User",
-                        if may_be_bound { "Optional, with the task: binds it." } else { "Id of the user." },
-                    ))
+                @if let Some(hint) = user_hint {
+                    (input(filled, ("user_id", "user_id"), "text", "User", hint))
                 }
                 @if may_be_bound {
                     (input(

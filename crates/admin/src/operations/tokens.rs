@@ -48,8 +48,13 @@ impl Admin {
             }
         }
         let (profile, author) = (profile.as_ref(), actor.author());
-        let token =
-            tokens::NewToken { profile, key, ..tokens::NewToken::new(&label, &holder, lives, &author) };
+        let chat_user = new.user_id.as_deref().map(str::trim).filter(|_| holder == Holder::Admin);
+        let token = tokens::NewToken {
+            profile,
+            key,
+            chat_user,
+            ..tokens::NewToken::new(&label, &holder, lives, &author)
+        };
         let issued = tokens::issue_in(&open.write, token).await?;
         self.commit(open).await?;
         Ok(IssuedToken { token: describe(issued.row, clock::now()), secret: issued.secret })
@@ -251,9 +256,9 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
             Ok(Holder::Agent(Agent::Orchestrator))
         }
         TokenKind::Admin => {
-            let why = "an admin token is not bound to a user or task; omit it";
-            forbid("user_id", &user, why)?;
-            forbid("task_id", &task, why)?;
+            // Who the administrator is in chats.
+            check::scope_id("user_id", user.as_deref())?;
+            forbid("task_id", &task, "an admin token is not bound to a task; omit it")?;
             Ok(Holder::Admin)
         }
         TokenKind::User => {

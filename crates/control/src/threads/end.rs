@@ -24,7 +24,7 @@ impl BuiltInTool for EndTurn {
             return Ok(EndedTurn { ended: false });
         };
         // Deleted meanwhile, with its turns.
-        let Some(thread) = lock(context, &found.thread_id).await? else {
+        let Some(thread) = lock(&context.db, &found.thread_id).await? else {
             return Ok(EndedTurn { ended: false });
         };
         Ok(EndedTurn { ended: end(context, &thread, &id, checked_answer(input.answer)).await? })

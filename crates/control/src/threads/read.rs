@@ -9,12 +9,9 @@ use policy::Scope;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use subjects::ChatRole;
 
-use super::{answer_of, get, into_thread, into_turn, messages, messages_of, parse_id};
+use super::{ThreadBook, answer_of, get, into_turn, messages, messages_of, parse_id};
 use crate::{BuiltInTool, Context, Does, ToolError, page::PageRequest};
-use store::{
-    clock,
-    entity::{thread, turn},
-};
+use store::{clock, entity::turn};
 
 /// Turns that are read at once.
 const BATCH: u64 = 20;
@@ -44,7 +41,7 @@ impl BuiltInTool for Get {
     const HAS_TEXT: bool = false;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Thread, ToolError> {
-        into_thread(get(context, input.user_id.as_str(), &input.thread).await?)
+        ThreadBook::new(&context.db, input.user_id.as_str()).get(&input.thread).await
     }
 }
 
@@ -57,15 +54,8 @@ impl BuiltInTool for List {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<Thread>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
-        let found = thread::Entity::find()
-            .filter(thread::Column::UserId.eq(input.user_id.as_str()))
-            .order_by_desc(thread::Column::UpdatedAt)
-            .order_by_desc(thread::Column::Id)
-            .offset(request.offset)
-            .limit(request.fetch_limit())
-            .all(&context.db)
-            .await?;
-        Ok(request.build_page(found.into_iter().map(into_thread).collect::<Result<_, _>>()?))
+        let book = ThreadBook::new(&context.db, input.user_id.as_str());
+        Ok(request.build_page(book.list(request.offset, request.fetch_limit()).await?))
     }
 }
 
@@ -80,7 +70,7 @@ impl BuiltInTool for ListMessages {
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<ThreadMessage>, ToolError> {
         // The cursor counts turns, since a page has whole ones.
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
-        let thread = get(context, input.user_id.as_str(), &input.thread).await?;
+        let thread = get(&context.db, input.user_id.as_str(), &input.thread).await?;
         let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
         let (mut items, mut size, mut next) = (Vec::new(), 0, request.offset);
         loop {

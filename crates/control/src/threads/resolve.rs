@@ -48,8 +48,8 @@ pub(super) async fn resolve(
 
 async fn named(context: &Context<'_>, reference: &str, mut new: thread::Model) -> Result<Target, ToolError> {
     check::non_blank("thread", reference, MAX_NAME_BYTES)?;
-    if let Some(found) = find(context, &new.user_id, reference).await?
-        && let Some(thread) = lock(context, &found.id).await?
+    if let Some(found) = find(&context.db, &new.user_id, reference).await?
+        && let Some(thread) = lock(&context.db, &found.id).await?
     {
         return Ok(Target::Existing(thread));
     }
@@ -59,7 +59,7 @@ async fn named(context: &Context<'_>, reference: &str, mut new: thread::Model) -
         return Ok(Target::Created(new));
     }
     // Another request created it meanwhile; the insert has waited for its commit.
-    match lock(context, &new.id).await? {
+    match lock(&context.db, &new.id).await? {
         Some(thread) => Ok(Target::Existing(thread)),
         None => Err(ToolError::Conflict("the thread was deleted meanwhile; try again".to_owned())),
     }
@@ -94,7 +94,7 @@ async fn with_same_history(
         1 => 0,
         _ => with_same_answer(context, &candidates, messages).await?.unwrap_or(0),
     };
-    let locked = lock(context, &candidates.swap_remove(chosen).id).await?;
+    let locked = lock(&context.db, &candidates.swap_remove(chosen).id).await?;
     Ok(locked.filter(|thread| thread.history_hash == hash))
 }
 

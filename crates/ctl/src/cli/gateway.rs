@@ -102,7 +102,8 @@ pub(crate) enum Tokens {
         /// Label that people recognise it by.
         #[arg(long)]
         label: String,
-        /// User of a user token; with --task, binds a token of a project_analyst or sandbox.
+        /// User of a user token; of an admin token, who the administrator is in chats; with --task, binds a
+        /// token of a project_analyst or sandbox.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
         /// With --user, binds a token of a project_analyst or sandbox to a task.

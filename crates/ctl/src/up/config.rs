@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use subjects::streams::Layout;
 
+use super::seed::USER;
 use crate::{
     cli::{Link, Up},
     error::Error,
@@ -154,6 +155,8 @@ impl StackConfig {
             format!("--set=nats.url={}", self.nats_url()),
             format!("--set=nats.layout={}", self.layout),
             "--set=audit.seal_every=1s".to_owned(),
+            format!("--set=admin.orchestrator_url={}", self.api_url()),
+            format!("--set=admin.chat_user={USER}"),
         ];
         ProcessSpec { name: "gateway".to_owned(), program: self.gateway.clone(), arguments }
     }
@@ -254,8 +257,8 @@ impl StackConfig {
     pub(super) fn welcome(&self) -> String {
         format!(
             "\nYou talk to the project manager of the project “{}”. /tasks lists its tasks, /help all \
-             commands, Ctrl-C stops everything.\nConsole: {}/console (sign in with the token in {}). \
-             Logs: {}\n{}\n",
+             commands, Ctrl-C stops everything.\nConsole, with a chat in the browser: {}/console (sign in \
+             with the token in {}). Logs: {}\n{}\n",
             super::seed::TITLE,
             self.admin_url(),
             relative_path(&self.admin_token()),

@@ -23,7 +23,7 @@ pub(super) const PROJECT: &str = "website";
 const SERVER: &str = "words";
 const SERVER_PROGRAM: &str = include_str!("word_server.py");
 /// The person at the terminal.
-const USER: &str = "you";
+pub(super) const USER: &str = "you";
 pub(super) const TITLE: &str = "The new website";
 const TASKS: [(&str, &str); 3] = [
     ("collect-the-texts", "Collect the texts of the old site"),

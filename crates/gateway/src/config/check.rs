@@ -6,6 +6,7 @@ use access::unauthenticated;
 use policy::LeaseMode;
 use registry::upstreams;
 use settings::{Checker, Error, NatsConnection, Text, nats_options};
+use url::Url;
 
 use super::{
     Audit, Calls, Config, Leases, Mcp, Nats,
@@ -39,6 +40,16 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             )?,
             session: check.positive_duration("admin.session", &raw.admin.session)?,
             https: check.boolean("admin.https", &raw.admin.https)?,
+            chat_user: raw
+                .admin
+                .chat_user
+                .as_str()
+                .trim()
+                .parse()
+                .map_err(|error: subjects::IdError| check.refuse("admin.chat_user", error.to_string()))?,
+            orchestrator_url: given(&raw.admin.orchestrator_url)
+                .map(|text| orchestrator_url(check, text))
+                .transpose()?,
         },
         store: store(check, &raw.store, &data.join("gateway.db"))?,
         audit: Audit {
@@ -145,6 +156,13 @@ fn nats(check: &Checker<'_>, raw: &raw::Nats) -> Result<Option<Nats>, Error> {
         options: nats_options(check, connection, "cynode-gateway".to_owned())?,
         signing_key_file: given(&raw.signing_key_file).map(PathBuf::from),
     }))
+}
+
+/// Checks the base URL of an orchestrator.
+fn orchestrator_url(check: &Checker<'_>, text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let right = "an HTTP address, as in http://127.0.0.1:8780/v1";
+    url.ok_or_else(|| check.wrong("admin.orchestrator_url", text, right))
 }
 
 /// Refuses an empty list, with which every request would be refused.

@@ -55,6 +55,11 @@ section! {
         session: Text = "12h",
         /// Whether cookies are marked for TLS only.
         https: Text = "false",
+        /// Base URL of an orchestrator, such as `http://127.0.0.1:8780/v1`, with which the console chats.
+        /// Without it the page *Chat* says how to set it.
+        orchestrator_url: Option<Text>,
+        /// User that the first administrator is in chats. Other tokens name their user.
+        chat_user: Text = "admin",
     }
 }
 

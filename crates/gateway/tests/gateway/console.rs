@@ -1,6 +1,8 @@
 //! The console of a real gateway, used by a browser and by an unauthenticated client.
 
 mod browser;
+mod chat;
+mod chat_browser;
 mod forgery;
 mod pages;
 mod schedules;

@@ -3,7 +3,12 @@
 use super::support::{Gateway, Visitor, form};
 
 /// Every form of the console, with fields that would change something.
-const FORMS: [(&str, &[(&str, &str)]); 23] = [
+const FORMS: [(&str, &[(&str, &str)]); 28] = [
+    ("/console/chat", &[("message", "forged")]),
+    ("/console/chat/stream", &[("message", "forged")]),
+    ("/console/chat/stop", &[("turn", "0197f0a0-0000-7000-8000-000000000001")]),
+    ("/console/threads/rename", &[("id", "1"), ("title", "forged")]),
+    ("/console/threads/delete", &[("id", "1")]),
     ("/console/tools/tool", &[("name", "db.project.list"), ("enabled", "false")]),
     ("/console/quarantine/approve", &[("namespace", "a"), ("remote", "b"), ("hash", "c")]),
     ("/console/quarantine/reject", &[("namespace", "a"), ("remote", "b")]),
@@ -37,6 +42,7 @@ async fn nothing_changed(admin: &Visitor<'_>) {
     assert!(tools.body.contains("aria-checked=\"true\""));
     assert!(!tools.body.contains("aria-checked=\"false\""), "every tool is enabled");
     for page in [
+        "/console/threads",
         "/console/schedules",
         "/console/skills",
         "/console/tokens",

@@ -11,15 +11,17 @@ use std::{
 use mcp::{Call, Client, Options, Reply};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use testkit::{Process, ScriptedServer, binary, eventually};
+use testkit::{GatewayProcess, Process, ScriptedServer, binary, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 17] = [
+pub(crate) const PAGES: [&str; 19] = [
     "/console",
+    "/console/chat",
+    "/console/threads",
     "/console/handoffs",
     "/console/dead",
     "/console/schedules",
@@ -44,7 +46,8 @@ pub(crate) struct Gateway {
     pub(crate) mcp: SocketAddr,
     /// The first administrator's token.
     pub(crate) secret: String,
-    _process: Process,
+    /// `None` if another part of the test owns it.
+    _process: Option<Process>,
     folder: TempDir,
 }
 
@@ -78,7 +81,28 @@ impl Gateway {
         .await;
         let address = |name: &str| ready[name].as_str().unwrap().parse().unwrap();
         let secret = fs::read_to_string(data.join("admin.token")).unwrap().trim().to_owned();
-        Self { admin: address("admin_address"), mcp: address("address"), secret, _process: process, folder }
+        Self {
+            admin: address("admin_address"),
+            mcp: address("address"),
+            secret,
+            _process: Some(process),
+            folder,
+        }
+    }
+
+    /// Returns the console of a gateway that runs beside workers and an orchestrator.
+    pub(crate) fn of(process: &GatewayProcess) -> Self {
+        let address = |url: String| {
+            let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+            address.parse().unwrap()
+        };
+        Self {
+            admin: address(process.admin_url()),
+            mcp: address(process.url()),
+            secret: process.admin_token(),
+            _process: None,
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
