@@ -265,8 +265,7 @@ fn composer(session: &Session, thread: Option<&Thread>, extra: Extra) -> Markup 
     let open = thread.and_then(|thread| thread.open_turn).map(|turn| turn.to_string());
     let (id, is_question) =
         thread.map_or(("", false), |thread| (&*thread.thread_id, thread.open_question.is_some()));
-    let placeholder =
-        if is_question { "Answer the question…" } else { "Message to the project manager…" };
+    let placeholder = if is_question { "Answer the question…" } else { "Ask for something…" };
     html! {
         div .composer {
             (extra.notice.unwrap_or_else(notice::none))
