@@ -48,7 +48,7 @@ impl Writer {
 
     fn open(&mut self, tag: Tag<'_>) {
         match tag {
-            Tag::Paragraph => self.raw("<p>"),
+            Tag::Paragraph | Tag::HtmlBlock => self.raw("<p>"),
             Tag::Heading { level, .. } => self.raw(heading(level).0),
             Tag::BlockQuote(_) => self.raw("<blockquote>"),
             Tag::CodeBlock(kind) => {
@@ -92,8 +92,7 @@ impl Writer {
             Tag::Strong => self.raw("<strong>"),
             Tag::Strikethrough => self.raw("<s>"),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.open_link(&dest_url),
-            Tag::HtmlBlock
-            | Tag::FootnoteDefinition(_)
+            Tag::FootnoteDefinition(_)
             | Tag::DefinitionList
             | Tag::DefinitionListTitle
             | Tag::DefinitionListDefinition
@@ -105,7 +104,7 @@ impl Writer {
 
     fn close(&mut self, tag: TagEnd) {
         match tag {
-            TagEnd::Paragraph => self.raw("</p>"),
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.raw("</p>"),
             TagEnd::Heading(level) => self.raw(heading(level).1),
             TagEnd::BlockQuote(_) => self.raw("</blockquote>"),
             TagEnd::CodeBlock => self.raw("</code></pre></div>"),
@@ -127,8 +126,7 @@ impl Writer {
                     self.raw("</a>");
                 }
             }
-            TagEnd::HtmlBlock
-            | TagEnd::FootnoteDefinition
+            TagEnd::FootnoteDefinition
             | TagEnd::DefinitionList
             | TagEnd::DefinitionListTitle
             | TagEnd::DefinitionListDefinition

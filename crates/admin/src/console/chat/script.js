@@ -53,17 +53,27 @@ function chat(composer) {
     place.querySelector("p + p").textContent = text;
   }
 
+  // A button that is hidden or disabled loses the focus, and the keyboard its place.
+  function leave(button) {
+    if (document.activeElement === button) field.focus({ preventScroll: true });
+  }
+
+  function hide(button) {
+    leave(button);
+    button.hidden = true;
+  }
+
   function working(turn) {
     stop.value = turn;
     stop.hidden = false;
-    send.hidden = true;
+    hide(send);
     say("The project manager is working.");
   }
 
   function idle(text) {
-    stop.hidden = true;
-    stop.disabled = send.disabled = false;
     send.hidden = false;
+    hide(stop);
+    stop.disabled = send.disabled = false;
     say(text);
   }
 
@@ -143,6 +153,7 @@ function chat(composer) {
   async function submit() {
     if (sending || isWorking() || !field.value.trim()) return;
     sending = true;
+    leave(send);
     send.disabled = true;
     notice("");
     say("Sending…");
@@ -176,6 +187,7 @@ function chat(composer) {
   }
 
   async function stopWork() {
+    leave(stop);
     stop.disabled = true;
     say("Stopping…");
     const form = new URLSearchParams(new FormData(composer));

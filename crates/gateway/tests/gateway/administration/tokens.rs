@@ -97,7 +97,8 @@ async fn invalid_tokens_are_not_issued() {
         (json!({ "label": "x", "agent": "sandbox", "user_id": "u" }), "task_id"),
         (json!({ "label": "x", "agent": "project_analyst", "task_id": "t" }), "user_id"),
         (json!({ "label": "x", "agent": "user" }), "user_id"),
-        (json!({ "label": "x", "agent": "admin", "user_id": "u" }), "user_id"),
+        (json!({ "label": "x", "agent": "admin", "user_id": "no user" }), "user_id"),
+        (json!({ "label": "x", "agent": "admin", "user_id": "u", "task_id": "t" }), "task_id"),
         (json!({ "label": "x", "agent": "project_manager", "lives": "0s" }), "lives"),
         (json!({ "label": "x", "agent": "project_manager", "lives": "2years" }), "lives"),
         (

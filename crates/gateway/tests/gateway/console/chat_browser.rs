@@ -21,6 +21,13 @@ async fn send(browser: &Browser, text: &str) {
     browser.click("#send").await;
 }
 
+/// Opens a page and waits until the field has the focus, which browsers give it after the page is loaded.
+async fn open_to_type(browser: &Browser, url: &str) {
+    browser.open(url).await;
+    eventually("the field is ready to type", async || browser.has_focus("#message").await.then_some(()))
+        .await;
+}
+
 async fn is_visible(browser: &Browser, css: &str) -> bool {
     let script = "return document.querySelector(arguments[0])?.checkVisibility() === true";
     browser.script(script, vec![json!(css)]).await == true
@@ -60,6 +67,7 @@ async fn browser_chats_with_the_project_manager() {
     assert_eq!(browser.count("main script:not([src]), .markdown img").await, 0);
     assert_ne!(browser.client().title().await.unwrap(), "taken");
     assert!(is_visible(&browser, "#send").await && !is_visible(&browser, "#stop").await);
+    assert!(browser.has_focus("#message").await, "the focus is back in the field");
     for (name, width, height) in [("wide", 1280, 900), ("narrow", 360, 740)] {
         for dark in [false, true] {
             browser.resize(width, height).await;
@@ -99,13 +107,12 @@ async fn browser_keeps_threads_apart_by_keyboard() {
     let browser = Browser::start().await;
     enter(&browser, &stack.gateway).await;
     browser.resize(360, 740).await;
-    browser.open(&stack.gateway.url(CHAT)).await;
-    assert!(browser.has_focus("#message").await, "the field is ready to type");
+    open_to_type(&browser, &stack.gateway.url(CHAT)).await;
     browser.type_text("First").await;
     browser.press_enter().await;
     browser.wait_for_text(".turn .markdown", "First answer.").await;
     let first = browser.url().await;
-    browser.open(&stack.gateway.url(CHAT)).await;
+    open_to_type(&browser, &stack.gateway.url(CHAT)).await;
     assert_eq!(browser.count(".turn").await, 0);
     browser.type_text("Second").await;
     browser.press_enter().await;
@@ -114,12 +121,13 @@ async fn browser_keeps_threads_apart_by_keyboard() {
         .await;
     browser.type_text("typed meanwhile").await;
     let second = browser.url().await;
-    browser.open(&second).await;
+    open_to_type(&browser, &second).await;
     browser.wait_for_text("#chat-said", "working").await;
     let typed = "return document.querySelector('#message').value";
     assert_eq!(browser.script(typed, vec![]).await, "typed meanwhile");
     release.send(1).unwrap();
     browser.wait_for_text(".turn .markdown", "Late, but here.").await;
+    browser.wait_for_text("#chat-said", "Answered").await;
     browser.press_enter().await;
     browser.wait_for_text(".turn:last-child .markdown", "More.").await;
     assert!(!browser.overflows().await);
