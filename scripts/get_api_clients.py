@@ -2,8 +2,9 @@
 """Puts clients of OpenAI's API into .tools, for our tests to meet.
 
 .tools/api-clients-python has OpenAI's SDK and LangChain; .tools/api-clients-node has a Node with OpenAI's SDK and the AI SDK;
-.tools/open-webui has the modules of Open WebUI that make the prompts for its background tasks. Everything is pinned in scripts/api-clients. Where a part cannot be fetched the tests that need it are not run, which is a
-failure only with CI=true.
+.tools/open-webui has the modules of Open WebUI that make the prompts for its background tasks; .tools/schemathesis holds a server against
+its OpenAPI document. Everything is pinned in scripts/api-clients. Where a part cannot be fetched the tests that need it are not run, which
+is a failure only with CI=true.
 """
 
 import hashlib
@@ -31,6 +32,12 @@ def get_python(target):
     step("fetching packages", [target / "bin" / "python", *PIP, "--requirement", PINNED / "requirements.txt"])
 
 
+def get_schemathesis(target):
+    """An environment with schemathesis."""
+    step("making an environment", [sys.executable, "-m", "venv", target])
+    step("fetching schemathesis", [target / "bin" / "python", *PIP, "--requirement", PINNED / "schemathesis.txt"])
+
+
 def get_open_webui(target):
     """Some modules of Open WebUI. The whole has hundreds of dependencies, and a wheel of a hundred megabytes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -46,6 +53,7 @@ def get_open_webui(target):
 PARTS = {
     "api-clients-python": ("clients of OpenAI's API for Python", ["requirements.txt"], get_python),
     "api-clients-node": ("clients of OpenAI's API for Node", ["package.json", "package-lock.json"], get_node),
+    "schemathesis": ("schemathesis", ["schemathesis.txt"], get_schemathesis),
     "open-webui": ("the prompts of Open WebUI", ["open-webui.txt"], get_open_webui),
 }
 

@@ -36,6 +36,7 @@ NEEDED = [
     ("python_client", lambda: get_api_clients.has("api-clients-python"), CLIENTS.format("Python")),
     ("node_client", lambda: get_api_clients.has("api-clients-node"), CLIENTS.format("Node")),
     ("curl_client", lambda: shutil.which("curl"), "curl: install it with the system's package manager"),
+    ("schemathesis", lambda: get_api_clients.has("schemathesis"), "schemathesis: `make tools` gets it"),
     ("open_webui", lambda: get_api_clients.has("open-webui"), "the prompts of Open WebUI: `make tools` gets them"),
     ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),
 ]

@@ -28,6 +28,8 @@ mod health;
 mod keys;
 mod metrics;
 mod models;
+mod openapi;
+mod path_id;
 mod query;
 mod rate_limits;
 mod respond;

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use http::StatusCode;
 use serde::Serialize;
 use subjects::MODEL_ID;
 
-use crate::{error::ApiError, respond::json, state::App};
+use crate::{error::ApiError, path_id::PathId, respond::json, state::App};
 
 /// Neither the project manager nor a configured model has a date of creation; clients want one.
 const CREATED: i64 = 1_767_225_600;
@@ -43,7 +40,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     json(StatusCode::OK, &List { object: "list", data: ids(&app).map(Model::new).collect() })
 }
 
-pub(crate) async fn get(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(crate) async fn get(State(app): State<Arc<App>>, PathId(id): PathId) -> Result<Response, ApiError> {
     match ids(&app).find(|known| *known == id) {
         Some(known) => Ok(json(StatusCode::OK, &Model::new(known))),
         None => Err(ApiError::model_not_found(&id)),

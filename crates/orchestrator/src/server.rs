@@ -9,35 +9,43 @@ use axum::{
     extract::{Request, State},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use listener::hosts;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use crate::{caller, chat, error::ApiError, models, responses, state::App, threads};
+use crate::{caller, chat, error::ApiError, models, openapi, responses, state::App, threads};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Returns all routes. Each family of routes adds its own here.
+/// Returns the routes that need a key. Each family of routes adds its own here, and to `openapi.json`.
+pub(crate) fn routes() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+    vec![
+        ("/v1/models", get(models::list)),
+        ("/v1/models/{id}", get(models::get)),
+        ("/v1/chat/completions", post(chat::create)),
+        ("/v1/chat/completions/{id}", get(chat::get)),
+        ("/v1/chat/completions/{id}/cancel", post(chat::cancel)),
+        ("/v1/responses", post(responses::create)),
+        ("/v1/responses/{id}", get(responses::get).delete(responses::delete)),
+        ("/v1/responses/{id}/cancel", post(responses::cancel)),
+        ("/v1/responses/{id}/input_items", get(responses::input_items)),
+        ("/v1/threads", get(threads::list)),
+        ("/v1/threads/{id}", get(threads::get).post(threads::rename).delete(threads::delete)),
+        ("/v1/threads/{id}/messages", get(threads::messages)),
+        ("/v1/threads/{id}/export", get(threads::export)),
+    ]
+}
+
+/// Returns the service.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let for_keys = Router::new()
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{id}", get(models::get))
-        .route("/v1/chat/completions", post(chat::create))
-        .route("/v1/chat/completions/{id}", get(chat::get))
-        .route("/v1/chat/completions/{id}/cancel", post(chat::cancel))
-        .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
-        .route("/v1/responses/{id}/cancel", post(responses::cancel))
-        .route("/v1/responses/{id}/input_items", get(responses::input_items))
-        .route("/v1/threads", get(threads::list))
-        .route("/v1/threads/{id}", get(threads::get).post(threads::rename).delete(threads::delete))
-        .route("/v1/threads/{id}/messages", get(threads::messages))
-        .route("/v1/threads/{id}/export", get(threads::export))
-        .route_layer(from_fn_with_state(app.clone(), caller::authenticate));
+    let for_keys =
+        routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     for_keys
+        .route_layer(from_fn_with_state(app.clone(), caller::authenticate))
+        .route("/openapi.json", get(openapi::get))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(from_fn_with_state(app.clone(), check_request))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
-    extract::{Path, RawQuery, Request, State},
+    extract::{RawQuery, Request, State},
     response::Response,
 };
 use contract::{
@@ -24,6 +24,7 @@ use crate::{
     caller::Caller,
     error::{ApiError, printable},
     gateway::CallError,
+    path_id::PathId,
     query, respond,
     state::App,
 };
@@ -48,7 +49,7 @@ pub(crate) async fn list(
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(thread): Path<String>,
+    PathId(thread): PathId,
 ) -> Result<Response, ApiError> {
     let found = call(&app, &thread, &Get { user_id: caller.user, thread: thread.clone() }).await?;
     Ok(respond::json(StatusCode::OK, &ThreadObject::from(found)))
@@ -58,7 +59,7 @@ pub(crate) async fn get(
 pub(crate) async fn messages(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(thread): Path<String>,
+    PathId(thread): PathId,
     RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
     let (limit, cursor) = query::page(text.as_deref())?;
@@ -73,7 +74,7 @@ pub(crate) async fn messages(
 pub(crate) async fn rename(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(thread): Path<String>,
+    PathId(thread): PathId,
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = body::read(&app, request.into_body()).await?;
@@ -97,7 +98,7 @@ pub(crate) async fn rename(
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(thread): Path<String>,
+    PathId(thread): PathId,
 ) -> Result<Response, ApiError> {
     let deleted = call(&app, &thread, &Delete { user_id: caller.user, thread: thread.clone() }).await?;
     if let Some(open) = deleted.open_turn

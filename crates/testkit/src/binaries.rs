@@ -83,6 +83,11 @@ pub fn node_api_clients() -> (PathBuf, PathBuf) {
     (folder.join("node"), folder.join("node_modules"))
 }
 
+/// Returns `schemathesis`, which holds a server against its OpenAPI document.
+pub fn schemathesis() -> PathBuf {
+    fetched("schemathesis").join("bin/schemathesis")
+}
+
 /// Returns the folder with the modules of Open WebUI that make prompts.
 pub fn open_webui() -> PathBuf {
     fetched("open-webui")

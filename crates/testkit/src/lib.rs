@@ -39,7 +39,8 @@ mod worker;
 pub use binaries::{
     binary, conformance_suite, cynodectl, deploy_linter, loopback_preload, nats_server, node_api_clients,
     old_nats_server, open_webui, postgres_available, postgres_bin, promtool, python, python_api_clients,
-    python_grammars, python_newer, server_everything, server_filesystem, systemd_analyze, workspace,
+    python_grammars, python_newer, schemathesis, server_everything, server_filesystem, systemd_analyze,
+    workspace,
 };
 pub use browser::{Browser, Message, browser_available};
 pub use chat_client::{ChatClient, ChatEvent, ChatResponse, ChatStream, Streamed, chat_body};

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension,
-    extract::{Path, State},
-    response::Response,
-};
+use axum::{Extension, extract::State, response::Response};
 use contract::thread::Turn;
 use http::StatusCode;
 
@@ -15,6 +11,7 @@ use crate::{
     answering::{Surface, stored},
     caller::Caller,
     error::{ApiError, printable},
+    path_id::PathId,
     state::App,
 };
 
@@ -22,7 +19,7 @@ use crate::{
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     Ok(state_of(&find(&app, &caller, &id).await?))
 }
@@ -31,7 +28,7 @@ pub(crate) async fn get(
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     let mut turn = find(&app, &caller, &id).await?;
     stored::cancel(&app, &mut turn).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
-    extract::{Path, RawQuery, State},
+    extract::{RawQuery, State},
     response::Response,
 };
 use contract::thread::Turn;
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use subjects::ChatRole;
 
 use super::stored::find;
-use crate::{caller::Caller, error::ApiError, query, respond, state::App};
+use crate::{caller::Caller, error::ApiError, path_id::PathId, query, respond, state::App};
 
 pub(crate) async fn input_items(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
     let (limit, after) = query::page(text.as_deref())?;

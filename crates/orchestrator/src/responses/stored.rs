@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
-    extract::{Path, RawQuery, State},
+    extract::{RawQuery, State},
     response::Response,
 };
 use contract::thread::Turn;
@@ -15,6 +15,7 @@ use crate::{
     answering::stored,
     caller::Caller,
     error::{ApiError, printable},
+    path_id::PathId,
     query,
     state::App,
 };
@@ -23,7 +24,7 @@ use crate::{
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
     if query::parse(text.as_deref()).get("stream").is_some_and(|stream| stream != "false") {
@@ -38,7 +39,7 @@ pub(crate) async fn get(
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     let mut turn = find(&app, &caller, &id).await?;
     stored::cancel(&app, &mut turn).await?;
@@ -49,7 +50,7 @@ pub(crate) async fn cancel(
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     let turn = find(&app, &caller, &id).await?;
     let message = format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
-    extract::{Path, RawQuery, State},
+    extract::{RawQuery, State},
     response::{IntoResponse, Response},
 };
 use contract::thread::{Get, ListMessages};
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     caller::Caller,
     error::ApiError,
+    path_id::PathId,
     query::{self, MAX_LIMIT},
     respond,
     state::App,
@@ -33,7 +34,7 @@ const MAX_EXPORT_BYTES: usize = 32 << 20;
 pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(thread): Path<String>,
+    PathId(thread): PathId,
     RawQuery(text): RawQuery,
 ) -> Result<Response, ApiError> {
     let is_markdown = match query::parse(text.as_deref()).get("format").map(AsRef::as_ref) {

@@ -9,6 +9,7 @@ mod crashes;
 mod egress;
 mod front_ends;
 mod isolation;
+mod openapi;
 mod redaction;
 mod repeats;
 mod responses;
