@@ -132,15 +132,15 @@ fn in_one_piece(rows: Vec<turn::Model>) -> Result<Vec<ThreadTurn>, ToolError> {
         size += row.messages.len() + row.answer.as_ref().map_or(0, String::len);
         is_first || size <= MAX_PIECE_BYTES
     };
-    rows.into_iter().take_while(fits).map(into_thread_turn).collect()
+    rows.into_iter().take_while(fits).map(|row| to_thread_turn(&row)).collect()
 }
 
-fn into_thread_turn(row: turn::Model) -> Result<ThreadTurn, ToolError> {
+fn to_thread_turn(row: &turn::Model) -> Result<ThreadTurn, ToolError> {
     Ok(ThreadTurn {
         handoff_id: parse_id(&row.id)?,
         position: row.position,
-        messages: messages_of(&row)?,
-        answer: answer_of(&row)?,
+        messages: messages_of(row)?,
+        answer: answer_of(row)?,
         created_at: row.created_at,
         ended_at: row.ended_at,
     })
