@@ -109,7 +109,7 @@ struct ErrorMember {
 }
 
 impl Orchestrator {
-    pub(crate) fn new(url: Url) -> Self {
+    pub(crate) fn new(url: &Url) -> Self {
         if CryptoProvider::get_default().is_none() {
             // Fails if another thread installed a provider first, which is fine.
             drop(ring::default_provider().install_default());

@@ -89,7 +89,7 @@ impl Deref for Admin {
 
 impl Admin {
     pub fn new(resources: Resources) -> Arc<Self> {
-        let orchestrator = resources.settings.orchestrator_url.clone().map(Orchestrator::new);
+        let orchestrator = resources.settings.orchestrator_url.as_ref().map(Orchestrator::new);
         Arc::new(Self {
             resources,
             work_cache: WorkCache::default(),
