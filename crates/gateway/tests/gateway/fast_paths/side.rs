@@ -39,8 +39,9 @@ impl Side {
         let gateway = GatewayProcess::start_with(&[(setting, value), level]).await;
         let echo = Gateway::start(echo_tools()).await;
         let slow = ScriptedServer::start(true, slow_tools).await;
-        gateway.install("echo", &echo.url()).await;
-        gateway.install("slow", &slow.url()).await;
+        // Its time is not what is compared.
+        gateway.install_within("echo", &echo.url(), "30s").await;
+        gateway.install_within("slow", &slow.url(), "30s").await;
         let manager = gateway.manager().await;
         let analyst = gateway.bound("project_analyst", "ada", "task-1").await;
         Self { gateway, echo, slow, manager, analyst }
