@@ -36,7 +36,7 @@ async fn lease_of_an_analyst_is_waited_for() {
     stage.gateway.kill();
     answered_turns.send_replace(1);
     eventually("the gateway is missed", async || {
-        manager.metric("tool_failures_total").await.filter(|failures| *failures > 0.0)
+        manager.metric("pma_tool_failures_total").await.filter(|failures| *failures > 0.0)
     })
     .await;
     stage.gateway.start_again().await;
