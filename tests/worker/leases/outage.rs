@@ -28,7 +28,7 @@ async fn lease_of_an_analyst_is_waited_for() {
         name: "of-ada".to_owned(),
         status: None,
         description: None,
-        acceptance_criteria: Vec::new(),
+        acceptance_criteria: vec!["the build works".to_owned()],
     });
     let (_, lease) = stage.lease("project_manager", "ada", asked.id, None).await;
     stage.orchestrator.publish_under(&asked, &lease).await;
