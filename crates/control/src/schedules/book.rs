@@ -8,7 +8,7 @@ use contract::schedule::{
 };
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, PaginatorTrait,
-    QueryFilter, QuerySelect,
+    QueryFilter, QuerySelect, QueryTrait,
 };
 use store::entity::{project, schedule, schedule_run};
 use subjects::ScopeId;
@@ -132,11 +132,17 @@ impl<'w> ScheduleBook<'w> {
         let open = open_runs(self.db, &row.id).await?;
         let handoffs = open.iter().filter(|run| run.job_id.is_none());
         let open_runs = handoffs.map(super::rows::run_id_of).collect::<Result<Vec<_>, _>>()?;
+        schedule::Entity::delete_by_id(&row.id).exec(self.db).await?;
+        // Runs that are not published or cancelled yet stay until that is done. They are deleted with the next
+        // schedule of the user.
+        let schedules = schedule::Entity::find().select_only().column(schedule::Column::Id).into_query();
         schedule_run::Entity::delete_many()
-            .filter(schedule_run::Column::ScheduleId.eq(&row.id))
+            .filter(schedule_run::Column::UserId.eq(&row.user_id))
+            .filter(schedule_run::Column::ScheduleId.not_in_subquery(schedules))
+            .filter(schedule_run::Column::State.ne(RunState::Pending.as_str()))
+            .filter(schedule_run::Column::CancelDueAt.is_null())
             .exec(self.db)
             .await?;
-        schedule::Entity::delete_by_id(&row.id).exec(self.db).await?;
         Ok(Deleted { schedule_id: row.id, name: row.name, open_runs })
     }
 
@@ -202,7 +208,7 @@ fn check_name(name: &str) -> Result<(), ToolError> {
         let why = "a name is one line without hidden characters, and without spaces around it";
         return Err(ToolError::Invalid(why.to_owned()));
     }
-    Ok(())
+    check_payload::refuse_secret("name", name)
 }
 
 fn check_limit(limit: u32) -> Result<i64, ToolError> {

@@ -1,5 +1,7 @@
 //! What a payload must be like before it is stored.
 
+use std::borrow::Cow;
+
 use contract::{
     schedule::{MAX_PAYLOAD_BYTES, Payload},
     task::{MAX_CRITERIA, MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES},
@@ -34,9 +36,18 @@ pub(super) fn to_json(payload: &Payload) -> Result<String, ToolError> {
         return Err(ToolError::TooLarge { what: "payload", size: text.len(), limit: MAX_PAYLOAD_BYTES });
     }
     // It is stored as it is, and goes to a model with every run.
-    if let Some(kind) = secrets::find(&text) {
-        let why = format!("the payload contains a secret ({kind}); take it out");
+    refuse_secret("payload", &text)?;
+    Ok(text)
+}
+
+/// Refuses what chats would redact: secrets by their shape, and values that follow a name such as `password`.
+pub(super) fn refuse_secret(what: &str, text: &str) -> Result<(), ToolError> {
+    if let Some(kind) = secrets::find(text) {
+        return Err(ToolError::Invalid(format!("the {what} contains a secret ({kind}); take it out")));
+    }
+    if matches!(secrets::redact_by_kind(text), Cow::Owned(_)) {
+        let why = format!("the {what} contains a password or another secret behind its name; take it out");
         return Err(ToolError::Invalid(why));
     }
-    Ok(text)
+    Ok(())
 }

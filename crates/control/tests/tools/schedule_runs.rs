@@ -15,6 +15,7 @@ on_both!(
     open_run_forbids_the_next,
     open_run_is_replaced_and_cancelled,
     person_starts_a_run,
+    started_run_outlives_its_schedule,
     job_specification_becomes_a_job_and_no_handoff,
     job_of_a_closed_task_fails,
     run_that_takes_too_long_is_given_up,
@@ -181,6 +182,25 @@ async fn person_starts_a_run(stage: Stage) {
     assert_eq!(swept, json!({ "runs": [], "cancels": [run["run_id"]] }));
     let got = stage.schedule("get", json!({ "user_id": "u-1", "schedule": "now" })).await;
     assert_eq!(got["next_at"], "2026-01-01T01:00:00Z", "its slots stay as they are");
+}
+
+async fn started_run_outlives_its_schedule(stage: Stage) {
+    stage.set_time("2026-01-01T00:00:00Z");
+    stage.scheduled("now", every(3600), json!({})).await;
+    let now = json!({ "user_id": "u-1", "schedule": "now" });
+    let run = stage.schedule("run_now", now.clone()).await;
+    let deleted = stage.schedule("delete", now.clone()).await;
+    assert_eq!(deleted["open_runs"], json!([run["run_id"]]));
+    let fired = stage.fire().await;
+    assert_eq!(handoffs(&fired["runs"]), [run["run_id"].as_str().unwrap()]);
+    let sent = stage.schedule("run.sent", json!({ "handoff_ids": [run["run_id"]] })).await;
+    assert_eq!(sent["marked"], 1);
+    let end = json!({ "handoff_id": run["run_id"], "outcome": "completed", "text": "Hello." });
+    assert_eq!(stage.schedule("run.end", end.clone()).await["ended"], true);
+    // What is left of it is deleted with the user's next schedule.
+    stage.scheduled("now", every(3600), json!({})).await;
+    stage.schedule("delete", now).await;
+    assert_eq!(stage.schedule("run.end", end).await["ended"], false);
 }
 
 /// W7: a job specification needs no interpretation and never reaches a manager.

@@ -166,6 +166,14 @@ async fn payloads_are_checked(stage: Stage) {
         (json!({ "type": "prompt", "prompt": " " }), "invalid_arguments"),
         (json!({ "type": "prompt", "prompt": "x".repeat(16 * 1024) }), "too_large"),
         (json!({ "type": "prompt", "prompt": format!("Use {token}.") }), "invalid_arguments"),
+        (
+            json!({ "type": "prompt", "prompt": "Log in with password=kX92hdJs82hdkQp1." }),
+            "invalid_arguments",
+        ),
+        (
+            json!({ "type": "job_spec", "kind": "x", "payload": { "api_key": "kX92hdJs82hdkQp1z" } }),
+            "invalid_arguments",
+        ),
         (json!({ "type": "prompt", "prompt": "x", "name": "y" }), "invalid_arguments"),
         (json!({ "type": "task", "name": "" }), "invalid_arguments"),
         (json!({ "type": "task", "name": "x".repeat(301) }), "too_large"),
