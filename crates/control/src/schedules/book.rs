@@ -133,8 +133,8 @@ impl<'w> ScheduleBook<'w> {
         let handoffs = open.iter().filter(|run| run.job_id.is_none());
         let open_runs = handoffs.map(super::rows::run_id_of).collect::<Result<Vec<_>, _>>()?;
         schedule::Entity::delete_by_id(&row.id).exec(self.db).await?;
-        // Runs that are not published or cancelled yet stay until that is done. They are deleted with the next
-        // schedule of the user.
+        // Runs that are not published or cancelled yet stay until that is done. They are deleted with the
+        // user's next schedule.
         let schedules = schedule::Entity::find().select_only().column(schedule::Column::Id).into_query();
         schedule_run::Entity::delete_many()
             .filter(schedule_run::Column::UserId.eq(&row.user_id))
