@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 
-from get_mcp_peers import PIP, TOOLS, step
+from pinned_parts import PIP, TOOLS, step
 
 TARGET = TOOLS / "model"
 ENGINE = "xllamacpp==0.2.12"

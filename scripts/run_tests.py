@@ -30,15 +30,15 @@ NEEDED = [
     ("linter", get_deploy_linters.has, "hadolint and Kubernetes' schemas: `make tools` gets them"),
     ("go_producer", get_system_packages.has_go_with_client, "Go with NATS' client: `make system-packages` installs them"),
     ("real_model", get_model.has, "a small language model: `make tools` gets it"),
-    ("conformance", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
-    ("node_peer", lambda: get_mcp_peers.has("mcp-peers"), SUITE),
-    ("xgrammar", lambda: get_mcp_peers.has("grammars"), "xgrammar and llguidance: `make tools` gets them"),
-    ("python_client", lambda: get_api_clients.has("api-clients-python"), CLIENTS.format("Python")),
-    ("node_client", lambda: get_api_clients.has("api-clients-node"), CLIENTS.format("Node")),
+    ("conformance", get_mcp_peers.SUITE.is_there, SUITE),
+    ("node_peer", get_mcp_peers.SUITE.is_there, SUITE),
+    ("xgrammar", get_mcp_peers.GRAMMARS.is_there, "xgrammar and llguidance: `make tools` gets them"),
+    ("python_client", get_api_clients.PYTHON.is_there, CLIENTS.format("Python")),
+    ("node_client", get_api_clients.NODE.is_there, CLIENTS.format("Node")),
     ("curl_client", lambda: shutil.which("curl"), "curl: install it with the system's package manager"),
-    ("schemathesis", lambda: get_api_clients.has("schemathesis"), "schemathesis: `make tools` gets it"),
-    ("open_webui", lambda: get_api_clients.has("open-webui"), "the prompts of Open WebUI: `make tools` gets them"),
-    ("python_peer", lambda: get_mcp_peers.has("python") and get_mcp_peers.has("python-newer"), SDKS),
+    ("schemathesis", get_api_clients.SCHEMATHESIS.is_there, "schemathesis: `make tools` gets it"),
+    ("open_webui", get_api_clients.OPEN_WEBUI.is_there, "the prompts of Open WebUI: `make tools` gets them"),
+    ("python_peer", lambda: get_mcp_peers.SDK.is_there() and get_mcp_peers.NEWER_SDK.is_there(), SDKS),
 ]
 
 
