@@ -10,14 +10,15 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A worker that never finishes, so that there is time to kill it.
 fn doomed(nats: &Nats) -> WorkerBuilder {
-    Worker::manager(nats).set("worker.ack_wait", "1s").thinking(Duration::from_secs(600))
+    // On a busy machine the worker may be late by seconds to say that it is alive.
+    Worker::manager(nats).set("worker.ack_wait", "3s").thinking(Duration::from_secs(600))
 }
 
-/// Starts a worker and kills it once it holds the handoff. Returns `false` if there was no handoff left.
+/// Starts a worker and kills it once it works on the handoff. Returns `false` if there was no handoff left.
 async fn dies_holding(settings: &WorkerBuilder, orchestrator: &Orchestrator) -> bool {
     let mut worker = settings.start().await;
     let held = eventually_within(PATIENCE, "the handoff to be taken or dead-lettered", async || {
-        if worker.metric("pma_handoffs_in_flight{kind=\"chat\"}").await == Some(1.0) {
+        if worker.metric("pma_model_calls_total").await.is_some_and(|calls| calls >= 1.0) {
             return Some(true);
         }
         (orchestrator.queued().await == 0 || orchestrator.stored(streams::DEAD).await > 0).then_some(false)
@@ -51,13 +52,12 @@ async fn a_crash_loop_ends_in_one_dead_letter() {
     let mut deaths = 0;
     while dies_holding(&settings, &orchestrator).await {
         deaths += 1;
-        // A few more than three: one worker may die while it writes the dead letter.
-        assert!(deaths < 8, "the handoff is never dead-lettered");
+        assert!(deaths <= 3, "the handoff is never dead-lettered");
     }
-    assert!(deaths >= 3, "dead-lettered after {deaths} crashes");
+    assert_eq!(deaths, 3);
     // A healthy worker that looks again changes nothing.
     let healthy = Worker::manager(&nats)
-        .set("worker.ack_wait", "1s")
+        .set("worker.ack_wait", "3s")
         .set("worker.max_attempts", "3")
         .set("worker.sweep_every", "1s")
         .start()
@@ -96,7 +96,7 @@ async fn two_deliveries_only(orchestrator: &Orchestrator) {
     let config = pull::Config {
         durable_name: Some(name.to_owned()),
         filter_subject: Subject::Handoff(Kind::Chat).to_string(),
-        ack_wait: Duration::from_secs(1),
+        ack_wait: Duration::from_secs(3),
         max_deliver: 2,
         ..pull::Config::default()
     };
@@ -148,7 +148,7 @@ async fn sweeper_dead_letters_after_a_lost_advisory() {
     orchestrator.jetstream.delete_stream(streams::ADVISORIES).await.unwrap();
     let worker = Worker::manager(&nats)
         .set("nats.provision", "none")
-        .set("worker.ack_wait", "1s")
+        .set("worker.ack_wait", "3s")
         .set("worker.sweep_every", "1s")
         .start()
         .await;

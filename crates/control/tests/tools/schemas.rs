@@ -72,6 +72,7 @@ fn all_families_exist() {
         schedule.run.end schedule.run.sent schedule.run.unsent schedule.run_now schedule.runs schedule.update
         skills.create skills.delete skills.get skills.list skills.update
         thread.delete thread.get thread.list thread.messages thread.rename
-        thread.turn.begin thread.turn.end thread.turn.get thread.turn.sent thread.turn.unsent";
+        thread.turn.begin thread.turn.delivered thread.turn.end thread.turn.get thread.turn.leave
+        thread.turn.sent thread.turn.unsent";
     assert_eq!(names, expected.split_whitespace().collect());
 }
