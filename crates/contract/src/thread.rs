@@ -3,18 +3,21 @@
 //! A thread is a sequence of turns, one at a time. A turn has the messages of one request and, once it has
 //! ended, its answer. Its id is the id of its handoff.
 
+mod size;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subjects::{ChatMessage, HandoffId, ScopeId};
 
 use crate::{Page, tool};
+pub use size::{FRAME_BYTES, character_size, message_size, text_size};
 
 pub const MAX_NAME_BYTES: usize = 256;
 pub const MAX_TITLE_BYTES: usize = 256;
 pub const MAX_REQUEST_KEY_BYTES: usize = 256;
 /// The most messages of a turn.
 pub const MAX_MESSAGES: usize = 2_000;
-/// The largest sum of all messages of a turn, as JSON.
+/// The largest sum of all messages of a turn, as [`message_size`] counts them.
 pub const MAX_MESSAGES_BYTES: usize = 512 * 1024;
 /// The longest text of an answer, as JSON. A longer one is cut.
 pub const MAX_ANSWER_BYTES: usize = 384 * 1024;
@@ -24,6 +27,9 @@ pub const MAX_MARKED: usize = 200;
 pub const MAX_UNSENT: u64 = 50;
 /// How long a request without a key of its own can be joined by its retry.
 pub const JOIN_WINDOW_SECONDS: u64 = 15 * 60;
+/// The same for a request whose answer was delivered. It may be lost on the way to the client, which then
+/// repeats its request within seconds; later the client asks the same again.
+pub const JOIN_DELIVERED_WINDOW_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Thread {
@@ -66,6 +72,9 @@ pub struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<String>,
     /// Absent while the turn is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Absent while the turn is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<TurnAnswer>,
 }
@@ -80,6 +89,9 @@ pub struct TurnOptions {
     pub max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ScopeId>,
+    /// Whether the client does not wait for the answer, but fetches it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -140,14 +152,18 @@ pub struct BeginTurn {
     pub messages: Vec<ChatMessage>,
     #[serde(default)]
     pub options: TurnOptions,
+    /// How many turns of the API key may be open at the same time, with the new one.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub max_open: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BegunTurn {
     pub outcome: BeginOutcome,
-    /// The new turn, the one that the request repeats, or the open turn of a busy thread.
+    /// The new turn, the one that the request repeats, or an open turn that is in its way.
     pub turn: Turn,
-    /// The signed lease for the handoff of a turn that is not answered, unless the thread is busy.
+    /// The signed lease for the handoff of a turn that is new or joined, and not answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
 }
@@ -162,6 +178,8 @@ pub enum BeginOutcome {
     Busy,
     /// The name of the request was used with another body. Nothing was stored.
     KeyReused,
+    /// As many turns of the API key are open as may be. Nothing was stored.
+    TooManyOpen,
 }
 
 tool!("thread.turn.begin": BeginTurn => BegunTurn);
@@ -180,6 +198,36 @@ pub struct MarkedSent {
 }
 
 tool!("thread.turn.sent": MarkSent => MarkedSent);
+
+/// `thread.turn.delivered`: records that clients received the answers of turns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MarkDelivered {
+    #[schemars(length(min = 1, max = MAX_MARKED))]
+    pub handoff_ids: Vec<HandoffId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MarkedDelivered {
+    pub marked: u64,
+}
+
+tool!("thread.turn.delivered": MarkDelivered => MarkedDelivered);
+
+/// `thread.turn.leave`: records that a request does not wait for its turn any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LeaveTurn {
+    pub handoff_id: HandoffId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftTurn {
+    /// Whether the turn is open and no other request waits for it.
+    pub is_abandoned: bool,
+}
+
+tool!("thread.turn.leave": LeaveTurn => LeftTurn);
 
 /// `thread.turn.unsent`: open turns that were stored some time ago and are not known to be published, the
 /// oldest first, each with a lease. Large turns come in smaller lists.

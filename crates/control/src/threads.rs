@@ -10,11 +10,12 @@ mod history;
 mod messages;
 mod publish;
 mod read;
+mod requests;
 mod resolve;
 
 use contract::thread::{
-    BeginTurn, Delete, EndTurn, Get, GetTurn, List, ListMessages, ListUnsent, MAX_NAME_BYTES, MarkSent,
-    Rename, Thread, Turn, TurnAnswer,
+    BeginTurn, Delete, EndTurn, Get, GetTurn, LeaveTurn, List, ListMessages, ListUnsent, MAX_NAME_BYTES,
+    MarkDelivered, MarkSent, Rename, Thread, Turn, TurnAnswer,
 };
 use sea_orm::{ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use serde::de::DeserializeOwned;
@@ -35,6 +36,8 @@ pub(super) fn tools() -> Vec<Entry> {
         Entry::of::<MarkSent>(),
         Entry::of::<ListUnsent>(),
         Entry::of::<EndTurn>(),
+        Entry::of::<MarkDelivered>(),
+        Entry::of::<LeaveTurn>(),
         Entry::of::<GetTurn>(),
         Entry::of::<List>(),
         Entry::of::<Get>(),
@@ -121,6 +124,7 @@ fn into_turn(row: turn::Model) -> Result<Turn, ToolError> {
         position: row.position,
         created_at: clock::text(row.created_at),
         sent_at: row.sent_at.map(clock::text),
+        ended_at: row.ended_at.map(clock::text),
     })
 }
 

@@ -7,18 +7,28 @@ use std::{
 
 use axum::{
     Extension,
+    body::Body,
     extract::{ConnectInfo, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use contract::key::Key;
-use http::{HeaderMap, StatusCode, header::AUTHORIZATION};
+use futures_util::{StreamExt, stream};
+use http::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
 use listener::ConnectionAuth;
 use subjects::ScopeId;
-
+use tokio::select;
 use tracing::Instrument;
 
-use crate::{error::ApiError, keys, spans, state::App};
+use crate::{
+    error::ApiError,
+    keys::{self, InUse},
+    names, spans,
+    state::App,
+};
 
 const USER: &str = "x-cynode-user";
 const OPEN_WEBUI_USER: &str = "x-openwebui-user-id";
@@ -39,8 +49,8 @@ pub(crate) async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let key = match valid_key(&app, request.headers(), peer.ip()).await {
-        Ok(key) => key,
+    let (key, in_use) = match valid_key(&app, request.headers(), peer.ip()).await {
+        Ok(valid) => valid,
         Err(refused) => return refused.into_response(),
     };
     auth.mark_authenticated();
@@ -56,7 +66,10 @@ pub(crate) async fn authenticate(
     let mut response = match Caller::of(key, request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            next.run(request).instrument(span.clone()).await
+            select! {
+                response = next.run(request).instrument(span.clone()) => until_revoked(response, in_use),
+                () = in_use.revoked() => revoked().into_response(),
+            }
         }
         Err(refused) => refused.into_response(),
     };
@@ -67,20 +80,48 @@ pub(crate) async fn authenticate(
 
 /// Returns the key of a request. Requests without a valid one are limited by address; a key that was valid a
 /// moment ago is not affected by them.
-async fn valid_key(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Arc<Key>, ApiError> {
+async fn valid_key(
+    app: &App,
+    headers: &HeaderMap,
+    address: IpAddr,
+) -> Result<(Arc<Key>, Arc<InUse>), ApiError> {
     let hash = bearer(headers).map(keys::hash);
-    if let Some(known) = hash.as_deref().and_then(|hash| app.keys.remembered(hash)) {
-        return Ok(known);
+    if let Some(hash) = &hash
+        && let Some(known) = app.keys.remembered(hash)
+    {
+        let in_use = app.keys.watch(&known, hash);
+        return Ok((known, in_use));
     }
     app.limits.count_unauthenticated(address)?;
     let Some(hash) = hash else {
         let message = "There is no API key in the request; send it as `Authorization: Bearer <key>`.";
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
     };
-    let checked = app.keys.check(hash).await.map_err(|error| error.into_api_error())?;
-    checked.ok_or_else(|| {
-        let message = "The API key is unknown, expired or revoked; ask an operator for another.";
-        ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    let checked = app.keys.check(hash.clone()).await.map_err(|error| error.into_api_error())?;
+    let key = checked.ok_or_else(revoked)?;
+    let in_use = app.keys.watch(&key, &hash);
+    Ok((key, in_use))
+}
+
+fn revoked() -> ApiError {
+    let message = "The API key is unknown, expired or revoked; ask an operator for another.";
+    ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+}
+
+/// Breaks the connection of a stream when its key is revoked: a mere end would look like success.
+fn until_revoked(response: Response, key: Arc<InUse>) -> Response {
+    let content_type = response.headers().get(CONTENT_TYPE);
+    if content_type.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/event-stream")) {
+        return response;
+    }
+    response.map(|body| {
+        let watched = key.clone();
+        let frames = body.into_data_stream().take_until(async move { watched.revoked().await });
+        let end = stream::once(async move {
+            let broken = || axum::Error::new(std::io::Error::other("the API key was revoked"));
+            key.is_revoked().then(|| Err(broken()))
+        });
+        Body::from_stream(frames.chain(end.filter_map(std::future::ready)))
     })
 }
 
@@ -107,9 +148,12 @@ impl Caller {
             None => None,
         };
         let user = match named {
-            Some((from, user)) => user
-                .parse()
-                .map_err(|error| ApiError::invalid(from, format!("{from} does not name a user: {error}.")))?,
+            Some((from, user)) => {
+                names::refuse_secret(from, user)?;
+                user.parse().map_err(|error| {
+                    ApiError::invalid(from, format!("{from} does not name a user: {error}."))
+                })?
+            }
             None => key.user_id.parse().map_err(|error| {
                 let message = format!("The user of this key is not valid: {error}; issue another key.");
                 ApiError::new(StatusCode::FORBIDDEN, "user_not_allowed", message)
@@ -164,6 +208,10 @@ mod tests {
         assert_eq!(caller(true, &[(USER, "bob"), (OPEN_WEBUI_USER, "eve")]), Ok("bob".to_owned()));
         assert_eq!(caller(true, &[(OPEN_WEBUI_USER, "eve")]), Ok("eve".to_owned()));
         assert_eq!(caller(true, &[(USER, "")]), Ok("alice".to_owned()));
+        assert_eq!(caller(true, &[(USER, " "), (OPEN_WEBUI_USER, "eve")]), Ok("eve".to_owned()));
+        assert_eq!(caller(true, &[(USER, ""), (OPEN_WEBUI_USER, "")]), Ok("alice".to_owned()));
+        assert_eq!(caller(false, &[(USER, "")]), Ok("alice".to_owned()));
         assert_eq!(caller(true, &[(USER, "not a user")]), Err(400));
+        assert_eq!(caller(true, &[(USER, "password:hunter2")]), Err(400));
     }
 }

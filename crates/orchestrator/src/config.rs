@@ -121,7 +121,7 @@ pub struct DirectModel {
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimits {
     pub requests_per_minute: u32,
-    pub concurrent_turns: usize,
+    pub concurrent_turns: u64,
     pub unauthenticated_per_second: u32,
 }
 

@@ -2,16 +2,19 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use broker::Chain;
 use contract::key::{Check, Key};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use subjects::Timestamp;
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::gateway::{CallError, Gateway};
 
@@ -24,6 +27,26 @@ pub(crate) struct Keys {
     gateway: Gateway,
     remember_for: Duration,
     known: Mutex<HashMap<String, Known>>,
+    /// The keys of requests that are being answered, by id.
+    in_use: Mutex<HashMap<String, Weak<InUse>>>,
+}
+
+/// A key of a request that is being answered.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    hash: String,
+    revoked: CancellationToken,
+}
+
+impl InUse {
+    /// Waits until the key is revoked.
+    pub(crate) async fn revoked(&self) {
+        self.revoked.cancelled().await;
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.is_cancelled()
+    }
 }
 
 #[derive(Debug)]
@@ -34,7 +57,7 @@ struct Known {
 
 impl Keys {
     pub(crate) fn new(gateway: Gateway, remember_for: Duration) -> Self {
-        Self { gateway, remember_for, known: Mutex::default() }
+        Self { gateway, remember_for, known: Mutex::default(), in_use: Mutex::default() }
     }
 
     /// Returns the key if it was found valid a moment ago.
@@ -63,19 +86,51 @@ impl Keys {
         Ok(Some(key))
     }
 
-    /// Forgets a key that was revoked, so that its next use asks the gateway.
-    pub(crate) fn forget(&self, key_id: &str) {
-        self.known().retain(|_, known| known.key.key_id != key_id);
+    /// Returns what says that a key is revoked while its request is answered.
+    pub(crate) fn watch(&self, key: &Key, hash: &str) -> Arc<InUse> {
+        let mut in_use = lock(&self.in_use);
+        if let Some(known) = in_use.get(&key.key_id).and_then(Weak::upgrade) {
+            return known;
+        }
+        if in_use.len() >= MAX_REMEMBERED {
+            in_use.retain(|_, known| known.strong_count() > 0);
+        }
+        let new = Arc::new(InUse { hash: hash.to_owned(), revoked: CancellationToken::new() });
+        in_use.insert(key.key_id.clone(), Arc::downgrade(&new));
+        new
     }
 
-    /// Forgets all keys, for when revocations may have been missed.
-    pub(crate) fn forget_all(&self) {
+    /// Forgets a key that was revoked, and ends its requests. Its next use asks the gateway.
+    pub(crate) fn revoke(&self, key_id: &str) {
+        self.known().retain(|_, known| known.key.key_id != key_id);
+        if let Some(used) = lock(&self.in_use).remove(key_id).and_then(|used| used.upgrade()) {
+            used.revoked.cancel();
+        }
+    }
+
+    /// Forgets all keys and asks about those of open requests, for when revocations may have been missed.
+    pub(crate) async fn check_all(&self) {
         self.known().clear();
+        let in_use: Vec<(String, Arc<InUse>)> = lock(&self.in_use)
+            .iter()
+            .filter_map(|(key_id, used)| Some((key_id.clone(), used.upgrade()?)))
+            .collect();
+        for (key_id, used) in in_use {
+            match self.check(used.hash.clone()).await {
+                Ok(None) => self.revoke(&key_id),
+                Ok(Some(_)) => {}
+                Err(error) => debug!(key_id, error = %Chain(&error), "Key of open requests not checked."),
+            }
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the hash under which the gateway knows a key.

@@ -11,7 +11,7 @@
 //! - `turns`: from a request to a handoff and its answer, exactly once
 //! - `direct`: models that are not the project manager
 //! - `egress`: external providers of models, for agents
-//! - `keys`, `rate_limits`: who calls, and how often
+//! - `keys`, `rate_limits`: who calls, and how often; `names`: what clients may call things
 //! - `config`: settings
 
 mod answering;
@@ -28,6 +28,7 @@ mod health;
 mod keys;
 mod metrics;
 mod models;
+mod names;
 mod openapi;
 mod path_id;
 mod query;

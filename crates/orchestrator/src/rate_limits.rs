@@ -1,10 +1,9 @@
 //! Limits by API key, and by address for clients without a valid one.
 
 use std::{
-    collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -34,7 +33,6 @@ pub(crate) struct RateLimits {
     by_key: ByKey,
     by_address: DefaultKeyedRateLimiter<IpAddr>,
     streams: Arc<Semaphore>,
-    turns: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 /// What a key may still do, for the headers of a response.
@@ -42,13 +40,6 @@ pub(crate) struct RateLimits {
 pub(crate) struct Budget {
     limit: u32,
     remaining: u32,
-}
-
-/// The right to wait for one turn. Dropping it gives it back.
-#[derive(Debug)]
-pub(crate) struct TurnPermit {
-    key_id: String,
-    turns: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 impl RateLimits {
@@ -61,7 +52,6 @@ impl RateLimits {
             by_key: RateLimiter::dashmap(Quota::per_minute(per_minute)).with_middleware(),
             by_address: RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst)),
             streams: Arc::new(Semaphore::new(max_streams)),
-            turns: Arc::default(),
         }
     }
 
@@ -92,19 +82,6 @@ impl RateLimits {
         })
     }
 
-    /// Returns the right to wait for one more turn of a key.
-    pub(crate) fn begin_turn(&self, key_id: &str) -> Result<TurnPermit, ApiError> {
-        let max = self.settings.concurrent_turns;
-        let mut turns = lock(&self.turns);
-        let count = turns.entry(key_id.to_owned()).or_default();
-        if *count >= max {
-            let message = format!("This key may have {max} chats worked on at the same time.");
-            return Err(too_many(message).retry_in(Duration::from_secs(1)));
-        }
-        *count += 1;
-        Ok(TurnPermit { key_id: key_id.to_owned(), turns: self.turns.clone() })
-    }
-
     /// Returns the right to one more stream.
     pub(crate) fn begin_stream(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.streams.clone().try_acquire_owned().map_err(|_| {
@@ -131,22 +108,6 @@ impl Budget {
             headers.insert(RESET, reset);
         }
     }
-}
-
-impl Drop for TurnPermit {
-    fn drop(&mut self) {
-        let mut turns = lock(&self.turns);
-        if let Some(count) = turns.get_mut(&self.key_id) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                turns.remove(&self.key_id);
-            }
-        }
-    }
-}
-
-fn lock(turns: &Mutex<HashMap<String, usize>>) -> MutexGuard<'_, HashMap<String, usize>> {
-    turns.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn too_many(message: impl Into<String>) -> ApiError {
@@ -184,16 +145,6 @@ mod tests {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(refused.retry_after.is_some_and(|wait| wait > Duration::ZERO));
         assert!(limits.count_request("b").is_ok());
-    }
-
-    #[test]
-    fn turns_are_given_back() {
-        let limits = limits();
-        let first = limits.begin_turn("a").unwrap();
-        let _second = limits.begin_turn("a").unwrap();
-        assert!(limits.begin_turn("a").is_err());
-        drop(first);
-        assert!(limits.begin_turn("a").is_ok());
     }
 
     #[test]

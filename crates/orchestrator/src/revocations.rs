@@ -1,4 +1,4 @@
-//! Listens for API keys that are revoked, so that they are refused at once.
+//! Listens for API keys that are revoked, so that they are refused at once and their requests end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::keys::Keys;
 
-/// Forgets keys as they are revoked, until `stop` is cancelled.
+/// Revokes keys as the gateway does, until `stop` is cancelled.
 pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToken) {
     let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(2));
     loop {
@@ -23,11 +23,11 @@ pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToke
                     () = stop.cancelled() => return,
                     // What was revoked while the connection was lost was not heard.
                     changed = connections.changed() => match changed {
-                        Ok(()) => keys.forget_all(),
+                        Ok(()) => keys.check_all().await,
                         Err(_) => break,
                     },
                     message = revoked.next() => match message {
-                        Some(message) => forget(keys, &message.payload),
+                        Some(message) => revoke(keys, &message.payload).await,
                         None => break,
                     },
                 }
@@ -53,10 +53,10 @@ async fn subscribe(nats: &OnDemand) -> Option<(Subscriber, watch::Receiver<u64>)
     }
 }
 
-fn forget(keys: &Keys, message: &[u8]) {
+async fn revoke(keys: &Keys, message: &[u8]) {
     match serde_json::from_slice::<Revoked>(message) {
-        Ok(revoked) => keys.forget(&revoked.key_id),
+        Ok(revoked) => keys.revoke(&revoked.key_id),
         // Rather ask once more than trust a key too long.
-        Err(_) => keys.forget_all(),
+        Err(_) => keys.check_all().await,
     }
 }

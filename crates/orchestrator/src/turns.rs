@@ -5,7 +5,8 @@
 //!
 //! - `begin`: stores a request as a turn, or joins the turn that it repeats
 //! - `compose`: from a turn to its handoff; `publish`: hands it off, under its own message id
-//! - `sweep`: publishes what another orchestrator stored and did not publish; `sent` marks what was
+//! - `sweep`: publishes what another orchestrator stored and did not publish
+//! - `marks`: what was handed off and delivered; `leave`: a client is gone; `cancel`: stops the work
 //! - `answers`: delivers stored answers to the requests that wait for them; `live`: what happens meanwhile
 //! - `record`: stores every answer in its thread; `outcome`: from a completion to what is stored
 
@@ -13,11 +14,12 @@ mod answers;
 mod begin;
 mod cancel;
 mod compose;
+mod leave;
 mod live;
+mod marks;
 mod outcome;
 mod publish;
 mod record;
-mod sent;
 mod sweep;
 
 use std::{sync::Arc, time::Duration};
@@ -32,11 +34,11 @@ use tracing::warn;
 
 use crate::{error::ApiError, gateway::Gateway, metrics::Metrics};
 
-use self::{answers::Answers, sent::SentMarker};
+use self::{answers::Answers, marks::Marks};
 pub(crate) use self::{
     answers::Expected,
     begin::{BegunTurn, Live as WantsLive, TurnRequest},
-    cancel::CancelOnDrop,
+    leave::Presence,
     live::{Live, Update},
 };
 
@@ -51,7 +53,7 @@ pub(crate) struct Turns {
     /// Signs handoffs.
     key: Option<KeyPair>,
     answers: Answers,
-    sent: SentMarker,
+    marks: Marks,
     metrics: Arc<Metrics>,
     /// Work that goes on when its request is dropped.
     tasks: TaskTracker,
@@ -81,9 +83,9 @@ impl Turns {
         metrics: Arc<Metrics>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        let (answers, sent) = (Answers::default(), SentMarker::default());
+        let (answers, marks) = (Answers::default(), Marks::default());
         let readiness = watch::Sender::default();
-        Arc::new(Self { gateway, nats, key, answers, sent, metrics, tasks, readiness })
+        Arc::new(Self { gateway, nats, key, answers, marks, metrics, tasks, readiness })
     }
 
     /// Returns whether a turn can be begun: its answer would be neither missed nor lost.
@@ -102,14 +104,14 @@ impl Turns {
         drop(self.readiness.subscribe().wait_for(Readiness::is_complete).await);
     }
 
-    /// Delivers and records answers, publishes what was left behind and marks what was published, until
-    /// `stop` is cancelled.
+    /// Delivers and records answers, publishes what was left behind and writes marks, until `stop` is
+    /// cancelled.
     pub(crate) async fn run(self: Arc<Self>, sweep_every: Duration, stop: CancellationToken) {
         tokio::join!(
             self.follow_answers(&stop),
             self.record_answers(&stop),
             self.sweep(sweep_every, &stop),
-            self.mark_sent(&stop),
+            self.mark(&stop),
         );
     }
 
@@ -123,6 +125,11 @@ impl Turns {
             }
             Err(_) => warn!(handoff.id = %handoff_id, "Answer not stored in time yet."),
         }
+    }
+
+    /// Records that a client has the answer of a turn.
+    pub(crate) fn mark_delivered(&self, handoff_id: HandoffId) {
+        self.marks.push_delivered(handoff_id);
     }
 
     async fn broker(&self) -> Result<Broker, ApiError> {

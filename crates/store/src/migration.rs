@@ -6,6 +6,7 @@ mod egress;
 mod leases;
 mod outbox;
 mod profiles;
+mod requests;
 mod schedules;
 mod threads;
 mod tool_does;
@@ -27,6 +28,7 @@ impl MigratorTrait for Migrator {
             Box::new(threads::Threads),
             Box::new(egress::Egress),
             Box::new(schedules::Schedules),
+            Box::new(requests::Requests),
         ]
     }
 }

@@ -1,22 +1,25 @@
 //! `thread.turn.begin`: stores a request as the next turn of its thread, or finds the turn that it repeats.
 //!
-//! Several gateways may run this at the same time. Requests with a name are told apart by a unique index,
-//! retries by a lock on their API key, and the turns of a thread by a lock on the thread.
+//! Several gateways may run this at the same time. The requests of an API key wait for each other, and so do
+//! the turns of a thread.
 
 use contract::{
     key::Key,
     lease::Issue,
-    thread::{BeginOutcome, BeginTurn, BegunTurn, JOIN_WINDOW_SECONDS, MAX_REQUEST_KEY_BYTES, TurnOptions},
+    thread::{
+        BeginOutcome, BeginTurn, BegunTurn, JOIN_DELIVERED_WINDOW_SECONDS, JOIN_WINDOW_SECONDS,
+        MAX_REQUEST_KEY_BYTES, TurnOptions,
+    },
 };
 use policy::{AgentKind, Scope};
 use sea_orm::{
     ActiveValue::{Set, Unchanged},
-    ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select,
+    ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Select,
 };
 use subjects::{ChatMessage, HandoffId};
 
 use super::{
-    end, history, into_turn, messages, messages_of, named_id, new_id, parse,
+    end, history, into_turn, messages, messages_of, named_id, new_id, parse, requests,
     resolve::{Target, resolve},
 };
 use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check, keys};
@@ -38,6 +41,9 @@ impl BuiltInTool for BeginTurn {
         lock_key(context, &input).await?;
         if let Some(found) = find_repeated(context, &input).await? {
             return repeated(context, &input, found).await;
+        }
+        if let Some(open) = find_too_many(context, &input).await? {
+            return Ok(BegunTurn { outcome: BeginOutcome::TooManyOpen, turn: into_turn(open)?, lease: None });
         }
         let handoff_id = HandoffId::now();
         let new = new_thread(context, &input, handoff_id, &messages);
@@ -84,13 +90,11 @@ fn check_input(input: &BeginTurn) -> Result<(), ToolError> {
 
 /// Locks the API key of a request, and fails if it is not valid for the user.
 ///
-/// A retry waits for all other requests with the same key that are being stored, since the one that it
-/// repeats may be among them.
+/// A request waits for all others with the same key that are being stored: the one that it repeats may be
+/// among them, and all of them count as open.
 async fn lock_key(context: &Context<'_>, input: &BeginTurn) -> Result<(), ToolError> {
-    let row = token::Entity::find_by_id(&input.key_id);
-    let row =
-        if input.is_retry && input.request_key.is_none() { row.lock_exclusive() } else { row.lock_shared() };
-    let key = row.one(&context.db).await?.and_then(|row| keys::into_key(row, context.now));
+    let row = token::Entity::find_by_id(&input.key_id).lock_exclusive().one(&context.db).await?;
+    let key = row.and_then(|row| keys::into_key(row, context.now));
     let is_permitted = |key: &Key| key.is_front_end || key.user_id == input.user_id.as_str();
     match key {
         Some(key) if is_permitted(&key) => Ok(()),
@@ -107,22 +111,40 @@ async fn find_repeated(context: &Context<'_>, input: &BeginTurn) -> Result<Optio
     if !input.is_retry {
         return Ok(None);
     }
-    let window = i64::try_from(JOIN_WINDOW_SECONDS * 1_000_000).unwrap_or(i64::MAX);
+    let before =
+        |seconds: u64| context.now.saturating_sub(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX));
     let mut query = of_key(input)
         .filter(turn::Column::BodyHash.eq(&input.body_hash))
-        .filter(turn::Column::CreatedAt.gt(context.now.saturating_sub(window)))
+        .filter(turn::Column::CreatedAt.gt(before(JOIN_WINDOW_SECONDS)))
         .order_by_desc(turn::Column::CreatedAt);
     if let Some(reference) = &input.thread {
         let ids = [reference.clone(), named_id(input.user_id.as_str(), reference)];
         query = query.filter(turn::Column::ThreadId.is_in(ids));
     }
-    Ok(query.one(&context.db).await?)
+    let last = query.one(&context.db).await?;
+    // If the client has that answer, the request that this one repeats was not stored.
+    let has_answer =
+        |turn: &turn::Model| turn.delivered_at.is_some_and(|at| at < before(JOIN_DELIVERED_WINDOW_SECONDS));
+    Ok(last.filter(|turn| !has_answer(turn)))
 }
 
 /// Returns the turn of the request with the same name.
 async fn find_by_name(context: &Context<'_>, input: &BeginTurn) -> Result<Option<turn::Model>, ToolError> {
     let Some(name) = &input.request_key else { return Ok(None) };
     Ok(of_key(input).filter(turn::Column::RequestKey.eq(name)).one(&context.db).await?)
+}
+
+/// Returns the oldest open turn of the API key if no more may be open.
+async fn find_too_many(context: &Context<'_>, input: &BeginTurn) -> Result<Option<turn::Model>, ToolError> {
+    let Some(max) = input.max_open else { return Ok(None) };
+    let open = turn::Entity::find()
+        .filter(turn::Column::KeyId.eq(&input.key_id))
+        .filter(turn::Column::State.is_null())
+        .filter(turn::Column::CreatedAt.gt(super::answerable_since(context)));
+    if open.clone().count(&context.db).await? < max {
+        return Ok(None);
+    }
+    Ok(open.order_by_asc(turn::Column::CreatedAt).one(&context.db).await?)
 }
 
 fn of_key(input: &BeginTurn) -> Select<turn::Entity> {
@@ -142,7 +164,10 @@ async fn repeated(
     }
     let lease = match found.state {
         Some(_) => None,
-        None => Some(issue_lease(context, &found).await?),
+        None => {
+            requests::join(context, &found.id).await?;
+            Some(issue_lease(context, &found).await?)
+        }
     };
     Ok(BegunTurn { outcome: BeginOutcome::Joined, turn: into_turn(found)?, lease })
 }
@@ -219,6 +244,8 @@ async fn new_turn(
         unsent_since: Some(context.now),
         sent_at: None,
         ended_at: None,
+        delivered_at: None,
+        waiting: 1,
     };
     Ok((row, history_hash))
 }

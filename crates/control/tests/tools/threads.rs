@@ -3,6 +3,7 @@
 mod begin;
 mod isolation;
 mod life;
+mod requests;
 
 use contract::{
     ToolContract, arguments,
@@ -64,6 +65,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> BeginTurn {
         is_retry: false,
         messages,
         options: TurnOptions::default(),
+        max_open: None,
     }
 }
 

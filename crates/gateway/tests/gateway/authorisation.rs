@@ -30,6 +30,8 @@ const TABLE: &str = "
     thread.turn.sent                 - - - y  -
     thread.turn.unsent               - - - y  -
     thread.turn.end                  - - - y  -
+    thread.turn.delivered            - - - y  -
+    thread.turn.leave                - - - y  -
     thread.turn.get                  - - - y  -
     thread.list                      - - - y  -
     thread.get                       - - - y  -

@@ -14,14 +14,11 @@ use sha2::{Digest, Sha256};
 use subjects::{ChatMessage, ScopeId};
 use uuid::Uuid;
 
-use super::{
-    Surface,
-    fields::{MAX_NAME_BYTES, text_of},
-    plain, stream,
-};
+use super::{Surface, fields::text_of, plain, stream};
 use crate::{
     caller::{Caller, header},
     error::ApiError,
+    names,
     spans::TRACEPARENT,
     state::App,
     turns::{TurnRequest, WantsLive},
@@ -62,8 +59,8 @@ pub(crate) enum Thread {
 
 impl Thread {
     /// Reads `metadata.thread_id`.
-    pub(crate) fn of(metadata: Option<&Map<String, Value>>) -> Self {
-        metadata.and_then(|metadata| text_of(metadata, "thread_id")).map_or(Self::Any, Self::Metadata)
+    pub(crate) fn of(metadata: Option<&Map<String, Value>>) -> Result<Self, ApiError> {
+        Ok(text_of(metadata, "thread_id")?.map_or(Self::Any, Self::Metadata))
     }
 }
 
@@ -87,21 +84,26 @@ pub(crate) async fn ask(
     (question, delivery): (Question, Delivery),
     surface: impl Surface,
 ) -> Result<Response, ApiError> {
+    let is_named = matches!(question.thread, Thread::Any | Thread::Metadata(_));
     let thread = thread(caller, headers, question.thread)?;
+    let project_id = project(headers, question.project.as_deref())?;
+    let named = thread.as_deref().filter(|_| is_named);
     let (request_key, is_retry) = identity(headers)?;
     let begin = BeginTurn {
         user_id: caller.user.clone(),
         key_id: caller.key.key_id.clone(),
+        body_hash: hash(body, named, project_id.as_ref()),
         thread,
         request_key,
-        body_hash: HEXLOWER.encode(&Sha256::digest(body)),
         is_retry,
         options: TurnOptions {
             temperature: question.temperature,
             max_tokens: question.max_tokens,
-            project_id: project(headers, question.project.as_deref())?,
+            project_id,
+            background: matches!(delivery, Delivery::Background | Delivery::DetachedStream),
         },
         messages: question.messages,
+        max_open: Some(app.config.rate_limits.concurrent_turns),
     };
     let (live, on_disconnect) = match delivery {
         Delivery::Plain => (WantsLive::NotWanted, caller.key.on_disconnect),
@@ -109,20 +111,20 @@ pub(crate) async fn ask(
         Delivery::DetachedStream => (WantsLive::Wanted, OnDisconnect::Continue),
         Delivery::Background => (WantsLive::NotWanted, OnDisconnect::Continue),
     };
-    let permit = app.limits.begin_turn(&caller.key.key_id)?;
     let traceparent = header(headers, TRACEPARENT)?.map(str::to_owned);
-    let request = TurnRequest { begin, on_disconnect, live, traceparent };
+    let counts_retries = headers.contains_key(RETRY_COUNT);
+    let request = TurnRequest { begin, on_disconnect, live, counts_retries, traceparent };
     match delivery {
         Delivery::Plain => {
             let begun = app.turns.begin(request).await?;
-            Ok(plain::respond(app, begun, &surface, permit).await)
+            Ok(plain::respond(app, begun, &surface).await)
         }
         Delivery::Background => Ok(plain::leave(app.turns.begin(request).await?, &surface)),
         Delivery::Stream | Delivery::DetachedStream => {
             let slot = app.limits.begin_stream()?;
             let begun = app.turns.begin(request).await?;
             let turn = begun.turn.clone();
-            let mut response = stream::respond(app, begun, surface, (permit, slot));
+            let mut response = stream::respond(app, begun, surface, slot);
             name_turn(response.headers_mut(), &turn);
             Ok(response)
         }
@@ -138,11 +140,23 @@ pub(crate) fn name_turn(headers: &mut HeaderMap, turn: &Turn) {
     }
 }
 
+/// Returns what requests are told apart by if they have the same idempotency key: their bodies, and the
+/// thread and project that they name outside of them. JSON has no NUL character.
+fn hash(body: &[u8], thread: Option<&str>, project: Option<&ScopeId>) -> String {
+    let mut hasher = Sha256::new_with_prefix(body);
+    for (what, name) in [("thread", thread), ("project", project.map(ScopeId::as_str))] {
+        if let Some(name) = name {
+            hasher.update(format!("\0{what}\0{name}"));
+        }
+    }
+    HEXLOWER.encode(&hasher.finalize())
+}
+
 /// Returns the name of the request, or that it is a retry of one with the same body. With either, the call to
 /// the gateway can be repeated.
 fn identity(headers: &HeaderMap) -> Result<(Option<String>, bool), ApiError> {
     if let Some(key) = header(headers, IDEMPOTENCY_KEY)? {
-        check_name(IDEMPOTENCY_KEY, key)?;
+        names::check(IDEMPOTENCY_KEY, key)?;
         return Ok((Some(key.to_owned()), false));
     }
     let retries = header(headers, RETRY_COUNT)?.and_then(|count| count.parse::<u32>().ok());
@@ -166,23 +180,38 @@ fn thread(caller: &Caller, headers: &HeaderMap, thread: Thread) -> Result<Option
         None => None,
     };
     let named = named.or(from_metadata.as_deref().map(|name| ("metadata.thread_id", name)));
-    named.map(|(from, name)| check_name(from, name).map(|()| name.to_owned())).transpose()
+    named.map(|(from, name)| names::check(from, name).map(|()| name.to_owned())).transpose()
 }
 
 fn project(headers: &HeaderMap, from_metadata: Option<&str>) -> Result<Option<ScopeId>, ApiError> {
     let named = header(headers, PROJECT)?.map(|id| (PROJECT, id));
     let named = named.or(from_metadata.map(|id| ("metadata.project_id", id)));
     let parse = |(from, id): (&str, &str)| {
+        names::refuse_secret(from, id)?;
         id.parse().map_err(|error| ApiError::invalid(from, format!("{from} is not a project: {error}.")))
     };
     named.map(parse).transpose()
 }
 
-fn check_name(from: &str, name: &str) -> Result<(), ApiError> {
-    if name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-        let message =
-            format!("{from} is a name of at most {MAX_NAME_BYTES} bytes without control characters.");
-        return Err(ApiError::invalid(from, message));
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn requests_differ_by_body_thread_and_project() {
+        let project: ScopeId = "shed".parse().unwrap();
+        let hashes = [
+            hash(b"{}", None, None),
+            hash(b"{} ", None, None),
+            hash(b"{}", Some("shed"), None),
+            hash(b"{}", Some("fence"), None),
+            hash(b"{}", None, Some(&project)),
+            hash(b"{}", Some("shed"), Some(&project)),
+        ];
+        let different: BTreeSet<&String> = hashes.iter().collect();
+        assert_eq!(different.len(), hashes.len());
+        assert_eq!(hash(b"{}", Some("shed"), Some(&project)), hashes[5]);
     }
-    Ok(())
 }

@@ -1,14 +1,12 @@
 //! What requests have in common. Lenient about what it does not know, exact about what it uses: a field that
 //! cannot be honoured is refused by name.
 
+use contract::thread::{FRAME_BYTES, MAX_MESSAGES_BYTES, MAX_NAME_BYTES, message_size};
 use serde_json::{Map, Value};
 use subjects::{ChatMessage, ChatRole};
 
 use super::redaction::join_redacted;
 use crate::error::ApiError;
-
-/// The longest name that a client may choose.
-pub(crate) const MAX_NAME_BYTES: usize = contract::thread::MAX_NAME_BYTES;
 
 /// Parses a body as a JSON object. Deeper than 128 levels is refused.
 pub(crate) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
@@ -53,12 +51,14 @@ pub(crate) fn list<'v>(value: &'v Value, field: &str, max: usize) -> Result<&'v 
     Ok(listed)
 }
 
-/// Checks that messages are not too large. `field` is the one that they were read from.
+/// Checks that messages are not too large, as the gateway does. `field` is the one that they were read from.
 pub(crate) fn check_size(messages: &[ChatMessage], field: &str) -> Result<(), ApiError> {
-    let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
-    let max = contract::thread::MAX_MESSAGES_BYTES;
-    if bytes > max {
-        let message = format!("`{field}` has {bytes} bytes of text; at most {max} are accepted.");
+    let bytes: usize = messages.iter().map(message_size).sum();
+    if bytes > MAX_MESSAGES_BYTES {
+        let message = format!(
+            "`{field}` has {bytes} bytes; at most {MAX_MESSAGES_BYTES} are accepted. Counted are the texts \
+             as JSON, where a line break has two bytes, and {FRAME_BYTES} for each message."
+        );
         let too_long = ApiError::invalid(field, message);
         return Err(ApiError { code: "context_length_exceeded".into(), ..too_long });
     }
@@ -137,8 +137,17 @@ pub(crate) fn metadata(object: &Map<String, Value>) -> Result<Option<&Map<String
     }
 }
 
-pub(crate) fn text_of(object: &Map<String, Value>, key: &str) -> Option<String> {
-    object.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+/// Reads a text of `metadata`; `None` if it is missing or empty.
+pub(crate) fn text_of(metadata: Option<&Map<String, Value>>, key: &str) -> Result<Option<String>, ApiError> {
+    match metadata.and_then(|metadata| metadata.get(key)) {
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(Value::Null) | None => Ok(None),
+        Some(_) => {
+            let path = format!("metadata.{key}");
+            let message = format!("`{path}` is a string.");
+            Err(ApiError::invalid(path, message))
+        }
+    }
 }
 
 pub(crate) fn boolean(object: &Map<String, Value>, key: &str) -> Result<Option<bool>, ApiError> {
@@ -167,6 +176,27 @@ pub(crate) fn count(object: &Map<String, Value>, key: &str) -> Result<Option<u32
             let limit = value.as_u64().filter(|limit| *limit > 0);
             let wrong = || ApiError::invalid(key, format!("`{key}` is a whole number above 0."));
             Ok(Some(u32::try_from(limit.ok_or_else(wrong)?).unwrap_or(u32::MAX)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_of_messages_is_counted_as_json() {
+        let user = |content: String| [ChatMessage { role: ChatRole::User, content }];
+        let room = MAX_MESSAGES_BYTES - FRAME_BYTES;
+        for (text, per_character) in [("x", 1), ("ä", 2), ("\n", 2), ("\"", 2), ("\u{1}", 6)] {
+            let most = room / per_character;
+            assert_eq!(check_size(&user(text.repeat(most)), "input"), Ok(()), "{text:?}");
+            let refused = check_size(&user(text.repeat(most + 1)), "input").unwrap_err();
+            assert_eq!(
+                (&*refused.code, refused.param.as_deref()),
+                ("context_length_exceeded", Some("input"))
+            );
+            assert!(refused.message.contains("at most 524288 are accepted"), "{refused}");
         }
     }
 }

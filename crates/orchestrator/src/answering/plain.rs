@@ -11,18 +11,12 @@ use super::{Surface, ask::name_turn, failure::stopping};
 use crate::{
     crash_points::{Point, reach},
     error::ApiError,
-    rate_limits::TurnPermit,
     state::App,
     turns::BegunTurn,
 };
 
 /// Waits for the answer of a turn, up to the configured time.
-pub(super) async fn respond(
-    app: &Arc<App>,
-    mut begun: BegunTurn,
-    surface: &impl Surface,
-    permit: TurnPermit,
-) -> Response {
+pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl Surface) -> Response {
     let answered = match begun.expected.take() {
         None => begun.turn.answer.clone(),
         Some(mut expected) => {
@@ -40,12 +34,16 @@ pub(super) async fn respond(
             waited
         }
     };
-    // The work goes on if the time is up: the client was told how to fetch the answer.
-    begun.on_disconnect.disarm();
-    drop(permit);
     match answered {
-        Some(answer) => surface.answered(&begun.turn, &answer),
+        Some(answer) => {
+            begun.presence.answered();
+            if begun.marks_delivery {
+                app.turns.mark_delivered(begun.turn.handoff_id);
+            }
+            surface.answered(&begun.turn, &answer)
+        }
         None => {
+            begun.presence.postpone();
             let path = surface.path(begun.turn.handoff_id);
             let mut response = pending(app, &path).into_response();
             name_turn(response.headers_mut(), &begun.turn);
@@ -56,7 +54,7 @@ pub(super) async fn respond(
 
 /// Responds with a turn that is worked on without this request.
 pub(super) fn leave(mut begun: BegunTurn, surface: &impl Surface) -> Response {
-    begun.on_disconnect.disarm();
+    begun.presence.answered();
     let turn: &Turn = &begun.turn;
     match &turn.answer {
         Some(answer) => surface.answered(turn, answer),

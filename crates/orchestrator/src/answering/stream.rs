@@ -27,9 +27,8 @@ use crate::{
     crash_points::{Point, reach},
     error::ApiError,
     metrics::OpenStream,
-    rate_limits::TurnPermit,
     state::App,
-    turns::{BegunTurn, CancelOnDrop, Expected, Live, Update},
+    turns::{BegunTurn, Expected, Live, Presence, Update},
 };
 
 /// The state of one stream. Dropped when the client is gone.
@@ -42,8 +41,9 @@ struct AnswerStream<W> {
     phase: Phase,
     live: Option<Live>,
     progress: Progressing,
-    on_disconnect: CancelOnDrop,
-    _permits: (TurnPermit, OwnedSemaphorePermit),
+    presence: Presence,
+    marks_delivery: bool,
+    _slot: OwnedSemaphorePermit,
     _open: OpenStream,
 }
 
@@ -53,6 +53,8 @@ enum Phase {
     Waiting(Box<Expected>),
     /// The answer was sent and is not stored in its thread yet.
     Storing(Box<TurnAnswer>),
+    /// All of the answer was sent.
+    Delivered,
     Ended,
 }
 
@@ -73,9 +75,9 @@ pub(super) fn respond(
     app: &Arc<App>,
     begun: BegunTurn,
     surface: impl Surface,
-    permits: (TurnPermit, OwnedSemaphorePermit),
+    slot: OwnedSemaphorePermit,
 ) -> Response {
-    let BegunTurn { turn, expected, live, on_disconnect } = begun;
+    let BegunTurn { turn, expected, live, presence, marks_delivery } = begun;
     let wait = match (expected, turn.answer.clone()) {
         (Some(expected), _) => Wait::Expected(Box::new(expected)),
         (None, Some(answer)) => Wait::Answered(Box::new(answer)),
@@ -90,8 +92,9 @@ pub(super) fn respond(
         phase: Phase::Opening(wait),
         live,
         progress: Progressing::new(app.config.chat.drafts),
-        on_disconnect,
-        _permits: permits,
+        presence,
+        marks_delivery,
+        _slot: slot,
         _open: app.metrics.open_stream(),
     };
     let frames = unfold(Box::new(stream), |mut stream| async move {
@@ -111,7 +114,10 @@ impl<W: StreamWriter> AnswerStream<W> {
                 match wait {
                     Wait::Expected(expected) => self.phase = Phase::Waiting(expected),
                     // It is stored already.
-                    Wait::Answered(answer) => self.write_answer(&mut out, &answer),
+                    Wait::Answered(answer) => {
+                        self.write_answer(&mut out, &answer);
+                        self.phase = Phase::Delivered;
+                    }
                 }
                 Some(out.freeze())
             }
@@ -122,7 +128,14 @@ impl<W: StreamWriter> AnswerStream<W> {
                 reach(Point::AnswerStored).await;
                 let mut out = BytesMut::new();
                 self.writer.end(&mut out, &answer);
+                self.phase = Phase::Delivered;
                 Some(out.freeze())
+            }
+            Phase::Delivered => {
+                if self.marks_delivery {
+                    self.app.turns.mark_delivered(self.id);
+                }
+                None
             }
             Phase::Ended => None,
         }
@@ -134,7 +147,7 @@ impl<W: StreamWriter> AnswerStream<W> {
         loop {
             match self.listen(&mut expected).await {
                 Heard::Answer(answer) => {
-                    self.on_disconnect.disarm();
+                    self.presence.answered();
                     self.write_what_arrived(&mut out);
                     if failure(&answer).is_none()
                         && let Some(left) = self.progress.finish(&answer.text)
@@ -160,7 +173,7 @@ impl<W: StreamWriter> AnswerStream<W> {
                 }
                 Heard::Closing => {
                     // The work goes on, whatever the key says: it is not the client who left.
-                    self.on_disconnect.disarm();
+                    self.presence.postpone();
                     self.writer.break_off(&mut out, &stopping(&self.path));
                     return out.freeze();
                 }

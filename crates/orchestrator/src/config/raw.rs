@@ -143,8 +143,8 @@ section! {
         silence: Text = "2m",
         /// External providers, with their keys in files: `[{ name = "openai", url = "https://…/v1",
         /// key_file = "…", auth = "bearer", models = ["gpt-*"], price = { prompt = 1.25, completion = 10 },
-        /// budget = { tokens_per_day = 1000000, usd_per_day = 5 }, include_usage = true }]`; see
-        /// [egress](egress.md).
+        /// budget = { tokens_per_day = 1000000, usd_per_day = 5 }, max_completion_tokens = 4096,
+        /// limit_field = "max_completion_tokens", include_usage = true }]`; see [egress](egress.md).
         providers: Vec<Provider>,
     }
 }
@@ -165,6 +165,10 @@ pub(crate) struct Provider {
     pub(crate) price: Option<Price>,
     #[serde(default)]
     pub(crate) budget: Budget,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_completion_tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limit_field: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) include_usage: Option<bool>,
 }
@@ -191,7 +195,7 @@ section! {
     pub(crate) struct RateLimits {
         /// Requests a minute for each API key.
         requests_per_minute: Text = "600",
-        /// Chats of one API key that are worked on at the same time.
+        /// Chats of one API key that are worked on at the same time, also those whose client is gone.
         concurrent_turns: Text = "64",
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_nats::jetstream::{
-    self,
+    self, Message,
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
 };
 use broker::{Broker, Chain, Unavailable, retry::RetryDelays};
@@ -185,25 +185,34 @@ impl Turns {
 
     /// Looks for an answer in the stream and delivers it.
     pub(super) async fn look_for_answer(&self, id: HandoffId) {
-        let Ok(broker) = self.nats.broker().await else { return };
-        let (runs, subject) = (broker.layout.runs(Role::ProjectManager), Subject::Completion(id));
-        match broker::last_on(&broker.jetstream, runs, &subject).await {
-            Ok(Some(stored)) => self.deliver(&stored.subject, Some(&stored.headers), &stored.payload),
-            Ok(None) => {}
-            Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Answer not looked up; retrying."),
+        if let Some(answer) = self.find_answer(id).await {
+            self.answers.deliver(id, &answer);
         }
     }
 
-    /// Decodes an answer if a request waits for it.
-    fn deliver(&self, subject: &str, headers: Option<&async_nats::HeaderMap>, body: &[u8]) {
-        let Ok(Subject::Completion(id)) = subject.parse() else { return };
-        if !self.answers.is_expected(id) {
-            return;
+    /// Returns the answer of a turn if it is in the stream.
+    pub(super) async fn find_answer(&self, id: HandoffId) -> Option<TurnAnswer> {
+        let broker = self.nats.broker().await.ok()?;
+        let (runs, subject) = (broker.layout.runs(Role::ProjectManager), Subject::Completion(id));
+        match broker::last_on(&broker.jetstream, runs, &subject).await {
+            Ok(stored) => {
+                let stored = stored?;
+                read(id, &stored.subject, Some(&stored.headers), &stored.payload)
+            }
+            Err(error) => {
+                debug!(handoff.id = %id, error = %Chain(&error), "Answer not looked up; retrying.");
+                None
+            }
         }
-        match answer::read(subject, headers, body) {
-            Some(Ok(Answer::Completion(completion))) => self.answers.deliver(id, &outcome(completion)),
-            Some(Ok(Answer::Findings(_))) | None => {}
-            Some(Err(error)) => warn!(handoff.id = %id, error = %Chain(&error), "Answer unreadable."),
+    }
+
+    /// Delivers an answer if a request waits for it.
+    fn deliver(&self, message: &Message) {
+        let Ok(Subject::Completion(id)) = message.subject.parse() else { return };
+        if self.answers.is_expected(id)
+            && let Some(answer) = read(id, &message.subject, message.headers.as_ref(), &message.payload)
+        {
+            self.answers.deliver(id, &answer);
         }
     }
 
@@ -256,7 +265,24 @@ impl Turns {
             }
             expected += 1;
             *last = Some(place.stream_sequence);
-            self.deliver(&message.subject, message.headers.as_ref(), &message.payload);
+            self.deliver(&message);
+        }
+    }
+}
+
+/// Decodes an answer.
+fn read(
+    id: HandoffId,
+    subject: &str,
+    headers: Option<&async_nats::HeaderMap>,
+    body: &[u8],
+) -> Option<TurnAnswer> {
+    match answer::read(subject, headers, body)? {
+        Ok(Answer::Completion(completion)) => Some(outcome(completion)),
+        Ok(Answer::Findings(_)) => None,
+        Err(error) => {
+            warn!(handoff.id = %id, error = %Chain(&error), "Answer unreadable.");
+            None
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Stores a request as a turn and hands it off, or joins the turn that it repeats.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use contract::{
     key::OnDisconnect,
@@ -9,7 +12,7 @@ use contract::{
 use http::StatusCode;
 use tracing::{Instrument, debug, warn};
 
-use super::{CancelOnDrop, Expected, Turns, live};
+use super::{Expected, Presence, Turns, live};
 use crate::{
     crash_points::{Point, reach},
     error::ApiError,
@@ -29,6 +32,8 @@ pub(crate) struct TurnRequest {
     pub(crate) begin: BeginTurn,
     pub(crate) on_disconnect: OnDisconnect,
     pub(crate) live: Live,
+    /// Whether the client counts its retries.
+    pub(crate) counts_retries: bool,
     /// The trace of the client.
     pub(crate) traceparent: Option<String>,
 }
@@ -41,7 +46,9 @@ pub(crate) struct BegunTurn {
     pub(crate) expected: Option<Expected>,
     /// `None` if it is not wanted or not possible.
     pub(crate) live: Option<live::Live>,
-    pub(crate) on_disconnect: CancelOnDrop,
+    pub(crate) presence: Presence,
+    /// Whether it matters that the client received the answer.
+    pub(crate) marks_delivery: bool,
 }
 
 impl Turns {
@@ -64,7 +71,7 @@ impl Turns {
         let started = Instant::now();
         // Before anything is stored: without NATS the request is refused as a whole.
         let broker = self.broker().await?;
-        let begun = self.gateway.call(&request.begin).await.map_err(not_begun)?;
+        let begun = self.store_turn(&request.begin).await?;
         reach(Point::TurnStored).await;
         let turn = begun.turn;
         let is_new = match begun.outcome {
@@ -72,11 +79,13 @@ impl Turns {
             BeginOutcome::Joined => false,
             BeginOutcome::Busy => return Err(busy(&turn)),
             BeginOutcome::KeyReused => return Err(key_reused()),
+            BeginOutcome::TooManyOpen => return Err(too_many_open(request.begin.max_open)),
         };
-        let mut on_disconnect = CancelOnDrop::new(self, turn.handoff_id, request.on_disconnect);
+        let marks_delivery = request.counts_retries;
+        let mut presence = Presence::new(self, turn.handoff_id, request.on_disconnect);
         if turn.answer.is_some() {
-            on_disconnect.disarm();
-            return Ok(BegunTurn { turn, expected: None, live: None, on_disconnect });
+            presence.answered();
+            return Ok(BegunTurn { turn, expected: None, live: None, presence, marks_delivery });
         }
         let expected = self.answers.expect(turn.handoff_id);
         let live = match request.live {
@@ -91,7 +100,7 @@ impl Turns {
             let handed_off = self.hand_off(&broker, &turn, begun.lease.as_deref(), traceparent).await;
             if let Err(error) = handed_off {
                 // The client is told to repeat the request; until then the work is not cancelled.
-                on_disconnect.disarm();
+                presence.postpone();
                 return Err(error.into_api_error(&turn));
             }
             self.metrics.hand_off_seconds.observe(started.elapsed().as_secs_f64());
@@ -101,7 +110,19 @@ impl Turns {
             // The answer may have been stored before this request waited for it.
             self.look_for_answer(turn.handoff_id).await;
         }
-        Ok(BegunTurn { turn, expected: Some(expected), live, on_disconnect })
+        Ok(BegunTurn { turn, expected: Some(expected), live, presence, marks_delivery })
+    }
+
+    /// Stores a request. If its thread is busy with a turn whose answer exists but is not stored yet, because
+    /// the gateway was away when it came, that is done first.
+    async fn store_turn(&self, begin: &BeginTurn) -> Result<contract::thread::BegunTurn, ApiError> {
+        let begun = self.gateway.call(begin).await.map_err(not_begun)?;
+        if begun.outcome != BeginOutcome::Busy {
+            return Ok(begun);
+        }
+        let Some(answer) = self.find_answer(begun.turn.handoff_id).await else { return Ok(begun) };
+        self.end(begun.turn.handoff_id, answer).await;
+        self.gateway.call(begin).await.map_err(not_begun)
     }
 }
 
@@ -126,6 +147,16 @@ fn busy(open: &Turn) -> ApiError {
         open.thread_id, open.handoff_id, open.handoff_id
     );
     ApiError::new(StatusCode::CONFLICT, "thread_busy", message).final_()
+}
+
+fn too_many_open(max: Option<u64>) -> ApiError {
+    let max = max.unwrap_or_default();
+    let message = format!(
+        "This key may have {max} chats worked on at the same time, also those whose client is gone. Wait for \
+         an answer, or cancel one."
+    );
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+        .retry_in(Duration::from_secs(1))
 }
 
 fn key_reused() -> ApiError {

@@ -70,9 +70,10 @@ mod tests {
             position: 0,
             continues,
             messages: vec![message(ChatRole::System, "Be brief."), message(ChatRole::User, "hello")],
-            options: TurnOptions { temperature: Some(0.2), max_tokens: Some(0), project_id: None },
+            options: TurnOptions { temperature: Some(0.2), max_tokens: Some(0), ..TurnOptions::default() },
             created_at: "2026-11-14T10:00:00Z".to_owned(),
             sent_at: None,
+            ended_at: None,
             answer: None,
         }
     }

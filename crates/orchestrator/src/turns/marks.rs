@@ -1,5 +1,7 @@
-//! Marks turns as handed off, several at a time and never on the way of a request. A mark that is lost costs
-//! a second publish, which the queue drops.
+//! Marks turns as handed off and as delivered, several at a time and never on the way of a request.
+//!
+//! A mark that is lost does little harm: the handoff is published once more, and the queue drops it; or a
+//! client that asks the same again is taken for one that repeats its request.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,7 +9,7 @@ use std::{
 };
 
 use broker::Chain;
-use contract::thread::{MAX_MARKED, MarkSent};
+use contract::thread::{MAX_MARKED, MarkDelivered, MarkSent};
 use subjects::HandoffId;
 use tokio::{
     select,
@@ -21,45 +23,60 @@ use super::Turns;
 
 /// How long marks are collected.
 const COLLECT_FOR: Duration = Duration::from_millis(100);
-/// More are not kept: the sweep finds them.
+/// More are not kept.
 const MAX_WAITING: usize = 100_000;
 /// Time for the last marks when the process stops.
 const LAST_MARKS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Turns that were handed off and are not marked yet.
+/// Turns that are not marked yet.
 #[derive(Debug, Default)]
-pub(super) struct SentMarker {
-    waiting: Mutex<Vec<HandoffId>>,
+pub(super) struct Marks {
+    sent: Waiting,
+    delivered: Waiting,
     added: Notify,
 }
 
-impl SentMarker {
-    pub(super) fn push(&self, id: HandoffId) {
-        let mut waiting = self.waiting();
-        if waiting.len() < MAX_WAITING {
-            waiting.push(id);
-        }
-        drop(waiting);
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Vec<HandoffId>>);
+
+impl Marks {
+    pub(super) fn push_sent(&self, id: HandoffId) {
+        self.sent.push(id);
         self.added.notify_one();
     }
 
-    fn take(&self) -> Vec<HandoffId> {
-        let mut waiting = self.waiting();
-        let count = waiting.len().min(MAX_MARKED);
-        waiting.drain(..count).collect()
+    pub(super) fn push_delivered(&self, id: HandoffId) {
+        self.delivered.push(id);
+        self.added.notify_one();
+    }
+}
+
+impl Waiting {
+    fn push(&self, id: HandoffId) {
+        let mut waiting = self.lock();
+        if waiting.len() < MAX_WAITING {
+            waiting.push(id);
+        }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<HandoffId>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes as many as one call marks; `None` if there are none.
+    fn take(&self) -> Option<Vec<HandoffId>> {
+        let mut waiting = self.lock();
+        let count = waiting.len().min(MAX_MARKED);
+        (count > 0).then(|| waiting.drain(..count).collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<HandoffId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turns {
-    pub(super) async fn mark_sent(&self, stop: &CancellationToken) {
+    pub(super) async fn mark(&self, stop: &CancellationToken) {
         loop {
             select! {
                 () = stop.cancelled() => break,
-                () = self.sent.added.notified() => {}
+                () = self.marks.added.notified() => {}
             }
             select! {
                 () = stop.cancelled() => break,
@@ -68,19 +85,21 @@ impl Turns {
             self.mark_waiting().await;
         }
         if timeout(LAST_MARKS_TIMEOUT, self.mark_waiting()).await.is_err() {
-            debug!("Last handoffs not marked as sent; they are published once more.");
+            debug!("Last turns not marked.");
         }
     }
 
     async fn mark_waiting(&self) {
-        loop {
-            let handoff_ids = self.sent.take();
-            if handoff_ids.is_empty() {
-                return;
-            }
+        while let Some(handoff_ids) = self.marks.sent.take() {
             if let Err(error) = self.gateway.call(&MarkSent { handoff_ids }).await {
                 debug!(error = %Chain(&error), "Handoffs not marked as sent; they are published once more.");
-                return;
+                break;
+            }
+        }
+        while let Some(handoff_ids) = self.marks.delivered.take() {
+            if let Err(error) = self.gateway.call(&MarkDelivered { handoff_ids }).await {
+                debug!(error = %Chain(&error), "Answers not marked as delivered.");
+                break;
             }
         }
     }

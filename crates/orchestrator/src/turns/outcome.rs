@@ -1,6 +1,6 @@
 //! From a completion to the answer that is stored and told to clients. Pure, so that all say the same.
 
-use contract::thread::{AnswerState, MAX_ANSWER_BYTES, TurnAnswer};
+use contract::thread::{AnswerState, MAX_ANSWER_BYTES, TurnAnswer, character_size};
 use secrets::redact_by_kind;
 use subjects::{Completion, FinishReason, Status};
 
@@ -36,11 +36,7 @@ pub(crate) fn outcome(completion: Completion) -> TurnAnswer {
 fn cut(text: &mut String) -> bool {
     let mut used = 0;
     let end = text.char_indices().find_map(|(at, letter)| {
-        used += match letter {
-            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-            '\0'..='\u{1f}' => 6,
-            letter => letter.len_utf8(),
-        };
+        used += character_size(letter);
         (used > MAX_ANSWER_BYTES).then_some(at)
     });
     match end {

@@ -36,7 +36,7 @@ impl Turns {
         traceparent: Option<String>,
     ) -> Result<(), HandOffError> {
         self.publish(broker, &compose(turn)?, lease, traceparent).await?;
-        self.sent.push(turn.handoff_id);
+        self.marks.push_sent(turn.handoff_id);
         Ok(())
     }
 

@@ -45,7 +45,8 @@ async fn every_request_has_one_handoff_and_one_answer() {
     stack.settle().await;
     for (thread, key) in (0..THREADS).map(|thread| (thread, &keys[thread / 2])) {
         let client = ChatClient::new(&stack.urls.lock().unwrap()[0], key);
-        let exported = client.send("GET", &format!("/threads/{}/export", name(thread)), None).await;
+        let path = format!("/threads/{}/export", name(thread));
+        let exported = client.send("GET", &path, None).await;
         let messages = exported.body["messages"].as_array().unwrap_or_else(|| panic!("{exported:?}"));
         let said: Vec<&str> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
         let expected = (0..per_thread).flat_map(|at| [question(thread, at), answer(&question(thread, at))]);
@@ -55,7 +56,12 @@ async fn every_request_has_one_handoff_and_one_answer() {
     let twice: Vec<_> = asked.iter().filter(|(_, times)| **times != 1).collect();
     assert!(twice.is_empty(), "paid twice: {twice:?}");
     assert_eq!(asked.len(), per_thread * THREADS);
-    assert_eq!(stack.handoffs().await, (per_thread * THREADS) as u64);
+    // A handoff that was published again after it was answered, because NATS died before it confirmed the
+    // first time, has the same id and gets no second answer.
+    let answers = stack.answers().await;
+    let twice: Vec<_> = answers.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(twice.is_empty(), "answered twice: {twice:?}");
+    assert_eq!(answers.len(), per_thread * THREADS);
 }
 
 fn name(thread: usize) -> String {

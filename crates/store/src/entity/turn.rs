@@ -38,6 +38,11 @@ pub struct Model {
     pub unsent_since: Option<i64>,
     pub sent_at: Option<i64>,
     pub ended_at: Option<i64>,
+    /// Since when a client has the answer.
+    pub delivered_at: Option<i64>,
+    /// How many requests wait for the answer of an open turn. Requests of a process that was killed stay
+    /// counted.
+    pub waiting: i64,
 }
 
 super::plain_entity!();

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryStreamExt;
 use rand::{Rng, rngs::StdRng};
+use subjects::{HandoffId, Pattern, Role, Subject, streams};
 use testkit::{
     GatewayProcess, Model, ModelRequest, Nats, OrchestratorBuilder, OrchestratorProcess, Postgres, Script,
     Worker, eventually_within, typical,
@@ -133,14 +135,23 @@ impl Stack {
         .await;
     }
 
-    /// Returns how many handoffs were ever stored.
-    pub(super) async fn handoffs(&self) -> u64 {
-        self.stream().await.state.last_sequence
+    /// Returns the number of answers, by handoff.
+    pub(super) async fn answers(&self) -> BTreeMap<HandoffId, usize> {
+        let jetstream = async_nats::jetstream::new(self.nats.client().await);
+        let stream = jetstream.get_stream(streams::RUNS).await.unwrap();
+        let pattern = Pattern::Answers(Role::ProjectManager).to_string();
+        let mut counted = stream.info_with_subjects(pattern).await.unwrap();
+        let mut answers = BTreeMap::new();
+        while let Some((subject, count)) = counted.try_next().await.unwrap() {
+            let Ok(Subject::Completion(id)) = subject.parse() else { panic!("no answer: {subject}") };
+            *answers.entry(id).or_default() += count;
+        }
+        answers
     }
 
     async fn stream(&self) -> async_nats::jetstream::stream::Info {
         let jetstream = async_nats::jetstream::new(self.nats.client().await);
-        let stream = jetstream.get_stream(subjects::streams::HANDOFFS).await.unwrap();
+        let stream = jetstream.get_stream(streams::HANDOFFS).await.unwrap();
         stream.get_info().await.unwrap()
     }
 

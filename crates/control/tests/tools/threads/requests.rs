@@ -1,0 +1,95 @@
+//! What is known of the requests that wait for a turn: who has its answer, who left, how many are open.
+
+use contract::thread::{
+    BeginOutcome, BeginTurn, BegunTurn, LeaveTurn, LeftTurn, MarkDelivered, MarkedDelivered, Turn,
+};
+use futures_util::future::join_all;
+use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
+use store::{clock, entity::turn};
+use subjects::HandoffId;
+
+use super::{begin, call, complete, request, request_in, user, with_keys};
+use crate::stage::{Stage, on_both};
+
+on_both![
+    retry_does_not_join_a_request_whose_answer_was_delivered,
+    turn_is_abandoned_when_all_its_requests_left,
+    open_turns_of_a_key_are_limited,
+    concurrent_requests_keep_the_limit_of_open_turns,
+];
+
+async fn mark_delivered(stage: &Stage, ids: &[HandoffId]) -> u64 {
+    let marked: MarkedDelivered = call(stage, &MarkDelivered { handoff_ids: ids.to_vec() }).await;
+    marked.marked
+}
+
+async fn retry_does_not_join_a_request_whose_answer_was_delivered(stage: Stage) {
+    with_keys(&stage).await;
+    let retry = || BeginTurn { is_retry: true, ..request(vec![user("go on")]) };
+    let first = begin(&stage, &request(vec![user("go on")])).await;
+    complete(&stage, &first, "done").await;
+    assert_eq!(mark_delivered(&stage, &[first.handoff_id, HandoffId::now()]).await, 1);
+    assert_eq!(mark_delivered(&stage, &[first.handoff_id]).await, 0);
+    // The last bytes of the answer may be lost on their way.
+    let joined: BegunTurn = call(&stage, &retry()).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, first.handoff_id));
+    let delivered_at = Set(Some(clock::now() - 11_000_000));
+    let change = turn::ActiveModel { delivered_at, ..Default::default() };
+    let update = turn::Entity::update_many().set(change);
+    let update = update.filter(turn::Column::Id.eq(first.handoff_id.to_string()));
+    update.exec(stage.store.read()).await.unwrap();
+    let second = begin(&stage, &retry()).await;
+    // Its own retry joins it.
+    let joined: BegunTurn = call(&stage, &retry()).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, second.handoff_id));
+}
+
+async fn is_abandoned(stage: &Stage, turn: &Turn) -> bool {
+    let left: LeftTurn = call(stage, &LeaveTurn { handoff_id: turn.handoff_id }).await;
+    left.is_abandoned
+}
+
+async fn turn_is_abandoned_when_all_its_requests_left(stage: Stage) {
+    with_keys(&stage).await;
+    let named = BeginTurn { request_key: Some("one".to_owned()), ..request(vec![user("one")]) };
+    let first = begin(&stage, &named).await;
+    let joined: BegunTurn = call(&stage, &named).await;
+    assert_eq!(joined.outcome, BeginOutcome::Joined);
+    assert!(!is_abandoned(&stage, &first).await, "the other one waits");
+    assert!(is_abandoned(&stage, &first).await);
+    // It is not if it is joined again, or answered.
+    let _: BegunTurn = call(&stage, &named).await;
+    let _: BegunTurn = call(&stage, &named).await;
+    assert!(!is_abandoned(&stage, &first).await);
+    complete(&stage, &first, "1").await;
+    assert!(!is_abandoned(&stage, &first).await);
+    let unknown: LeftTurn = call(&stage, &LeaveTurn { handoff_id: HandoffId::now() }).await;
+    assert!(!unknown.is_abandoned);
+}
+
+async fn open_turns_of_a_key_are_limited(stage: Stage) {
+    with_keys(&stage).await;
+    let limited = |thread: &str| BeginTurn { max_open: Some(2), ..request_in(thread, "go on") };
+    let first = begin(&stage, &limited("a")).await;
+    begin(&stage, &limited("b")).await;
+    let refused: BegunTurn = call(&stage, &limited("c")).await;
+    assert_eq!((refused.outcome, refused.turn.handoff_id), (BeginOutcome::TooManyOpen, first.handoff_id));
+    // A retry of an open turn is no new one, and other keys have limits of their own.
+    let joined: BegunTurn = call(&stage, &BeginTurn { is_retry: true, ..limited("a") }).await;
+    assert_eq!(joined.outcome, BeginOutcome::Joined);
+    let of_eve =
+        BeginTurn { user_id: "eve".parse().unwrap(), key_id: "key-eve-1".to_owned(), ..limited("a") };
+    begin(&stage, &of_eve).await;
+    complete(&stage, &first, "done").await;
+    begin(&stage, &limited("c")).await;
+}
+
+async fn concurrent_requests_keep_the_limit_of_open_turns(stage: Stage) {
+    with_keys(&stage).await;
+    let requests: Vec<BeginTurn> = (0..12)
+        .map(|at| BeginTurn { max_open: Some(3), ..request_in(&format!("thread-{at}"), "go on") })
+        .collect();
+    let begun: Vec<BegunTurn> = join_all(requests.iter().map(|request| call(&stage, request))).await;
+    let count = |outcome| begun.iter().filter(|begun| begun.outcome == outcome).count();
+    assert_eq!((count(BeginOutcome::Begun), count(BeginOutcome::TooManyOpen)), (3, 9));
+}

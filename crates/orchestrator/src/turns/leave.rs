@@ -1,0 +1,89 @@
+//! What happens when a request does not wait for its turn any more.
+
+use std::{sync::Arc, time::Duration};
+
+use broker::{Chain, retry::RetryDelays};
+use contract::{key::OnDisconnect, thread::LeaveTurn};
+use subjects::HandoffId;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::Turns;
+use crate::gateway::CallError;
+
+/// A client whose connection broke may repeat its request, at any orchestrator. OpenAI's SDKs do so after at
+/// most one second.
+const REPEAT_WITHIN: Duration = Duration::from_secs(2);
+/// How long leaving is repeated while the gateway is away. Afterwards the work goes on.
+const LEAVE_FOR: Duration = Duration::from_secs(60);
+const MIN_LEAVE_DELAY: Duration = Duration::from_millis(500);
+const MAX_LEAVE_DELAY: Duration = Duration::from_secs(5);
+
+/// The wait of a request for its turn. When it is dropped, the client is gone: the turn is cancelled if the
+/// key says so and no other request waits for it, at any orchestrator.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    /// `None`: it does not matter whether the client is there.
+    counted: Option<Arc<Turns>>,
+    id: HandoffId,
+}
+
+impl Presence {
+    pub(super) fn new(turns: &Arc<Turns>, id: HandoffId, policy: OnDisconnect) -> Self {
+        let counted = match policy {
+            OnDisconnect::Continue => None,
+            OnDisconnect::Cancel => Some(turns.clone()),
+        };
+        Self { counted, id }
+    }
+
+    /// Ends the wait of a request whose turn is answered.
+    pub(crate) fn answered(&mut self) {
+        self.counted = None;
+    }
+
+    /// Ends the wait of a request that is told to come back. The work goes on.
+    pub(crate) fn postpone(&mut self) {
+        let Some(turns) = self.counted.take() else { return };
+        let id = self.id;
+        turns.tasks.clone().spawn(async move { turns.leave(id).await });
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let Some(turns) = self.counted.take() else { return };
+        let id = self.id;
+        turns.tasks.clone().spawn(async move {
+            sleep(REPEAT_WITHIN).await;
+            if !turns.leave(id).await {
+                return;
+            }
+            debug!(handoff.id = %id, "Client gone; handoff cancelled.");
+            if let Err(error) = turns.cancel(id).await {
+                warn!(handoff.id = %id, %error, "Handoff of a client that is gone not cancelled.");
+            }
+        });
+    }
+}
+
+impl Turns {
+    /// Records that a request does not wait any more. Returns whether the turn is open and no other does.
+    async fn leave(&self, id: HandoffId) -> bool {
+        let mut delays = RetryDelays::within(MIN_LEAVE_DELAY, MAX_LEAVE_DELAY, LEAVE_FOR);
+        let key = Uuid::now_v7().to_string();
+        loop {
+            let error = match self.gateway.call_with_key(&LeaveTurn { handoff_id: id }, &key).await {
+                Ok(left) => return left.is_abandoned,
+                Err(error) => error,
+            };
+            let delay = delays.next_delay().filter(|_| matches!(error, CallError::Unavailable(_)));
+            let Some(delay) = delay else {
+                warn!(handoff.id = %id, error = %Chain(&error), "Client gone, and its work goes on.");
+                return false;
+            };
+            sleep(delay).await;
+        }
+    }
+}
