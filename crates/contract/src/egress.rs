@@ -36,7 +36,7 @@ pub struct Begin {
     /// What a user may use of the provider.
     #[serde(default)]
     pub limits: Limits,
-    /// What the call will use, as far as that can be told before.
+    /// The most that the call can use, which is reserved until it ends. An estimate if there are no limits.
     #[serde(default)]
     pub expected: Consumption,
     /// How long the call may take.

@@ -14,6 +14,7 @@ mod paths;
 mod provider;
 mod relay;
 mod request;
+mod reservation;
 mod usage;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -57,6 +57,12 @@ impl OrchestratorBuilder {
         }
     }
 
+    /// Calls a gateway at another address.
+    #[must_use]
+    pub fn at_gateway(self, url: &str) -> Self {
+        Self { gateway_url: url.to_owned(), ..self }
+    }
+
     /// Listens for clients on this loopback port.
     #[must_use]
     pub fn on_port(self, port: u16) -> Self {

@@ -33,7 +33,8 @@ pub(super) struct Account<'a> {
 }
 
 /// Denies a call if its user has used up a limit, or if open calls may do so. A call that begins within the
-/// limits may exceed them by what it uses itself.
+/// limits may exceed them by what it uses itself, and no other call begins then. So a limit is exceeded by
+/// less than the most that one call can use.
 pub(super) async fn check(
     context: &Context<'_>,
     account: &Account<'_>,

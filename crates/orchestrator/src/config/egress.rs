@@ -11,6 +11,10 @@ use super::raw;
 const PROVIDERS: &str = "egress.providers";
 const MAX_BODY_BYTES: usize = 64 << 20;
 const MAX_PRICE: f64 = 1e6;
+const DEFAULT_COMPLETION_TOKENS: u64 = 4_096;
+const MAX_COMPLETION_TOKENS: u64 = 10_000_000;
+/// The first one is what OpenAI's models take. Some servers know only the other one.
+const LIMIT_FIELDS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// The egress. It is served if there are providers.
 #[derive(Clone, Debug)]
@@ -39,6 +43,10 @@ pub struct Provider {
     pub prices: Prices,
     /// What one user may use in a day.
     pub limits: Limits,
+    /// The most tokens of one reply, if there are limits.
+    pub max_completion_tokens: u64,
+    /// The member of chat completions that says so to the provider.
+    pub limit_field: &'static str,
     /// Whether streams of chat completions are asked for their usage.
     pub include_usage: bool,
 }
@@ -128,6 +136,14 @@ fn provider(check: &Checker<'_>, raw: &raw::Provider) -> Result<Provider, Error>
     if usd_per_day.is_some() && prices.is_none() {
         return Err(refuse("`budget.usd_per_day` needs `price`, by which cost is counted".to_owned()));
     }
+    let max_completion_tokens = raw.max_completion_tokens.unwrap_or(DEFAULT_COMPLETION_TOKENS);
+    if !(1..=MAX_COMPLETION_TOKENS).contains(&max_completion_tokens) {
+        return Err(refuse(format!("`max_completion_tokens` must be 1 to {MAX_COMPLETION_TOKENS}")));
+    }
+    let limit_field = raw.limit_field.as_deref().unwrap_or(LIMIT_FIELDS[0]);
+    let limit_field = LIMIT_FIELDS.into_iter().find(|known| *known == limit_field);
+    let limit_field = limit_field
+        .ok_or_else(|| refuse(format!("`limit_field` must be one of {}", LIMIT_FIELDS.join(", "))))?;
     Ok(Provider {
         name: name.clone(),
         url,
@@ -136,6 +152,8 @@ fn provider(check: &Checker<'_>, raw: &raw::Provider) -> Result<Provider, Error>
         models: raw.models.clone().unwrap_or_default(),
         prices: prices.unwrap_or_default(),
         limits: Limits { tokens_per_day, usd_per_day },
+        max_completion_tokens,
+        limit_field,
         include_usage: raw.include_usage.unwrap_or(true),
     })
 }

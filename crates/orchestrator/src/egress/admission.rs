@@ -94,7 +94,7 @@ pub(super) async fn begin(
         provider: provider.name().to_owned(),
         model: prepared.model.clone(),
         limits,
-        expected: provider.cost(prepared.expected),
+        expected: provider.cost(prepared.expected.reserved()),
         max_seconds: egress.settings.timeout.as_secs().max(1),
     };
     // By the key, a repeated call to the gateway opens the same call.

@@ -4,13 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use broker::{Chain, retry::RetryDelays};
 use contract::egress::{self, CallOutcome, End};
-use tokio::{sync::OwnedSemaphorePermit, time::sleep};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::{
     Egress,
     provider::Provider,
+    reservation::Expected,
     usage::{Tokens, UsageReader},
 };
 use crate::{
@@ -23,6 +28,8 @@ use crate::{
 const REPORT_FOR: Duration = Duration::from_secs(60);
 const MIN_REPORT_DELAY: Duration = Duration::from_millis(500);
 const MAX_REPORT_DELAY: Duration = Duration::from_secs(5);
+/// How long the end of a reply waits until the end of its call is reported.
+const MAX_REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// How far a call has come, which decides what it may have used.
 #[derive(Debug)]
@@ -40,7 +47,7 @@ pub(super) enum Stage {
 pub(super) struct OpenCall {
     call: egress::OpenCall,
     provider: Arc<Provider>,
-    expected: Tokens,
+    expected: Expected,
     pub(super) stage: Stage,
     outcome: CallOutcome,
     gateway: Gateway,
@@ -48,6 +55,7 @@ pub(super) struct OpenCall {
     reports: TaskTracker,
     /// The right to one call, given back at its end.
     permit: Option<OwnedSemaphorePermit>,
+    is_closed: bool,
 }
 
 impl OpenCall {
@@ -55,7 +63,7 @@ impl OpenCall {
         egress: &Egress,
         provider: &Arc<Provider>,
         call: egress::OpenCall,
-        expected: Tokens,
+        expected: Expected,
     ) -> Self {
         egress.metrics.egress_open.inc();
         Self {
@@ -68,6 +76,7 @@ impl OpenCall {
             metrics: egress.metrics.clone(),
             reports: egress.reports.clone(),
             permit: None,
+            is_closed: false,
         }
     }
 
@@ -75,49 +84,79 @@ impl OpenCall {
         self.permit = Some(permit);
     }
 
-    /// Reads a piece of the reply for what it says about usage.
-    pub(super) fn read(&mut self, piece: &[u8]) {
-        if let Stage::Replies(usage) = &mut self.stage {
-            usage.push(piece);
-        }
+    /// Reads a piece of the reply for what it says about usage. Returns whether the last event of a stream
+    /// has come.
+    pub(super) fn read(&mut self, piece: &[u8]) -> bool {
+        let Stage::Replies(usage) = &mut self.stage else { return false };
+        usage.push(piece);
+        usage.is_done()
     }
 
-    /// Ends the call with an outcome.
-    pub(super) fn end(mut self, outcome: CallOutcome) {
+    /// Ends the call with an outcome. Waits a moment for the gateway to count it, so that the next call of
+    /// the same agent finds the budget as it is. If the gateway is slow, the report goes on afterwards.
+    pub(super) async fn end(mut self, outcome: CallOutcome) {
         self.outcome = outcome;
-    }
-
-    /// Returns what the call used, and whether that is an estimate.
-    fn used(&mut self) -> (Tokens, bool) {
-        match &mut self.stage {
-            Stage::Unanswered => (Tokens::default(), false),
-            Stage::Sent => (Tokens { completion: 0, ..self.expected }, true),
-            Stage::Replies(usage) => match usage.reported() {
-                Some(tokens) => (tokens, false),
-                None => (Tokens { completion: usage.estimated_completion(), ..self.expected }, true),
-            },
+        let reported = self.close();
+        drop(self);
+        if timeout(MAX_REPORT_WAIT, reported).await.is_err() {
+            debug!("Gateway slow; the end of a call is reported in the background.");
         }
     }
-}
 
-impl Drop for OpenCall {
-    fn drop(&mut self) {
+    /// Starts to report the end of the call.
+    fn close(&mut self) -> JoinHandle<()> {
+        self.is_closed = true;
         let (tokens, is_estimate) = self.used();
         self.metrics.egress_open.dec();
         self.metrics.count_egress_call(self.outcome, tokens.prompt, tokens.completion);
+        let provider = self.provider.name();
+        if !is_estimate && self.expected.most.is_some_and(|most| !tokens.is_within(most)) {
+            warn!(
+                provider,
+                prompt_tokens = tokens.prompt,
+                completion_tokens = tokens.completion,
+                "Provider used more than was reserved; does it know limit_field in egress.providers?"
+            );
+        }
         let end = End {
             call_id: self.call.call_id.clone(),
             outcome: self.outcome,
             used: self.provider.cost(tokens),
             is_estimate,
         };
-        debug!(
-            call.id = end.call_id,
-            provider = self.provider.name(),
-            outcome = end.outcome.as_str(),
-            "Call to a provider ended."
-        );
-        self.reports.spawn(report(self.gateway.clone(), end));
+        debug!(call.id = end.call_id, provider, outcome = end.outcome.as_str(), "Call to a provider ended.");
+        self.reports.spawn(report(self.gateway.clone(), end))
+    }
+
+    /// Returns what the call used, and whether that is an estimate.
+    fn used(&mut self) -> (Tokens, bool) {
+        let Expected { likely, most } = self.expected;
+        let is_whole = self.outcome == CallOutcome::Completed;
+        let usage = match &mut self.stage {
+            Stage::Unanswered => return (Tokens::default(), false),
+            Stage::Sent => return (most.unwrap_or(Tokens { completion: 0, ..likely }), true),
+            Stage::Replies(usage) => usage,
+        };
+        let reported = usage.reported();
+        match (reported, most) {
+            (Some(tokens), _) if is_whole => (tokens, false),
+            // The provider may bill for more than has come.
+            (_, Some(most)) if !is_whole => (most, true),
+            _ => {
+                // Embeddings and lists have no completion.
+                let came = if likely.completion == 0 { 0 } else { usage.estimated_completion() };
+                let Tokens { prompt, completion } = reported.unwrap_or(Tokens { completion: 0, ..likely });
+                (Tokens { prompt, completion: completion.max(came) }, true)
+            }
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            drop(self.close());
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use super::{
     mask::Mask,
     provider::{AskError, Provider},
-    relay::{passed_on, reply},
+    relay::{is_encoded, passed_on, reply},
 };
 use crate::error::ApiError;
 
@@ -46,6 +46,17 @@ pub(super) fn silent(provider: &Provider, silence: Duration) -> ApiError {
     ApiError::new(StatusCode::GATEWAY_TIMEOUT, "provider_silent", message)
 }
 
+/// The provider encoded its reply, although it was asked not to.
+pub(super) fn encoded(provider: &Provider) -> ApiError {
+    let name = provider.name();
+    warn!(provider = name, "Provider encoded its reply although it was asked not to; reply refused.");
+    let message = format!(
+        "The provider {name} compressed or encoded its reply, in which the egress cannot find the provider's \
+         key; an operator has to turn that off at the provider or at a proxy before it."
+    );
+    ApiError::new(StatusCode::BAD_GATEWAY, "provider_encoded_reply", message)
+}
+
 /// Passes an error of the provider on, without its key. One that is not about the request itself becomes one
 /// of the egress.
 pub(super) async fn pass_on(
@@ -70,8 +81,9 @@ pub(super) async fn pass_on(
     }
     let mut headers = passed_on(response.headers(), mask);
     let mut body = Vec::new();
+    let is_readable = !is_encoded(response.headers());
     let mut pieces = response.bytes_stream();
-    while let Ok(Some(Ok(piece))) = timeout_at(deadline, pieces.next()).await {
+    while is_readable && let Ok(Some(Ok(piece))) = timeout_at(deadline, pieces.next()).await {
         body.extend_from_slice(&piece);
         if body.len() > MAX_ERROR_BYTES {
             // A key at the cut could be there in part.

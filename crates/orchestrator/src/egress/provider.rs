@@ -81,6 +81,21 @@ impl Provider {
         self.settings.limits
     }
 
+    /// Returns whether users may use only so much of the provider.
+    pub(super) fn has_budget(&self) -> bool {
+        self.settings.limits != Limits::default()
+    }
+
+    /// Returns the most tokens of a reply under a budget.
+    pub(super) fn max_completion_tokens(&self) -> u64 {
+        self.settings.max_completion_tokens
+    }
+
+    /// Returns the member of chat completions that limits a reply.
+    pub(super) fn limit_field(&self) -> &'static str {
+        self.settings.limit_field
+    }
+
     pub(super) fn includes_usage(&self) -> bool {
         self.settings.include_usage
     }
@@ -109,6 +124,8 @@ impl Provider {
         let mut url = self.settings.url.clone();
         url.set_path(&format!("{}/{}", url.path().trim_end_matches('/'), target.endpoint.path()));
         let mut request = self.http.request(target.endpoint.method(), url);
+        // In an encoded reply neither the key nor the usage could be found.
+        request = request.header(header::ACCEPT_ENCODING, "identity");
         for name in PASSED_ON {
             if let Some(value) = headers.get(&name) {
                 request = request.header(name, value);

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use contract::egress::CallOutcome;
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use http::{
-    HeaderMap, HeaderName, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING},
 };
 use tokio::{
     select,
@@ -54,24 +54,28 @@ pub(super) async fn respond(
         Ok(Ok(asked)) => asked,
         Ok(Err(error)) => {
             call.stage = Stage::Unanswered;
-            call.end(CallOutcome::Failed);
+            call.end(CallOutcome::Failed).await;
             return Err(failure::not_asked(provider, &error));
         }
         Err(_) => {
-            call.end(CallOutcome::Failed);
+            call.end(CallOutcome::Failed).await;
             return Err(failure::silent(provider, silence));
         }
     };
     let Asked { response, mask } = asked;
     if !response.status().is_success() {
         call.stage = Stage::Unanswered;
-        call.end(CallOutcome::Failed);
+        call.end(CallOutcome::Failed).await;
         return failure::pass_on(provider, response, &mask, deadline.min(Instant::now() + silence)).await;
+    }
+    if is_encoded(response.headers()) {
+        call.end(CallOutcome::Failed).await;
+        return Err(failure::encoded(provider));
     }
     call.stage = Stage::Replies(UsageReader::new(response.headers().get(CONTENT_TYPE)));
     let (status, headers) = (response.status(), passed_on(response.headers(), &mask));
     let pieces = response.bytes_stream().map(|piece| piece.map_err(reqwest::Error::without_url)).boxed();
-    let relay = Relay { pieces, mask, call, silence, deadline, closing };
+    let relay = Relay { pieces, mask, call: Some(call), silence, deadline, closing };
     Ok(reply(status, headers, Body::from_stream(relay.into_stream())))
 }
 
@@ -90,11 +94,20 @@ pub(super) fn passed_on(headers: &HeaderMap, mask: &Mask) -> HeaderMap {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
+/// Returns whether a reply is compressed or encoded otherwise, so that a key in it cannot be found.
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+    [(CONTENT_ENCODING, "identity"), (TRANSFER_ENCODING, "chunked")].into_iter().any(|(name, plain)| {
+        let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(plain.as_bytes());
+        headers.get_all(name).iter().any(|value| !is_plain(value))
+    })
+}
+
 /// A reply on its way to the agent.
 struct Relay {
     pieces: BoxStream<'static, Result<Bytes, reqwest::Error>>,
     mask: Mask,
-    call: OpenCall,
+    /// `None` once it has ended.
+    call: Option<OpenCall>,
     silence: Duration,
     deadline: Instant,
     /// Cancelled when the process has to stop.
@@ -111,30 +124,43 @@ impl Relay {
         let piece = select! {
             biased;
             // Cancel-safe: waiting only.
-            () = self.closing.cancelled() => return self.fail("the egress is stopping"),
+            () = self.closing.cancelled() => return self.fail("the egress is stopping").await,
             // Cancel-safe: a piece that has not arrived stays in the stream.
             piece = timeout_at(self.deadline.min(Instant::now() + self.silence), self.pieces.next()) => piece,
         };
         match piece {
             Ok(Some(Ok(piece))) => {
-                self.call.read(&piece);
+                // Reported before the agent sees the end, so that its next call finds the budget as it is.
+                if self.call.as_mut().is_some_and(|call| call.read(&piece)) {
+                    self.end(CallOutcome::Completed).await;
+                }
                 let piece = self.mask.push(piece);
                 Some((Ok(piece), Some(self)))
             }
-            Ok(Some(Err(error))) => self.fail(&broker::Chain(&error).to_string()),
+            Ok(Some(Err(error))) => {
+                let why = broker::Chain(&error).to_string();
+                self.fail(&why).await
+            }
             Ok(None) => {
                 let rest = self.mask.finish();
-                self.call.end(CallOutcome::Completed);
+                self.end(CallOutcome::Completed).await;
                 (!rest.is_empty()).then(|| (Ok(rest), None))
             }
-            Err(_) => self.fail("the provider was silent for too long, or the reply took too long"),
+            Err(_) => self.fail("the provider was silent for too long, or the reply took too long").await,
+        }
+    }
+
+    /// Ends the call, if it is open.
+    async fn end(&mut self, outcome: CallOutcome) {
+        if let Some(call) = self.call.take() {
+            call.end(outcome).await;
         }
     }
 
     /// Breaks the reply off, so that the agent sees that it is not whole.
-    fn fail(self, why: &str) -> Option<(io::Result<Bytes>, Option<Self>)> {
+    async fn fail(mut self, why: &str) -> Option<(io::Result<Bytes>, Option<Self>)> {
         debug!(why, "Reply of a provider broken off.");
-        self.call.end(CallOutcome::Failed);
+        self.end(CallOutcome::Failed).await;
         Some((Err(io::Error::other("the reply broke off")), None))
     }
 }

@@ -72,6 +72,14 @@ async fn everything_but_a_permitted_call_is_denied() {
     other["model"] = json!("secret-model");
     assert_eq!(ask(stage.agent(), path, other).await, (403, "model_not_allowed".to_owned()));
     assert_eq!(ask(stage.agent(), path, json!([])).await.0, 400);
+    for wrong in ["gpt-\0", "gpt-\u{1b}[2J", "gpt-\u{85}", &"gpt-".repeat(100)] {
+        let mut other = body();
+        other["model"] = json!(wrong);
+        let refused = stage.agent().send("POST", path, Some(other)).await;
+        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{wrong:?}");
+        let message = refused.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("256 bytes, and no control characters"), "{message}");
+    }
     let foreign = stage.agent().with("host", "evil.example");
     assert_eq!(ask(foreign, path, body()).await, (403, "host_not_allowed".to_owned()));
     assert_eq!(stage.provider.asked().len(), asked, "nothing of that reached the provider");

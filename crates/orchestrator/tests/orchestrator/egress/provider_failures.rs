@@ -2,6 +2,10 @@
 
 use serde_json::json;
 use testkit::{Model, Script};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::{Stage, body, provider_key, streamed, write_private};
 
@@ -59,6 +63,39 @@ async fn key_in_a_stream_is_masked() {
     let stream = stage.agent().open("/chat/completions", &streamed()).await.unwrap();
     // A part of the key is not the key.
     assert_eq!(stream.read().await.content, format!("before [key] after {}", &key[..half]));
+}
+
+/// In a compressed reply the key cannot be found, so none is passed on. The provider is asked for none.
+#[tokio::test]
+async fn encoded_reply_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let stage = Stage::start_at(Model::start([]).await, &url, "", |it| it).await;
+    for (answer, encoding, status, code) in [
+        ("200 OK", "content-encoding: gzip", 502, "provider_encoded_reply"),
+        ("200 OK", "content-encoding: identity\r\ncontent-encoding: BR", 502, "provider_encoded_reply"),
+        ("200 OK", "content-encoding: Identity", 200, ""),
+        ("400 Bad Request", "content-encoding: gzip", 400, "provider_failed"),
+    ] {
+        let provider = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 16 * 1024];
+            let mut read = 0;
+            // The body ends with the last bracket.
+            while !request[..read].ends_with(b"}") {
+                read += connection.read(&mut request[read..]).await.unwrap();
+            }
+            let request = String::from_utf8_lossy(&request[..read]).to_ascii_lowercase();
+            assert!(request.contains("accept-encoding: identity\r\n"), "{request}");
+            let head = format!("HTTP/1.1 {answer}\r\n{encoding}\r\ncontent-length: 18\r\nconnection: close");
+            connection.write_all(format!("{head}\r\n\r\n{{\"x\":\"COMPRESSED\"}}").as_bytes()).await.unwrap();
+        };
+        let agent = stage.agent().with("accept-encoding", "gzip");
+        let (reply, ()) = tokio::join!(agent.send("POST", "/chat/completions", Some(body())), provider);
+        assert_eq!(reply.status, status, "{encoding}: {reply:?}");
+        assert_eq!(reply.body["error"]["code"].as_str().unwrap_or_default(), code, "{reply:?}");
+        assert_eq!(reply.body.to_string().contains("COMPRESSED"), status == 200, "{reply:?}");
+    }
 }
 
 /// A key file that is replaced is read again.

@@ -37,6 +37,8 @@ fn keys_outside_of_private_files_are_refused() {
         ("name=\"a\", url=\"http://me:secret@x/v1\"", "HTTP address"),
         ("name=\"a\", url=\"http://x/v1\", auth=\"basic\"", "bearer, x-api-key"),
         ("name=\"a\", url=\"http://x/v1\", budget={usd_per_day=1.0}", "needs `price`"),
+        ("name=\"a\", url=\"http://x/v1\", max_completion_tokens=0", "must be 1 to"),
+        ("name=\"a\", url=\"http://x/v1\", limit_field=\"limit\"", "max_completion_tokens, max_tokens"),
         ("name=\"a\", url=\"http://x/v1\", price={prompt=-1.0, completion=1.0}", "US dollars"),
         ("name=\"a\", url=\"http://x/v1\"}, {name=\"a\", url=\"http://y/v1\"", "named twice"),
     ] {

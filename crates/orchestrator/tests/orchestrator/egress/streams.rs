@@ -60,6 +60,18 @@ async fn streams_are_passed_on_and_their_usage_is_counted() {
     }
 }
 
+/// A provider that does not say what a reply used is not free of charge.
+#[tokio::test]
+async fn plain_reply_without_usage_is_estimated_by_its_size() {
+    let reply =
+        json!({ "choices": [{ "message": { "role": "assistant", "content": "word ".repeat(800) } }] });
+    let stage = Stage::start(Model::start([Script::Json(reply)]).await).await;
+    assert_eq!(stage.agent().send("POST", "/chat/completions", Some(body())).await.status, 200);
+    let used = stage.usage().await;
+    assert_eq!(used["estimated_calls"], 1, "{used}");
+    assert!((1_000..1_020).contains(&used["completion_tokens"].as_u64().unwrap()), "{used}");
+}
+
 /// An agent that goes away cancels its call at the provider. What it used is estimated.
 #[tokio::test]
 async fn disconnect_cancels_the_call_at_the_provider() {
