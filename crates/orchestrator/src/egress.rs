@@ -29,7 +29,7 @@ use http::StatusCode;
 use listener::{ConnectionAuth, hosts};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::task::TaskTracker;
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{admission::Agents, paths::Target, provider::Provider, request::BodyLimits};
 use crate::{config, error::ApiError, gateway::Gateway, metrics::Metrics, state::App};
@@ -136,18 +136,24 @@ async fn call(
     if !egress.agents.is_known(&agent.token_hash) {
         app.limits.count_unauthenticated(peer.ip())?;
     }
-    let target = Target::parse(&parts.method, parts.uri.path())?;
-    let provider = egress.provider(target.provider)?;
+    let target = Target::parse(&parts.method, parts.uri.path()).map_err(log_refusal)?;
+    let provider = egress.provider(target.provider).map_err(log_refusal)?;
     let permit = egress.permits.clone().try_acquire_owned().map_err(|_| {
         let message = "All calls of this egress are in use; repeat the request.";
         ApiError::unavailable("too_many_calls", message)
     })?;
     let limits = BodyLimits { bytes: egress.settings.max_body_bytes, time: app.config.api.read_timeout };
-    let prepared = request::prepare(limits, &target, provider, body).await?;
+    let prepared = request::prepare(limits, &target, provider, body).await.map_err(log_refusal)?;
     let mut call = admission::begin(egress, &agent, auth, &target, provider, &prepared).await?;
     call.hold(permit);
     let asked = provider.ask(&target, &parts.headers, prepared.body);
     relay::respond(egress, provider, call, asked, deadline, app.closing.clone()).await
+}
+
+/// Logs that a request is refused before the gateway is asked, so that its audit does not have it.
+fn log_refusal(refused: ApiError) -> ApiError {
+    info!(reason = %refused.code, param = refused.param.as_deref(), "Call to a provider refused.");
+    refused
 }
 
 fn check_host(egress: &Egress, request: &Request) -> Result<(), ApiError> {

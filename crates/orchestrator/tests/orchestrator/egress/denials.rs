@@ -86,6 +86,9 @@ async fn everything_but_a_permitted_call_is_denied() {
 
     assert_eq!(ask(stage.agent(), path, body()).await.0, 200);
     let log = stage.orchestrator.log();
+    for code in ["unknown_provider", "path_not_allowed", "model_not_allowed", "invalid_value"] {
+        assert!(log.contains(&format!("\"reason\":\"{code}\"")), "{code} is in the log: {log}");
+    }
     assert!(!log.contains(&stage.token) && !log.contains(&stage.lease), "secrets are not logged");
 }
 
