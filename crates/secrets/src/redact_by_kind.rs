@@ -34,8 +34,13 @@ pub fn redact_by_kind(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
     let mut rules = RULES.iter();
     // The first rule is that of private keys.
-    if let Some((rule, _)) = rules.next() {
-        replace(&mut text, rule, |_| PRIVATE_KEY.to_owned());
+    if let Some(replaced) = rules.next().and_then(|rule| {
+        rule.apply(&text, |_, out| {
+            out.push_str(PRIVATE_KEY);
+            true
+        })
+    }) {
+        text = Cow::Owned(replaced);
     }
     for (shape, replacement) in KINDS.iter() {
         let changed = match shape.replace_all(&text, replacement) {
@@ -44,26 +49,22 @@ pub fn redact_by_kind(text: &str) -> Cow<'_, str> {
         };
         text = Cow::Owned(changed);
     }
-    for (rule, replacement) in rules {
-        let replacement = replacement.replace("[redacted]", UNKNOWN).replace("***", UNKNOWN);
-        replace(&mut text, rule, |found| {
-            if is_replaced(found) {
-                return found[0].to_owned();
+    for rule in rules {
+        let replacement = rule.replacement.replace("[redacted]", UNKNOWN).replace("***", UNKNOWN);
+        let replaced = rule.apply(&text, |found, out| {
+            let is_new = !is_replaced(found);
+            if is_new {
+                found.expand(&replacement, out);
+            } else {
+                out.push_str(&found[0]);
             }
-            let mut out = String::new();
-            found.expand(&replacement, &mut out);
-            out
+            is_new
         });
+        if let Some(replaced) = replaced {
+            text = Cow::Owned(replaced);
+        }
     }
     text
-}
-
-fn replace(text: &mut Cow<'_, str>, rule: &Regex, with: impl Fn(&Captures<'_>) -> String) {
-    let changed = match rule.replace_all(text, with) {
-        Cow::Borrowed(_) => return,
-        Cow::Owned(changed) => changed,
-    };
-    *text = Cow::Owned(changed);
 }
 
 /// Returns whether the value that a rule found is what an earlier rule left.
@@ -74,8 +75,12 @@ fn is_replaced(found: &Captures<'_>) -> bool {
     if whole.starts_with("redacted:") {
         return true;
     }
-    let value =
-        found.get(1).map_or(whole, |named| whole.strip_prefix(named.as_str()).unwrap_or(whole)).trim();
+    let mut value = found.get(1).map_or(whole, |named| whole.strip_prefix(named.as_str()).unwrap_or(whole));
+    // What closes an element.
+    if let Some(after) = found.name("after") {
+        value = value.strip_suffix(after.as_str()).unwrap_or(value);
+    }
+    let value = value.trim();
     let value = match value.split_once(char::is_whitespace) {
         Some((scheme, rest)) if SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) => rest.trim(),
         _ => value,

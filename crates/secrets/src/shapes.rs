@@ -6,7 +6,7 @@ use regex::Regex;
 
 /// The name of each kind of secret, and its pattern. A part of a secret is enough to match, since texts may
 /// be truncated.
-pub(crate) const SHAPES: [(&str, &str); 19] = [
+pub(crate) const SHAPES: [(&str, &str); 21] = [
     ("nkey_seed", r"S[ACNOUX][A-Z2-7]{20,}"),
     // Those of NATS among them.
     ("web_token", r"eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*){0,2}"),
@@ -26,6 +26,8 @@ pub(crate) const SHAPES: [(&str, &str); 19] = [
     ("gitlab_token", r"glpat-[A-Za-z0-9_-]{12,}"),
     ("npm_token", r"npm_[A-Za-z0-9]{10,}"),
     ("slack_token", r"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{8,}"),
+    ("slack_webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_/-]{8,}"),
+    ("telegram_token", r"(?:bot)?[0-9]{6,12}:AA[A-Za-z0-9_-]{20,}"),
     ("stripe_key", r"[spr]k_(?:live|test)_[A-Za-z0-9]{8,}"),
     ("mail_key", r"SG\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
     ("age_key", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
@@ -47,10 +49,12 @@ pub fn find(text: &str) -> Option<&'static str> {
     found.map(|(name, _)| *name)
 }
 
-/// Returns whether a text looks random: not short, not `xxxx…`, and not marked as an example.
+/// Returns whether a text looks random: not short, not `xxxx…`, and not marked as an example. Of an address,
+/// the last part decides.
 fn is_random(text: &str) -> bool {
     const MIN_BYTES: usize = 20;
     const MIN_DISTINCT_BYTES: usize = 10;
+    let text = text.rsplit(['/', ':']).next().unwrap_or(text);
     let distinct: BTreeSet<u8> = text.bytes().collect();
     text.len() >= MIN_BYTES
         && distinct.len() >= MIN_DISTINCT_BYTES
@@ -71,6 +75,8 @@ mod tests {
             ("github_token", format!("token: ghp_{}", &key[..36])),
             ("gitlab_token", format!("glpat-{}", &key[..20])),
             ("slack_token", format!("`xoxb-{}`", &key[..24])),
+            ("slack_webhook", format!("https://hooks.slack.com/services/T01ABCDEF/B02ABCDEF/{}", &key[..24])),
+            ("telegram_token", format!("https://api.telegram.org/bot123456789:AA{}/getMe", &key[..33])),
             ("model_key", format!("sk-ant-{}", &key[..30])),
             ("google_key", format!("AIza{}", &key[..35])),
             ("web_token", format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{}", &key[..30])),
@@ -85,6 +91,7 @@ mod tests {
     fn placeholders_and_names_are_no_secrets() {
         for text in [
             "A key looks like AKIAIOSFODNN7EXAMPLE or ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.",
+            "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
             "task-sk-1 and sk-learn-contrib-extras are names.",
             "curl -H \"Authorization: Bearer $API_TOKEN\" https://api.example",
         ] {

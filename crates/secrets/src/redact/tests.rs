@@ -57,6 +57,30 @@ pub(crate) fn shapes() -> Vec<(String, &'static str)> {
         shapes.push((format!("Settings {{ {name}: Some(\"{BODY}\") }}"), BODY));
         shapes.push((format!("https://api.example/v1?{name}={BODY}&page=2"), BODY));
     }
+    for text in [
+        "--password BODY",
+        "--password=BODY",
+        "mysql --user bob --db-password 'BODY' shop",
+        "login --token \"BODY\"",
+        "[\"--api-key\", \"BODY\"]",
+        "<password>BODY</password>",
+        "<wsse:Password Type=\"Text\">BODY</wsse:Password>",
+        "<apiKey>\n  BODY\n</apiKey>",
+        "curl -u bob:BODY https://api.example",
+        "curl -sSu bob:BODY https://api.example",
+        "curl https://api.example \\\n  --user 'bob:BODY'",
+        "curl --user=bob:BODY https://api.example",
+        "password：BODY",
+        "密码：BODY",
+        "token ＝ BODY",
+        "password:\nBODY",
+        "The **token**:\n```\nBODY\n```",
+        "https://hooks.slack.com/services/T01ABCDEF/B02ABCDEF/BODY",
+        "https://api.telegram.org/bot123456789:AABODY/getMe",
+        "123456789:AABODY",
+    ] {
+        shapes.push((text.replace("BODY", BODY), BODY));
+    }
     shapes.push((format!("{{\"password\":\"quo\\\"te{BODY}\"}}"), BODY));
     shapes.push((format!("Cookie: session={BODY}; other={BODY}"), BODY));
     for kind in ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "] {
@@ -80,7 +104,7 @@ pub(crate) fn shapes() -> Vec<(String, &'static str)> {
 
 #[test]
 fn every_rule_compiles() {
-    assert_eq!(RULES.len(), rules().len());
+    assert_eq!(RULES.len(), rules::sources().len());
 }
 
 /// G11: a secret of any known shape, anywhere in a line, is not in the line that is written.
@@ -138,7 +162,60 @@ fn ordinary_lines_are_unchanged() {
         "seal=ADQ7RT2MZXLKW4VNCBDY5HJP3GSF6AEUROQ7RT2MZXLKW4VNCBDY5HJPA",
         "the token file /run/secrets/gateway.token cannot be read; using the last token.",
         "a bearer token is needed",
+        "The password is wrong. The token has expired, and the passphrase was never set.",
+        "Pass --password to the program, or --token, which is shorter; --password-file reads a file.",
+        "usage: login --user <name> --password <password> [--token-file FILE]",
+        "Write <password> where the password goes and <token>where the token goes",
+        "I forgot my password\nWhat can I do?",
+        "Password\nEmail\nName",
+        "db:\n  password:\n    valueFrom:\n      secretKeyRef: {}",
+        "Enter your password:\nand then your name.",
+        "curl -u sends a name and a password; curl -s https://api.example:8443/v1 does not.",
+        "https://hooks.slack.com/ and https://api.telegram.org/ are services; it is 123456:00",
+        "口令 and 密码 are words for a password",
     ] {
         assert!(matches!(redact(line), Cow::Borrowed(_)), "{line}\nbecame\n{}", redact(line));
+    }
+}
+
+#[test]
+fn values_of_passwords_are_replaced_and_nothing_else() {
+    for (text, expected) in [
+        ("login --password hunter2 --verbose", "login --password [redacted] --verbose"),
+        ("<password>hunter2</password><user>bob</user>", "<password>[redacted]</password><user>bob</user>"),
+        ("curl -u bob:hunter2 https://api.example", "curl -u bob:[redacted] https://api.example"),
+        ("curl -u \"bob:two words\" https://api.example", "curl -u \"bob:[redacted]\" https://api.example"),
+        ("password:\nhunter2\nDone.", "password:\n[redacted]\nDone."),
+        ("Password:\ncorrecthorse\n", "Password:\n[redacted]\n"),
+        ("Password\nhunter2\nEmail", "Password\n[redacted]\nEmail"),
+        ("密码：hunter2 谢谢", "密码：[redacted] 谢谢"),
+    ] {
+        assert_eq!(redact(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn secrets_are_found_in_names_and_names_are_not_taken_for_secrets() {
+    for name in [
+        format!("thread-sk-{BODY}"),
+        format!("ghp_{BODY}"),
+        "password=hunter2".to_owned(),
+        "token: hunter2".to_owned(),
+        "nats://bob:hunter2@host".to_owned(),
+        "--password hunter2".to_owned(),
+    ] {
+        assert!(find_in_name(&name).is_some(), "{name}");
+    }
+    for name in [
+        "oidc:bob@example.com",
+        "sk-learn-contrib-extras",
+        "0198c0de-0000-7000-8000-000000000001",
+        "request-0198c0de-0000-4000-8000-000000000001",
+        "Token of the laptop",
+        "bearer authentication",
+        "alice's password manager",
+        "auth0|5f7c8ec7c33c6c004bbafe82",
+    ] {
+        assert_eq!(find_in_name(name), None, "{name}");
     }
 }

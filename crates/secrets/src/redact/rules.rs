@@ -1,0 +1,203 @@
+//! The rules by which secrets are found: by their shape, or by the place in which they stand.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex::{Captures, Regex};
+
+use super::guards::{self, Guard};
+use crate::shapes::SHAPES;
+
+/// What may precede a secret: a word boundary, an escape sequence of JSON or of a terminal, or a percent
+/// escape.
+pub(crate) const BEFORE: &str = r"((?-u:\b)|\\[nrt]|\x1b\[[0-9;]*m|%[0-9A-Fa-f]{2})";
+pub(crate) const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
+/// What names of secrets end with: `token`, `gateway.token`, `X-Api-Key`, but not `tokens` or `token_file`.
+pub(crate) const NAME_END: &str = r"(?:(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?key|credential|authorization)|密码|密碼|パスワード|(?-u:\b)pass)";
+/// The end of a line, also as an escape sequence of JSON.
+pub(crate) const LINE_END: &str = r"(?:\r?\n|(?:\\+r)?\\+n)";
+
+/// Finds one kind of secret.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) pattern: Regex,
+    /// With `[redacted]` or `***` in place of the secret.
+    pub(crate) replacement: &'static str,
+    guard: Guard,
+    /// Whether what it finds is a secret even in a name. Names of users and threads may look like an account
+    /// with its password: `oidc:bob@example.com`.
+    pub(crate) holds_in_names: bool,
+}
+
+impl Rule {
+    /// Replaces what the rule finds; `None` if it finds nothing.
+    pub(crate) fn apply<'t>(
+        &self,
+        text: &'t str,
+        mut replace: impl FnMut(&Captures<'t>, &mut String) -> bool,
+    ) -> Option<String> {
+        let (mut out, mut end, mut has_changed) = (String::new(), 0, false);
+        for found in self.pattern.captures_iter(text) {
+            let Some(whole) = found.get(0) else { continue };
+            if !(self.guard)(text, &found) {
+                continue;
+            }
+            out.push_str(&text[end..whole.start()]);
+            has_changed |= replace(&found, &mut out);
+            end = whole.end();
+        }
+        has_changed.then(|| out + &text[end..])
+    }
+
+    pub(crate) fn finds(&self, text: &str) -> bool {
+        self.pattern.captures_iter(text).any(|found| (self.guard)(text, &found))
+    }
+}
+
+pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    // The tests check that every pattern compiles.
+    let compile = |(pattern, replacement, guard, holds_in_names): Source| {
+        Some(Rule { pattern: Regex::new(&pattern).ok()?, replacement, guard, holds_in_names })
+    };
+    sources().into_iter().filter_map(compile).collect()
+});
+
+/// Pattern, replacement, guard, and whether it holds in names.
+type Source = (String, &'static str, Guard, bool);
+
+/// Returns the pattern of names of secrets.
+pub(crate) fn name() -> String {
+    format!(r"(?:[A-Za-z0-9_.-]*{NAME_END})")
+}
+
+/// Returns the pattern of what separates a name from its value: `name=`, `name: `, `"name":"`.
+pub(crate) fn equals() -> String {
+    format!(r"{COLOURS}[ \t]*(?:=>|[:=：＝])[ \t\u{{3000}}]*{COLOURS}(?:Some\()?")
+}
+
+/// Returns all rules; that of private keys is the first.
+pub(super) fn sources() -> Vec<Source> {
+    let mut sources = vec![private_keys()];
+    sources.extend(by_place());
+    sources.extend(named_values());
+    sources.extend(arguments());
+    sources.extend(named_lines());
+    sources
+}
+
+/// PEM keys, including truncated ones.
+fn private_keys() -> Source {
+    let begin = "-----BEGIN ?[A-Z0-9 ]*PRIVATE ?KEY[A-Z ]*-----";
+    let pattern = format!(
+        r#"{begin}(?:[^"']*?-----END ?[A-Z0-9 ]*PRIVATE ?KEY[A-Z ]*-----|(?:\\+[nr]|[\sA-Za-z0-9+/=:,-])*)"#
+    );
+    (pattern.replace(r"\s", r" \t\r\n"), "[redacted]", guards::none, true)
+}
+
+/// Passwords in addresses, tokens behind a scheme of HTTP, and known shapes.
+fn by_place() -> Vec<Source> {
+    let shapes = SHAPES.map(|(_, shape)| shape).join("|");
+    let url =
+        r#"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^ \t\r\n/?#"'\\<>]*|[^ \t\r\n:/@"'\\<>]*:[^ \t\r\n"'\\<>,]*)@"#;
+    let account = r#"(?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]+@([A-Za-z0-9\[])"#;
+    vec![
+        (url.to_owned(), "${1}***@", guards::none, true),
+        (account.to_owned(), "***@${1}", guards::none, false),
+        (
+            r"(?i-u:(bearer(?:[ \t]|%20)+))[A-Za-z0-9._~+/=-]{8,}".to_owned(),
+            "${1}[redacted]",
+            guards::none,
+            false,
+        ),
+        // Bearer tokens whose space was removed.
+        (r"(?i-u:(bearer))[A-Za-z0-9._~+/=-]{16,}".to_owned(), "${1}[redacted]", guards::none, false),
+        (r"(?i-u:(basic[ \t]+))[A-Za-z0-9+/]{8,}={1,2}".to_owned(), "${1}[redacted]", guards::none, true),
+        // `find` is stricter about names.
+        (format!("{BEFORE}(?:{shapes})"), "${1}[redacted]", guards::none, false),
+    ]
+}
+
+/// Values of named secrets, with backslashes where JSON is quoted in JSON.
+fn named_values() -> Vec<Source> {
+    let (name, equals) = (name(), equals());
+    let rule = |pattern: String| (pattern, "${1}[redacted]", guards::none as Guard, true);
+    vec![
+        // Cookies are separated by spaces.
+        rule(r#"((?i-u:cookie)\\*["']?[ \t]*[:=][ \t]*(?:\\*["'])?)[^"'\r\n\\]+"#.to_owned()),
+        // In quotes, …
+        rule(format!(r#"({name}(?:\\*["'])?{equals}")(?:[^"\\]|\\.)*"#)),
+        // … in quotes that are escaped once or twice (a quote with more backslashes than the first is part of
+        // the value), …
+        rule(format!(r#"({name}(?:\\*["'])?{equals}\\")(?:[^"\\]|\\[^"\\]|\\{{2,}}"?)*"#)),
+        rule(format!(r#"({name}(?:\\*["'])?{equals}\\\\+")(?:[^"\\]|\\{{1,3}}[^"\\]|\\{{4,}}"?)*"#)),
+        rule(format!(r#"({name}(?:\\*["'])?{equals}\\*')[^'"\\]*(?:\\+[^'"\\][^'"\\]*)*"#)),
+        // … as a JSON number, which is replaced with a string to keep the JSON valid, …
+        (format!(r#"({name}"{equals})-?[0-9][0-9.eE+-]*"#), r#"${1}"[redacted]""#, guards::none, true),
+        // … without quotes, …
+        rule(format!(
+            r#"({name}(?:\\+["'])?{equals})(?:(?i-u:bearer|basic|digest|token)[ \t]+)?(?:[^ \t\r\n"'&\\]|\\+[^"'\\nrt \t])+"#
+        )),
+        // … and as an element of XML.
+        (
+            format!(
+                r#"(<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t][^<>]*)?>)[ \t\r\n]*(?:[^<>"\r\n]+[ \t\r\n]*(?<after><\\?/)|[^<>" \t\r\n]+\z)"#
+            ),
+            "${1}[redacted]${after}",
+            guards::none,
+            true,
+        ),
+    ]
+}
+
+/// Arguments of programs: `--password hunter2`, `curl -u bob:hunter2`.
+fn arguments() -> Vec<Source> {
+    let flag = format!("--{}", name());
+    let account = r"(?:-u[ \t]*|-[A-Za-z]{1,4}u[ \t]+|--(?:proxy-)?user(?:[ \t]+|=))";
+    let account = format!(r"curl(?:[^\r\n]|\\\r?\n)*?[ \t]{account}");
+    let rule = |pattern: String, guard: Guard| (pattern, "${1}[redacted]", guard, true);
+    vec![
+        rule(format!(r#"({flag}[ \t]+\\*")[^"\\]+"#), guards::none),
+        rule(format!(r#"({flag}[ \t]+\\*')[^'"\\]+"#), guards::none),
+        // In a list of arguments, …
+        rule(format!(r#"({flag}\\*["'],[ \t]*\\*["'])[^"'\\]+"#), guards::none),
+        // … and without quotes.
+        rule(format!(r#"({flag}[ \t]+)[^ \t\r\n"'\\<-][^ \t\r\n"'\\]*"#), guards::is_no_word_of_a_sentence),
+        rule(format!(r#"({account}\\*"[^ \t\r\n":\\]+:)[^"\\]+"#), guards::none),
+        rule(format!(r#"({account}\\*'[^ \t\r\n':\\]+:)[^'"\\]+"#), guards::none),
+        rule(format!(r#"({account}[^ \t\r\n"':\\]+:)[^ \t\r\n"'\\]+"#), guards::none),
+    ]
+}
+
+/// Values on the line after their name.
+fn named_lines() -> Vec<Source> {
+    // Perhaps in a block or a span of code.
+    let fence = format!("(?:[ \\t]*```[A-Za-z]*{LINE_END})?");
+    let value = r#"(?:[^ \t\r\n"'`\\]|\\+[^"'\\nrt \t])+"#;
+    vec![
+        (
+            format!(r#"({NAME_END}[*_]*[ \t]*[:：][*_]*[ \t]*{LINE_END}{fence}[ \t]*[`"']?)({value})"#),
+            "${1}[redacted]",
+            guards::is_value_of_a_line,
+            true,
+        ),
+        // Where the name is all of its line.
+        (
+            format!(
+                r#"((?:(?m-u:^)|\\n)[ \t#*]*(?i-u:passw(?:or)?d|passphrase)[ \t*]*{LINE_END}{fence}[ \t]*)({value})"#
+            ),
+            "${1}[redacted]",
+            guards::is_password_of_a_line,
+            true,
+        ),
+    ]
+}
+
+/// Replaces what rules find, with their own replacements.
+pub(super) fn replace_all(text: &str) -> Cow<'_, str> {
+    RULES.iter().fold(Cow::Borrowed(text), |text, rule| {
+        let replaced = rule.apply(&text, |found, out| {
+            found.expand(rule.replacement, out);
+            true
+        });
+        replaced.map_or(text, Cow::Owned)
+    })
+}

@@ -1,0 +1,99 @@
+//! How secrets begin.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::redact::{LINE_END, NAME_END, equals, name};
+
+/// The characters of a secret after its fixed ones.
+const REST: &str = "[A-Za-z0-9_.=-]*";
+/// Beginnings of secrets at the end of a text. The first group is what has to be held back.
+pub(super) static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    // The tests check that every pattern compiles.
+    unfinished().into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect()
+});
+
+fn unfinished() -> Vec<String> {
+    let (name, equals) = (name(), equals());
+    let beginnings = beginnings().join("|");
+    let fence = format!("(?:[ \\t]*`{{0,3}}|[ \\t]*```[A-Za-z]*{LINE_END}?)");
+    let rest_of_line = r#"[ \t]*[`"']?[^ \t\r\n"'`]*[`"']?[ \t]*"#;
+    vec![
+        // The dashes that may begin a private key.
+        r"(-{1,5}[A-Z ]*)\z".to_owned(),
+        // The value of a named secret: without quotes, perhaps after a scheme, and in quotes.
+        format!(r#"{name}(?:\\*["'])?{equals}((?:(?i-u:bearer|basic|digest|token)[ \t]+)?[^ \t\r\n"'&]*)\z"#),
+        format!(r#"{name}(?:\\*["'])?{equals}(\\*"(?:[^"\\]|\\.)*\\?)\z"#),
+        format!(r#"{name}(?:\\*["'])?{equals}(\\*'[^']*)\z"#),
+        // … as an element of XML, which has no name before its end, …
+        format!(r#"<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t][^<>]*)?>([ \t\r\n]*[^<>"\r\n]*[ \t\r\n]*<?\\?)\z"#),
+        // … as an argument, …
+        format!(r#"--{name}(?:[ \t]+|\\*["'],[ \t]*)(\\*["']?[^ \t\r\n"'\\]*)\z"#),
+        // … and on the line after its name, up to the end of that line.
+        format!(r#"{NAME_END}[ \t*_]*[:：]?[ \t*_]*({LINE_END}{fence}{rest_of_line})\z"#),
+        // What follows a scheme of HTTP.
+        r"(?i-u:(?:bearer|basic|digest|token)(?:[ \t]|%20)+)([A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r"((?i-u:bearer)[A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r#"(?i-u:cookie)\\*["']?[ \t]*[:=]([ \t]*(?:\\*["'])?[^"'\r\n\\]*)\z"#.to_owned(),
+        // Name and password before an `@`, with or without a scheme.
+        r#"[A-Za-z][A-Za-z0-9+.-]*://([^ \t\r\n"'\\<>]*)\z"#.to_owned(),
+        r#"((?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]*@?)\z"#.to_owned(),
+        // A word that begins like a known shape.
+        format!(r"((?-u:\b)(?:{beginnings}))\z"),
+    ]
+}
+
+/// Returns patterns for words that begin with the fixed characters of a shape, or with some of them.
+fn beginnings() -> Vec<String> {
+    const FIXED: [&str; 29] = [
+        "SA",
+        "SC",
+        "SN",
+        "SO",
+        "SU",
+        "SX",
+        "eyJ",
+        "cyn_",
+        "sk-",
+        "xai-",
+        "gsk_",
+        "hf_",
+        "r8_",
+        "AIza",
+        "ya29.",
+        "AKIA",
+        "ASIA",
+        "github_pat_",
+        "glpat-",
+        "npm_",
+        "xapp-",
+        "sk_live_",
+        "sk_test_",
+        "pk_live_",
+        "pk_test_",
+        "rk_live_",
+        "rk_test_",
+        "SG.",
+        "AGE-SECRET-KEY-1",
+    ];
+    // `ghp_…`, `xoxb-…` and their like.
+    let mut patterns = vec!["gh[a-z]?".to_owned(), "xox?[a-z]?".to_owned()];
+    patterns.extend(["gh[a-z]_", "xox[a-z]-"].map(|fixed| format!("{fixed}{REST}")));
+    patterns.push(r"hooks(?:\.[A-Za-z0-9_./-]*)?".to_owned());
+    for fixed in FIXED {
+        patterns.push(format!("{}{REST}", regex::escape(fixed)));
+        patterns.extend((1..fixed.len()).map(|end| regex::escape(&fixed[..end])));
+    }
+    patterns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert_eq!(UNFINISHED.len(), unfinished().len());
+    }
+}
