@@ -1,10 +1,10 @@
 //! What was said in a thread before, for requests that do not repeat it.
 
-use contract::thread::{AnswerState, MAX_MESSAGES, MAX_MESSAGES_BYTES};
+use contract::thread::{AnswerState, MAX_MESSAGES, MAX_MESSAGES_BYTES, message_size};
 use sea_orm::{ColumnTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder};
 use subjects::{ChatMessage, ChatRole};
 
-use super::{answer_of, messages::size, messages_of};
+use super::{answer_of, messages_of};
 use crate::{Context, ToolError};
 use store::entity::{thread, turn};
 
@@ -40,7 +40,7 @@ fn combine(earlier: Vec<ChatMessage>, mut request: Vec<ChatMessage>) -> Vec<Chat
     let Some(last) = request.pop() else { return request };
     let is_system = |message: &ChatMessage| message.role == ChatRole::System;
     let (mut system, said): (Vec<_>, Vec<_>) = earlier.into_iter().partition(is_system);
-    let own: usize = request.iter().chain([&last]).map(size).sum();
+    let own: usize = request.iter().chain([&last]).map(message_size).sum();
     let mut room = Room { bytes: MAX_MESSAGES_BYTES.saturating_sub(own), count: MAX_MESSAGES - 1 };
     room.count = room.count.saturating_sub(request.len());
     if request.iter().any(is_system) || !system.iter().all(|message| room.takes(message)) {
@@ -63,7 +63,7 @@ struct Room {
 impl Room {
     /// Takes up the room for a message; returns whether there was enough.
     fn takes(&mut self, message: &ChatMessage) -> bool {
-        match (self.bytes.checked_sub(size(message)), self.count.checked_sub(1)) {
+        match (self.bytes.checked_sub(message_size(message)), self.count.checked_sub(1)) {
             (Some(bytes), Some(count)) => {
                 *self = Self { bytes, count };
                 true
@@ -111,7 +111,7 @@ mod tests {
         // Without the first question its answer is left out too.
         let some = combine(earlier(), vec![user(&large)]);
         assert_eq!(contents(&some), ["2", &large, &large, &large]);
-        let size: usize = some.iter().map(size).sum();
+        let size: usize = some.iter().map(message_size).sum();
         assert!(size <= MAX_MESSAGES_BYTES, "{size}");
         let many = combine(vec![user("x"); MAX_MESSAGES + 5], vec![user("3")]);
         assert_eq!(many.len(), MAX_MESSAGES);

@@ -1,7 +1,9 @@
 //! The messages of a request: what they may be, what is new in them, and how the requests of one conversation
 //! are recognised. Pure.
 
-use contract::thread::{MAX_ANSWER_BYTES, MAX_MESSAGES, MAX_MESSAGES_BYTES, TurnAnswer};
+use contract::thread::{
+    MAX_ANSWER_BYTES, MAX_MESSAGES, MAX_MESSAGES_BYTES, TurnAnswer, character_size, message_size,
+};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use subjects::{ChatMessage, ChatRole};
@@ -18,9 +20,13 @@ pub(super) fn checked(messages: Vec<ChatMessage>) -> Result<Vec<ChatMessage>, To
         return Err(ToolError::Invalid("the last message must be the user's".to_owned()));
     }
     let messages: Vec<ChatMessage> = messages.into_iter().map(without_secrets).collect();
-    let size = messages.iter().map(size).sum();
+    let size = messages.iter().map(message_size).sum();
     if size > MAX_MESSAGES_BYTES {
-        return Err(ToolError::TooLarge { what: "the messages", size, limit: MAX_MESSAGES_BYTES });
+        return Err(ToolError::TooLarge {
+            what: "the list of messages, as JSON,",
+            size,
+            limit: MAX_MESSAGES_BYTES,
+        });
     }
     Ok(messages)
 }
@@ -45,31 +51,11 @@ fn redact_if_secret(text: String) -> String {
     }
 }
 
-/// Returns the size of a message as JSON in a list.
-pub(super) fn size(message: &ChatMessage) -> usize {
-    const FRAME: usize = r#"{"role":"assistant","content":""},"#.len();
-    json_size_of(&message.content) + FRAME
-}
-
-/// Returns the number of bytes of a text in a JSON string.
-pub(super) fn json_size_of(text: &str) -> usize {
-    text.chars().map(json_size).sum()
-}
-
-/// Returns the number of bytes of a character in a JSON string.
-fn json_size(c: char) -> usize {
-    match c {
-        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-        '\0'..='\u{1f}' => 6,
-        c => c.len_utf8(),
-    }
-}
-
 /// Cuts a text to `limit` bytes as JSON. Returns whether anything was cut.
 fn cut(text: &mut String, limit: usize) -> bool {
     let mut used = 0;
     let end = text.char_indices().find_map(|(at, c)| {
-        used += json_size(c);
+        used += character_size(c);
         (used > limit).then_some(at)
     });
     match end {

@@ -3,13 +3,13 @@
 
 use contract::{
     Page,
-    thread::{Get, GetTurn, List, ListMessages, Thread, ThreadMessage, Turn},
+    thread::{Get, GetTurn, List, ListMessages, Thread, ThreadMessage, Turn, text_size},
 };
 use policy::Scope;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use subjects::ChatRole;
 
-use super::{ThreadBook, answer_of, get, into_turn, messages, messages_of, parse_id};
+use super::{ThreadBook, answer_of, get, into_turn, messages_of, parse_id};
 use crate::{BuiltInTool, Context, Does, ToolError, page::PageRequest};
 use store::{clock, entity::turn};
 
@@ -86,7 +86,7 @@ impl BuiltInTool for ListMessages {
             }
             for row in batch {
                 let said = messages_in(&row)?;
-                size += said.iter().map(|it| messages::json_size_of(&it.content)).sum::<usize>();
+                size += said.iter().map(|it| text_size(&it.content)).sum::<usize>();
                 if !items.is_empty() && (items.len() >= limit || size > MAX_PAGE_BYTES) {
                     return Ok(Page { items, next_cursor: Some(next.to_string()) });
                 }

@@ -41,8 +41,8 @@ impl ChatRequest {
             messages: messages(object, max_messages)?,
             temperature: temperature(object)?,
             max_tokens: max_tokens(object)?,
-            thread: Thread::of(metadata),
-            project: metadata.and_then(|metadata| text_of(metadata, "project_id")),
+            thread: Thread::of(metadata)?,
+            project: text_of(metadata, "project_id")?,
         };
         Ok(Self { model, stream, include_usage, question })
     }

@@ -39,8 +39,8 @@ impl ResponseRequest {
             messages: Vec::new(),
             temperature: temperature(object)?,
             max_tokens: count(object, "max_output_tokens")?,
-            thread: Thread::of(metadata),
-            project: metadata.and_then(|metadata| text_of(metadata, "project_id")),
+            thread: Thread::of(metadata)?,
+            project: text_of(metadata, "project_id")?,
         };
         let background = boolean(object, "background")?.unwrap_or(false);
         let delivery = match (boolean(object, "stream")?.unwrap_or(false), background) {

@@ -4,7 +4,9 @@
 //! thread goes on there; one that follows an earlier response begins a thread of its own, with what was said
 //! up to then.
 
-use contract::thread::{AnswerState, Get, ListMessages, MAX_MESSAGES, MAX_MESSAGES_BYTES, Turn};
+use contract::thread::{
+    AnswerState, Get, ListMessages, MAX_MESSAGES, MAX_MESSAGES_BYTES, Turn, message_size,
+};
 use futures_util::future::try_join_all;
 use subjects::{ChatMessage, ChatRole, HandoffId};
 
@@ -23,8 +25,6 @@ use crate::{
 /// How many answers are looked up at the same time.
 const MAX_LOOKUPS: usize = 8;
 const PAGE: u64 = 100;
-/// What a message has as JSON besides its content, at most.
-const FRAME_BYTES: usize = 40;
 
 /// Returns what the project manager is asked.
 pub(super) async fn question(
@@ -134,15 +134,14 @@ async fn history(app: &App, caller: &Caller, last: &Turn) -> Result<Vec<ChatMess
 /// Puts what was said before a request, without the oldest if there is no room. What the system said is left
 /// out if the request has instructions of its own.
 fn combine(earlier: Vec<ChatMessage>, request: Vec<ChatMessage>) -> Vec<ChatMessage> {
-    let size = |message: &ChatMessage| message.content.len() + FRAME_BYTES;
     let is_system = |message: &ChatMessage| message.role == ChatRole::System;
     let (own, request): (Vec<_>, Vec<_>) = request.into_iter().partition(is_system);
     let (system, said): (Vec<_>, Vec<_>) = earlier.into_iter().partition(is_system);
     let system = if own.is_empty() { system } else { own };
-    let mut bytes: usize = system.iter().chain(&request).map(size).sum();
+    let mut bytes: usize = system.iter().chain(&request).map(message_size).sum();
     let mut count = system.len() + request.len();
     let has_room = |message: &ChatMessage| {
-        bytes += size(message);
+        bytes += message_size(message);
         count += 1;
         bytes <= MAX_MESSAGES_BYTES && count <= MAX_MESSAGES
     };
@@ -176,5 +175,9 @@ mod tests {
         let request = said(&[(User, &large)]);
         let earlier = said(&[(User, &large), (Assistant, "2"), (User, "3"), (Assistant, "4")]);
         assert_eq!(contents(&combine(earlier, request)), ["3", "4", &large]);
+        // Line breaks count twice, as they do for the gateway.
+        let lines = "\n".repeat(MAX_MESSAGES_BYTES / 4);
+        let (request, earlier) = (said(&[(User, &lines)]), said(&[(User, &lines)]));
+        assert_eq!(contents(&combine(earlier, request)), [&lines]);
     }
 }

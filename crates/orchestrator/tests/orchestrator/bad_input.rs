@@ -84,6 +84,13 @@ async fn bad_requests_get_the_right_4xx_and_are_not_handed_off() {
         let refused = stage.client().with(header, &value).ask("hello").await;
         assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!(header)));
     }
+    for field in ["thread_id", "project_id"] {
+        let mut body = chat_body(&[("user", "hello")]);
+        body["metadata"] = json!({ field: 7 });
+        let refused = client.send("POST", "/chat/completions", Some(body)).await;
+        assert_eq!((refused.status, refused.code()), (400, "invalid_value"));
+        assert_eq!(refused.body["error"]["param"], format!("metadata.{field}"));
+    }
     let named = stage.client().with("x-cynode-user", "bob").ask("hello").await;
     assert_eq!((named.status, named.code()), (403, "user_not_allowed"));
     assert_eq!(stage.handoffs().await, 0);

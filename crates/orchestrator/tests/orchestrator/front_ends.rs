@@ -18,6 +18,15 @@ async fn a_front_end_names_the_users_it_speaks_for() {
     let dave = client.clone().with("x-cynode-user", "dave").with("x-openwebui-chat-id", "chat-7");
     assert_eq!(dave.send("GET", "/threads/chat-7", None).await.status, 404);
     assert_eq!(client.send("GET", "/threads", None).await.body["data"], json!([]));
+    // A header without a value, as of a request that the front end makes for itself, names no user.
+    for header in ["x-cynode-user", "x-openwebui-user-id"] {
+        let nobody =
+            client.clone().with(header, "").with("x-cynode-thread", "own").with("x-openwebui-chat-id", "");
+        assert_eq!(nobody.send("GET", "/models", None).await.status, 200);
+        assert_eq!(nobody.ask("hello").await.content(), "Hello.");
+    }
+    let own = client.send("GET", "/threads/own", None).await;
+    assert_eq!((own.status, &own.body["turns"]), (200, &json!(2)), "{own:?}");
     // What carol does with a key of her own is the same user.
     let own = stage.orchestrator.client(&stage.gateway.api_key("carol").await.1);
     assert_eq!(own.send("GET", "/threads/chat-7", None).await.status, 200);

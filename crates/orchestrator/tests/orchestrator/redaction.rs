@@ -50,13 +50,48 @@ async fn secrets_of_users_and_models_are_found_nowhere() {
 
     let asked = serde_json::to_string(&stage.model.turns()[0].body).unwrap();
     assert!(asked.contains("[redacted:github_token]") && !asked.contains(BODY), "{asked}");
-    assert!(!stage.orchestrator.log().contains(BODY) && !stage.gateway.log().contains(BODY));
     // The worker's journal has what its own model said; what users say is nowhere.
+    assert_stores_nothing_of(&stage, BODY);
+}
+
+/// Names are stored as they are, so those with a secret are refused.
+#[tokio::test]
+async fn names_with_a_secret_are_refused_and_not_stored() {
+    let stage = Stage::start([Script::say("Hello.")]).await;
+    let front_end = stage.gateway.api_key_with("webui", &[("is_front_end", json!(true))]).await.1;
+    let front_end = || stage.orchestrator.client(&front_end);
+    let secret = format!("sk-{BODY}");
+    for (client, header) in [
+        (stage.client(), "idempotency-key"),
+        (stage.client(), "x-cynode-thread"),
+        (stage.client(), "x-cynode-project"),
+        (front_end(), "x-cynode-user"),
+        (front_end(), "x-openwebui-user-id"),
+        (front_end(), "x-openwebui-chat-id"),
+    ] {
+        let refused = client.with(header, &secret).ask("hello").await;
+        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{header}: {refused:?}");
+        let text = refused.body.to_string();
+        assert!(text.contains("contains a secret (model_key)") && !text.contains(BODY), "{text}");
+    }
+    for field in ["thread_id", "project_id"] {
+        let mut body = chat_body(&[("user", "hello")]);
+        body["metadata"] = json!({ field: secret });
+        let refused = stage.client().send("POST", "/chat/completions", Some(body)).await;
+        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{refused:?}");
+    }
+    assert_eq!(stage.client().with("x-cynode-thread", "my thread").ask("hello").await.content(), "Hello.");
+    assert_stores_nothing_of(&stage, BODY);
+}
+
+/// Checks that a text is in no log and no file of the gateway.
+fn assert_stores_nothing_of(stage: &Stage, text: &str) {
+    assert!(!stage.orchestrator.log().contains(text) && !stage.gateway.log().contains(text));
     let mut stored = Vec::new();
     files(stage.gateway.folder(), &mut stored);
     for file in stored {
         let bytes = fs::read(&file).unwrap_or_default();
-        let needle = BODY.as_bytes();
+        let needle = text.as_bytes();
         assert!(!bytes.windows(needle.len()).any(|window| window == needle), "{}", file.display());
     }
 }

@@ -30,6 +30,31 @@ async fn requests_with_the_same_idempotency_key_are_one() {
     assert_eq!(stage.handoffs().await, 1);
 }
 
+/// A key names a request to one thread and for one project: another one never gets its answer.
+#[tokio::test]
+async fn an_idempotency_key_is_not_reused_for_another_thread_or_project() {
+    let stage = Stage::start([Script::say("For the fence."), Script::say("For the shed.")]).await;
+    let key = |name| stage.client().with("idempotency-key", name);
+    let fence = || key("message-1").with("x-cynode-thread", "fence").with("x-cynode-project", "garden");
+    assert_eq!(fence().ask("hello").await.content(), "For the fence.");
+    for other in [
+        key("message-1"),
+        key("message-1").with("x-cynode-thread", "shed").with("x-cynode-project", "garden"),
+        key("message-1").with("x-cynode-thread", "fence"),
+        key("message-1").with("x-cynode-thread", "fence").with("x-cynode-project", "house"),
+    ] {
+        let reused = other.ask("hello").await;
+        assert_eq!((reused.status, reused.code()), (422, "idempotency_key_reused"), "{reused:?}");
+    }
+    assert_eq!(fence().ask("hello").await.content(), "For the fence.");
+    // A retry that is counted joins the request with the same headers, and no other.
+    let shed = || stage.client().with("x-cynode-thread", "shed").with("x-cynode-project", "garden");
+    let first = shed().ask("hello").await;
+    let retry = shed().with("x-stainless-retry-count", "1").ask("hello").await;
+    assert_eq!((first.content(), &first.body["id"]), ("For the shed.", &retry.body["id"]));
+    assert_eq!(stage.handoffs().await, 2);
+}
+
 /// OpenAI's SDKs send no idempotency key, but count their retries.
 #[tokio::test]
 async fn a_retry_joins_the_request_with_the_same_body() {

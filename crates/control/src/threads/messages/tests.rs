@@ -33,7 +33,7 @@ fn size_is_that_of_the_json() {
         for role in [ChatRole::User, ChatRole::Assistant, ChatRole::System] {
             let message = ChatMessage { role, content: content.to_owned() };
             let json = serde_json::to_string(&message).unwrap().len() + ",".len();
-            assert!((json..=json + 5).contains(&size(&message)), "{content:?}: {json} {}", size(&message));
+            assert!((json..=json + 5).contains(&message_size(&message)), "{content:?}: {json}");
         }
     }
 }

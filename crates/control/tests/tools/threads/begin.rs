@@ -44,7 +44,8 @@ async fn rows(stage: &Stage) -> (usize, usize) {
 
 async fn first_request_makes_a_thread(stage: Stage) {
     with_keys(&stage).await;
-    let options = TurnOptions { temperature: Some(0.5), max_tokens: Some(9), project_id: None };
+    let options =
+        TurnOptions { temperature: Some(0.5), max_tokens: Some(9), project_id: None, background: true };
     let messages = vec![
         message(ChatRole::System, "Be brief."),
         user("  Plan\nthe move "),

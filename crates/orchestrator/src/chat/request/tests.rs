@@ -88,6 +88,8 @@ fn wrong_requests_are_refused_by_field() {
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "max_tokens": -1 }), "max_tokens"),
         (json!({ "metadata": [] }), "metadata"),
+        (json!({ "metadata": { "thread_id": 7 } }), "metadata.thread_id"),
+        (json!({ "metadata": { "project_id": ["shed"] } }), "metadata.project_id"),
         (json!({ "tools": [{ "type": "function" }], "tool_choice": "required" }), "tool_choice"),
         (json!({ "tool_choice": { "type": "function", "function": { "name": "f" } } }), "tool_choice"),
         (json!({ "functions": [{}], "function_call": { "name": "f" } }), "function_call"),

@@ -135,6 +135,8 @@ fn wrong_requests_are_refused_by_field() {
         (json!({ "temperature": 3 }), "temperature"),
         (json!({ "max_output_tokens": 0 }), "max_output_tokens"),
         (json!({ "metadata": [] }), "metadata"),
+        (json!({ "metadata": { "thread_id": 7 } }), "metadata.thread_id"),
+        (json!({ "metadata": { "project_id": ["shed"] } }), "metadata.project_id"),
         (json!({ "parallel_tool_calls": 1 }), "parallel_tool_calls"),
     ] {
         let refused = read(&changes).expect_err(&changes.to_string());
