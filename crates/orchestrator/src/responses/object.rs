@@ -1,7 +1,8 @@
 //! The response that clients read.
 //!
 //! It has every field that OpenAI's own has, since some clients require them. Fields of the request that are
-//! not stored are repeated in the response to it, and are empty in a response that is fetched later.
+//! not stored (those of [`Echo`] but for `background`) are repeated in the response to it, and are empty in
+//! one that is fetched later.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,11 @@ impl Default for Echo {
 }
 
 impl Echo {
+    /// Returns what is stored of the request of a turn.
+    pub(super) fn of(turn: &Turn) -> Self {
+        Self { background: turn.options.background, ..Self::default() }
+    }
+
     pub(super) fn redacted(mut self) -> Self {
         self.metadata.values_mut().for_each(redact);
         self
@@ -48,6 +54,8 @@ pub(crate) struct Head {
     thread_id: Option<String>,
     /// Unix time.
     created_at: i64,
+    /// Unix time; `None` if the answer is being stored now.
+    ended_at: Option<i64>,
     temperature: Option<f64>,
     max_output_tokens: Option<u32>,
     echo: Echo,
@@ -55,11 +63,12 @@ pub(crate) struct Head {
 
 impl Head {
     pub(super) fn of(turn: &Turn, echo: Echo) -> Self {
-        let created = turn.created_at.parse::<Timestamp>().map_or(0, |created| created.at().unix_timestamp());
+        let unix = |time: &str| time.parse::<Timestamp>().ok().map(|time| time.at().unix_timestamp());
         Self {
             handoff_id: turn.handoff_id,
             thread_id: Some(turn.thread_id.clone()),
-            created_at: created,
+            created_at: unix(&turn.created_at).unwrap_or(0),
+            ended_at: turn.ended_at.as_deref().and_then(unix),
             temperature: turn.options.temperature,
             max_output_tokens: turn.options.max_tokens,
             echo,
@@ -68,16 +77,21 @@ impl Head {
 
     /// Names a response that is not stored.
     pub(super) fn new(echo: Echo) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         Self {
             handoff_id: HandoffId::now(),
             thread_id: None,
-            created_at: i64::try_from(now).unwrap_or(i64::MAX),
+            created_at: now(),
+            ended_at: None,
             temperature: None,
             max_output_tokens: None,
             echo,
         }
     }
+}
+
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    i64::try_from(now).unwrap_or(i64::MAX)
 }
 
 /// What a response says of the turn.
@@ -179,6 +193,7 @@ impl<'a> ResponseObject<'a> {
             State::Failed(answer, error) => (Some(answer), Some(error), Vec::new()),
         };
         let is_cut = matches!(state, State::Answered(answer, _) if answer.is_cut);
+        let is_complete = matches!(state, State::Answered(answer, _) if !answer.is_cut);
         let thread = head.thread_id.as_deref();
         Self {
             id: format!("{ID_PREFIX}{}", head.handoff_id),
@@ -186,7 +201,7 @@ impl<'a> ResponseObject<'a> {
             created_at: head.created_at,
             status: status(state),
             background: head.echo.background,
-            completed_at: None,
+            completed_at: is_complete.then(|| head.ended_at.unwrap_or_else(now)),
             error,
             incomplete_details: is_cut.then(|| json!({ "reason": "max_output_tokens" })),
             instructions: None,

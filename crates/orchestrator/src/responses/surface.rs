@@ -49,8 +49,8 @@ impl Surface for ResponseSurface {
 /// Responds with the response as it is, also if it failed.
 pub(super) fn show_state(turn: &Turn) -> Response {
     match &turn.answer {
-        Some(answer) => show_answer(turn, answer, Echo::default()),
-        None => show(turn, Echo::default(), State::InProgress),
+        Some(answer) => show_answer(turn, answer, Echo::of(turn)),
+        None => show(turn, Echo::of(turn), State::InProgress),
     }
 }
 

@@ -84,6 +84,7 @@ async fn a_response_has_every_field_and_is_kept() {
     assert_eq!(id, format!("resp_{}", answer.header("x-cynode-handoff").unwrap()));
     assert_eq!((&answer.body["status"], &answer.body["store"]), (&json!("completed"), &json!(true)));
     assert_eq!(answer.body["metadata"], json!({ "note": "mine" }));
+    assert!(answer.body["completed_at"].is_i64(), "{answer:?}");
     let message = &answer.body["output"][0];
     assert_eq!((&message["type"], &message["role"]), (&json!("message"), &json!("assistant")));
     assert_eq!((&message["status"], &message["phase"]), (&json!("completed"), &json!("final_answer")));
@@ -94,6 +95,7 @@ async fn a_response_has_every_field_and_is_kept() {
 
     let stored = client.send("GET", &format!("/responses/{id}"), None).await;
     assert_eq!((stored.status, &stored.body["output"]), (200, &answer.body["output"]));
+    assert!(stored.body["completed_at"].is_i64(), "{stored:?}");
     let items = client.send("GET", &format!("/responses/{id}/input_items?order=asc"), None).await;
     let said: Vec<&Value> =
         items.body["data"].as_array().unwrap().iter().map(|item| &item["content"][0]["text"]).collect();
@@ -180,6 +182,9 @@ async fn a_background_response_is_fetched_when_it_is_done() {
     })
     .await;
     assert_eq!(text(&done), "Here it is.");
+    assert_eq!(done.body["background"], true);
+    let (created, completed) = (done.body["created_at"].as_i64(), done.body["completed_at"].as_i64());
+    assert!(completed.is_some() && completed >= created, "{done:?}");
 
     let queued = ask(&client, request).await;
     let path = format!("/responses/{}", queued.body["id"].as_str().unwrap());
@@ -187,6 +192,10 @@ async fn a_background_response_is_fetched_when_it_is_done() {
     let cancelled = client.send("POST", &format!("{path}/cancel"), None).await;
     assert_eq!((cancelled.status, &cancelled.body["status"]), (200, &json!("cancelled")));
     assert_eq!(cancelled.body["error"]["code"], "cancelled");
+    assert_eq!(
+        (&cancelled.body["background"], &cancelled.body["completed_at"]),
+        (&json!(true), &json!(null))
+    );
     assert_eq!(client.send("GET", &path, None).await.body["status"], "cancelled");
     // A response is deleted with its thread.
     let refused = client.send("DELETE", &path, None).await;
@@ -213,7 +222,8 @@ async fn repeated_requests_are_one_response() {
     let stage = Stage::start([slow("The one answer."), Script::say("Another.")]).await;
     let named = stage.client().with("idempotency-key", "message-1");
     let (one, two) = tokio::join!(ask(&named, body("hello")), ask(&named, body("hello")));
-    assert_eq!((text(&one), &one.body), ("The one answer.", &two.body));
+    assert_eq!((text(&one), text(&two)), ("The one answer.", "The one answer."));
+    assert_eq!(one.body["id"], two.body["id"]);
     let reused = ask(&named, body("another")).await;
     assert_eq!((reused.status, reused.code()), (422, "idempotency_key_reused"));
     // A retry of one that follows another, whose thread has gone on by the first try itself.
