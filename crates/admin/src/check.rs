@@ -54,6 +54,17 @@ pub(super) fn line(field: &'static str, text: &str) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
+/// Refuses a name that contains a secret: names are stored as they are. Does not repeat it.
+pub(super) fn no_secret(field: &'static str, name: &str) -> Result<(), Error> {
+    match secrets::find_in_name(name) {
+        None => Ok(()),
+        Some(kind) => {
+            let why = format!("contains a secret ({kind}); names are stored as they are, so choose another");
+            Err(Error::invalid(field, why))
+        }
+    }
+}
+
 /// Parses a duration such as `30s` and checks that it lies between `min` and `max`.
 pub(super) fn duration(
     field: &'static str,

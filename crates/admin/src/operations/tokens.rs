@@ -29,6 +29,7 @@ impl Admin {
         const WHAT: &str = "admin.token.issue";
         self.require_admin(actor, WHAT).await?;
         let label = check::line("label", &new.label)?;
+        check::no_secret("label", &label)?;
         let holder = parse_holder(&new)?;
         let profile = parse_profile(&new, &holder)?;
         let key = parse_key_options(&new, &holder)?;
@@ -228,6 +229,7 @@ fn parse_profile(new: &NewToken, holder: &Holder) -> Result<Option<MemoryProfile
 /// Checks which ids this kind of token needs, and returns its holder.
 fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
     let user = check::optional_id("user_id", new.user_id.as_deref())?;
+    check::no_secret("user_id", user.as_deref().unwrap_or_default())?;
     let task = check::optional_id("task_id", new.task_id.as_deref())?;
     // Without user and task the token is of use only with a lease.
     let bound = || match (user.clone(), task.clone()) {
@@ -264,6 +266,8 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
         TokenKind::User => {
             forbid("task_id", &task, "a user token is not bound to a task; omit it")?;
             let user = user.ok_or_else(|| Error::invalid("user_id", "is required for a user token"))?;
+            // It is the user of handoffs and leases.
+            check::scope_id("user_id", Some(&user))?;
             Ok(Holder::User(user))
         }
     }

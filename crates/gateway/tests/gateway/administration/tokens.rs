@@ -97,6 +97,8 @@ async fn invalid_tokens_are_not_issued() {
         (json!({ "label": "x", "agent": "sandbox", "user_id": "u" }), "task_id"),
         (json!({ "label": "x", "agent": "project_analyst", "task_id": "t" }), "user_id"),
         (json!({ "label": "x", "agent": "user" }), "user_id"),
+        // An orchestrator could not serve this user.
+        (json!({ "label": "x", "agent": "user", "user_id": "a/b" }), "user_id"),
         (json!({ "label": "x", "agent": "admin", "user_id": "no user" }), "user_id"),
         (json!({ "label": "x", "agent": "admin", "user_id": "u", "task_id": "t" }), "task_id"),
         (json!({ "label": "x", "agent": "project_manager", "lives": "0s" }), "lives"),
@@ -126,4 +128,26 @@ async fn invalid_tokens_are_not_issued() {
     let me = gateway.must("GET", "/api/v1/me", None).await;
     let own = format!("{TOKENS}/{}", me["token_id"].as_str().expect("an id"));
     assert_eq!(gateway.ask("DELETE", &own, None).await.status, 409);
+}
+
+/// Labels and users are stored and shown as they are.
+#[tokio::test]
+async fn names_of_tokens_hold_no_secret() {
+    let gateway = GatewayProcess::start_with(&[("telemetry.log_level", "debug")]).await;
+    let secret = format!("sk-{}", "Q7rT2mZx9LkW4vNc8BdY5hJp");
+    for (new, field) in [
+        (json!({ "label": secret, "agent": "user", "user_id": "alice" }), "label"),
+        (json!({ "label": format!("password={secret}"), "agent": "project_manager" }), "label"),
+        (json!({ "label": "x", "agent": "user", "user_id": secret }), "user_id"),
+    ] {
+        let refused = gateway.ask("POST", TOKENS, Some(new)).await;
+        assert_eq!((refused.status, &refused.body["error"]["field"]), (422, &json!(field)), "{refused:?}");
+        let text = refused.body.to_string();
+        assert!(text.contains("contains a secret") && !text.contains(&secret), "{text}");
+    }
+    let stored = gateway.must("GET", TOKENS, None).await.to_string();
+    assert!(!stored.contains(&secret) && !gateway.log().contains(&secret), "{stored}");
+    gateway
+        .issue(json!({ "label": "Token of the laptop", "agent": "user", "user_id": "oidc:a@b.example" }))
+        .await;
 }
