@@ -47,6 +47,8 @@ const MAX_MESSAGE_CHARS: usize = 60_000;
 struct Extra {
     /// Typed text that must not be lost.
     text: String,
+    /// Names the message in the form, if it may have been sent before.
+    request: Option<Uuid>,
     notice: Option<Markup>,
     /// The position before which turns are shown.
     before: Option<i64>,
@@ -75,8 +77,12 @@ pub(super) async fn send(
             Ok(Redirect::to(&format!("{page}#{}", turns::id_of(answering.handoff_id))).into_response())
         }
         Err(failure) => {
-            let text = fields.text("message").to_owned();
-            let extra = Extra { text, notice: Some(notice::not_sent(&failure)), before: None };
+            let extra = Extra {
+                text: fields.text("message").to_owned(),
+                request: fields.text("request").parse().ok().filter(|_| !notice::is_another_text(&failure)),
+                notice: Some(notice::not_sent(&failure)),
+                before: None,
+            };
             let page = render(&console, &session, fields.given("thread"), extra).await?;
             Ok((status_of(&failure), page).into_response())
         }
@@ -111,7 +117,7 @@ pub(super) async fn stop(
         }
         Ok(()) => render(&console, &session, thread, Extra { text, ..Extra::default() }).await,
         Err(failure) => {
-            let extra = Extra { text, notice: Some(notice::not_stopped(&failure)), before: None };
+            let extra = Extra { text, notice: Some(notice::not_stopped(&failure)), ..Extra::default() };
             let page = render(&console, &session, thread, extra).await?;
             Ok((status_of(&failure), page).into_response())
         }
@@ -190,7 +196,7 @@ fn status_of(failure: &ChatFailure) -> StatusCode {
         ChatFailure::NoUser => StatusCode::FORBIDDEN,
         ChatFailure::NotAnOrchestrator { .. } => StatusCode::BAD_GATEWAY,
         ChatFailure::Refused { code, .. } => match code.as_str() {
-            "thread_busy" => StatusCode::CONFLICT,
+            "thread_busy" | notice::KEY_REUSED => StatusCode::CONFLICT,
             "rate_limit_exceeded" => StatusCode::TOO_MANY_REQUESTS,
             "invalid_value" => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::SERVICE_UNAVAILABLE,
@@ -272,7 +278,7 @@ fn composer(session: &Session, thread: Option<&Thread>, extra: Extra) -> Markup 
             form #composer method="post" action=(CHAT) {
                 input type="hidden" name=(CSRF) value=(session.csrf);
                 input type="hidden" name="thread" value=(id);
-                input type="hidden" name="request" value=(Uuid::new_v4());
+                input type="hidden" name="request" value=(extra.request.unwrap_or_else(Uuid::new_v4));
                 label .unseen for="message" { "Message to the project manager" }
                 textarea #message name="message" rows="1" required maxlength=(MAX_MESSAGE_CHARS)
                     placeholder=(placeholder) autofocus aria-describedby="composer-hint" {

@@ -2,6 +2,7 @@
 
 use contract::thread::{AnswerState, TurnAnswer};
 use maud::{Markup, html};
+use uuid::Uuid;
 
 use super::super::{
     components::{address, visible},
@@ -9,6 +10,14 @@ use super::super::{
     page::Section,
 };
 use crate::orchestrator::ChatFailure;
+
+/// The form was sent before, with another text.
+pub(super) const KEY_REUSED: &str = "idempotency_key_reused";
+
+/// Returns whether the form was sent before with another text, so that this one needs another name.
+pub(super) fn is_another_text(failure: &ChatFailure) -> bool {
+    matches!(failure, ChatFailure::Refused { code, .. } if code == KEY_REUSED)
+}
 
 /// Renders why a message was not sent. Its text is still in the form.
 pub(super) fn not_sent(failure: &ChatFailure) -> Markup {
@@ -72,6 +81,13 @@ fn refused(code: &str, message: &str, retry_after: Option<u64>) -> Markup {
             p {
                 "The project manager still works on the last message of this thread. Wait for its answer, \
                  or stop it; then send the message again."
+            }
+        },
+        // The script gives the form the new name.
+        KEY_REUSED => html! {
+            p data-request=(Uuid::new_v4()) {
+                "This form was sent before with another text. That message is in its thread. To send this \
+                 text as well, send it again."
             }
         },
         "rate_limit_exceeded" => html! {

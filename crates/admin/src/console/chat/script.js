@@ -119,11 +119,17 @@ function chat(composer) {
     });
   }
 
+  // Names the message anew if another text was sent under its name.
+  function rename() {
+    const fresh = document.querySelector("#chat-notice [data-request]")?.dataset.request;
+    if (fresh) composer.elements.request.value = fresh;
+  }
+
   const handlers = {
     turn: (data) => begun(JSON.parse(data)),
     message: show,
     done: (data) => { show(data); idle("Answered."); },
-    refused: (data) => { notice(data); idle(""); field.focus(); },
+    refused: (data) => { notice(data); rename(); idle(""); field.focus(); },
     lost: follow,
   };
 

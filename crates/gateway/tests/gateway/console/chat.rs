@@ -95,6 +95,17 @@ async fn chat_works_without_a_script() {
         assert_eq!(admin.post(CHAT, &twice).await.status, 303);
     }
     assert_eq!(admin.get(&page).await.body.matches("Once.").count(), 1);
+    // A text that was changed since is not sent under the name of the first, but can be sent after that.
+    let changed = [twice[0], ("message", "Once <more>."), twice[2]];
+    let refused = admin.post(CHAT, &changed).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert_shows(&refused, &["sent before with another text", "Once &lt;more&gt;.</textarea>"]);
+    let request = refused.body.split("name=\"request\" value=\"").nth(1).unwrap();
+    let request = request.split('"').next().unwrap();
+    assert_ne!(request, twice[2].1);
+    let sent = admin.post(CHAT, &[changed[0], changed[1], ("request", request)]).await;
+    assert_eq!(sent.status, 303, "{}", sent.body);
+    assert_shows(&admin.get(&page).await, &["Once.", "Once &lt;more&gt;."]);
 }
 
 #[tokio::test]
