@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Write,
     net::TcpListener,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ChildStdin,
     time::Duration,
@@ -138,10 +139,15 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
     for port in [stack.nats_port, gateway, gateway + 1, api, api + 1] {
         assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{port} is still in use");
     }
+    // Other users of the machine cannot read tokens and conversations, also where they could before.
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&stack.data()), 0o700);
+    fs::set_permissions(stack.data(), fs::Permissions::from_mode(0o755)).unwrap();
     // The data is kept, and a second start does not seed it again.
     let again = stack.run(stack.up(&["--tour"])).await;
     assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
     assert_eq!(again.stdout.matches(" collect-the-texts ").count(), 1, "{}", again.stdout);
+    assert_eq!(mode(&stack.data()), 0o700);
 }
 
 /// P15: with nothing but a key in a file, managers ask an external provider, through the egress alone.

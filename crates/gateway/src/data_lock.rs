@@ -1,4 +1,4 @@
-//! Locks the data folder, and a SQLite store, for one gateway.
+//! Locks the data folder, and a SQLite store, for one gateway, and closes both to other users of the machine.
 //!
 //! A second gateway on the same files would consider the calls of the first as lost and record that in the
 //! audit. The operating system ties the locks to files, not to paths, so they also hold for symbolic links,
@@ -11,7 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use secrets::file;
+use tracing::warn;
+
 const LOCK_FILE: &str = "gateway.lock";
+/// Endings of the files next to a SQLite file: its log, its shared memory, and the calls in flight.
+const BESIDE_STORE: [&str; 3] = ["-wal", "-shm", "-begun"];
 /// Where Linux lists the holders of file locks.
 const KERNEL_LOCKS: &str = "/proc/locks";
 
@@ -47,12 +52,13 @@ pub(crate) struct DataLock {
 }
 
 impl DataLock {
-    /// Acquires both locks. Fails if another process holds one, and names that process if it is known. Writes
-    /// only to the lock file; creates an empty store file if there is none.
+    /// Acquires both locks, and takes the rights of other users to folder and store away. Fails if another
+    /// process holds a lock, and names that process if it is known. Writes only to the lock file; creates an
+    /// empty store file if there is none.
     pub(crate) fn acquire(folder: &Path, store: Option<&Path>) -> Result<Self, Error> {
         let path = folder.join(LOCK_FILE);
         let file_error = |error| Error::File(path.clone(), error);
-        std::fs::create_dir_all(folder).map_err(file_error)?;
+        file::create_private_folder(folder).map_err(file_error)?;
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut file = options.open(&path).map_err(file_error)?;
@@ -66,17 +72,35 @@ impl DataLock {
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(file_error)?;
         writeln!(file, "{}", std::process::id()).map_err(file_error)?;
-        let store = store.map(lock_store).transpose()?;
-        Ok(Self { _folder: file, _store: store })
+        let locked = store.map(lock_store).transpose()?;
+        make_private(folder);
+        store.into_iter().for_each(make_store_private);
+        Ok(Self { _folder: file, _store: locked })
+    }
+}
+
+/// The store holds conversations, and the hashes of tokens.
+fn make_store_private(store: &Path) {
+    make_private(store);
+    for ending in BESIDE_STORE {
+        make_private(&file::with_suffix(store, ending));
+    }
+}
+
+/// A volume may belong to another user; then its rights are the operator's to decide.
+fn make_private(path: &Path) {
+    if let Err(error) = file::make_private(path) {
+        warn!(path = %path.display(), %error, "Rights of other users not removed.");
     }
 }
 
 fn lock_store(path: &Path) -> Result<File, Error> {
     let file_error = |error| Error::File(path.to_owned(), error);
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(file_error)?;
+        file::create_private_folder(folder).map_err(file_error)?;
     }
-    let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(file_error)?;
+    let options = OpenOptions::new().read(true).append(true).create(true).mode(0o600).clone();
+    let file = options.open(path).map_err(file_error)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

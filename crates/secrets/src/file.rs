@@ -1,9 +1,9 @@
 //! Files with secrets: readable only by their owner, and either complete or absent.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -38,6 +38,30 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+/// Creates a folder, and those above it, for its owner alone. One that exists stays as it is.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Takes all rights to a file or folder from its group and from others. Does nothing if it is missing, or a
+/// folder for all users such as `/tmp`. Fails if it belongs to another user.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    const STICKY: u32 = 0o1000;
+    const GROUP_AND_OTHERS: u32 = 0o077;
+    let mode = match fs::metadata(path) {
+        Ok(found) => found.permissions().mode(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if mode & GROUP_AND_OTHERS == 0 || mode & STICKY != 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !GROUP_AND_OTHERS))
 }
 
 /// What neither group nor other users may do: write, and for others also read.
@@ -130,5 +154,27 @@ mod tests {
         fs::write(&path, "\n").unwrap();
         assert_eq!(read_private(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
         fs::remove_file(&path).unwrap();
+    }
+    #[test]
+    fn rights_of_others_are_taken_away() {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let root = std::env::temp_dir().join(format!("secrets-folder-{}", std::process::id()));
+        let folder = root.join("data");
+        create_private_folder(&folder).unwrap();
+        assert_eq!((mode(&folder), mode(&root)), (0o700, 0o700));
+        for (before, after) in [(0o755, 0o700), (0o2775, 0o2700), (0o1777, 0o1777)] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(before)).unwrap();
+            create_private_folder(&folder).unwrap();
+            assert_eq!(mode(&folder), before);
+            make_private(&folder).unwrap();
+            assert_eq!(mode(&folder), after);
+        }
+        let file = folder.join("store.db");
+        make_private(&file).unwrap();
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+        make_private(&file).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        fs::remove_dir_all(&root).unwrap();
     }
 }

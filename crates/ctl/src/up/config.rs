@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use secrets::file;
 use subjects::streams::Layout;
 
 use super::seed::USER;
@@ -53,7 +54,9 @@ impl StackConfig {
             places.into_iter().find(|place| place.is_file()).ok_or(Error::ProgramNotFound(name))
         };
         let data = std::path::absolute(&up.data).map_err(|error| Error::Write(up.data.clone(), error))?;
-        std::fs::create_dir_all(&data).map_err(|error| Error::Write(data.clone(), error))?;
+        file::create_private_folder(&data).map_err(|error| Error::Write(data.clone(), error))?;
+        // It holds tokens and conversations. A folder of another user keeps its rights.
+        drop(file::make_private(&data));
         if !up.instructions.is_dir() {
             return Err(Error::InstructionsNotFound(up.instructions));
         }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -179,4 +179,34 @@ async fn one_of_several_gateways_started_at_once_serves() {
         (ready.count() == 1).then_some(())
     })
     .await;
+}
+
+/// A store that SQLite made for all to read is closed as well.
+#[tokio::test]
+async fn other_users_of_the_machine_cannot_read_the_data() {
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("var/gateway");
+    let files = ["gateway.db", "gateway.db-wal", "gateway.db-shm"].map(|name| data.join(name));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for start in ["first", "second"] {
+        let log = root.path().join(start);
+        let any = "127.0.0.1:0";
+        let line = ["--listen", any, "--admin-listen", any, "--data", &text(&data)].map(str::to_owned);
+        let process = Process::start(&binary("cynode-gateway"), &line, &[], &log);
+        eventually("the gateway to be ready", async || {
+            fs::read_to_string(&log).unwrap_or_default().contains("\"Ready.\"").then_some(())
+        })
+        .await;
+        assert_eq!(mode(&data), 0o700, "the {start} start");
+        for file in &files {
+            assert_eq!(mode(file), 0o600, "the {start} start: {}", file.display());
+        }
+        // Without a chance to remove its files.
+        process.signal(nix::sys::signal::Signal::SIGKILL);
+        drop(process);
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+        for file in &files {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+    }
 }
