@@ -104,6 +104,10 @@ pub(crate) enum Error {
     Write(PathBuf, #[source] std::io::Error),
     #[error("no tool `{0}` waits for approval; `cynodectl tools quarantine` lists those that do")]
     NotQuarantined(String),
+    #[error(
+        "{user} has no schedule `{schedule}`; `cynodectl schedules ls --user {user}` lists those of {user}"
+    )]
+    NoSchedule { user: String, schedule: String },
     #[error("tool name `{0}` is ambiguous; write it as server/tool")]
     Ambiguous(String),
     #[error(
@@ -152,6 +156,7 @@ impl Error {
             | Self::NotSaved
             | Self::NotApproved
             | Self::NotQuarantined(_)
+            | Self::NoSchedule { .. }
             | Self::Tour(_)
             | Self::Tool(..) => Exit::Failed,
             Self::File(..)

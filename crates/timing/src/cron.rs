@@ -8,6 +8,7 @@
 
 use croner::{
     CronPattern, Weekday,
+    errors::CronError,
     parser::{CronParser, Seconds, Year},
 };
 use jiff::{
@@ -43,7 +44,13 @@ impl Cron {
             return Err(Error::Fields(fields));
         }
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-        let pattern = parser.parse(&expression).map_err(|error| Error::Expression(error.to_string()))?;
+        let pattern = parser.parse(&expression).map_err(|error| Error::Expression(explain(&error)))?;
+        let days: Vec<&str> = day_of_month(&expression).split(',').collect();
+        if days.iter().any(|day| is_last_weekday(day)) && days.iter().any(|day| day.eq_ignore_ascii_case("L"))
+        {
+            let why = "`L` and `LW` do not go together; make two schedules of them";
+            return Err(Error::Expression(why.to_owned()));
+        }
         if !has_a_day(&pattern.pattern) {
             return Err(Error::NeverDue);
         }
@@ -60,7 +67,13 @@ impl Cron {
 
     /// Describes the expression in English.
     pub(crate) fn describe(&self) -> String {
-        self.pattern.describe()
+        let description = self.pattern.describe();
+        // croner describes `LW` as it does `L`.
+        if day_of_month(&self.expression).split(',').any(is_last_weekday) {
+            return description
+                .replace("last day of the month", "last weekday (Monday to Friday) of the month");
+        }
+        description
     }
 
     /// Returns whether the expression has `*` in its hour field.
@@ -142,6 +155,36 @@ impl Cron {
 
     fn previous_match(&self, clock: DateTime) -> Option<DateTime> {
         self.pattern.find_previous_occurrence(&clock, true).ok()
+    }
+}
+
+/// Returns the field of an expression that names days of the month.
+fn day_of_month(expression: &str) -> &str {
+    let fields: Vec<&str> = expression.split(' ').collect();
+    fields.len().checked_sub(3).and_then(|at| fields.get(at)).copied().unwrap_or_default()
+}
+
+/// Returns whether a part of a field is the last weekday of the month.
+fn is_last_weekday(part: &str) -> bool {
+    part.eq_ignore_ascii_case("LW")
+}
+
+/// Says in plain words why croner refuses an expression.
+fn explain(error: &CronError) -> String {
+    const NOT_A_WEEKDAY: &str = "`W` follows one day of the month, as in 15W, or `L`, as in LW";
+    match error {
+        CronError::EmptyPattern => "it is empty".to_owned(),
+        CronError::IllegalCharacters(_) => {
+            "a field has a character that it cannot have; `L` and `W` are for days".to_owned()
+        }
+        CronError::ComponentError(why) if why.contains("closest weekday") => NOT_A_WEEKDAY.to_owned(),
+        CronError::InvalidPattern(why) | CronError::ComponentError(why) => {
+            let mut letters = why.trim_end_matches('.').chars();
+            letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+        }
+        CronError::InvalidDate | CronError::InvalidTime | CronError::TimeSearchLimitExceeded => {
+            "it names a time that there is not".to_owned()
+        }
     }
 }
 

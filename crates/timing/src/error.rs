@@ -20,6 +20,13 @@ pub enum Error {
         "invalid time `{0}`; write it as in 2026-10-25T02:30:00Z, or without Z for the time zone's clock"
     )]
     Time(String),
+    #[error("the time `{0}` is too late; name one before the year 9999")]
+    TooLate(String),
+    #[error(
+        "the timing is not due after {0}: its times are earlier, or after the year 4999, up to which cron \
+         expressions are computed"
+    )]
+    NoneAfter(String),
     #[error(
         "the timing is not due any more: all of its times have passed, or it names a day that never comes"
     )]

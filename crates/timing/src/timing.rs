@@ -1,7 +1,10 @@
 //! The timing of a schedule, checked.
 
 use contract::schedule::{self, Firing};
-use jiff::{Timestamp, civil::DateTime};
+use jiff::{
+    Timestamp,
+    civil::{Date, DateTime},
+};
 
 use crate::{
     Error, SECOND_US,
@@ -13,6 +16,8 @@ use contract::schedule::FiringNote;
 
 /// The longest text of a time in an error.
 const MAX_TIME_CHARS: usize = 64;
+/// How long a date is: `2026-10-25`.
+const DATE_CHARS: usize = 10;
 /// How many slots of a cron expression are counted at most.
 pub(crate) const MAX_COUNTED: u64 = 1_000;
 
@@ -75,7 +80,7 @@ impl Timing {
     pub fn next_after(&self, at: i64) -> Option<i64> {
         match &self.0 {
             Kind::Cron(cron) => cron.next_after(at.div_euclid(SECOND_US))?.checked_mul(SECOND_US),
-            Kind::Interval(interval) => interval.next_after(at),
+            Kind::Interval(interval) => interval.next_after(at).filter(|at| !format_utc(*at).is_empty()),
             Kind::Once { at: once, .. } => Some(*once).filter(|once| *once > at),
         }
     }
@@ -155,7 +160,10 @@ fn parse_in_zone(text: &str, zone: &Zone) -> Result<(i64, Option<FiringNote>), E
 }
 
 fn invalid_time(text: &str) -> Error {
-    Error::Time(text.chars().take(MAX_TIME_CHARS).collect())
+    let shown = text.chars().take(MAX_TIME_CHARS).collect();
+    // The last days of the year 9999 have no instant in every time zone.
+    let date = text.get(..DATE_CHARS).and_then(|date| date.parse::<Date>().ok());
+    if date.is_some_and(|date| date.year() >= 9999) { Error::TooLate(shown) } else { Error::Time(shown) }
 }
 
 fn format_utc(us: i64) -> String {

@@ -33,7 +33,9 @@ pub fn preview_schedule(preview: &Preview, now: i64) -> Result<Previewed, ToolEr
     let timing = timing::Timing::parse(&preview.timing, now).map_err(invalid)?;
     let firings = timing.firings(after, usize::try_from(count).unwrap_or(usize::MAX));
     if firings.is_empty() {
-        return Err(invalid(timing::Error::NeverDue));
+        let after = preview.after.as_ref().filter(|_| timing.next_after(now).is_some());
+        let why = after.map_or(timing::Error::NeverDue, |after| timing::Error::NoneAfter(after.clone()));
+        return Err(invalid(why));
     }
     Ok(Previewed { description: timing.describe(), firings })
 }
@@ -79,11 +81,13 @@ impl ScheduleBook<'_> {
     }
 
     /// Finds a schedule by id or, among those of the owner, by name. One of another user is not found.
+    /// Without an owner, a name that several users have is a conflict.
     pub(super) async fn find(&self, reference: &str) -> Result<schedule::Model, ToolError> {
         check::non_blank("schedule", reference, MAX_REFERENCE_BYTES)?;
         let found = schedule::Entity::find_by_id(reference).one(self.db).await?;
         let found = match (&self.owner, found) {
-            (None, found) => found,
+            (None, Some(found)) => Some(found),
+            (None, None) => self.find_anyones(reference).await?,
             (Some(owner), Some(found)) if found.user_id == *owner => Some(found),
             (Some(owner), _) => {
                 let named = schedule::Entity::find()
@@ -93,5 +97,19 @@ impl ScheduleBook<'_> {
             }
         };
         found.ok_or_else(|| ToolError::not_found("schedule", reference))
+    }
+
+    /// Finds the one schedule with a name among those of all users.
+    async fn find_anyones(&self, name: &str) -> Result<Option<schedule::Model>, ToolError> {
+        let named = schedule::Entity::find().filter(schedule::Column::Name.eq(name)).limit(2);
+        let mut found = named.all(self.db).await?;
+        if found.len() > 1 {
+            let why = format!(
+                "several users have a schedule {name}; use its id, which the list of a user's schedules has, \
+                 or name the user as well"
+            );
+            return Err(ToolError::Conflict(why));
+        }
+        Ok(found.pop())
     }
 }

@@ -73,7 +73,7 @@ pub(crate) enum Schedules {
 
 #[derive(Args, Debug)]
 pub(crate) struct ScheduleAt {
-    /// Id or name of the schedule. An administrator names a schedule together with --user.
+    /// Id or name of the schedule. An administrator adds --user to a name that several users have.
     pub(crate) schedule: String,
     /// User whose schedule it is.
     #[arg(long, value_name = "ID")]

@@ -91,16 +91,27 @@ async fn preview_of(gateway: &Gateway, preview: &SchedulePreview) -> Result<Prev
     gateway.ask(ApiRequest::post(&["schedules", "preview"]).body(preview)).await
 }
 
-/// Returns the id of a schedule. With a user token the gateway knows names as well; an administrator's name
-/// is looked up among the schedules of the named user.
+/// Returns the id of a schedule. The gateway also knows names: with a user token those of the user's
+/// schedules, for an administrator those that only one user has. With `--user` it is looked up among the
+/// schedules of that user.
 async fn find(gateway: &Gateway, at: &ScheduleAt) -> Result<String, Error> {
-    if at.user.is_none() {
-        return Ok(at.schedule.clone());
+    let Some(user) = &at.user else { return Ok(at.schedule.clone()) };
+    let mut offset = 0;
+    loop {
+        let filter =
+            ScheduleFilter { user_id: Some(user.clone()), limit: Some(MAX_LISTED), offset: Some(offset) };
+        let page = list(gateway, &filter).await?;
+        let is_last = (page.len() as u64) < MAX_LISTED;
+        offset += u32::try_from(page.len()).unwrap_or(u32::MAX);
+        let is_meant = |it: &Schedule| it.name == at.schedule || it.schedule_id == at.schedule;
+        match page.into_iter().find(is_meant) {
+            Some(found) => return Ok(found.schedule_id),
+            None if is_last => {
+                return Err(Error::NoSchedule { user: user.clone(), schedule: at.schedule.clone() });
+            }
+            None => {}
+        }
     }
-    let filter =
-        ScheduleFilter { user_id: at.user.clone(), limit: Some(MAX_LISTED), ..ScheduleFilter::default() };
-    let found = list(gateway, &filter).await?.into_iter().find(|it| it.name == at.schedule);
-    Ok(found.map_or_else(|| at.schedule.clone(), |found| found.schedule_id))
 }
 
 async fn create(gateway: &Gateway, new: cli::NewSchedule, json: bool) -> Result<Exit, Error> {

@@ -32,6 +32,53 @@ fn bad_expressions_are_refused() {
     }
     let why = parse_cron("0 9 * *", "UTC").unwrap_err().to_string();
     assert!(why.contains("5 fields") && why.ends_with("this one has 4"), "{why}");
+    for (expression, expected) in [
+        (
+            "0 0 WL * *",
+            "invalid cron expression: `W` follows one day of the month, as in 15W, or `L`, as in LW",
+        ),
+        (
+            "0 0 32W * *",
+            "invalid cron expression: `W` follows one day of the month, as in 15W, or `L`, as in LW",
+        ),
+        (
+            "0 0 L,LW * *",
+            "invalid cron expression: `L` and `LW` do not go together; make two schedules of them",
+        ),
+        (
+            "0 0 * * LW",
+            "invalid cron expression: a field has a character that it cannot have; `L` and `W` are for days",
+        ),
+    ] {
+        assert_eq!(parse_cron(expression, "UTC").unwrap_err().to_string(), expected, "{expression}");
+    }
+}
+
+/// The last weekday is not the last day.
+#[test]
+fn last_weekday_of_the_month_is_described_as_such() {
+    for (expression, expected) in [
+        ("0 9 LW * *", "At 09:00, on the last weekday (Monday to Friday) of the month (UTC)"),
+        ("0 0 9 lw * *", "At 09:00, on the last weekday (Monday to Friday) of the month (UTC)"),
+        ("0 9 L * *", "At 09:00, on the last day of the month (UTC)"),
+    ] {
+        assert_eq!(parse_cron(expression, "UTC").unwrap().describe(), expected, "{expression}");
+    }
+}
+
+#[test]
+fn times_at_the_end_of_the_calendar_are_refused_in_plain_words() {
+    for at in ["9999-12-31T23:59:59Z", "9999-12-31T12:00"] {
+        let once = schedule::Timing::Once { at: at.to_owned(), time_zone: None };
+        let why = Timing::parse(&once, 0).unwrap_err().to_string();
+        assert_eq!(why, format!("the time `{at}` is too late; name one before the year 9999"));
+    }
+    let late = schedule::Timing::Interval {
+        every_seconds: MAX_INTERVAL_SECONDS,
+        starting_at: Some("9999-01-01T00:00:00Z".to_owned()),
+    };
+    let firings = Timing::parse(&late, 0).unwrap().firings(0, 3);
+    assert_eq!(firings.len(), 1, "{firings:?}");
 }
 
 #[test]

@@ -212,6 +212,25 @@ async fn schedules_are_managed_with_cynodectl() {
         assert_eq!(finished.code, code, "{line:?}: {finished:?}");
         assert!(finished.stderr.contains(said), "{line:?}: {finished:?}");
     }
+    // An administrator names a schedule of another user, and says whose it is if several have the name.
+    let history = ctl(&gateway, &["schedules", "history", "build"]).await;
+    assert!(history.stdout.contains("2026-10-24T12:00:05Z"), "{history:?}");
+    assert!(
+        as_ada(&["schedules", "create", "build", "--every", "3h", "--prompt", "x", "--yes"]).await.code == 0
+    );
+    for line in [["schedules", "run", "build"], ["schedules", "history", "build"]] {
+        let refused = ctl(&gateway, &line).await;
+        assert_eq!(refused.code, FAILED, "{refused:?}");
+        assert!(refused.stderr.contains("several users have a schedule build; use its id"), "{refused:?}");
+    }
+    assert!(
+        ctl(&gateway, &["schedules", "show", "build", "--user", "ada"]).await.stdout.contains("every 3h")
+    );
+    // A name of another user's schedule is not taken for one of this user.
+    let missing = ctl(&gateway, &["schedules", "run", "r", "--user", "bob"]).await;
+    assert_eq!(missing.code, FAILED, "{missing:?}");
+    assert!(missing.stderr.contains("bob has no schedule `r`"), "{missing:?}");
+    assert!(as_ada(&["schedules", "rm", "build", "--yes"]).await.stdout.contains("deleted"));
     assert!(as_ada(&["schedules", "rm", "r", "--yes"]).await.stdout.contains("deleted"));
     assert!(as_ada(&["schedules", "ls"]).await.stdout.contains("no schedules"));
 }
