@@ -98,6 +98,25 @@ async fn browser_chats_with_the_project_manager() {
     assert_no_faults(&browser).await;
 }
 
+/// After a connection that broke, the text may be changed although the first one was sent.
+#[tokio::test]
+async fn browser_sends_a_changed_text_under_a_new_name() {
+    let stack = ChatStack::start([Script::say("First answer."), Script::say("Second answer.")]).await;
+    let browser = Browser::start().await;
+    enter(&browser, &stack.gateway).await;
+    browser.open(&stack.gateway.url(CHAT)).await;
+    let name = "document.querySelector('#composer').elements.request.value";
+    browser.script(&format!("window.sent = {name}"), vec![]).await;
+    send(&browser, "First").await;
+    browser.wait_for_text(".turn .markdown", "First answer.").await;
+    browser.script(&format!("{name} = window.sent"), vec![]).await;
+    send(&browser, "Second").await;
+    browser.wait_for_text("#chat-notice", "sent before with another text").await;
+    browser.click("#send").await;
+    browser.wait_for_text(".turn:last-child .markdown", "Second answer.").await;
+    assert_eq!(browser.count(".turn").await, 2);
+}
+
 /// Two threads by keyboard alone; each keeps its own text; a reload in the middle loses nothing.
 #[tokio::test]
 async fn browser_keeps_threads_apart_by_keyboard() {
