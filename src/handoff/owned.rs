@@ -70,16 +70,21 @@ impl OwnedHandoff<'_> {
             tokio::select! {
                 biased;
                 // Cancel-safe per docs on `cancelled()`.
-                () = running.cancelled() => Err(Stopped::Cancelled),
+                () = running.cancelled() => Ok(Err(Stopped::Cancelled)),
                 // Cancel-safe: sleeping only.
-                () = wait_for_deadline(deadline) => Err(Stopped::Deadline),
+                () = wait_for_deadline(deadline) => Ok(Err(Stopped::Deadline)),
                 // Cancel-safe: sleeping only.
-                () = tokio::time::sleep(self.runner.max_turn) => Err(Stopped::TooLong),
-                // Lost ownership: the pending model or tool call is dropped before anything else is done.
-                loss = self.journal.lost() => return Box::pin(self.settle_lost(loss)).await,
+                () = tokio::time::sleep(self.runner.max_turn) => Ok(Err(Stopped::TooLong)),
+                loss = self.journal.lost() => Err(loss),
                 // The losing future is dropped, which cancels the work.
-                outcome = work => Ok(outcome),
+                outcome = work => Ok(Ok(outcome)),
             }
+            // Here the pending model or tool call is dropped, before anything else is done. One that is
+            // neither polled nor dropped would keep others waiting for what it holds.
+        };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(loss) => return Box::pin(self.settle_lost(loss)).await,
         };
         // Another instance may own the handoff if this one was suspended. Then nothing is published for it,
         // not even a cancellation.

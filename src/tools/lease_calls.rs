@@ -56,10 +56,16 @@ async fn fresh(client: &Client, held: &HeldLease) -> Result<Arc<str>, mcp::Error
 async fn renew(client: &Client, held: &HeldLease) -> Result<Arc<str>, mcp::Error> {
     match call(client, &lease::Renew {}, None, Some(&held.text())).await {
         Ok(Issued { lease, .. }) => held.replace(&lease),
+        // Unlike a tool that takes long, this is an outage: it is waited for.
+        Err(CallFailure::Gateway(mcp::Error::TimedOut)) => return Err(not_renewed()),
         Err(CallFailure::Gateway(error)) if error.is_transient() => return Err(error),
         Err(why) => debug!(lease.id = held.lease.lease_id, %why, "Lease not renewed."),
     }
     Ok(held.text())
+}
+
+fn not_renewed() -> mcp::Error {
+    mcp::Error::Unavailable("the lease was not renewed in time".into())
 }
 
 impl Tools {

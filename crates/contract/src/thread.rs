@@ -28,8 +28,8 @@ pub const MAX_UNSENT: u64 = 50;
 /// How long a request without a key of its own can be joined by its retry.
 pub const JOIN_WINDOW_SECONDS: u64 = 15 * 60;
 /// The same for a request whose answer was delivered. It may be lost on the way to the client, which then
-/// repeats its request within seconds; later the client asks the same again.
-pub const JOIN_DELIVERED_WINDOW_SECONDS: u64 = 10;
+/// repeats its request soon; later the client asks the same again.
+pub const JOIN_DELIVERED_WINDOW_SECONDS: u64 = 30;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Thread {

@@ -1,13 +1,17 @@
 //! The public client: lists tools, calls them, and retries where that is safe.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use rmcp::{
     ClientHandler, ServiceError,
     model::{CallToolRequestParams, CallToolResult, ServerResult},
 };
 use serde_json::{Map, Value};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
@@ -25,6 +29,8 @@ const TRACEPARENT: &str = "traceparent";
 /// structure.
 const BODY_BYTES_PER_RESULT_BYTE: usize = 12;
 const MIN_BODY_BYTES: usize = 16 * 1024 * 1024;
+/// A server that dies during the handshake may leave it unanswered.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -76,8 +82,10 @@ struct Inner {
     max_result_bytes: usize,
     /// `None`: every call goes through rmcp.
     direct: Option<Direct>,
-    /// Locked while connecting, so that concurrent callers wait for one handshake.
     connection: Mutex<Option<Arc<Connection<ToolsOnlyHandler>>>>,
+    /// Held while connecting, so that concurrent callers wait for one handshake. Only by tasks of their own:
+    /// a caller that is not polled for a while would keep all others waiting.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 impl Client {
@@ -96,7 +104,8 @@ impl Client {
             http,
             call_timeout: options.call_timeout,
             max_result_bytes: options.max_result_bytes,
-            connection: Mutex::new(None),
+            connection: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
         })))
     }
 
@@ -135,7 +144,7 @@ impl Client {
 impl Inner {
     /// Runs `work`, and runs it a second time if that is safe and may succeed.
     async fn with_retry<T, F: Future<Output = Result<T, Failure>>>(
-        &self,
+        self: &Arc<Self>,
         may_repeat: bool,
         work: impl Fn(Arc<Connection<ToolsOnlyHandler>>) -> F,
     ) -> Result<T, Error> {
@@ -152,7 +161,7 @@ impl Inner {
                 Box::pin(connection.tools()).await.map_err(|failure| failure.error)?;
             }
             Retry::OnNewConnection => {
-                self.discard(&connection).await;
+                self.discard(&connection);
                 if fate == Fate::Unknown && !may_repeat {
                     return Err(error);
                 }
@@ -162,7 +171,7 @@ impl Inner {
         let connection = self.get_or_connect().await?;
         let second = work(connection.clone()).await;
         if let Err(Failure { retry: Retry::OnNewConnection, .. }) = second {
-            self.discard(&connection).await;
+            self.discard(&connection);
         }
         second.map_err(|failure| failure.error)
     }
@@ -198,24 +207,42 @@ impl Inner {
         Box::pin(connection.call(request.clone())).await
     }
 
-    async fn get_or_connect(&self) -> Result<Arc<Connection<ToolsOnlyHandler>>, Error> {
-        let mut current = self.connection.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(connection.clone());
+    async fn get_or_connect(self: &Arc<Self>) -> Result<Arc<Connection<ToolsOnlyHandler>>, Error> {
+        if let Some(connection) = self.open_connection() {
+            return Ok(connection);
         }
-        // Boxed, since it is rarely needed and would make every calling future large.
-        let opened = Box::pin(Connection::over_http(ToolsOnlyHandler, &self.http)).await;
+        let inner = Arc::clone(self);
+        let connected = tokio::spawn(async move { inner.connect().await }).await;
+        connected.unwrap_or_else(|panicked| Err(Error::Unavailable(Box::new(panicked))))
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection<ToolsOnlyHandler>>, Error> {
+        let _connecting = self.connecting.lock().await;
+        // Another caller may have connected while this one was waiting.
+        if let Some(connection) = self.open_connection() {
+            return Ok(connection);
+        }
+        let opened = timeout(HANDSHAKE_TIMEOUT, Connection::over_http(ToolsOnlyHandler, &self.http)).await;
+        let opened = opened.map_err(|late| Error::Unavailable(Box::new(late)))?;
         let connection = Arc::new(opened.map_err(|failure| failure.error)?);
-        *current = Some(connection.clone());
+        *self.connection() = Some(connection.clone());
         Ok(connection)
     }
 
+    fn open_connection(&self) -> Option<Arc<Connection<ToolsOnlyHandler>>> {
+        self.connection().as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
     /// Removes a lost connection. Keeps the current one if another caller has already replaced it.
-    async fn discard(&self, lost: &Arc<Connection<ToolsOnlyHandler>>) {
-        let mut current = self.connection.lock().await;
+    fn discard(&self, lost: &Arc<Connection<ToolsOnlyHandler>>) {
+        let mut current = self.connection();
         if current.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
             *current = None;
         }
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Option<Arc<Connection<ToolsOnlyHandler>>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A gateway that is away while a lease is wanted.
 
 use serde_json::json;
-use subjects::{FindingsStatus, Task};
+use subjects::{FindingsStatus, Status, Task};
 use testkit::{Model, Script, chat, eventually};
 use tokio::sync::watch;
 
@@ -44,4 +44,29 @@ async fn lease_of_an_analyst_is_waited_for() {
     let [verification] = &answer.verifications[..] else { panic!("{answer:?}") };
     assert_eq!(verification.status, Some(FindingsStatus::Pass), "{verification:?}");
     assert_eq!(answer.message.unwrap().content, "It is done.");
+}
+
+/// A gateway that is too slow to renew a lease is waited for like one that is away. It is no slow tool, which
+/// would be called twice and no more.
+#[tokio::test]
+async fn slow_renewal_of_a_lease_fails_no_handoff() {
+    let stage = Stage::start_with(&[("leases.lifetime", "1s")]).await;
+    let model = Model::start([Script::say("One."), Script::say("Two.")]).await;
+    let manager = stage.worker("project_manager", &model).await;
+    let manager = manager.set("agent.assess_input", "false").start().await;
+    // From here on the manager knows the tools of the user.
+    assert_eq!(stage.ask("ada", chat("one")).await.0.message.unwrap().content, "One.");
+    let asked = chat("two");
+    let (id, lease) = stage.lease("project_manager", "ada", asked.id, None).await;
+    eventually("it expires", async || (stage.lease_state(&id).await == "renewable").then_some(())).await;
+    stage.gateway.process.freeze();
+    stage.orchestrator.publish_under(&asked, &lease).await;
+    eventually("the lease is not renewed twice", async || {
+        manager.metric("pma_tool_failures_total").await.filter(|failures| *failures >= 3.0)
+    })
+    .await;
+    stage.gateway.process.thaw();
+    let answer = stage.orchestrator.completion(asked.kind(), asked.id).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    assert_eq!(answer.message.unwrap().content, "Two.");
 }

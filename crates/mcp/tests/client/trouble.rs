@@ -2,13 +2,15 @@
 
 use std::{
     net::SocketAddr,
+    pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use mcp::{Call, Client, Error, Options};
 use testkit::{Answer, Gateway, Tool};
 use tokio::{
@@ -223,4 +225,88 @@ async fn a_silent_server_times_out() {
     let client = Client::new(Options { call_timeout: Duration::from_millis(300), ..options(url) }).unwrap();
     assert!(matches!(client.tools().await.unwrap_err(), Error::TimedOut));
     assert!(matches!(client.call(call("works")).await.unwrap_err(), Error::TimedOut));
+}
+
+/// A proxy that closes the connection after so many bytes of responses, once.
+async fn breaking_after(bytes: usize, server: SocketAddr) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let left = Arc::new(Mutex::new(Some(bytes)));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((client, _)) = listener.accept().await {
+            connections.spawn(carry_some(client, server, left.clone()));
+        }
+    });
+    (url, serving)
+}
+
+async fn carry_some(mut client: TcpStream, server: SocketAddr, left: Arc<Mutex<Option<usize>>>) {
+    let mut server = TcpStream::connect(server).await.unwrap();
+    let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(count) => server.write_all(&asked[..count]).await.unwrap(),
+            },
+            read = server.read(&mut answered) => {
+                let Ok(count @ 1..) = read else { return };
+                let (sent, breaks) = {
+                    let mut left = left.lock().unwrap();
+                    match *left {
+                        Some(bytes) if bytes <= count => {
+                            *left = None;
+                            (bytes, true)
+                        }
+                        Some(bytes) => {
+                            *left = Some(bytes - count);
+                            (count, false)
+                        }
+                        None => (count, false),
+                    }
+                };
+                drop(client.write_all(&answered[..sent]).await);
+                if breaks {
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// A server may die while it answers any request of the handshake, or the call.
+#[tokio::test]
+async fn a_connection_that_breaks_at_any_byte_is_noticed_at_once() {
+    let gateway = Gateway::start(works()).await;
+    for bytes in (0..2_500).step_by(61) {
+        let (url, _serving) = breaking_after(bytes, gateway.address()).await;
+        let client = client(url);
+        let key = bytes.to_string();
+        let calls = async {
+            for _ in 0..3 {
+                if client.call(Call { idempotency_key: Some(&key), ..call("works") }).await.is_ok() {
+                    return;
+                }
+            }
+            panic!("after {bytes} bytes: three calls failed");
+        };
+        let done = tokio::time::timeout(Duration::from_secs(10), calls).await;
+        assert!(done.is_ok(), "after {bytes} bytes: the call hangs");
+    }
+}
+
+/// A caller that is not polled any more, for example because its task waits for something else, must not
+/// keep others from connecting.
+#[tokio::test]
+async fn a_caller_that_stands_still_while_it_connects_does_not_block_others() {
+    let gateway = Gateway::start(works()).await;
+    let client = client(gateway.url());
+    let mut still = pin!(client.call(call("works")));
+    // Far enough to have begun the handshake, and no further.
+    assert!(still.as_mut().now_or_never().is_none());
+    let other = tokio::time::timeout(Duration::from_secs(10), client.call(call("works"))).await;
+    assert_eq!(other.expect("the other call hangs").unwrap().text, "done");
+    assert_eq!(still.await.unwrap().text, "done");
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use testkit::{
-    ChatClient, GatewayProcess, Model, Nats, OrchestratorBuilder, OrchestratorProcess, Script, Worker,
-    WorkerBuilder,
+    ChatClient, GatewayProcess, Model, Nats, OrchestratorBuilder, OrchestratorProcess, Script, TestClock,
+    Worker, WorkerBuilder,
 };
 
 pub(crate) struct Stage {
@@ -39,6 +39,24 @@ impl Stage {
     ) -> Self {
         let nats = Nats::start();
         let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+        Self::start_on(nats, gateway, model, change_worker, change).await
+    }
+
+    /// Starts a stack whose gateway has this clock.
+    pub(crate) async fn start_at(model: Model, clock: &TestClock) -> Self {
+        let nats = Nats::start();
+        let settings = [("nats.url", &*nats.url())];
+        let gateway = GatewayProcess::start_with_variables(&settings, &[clock.variable()]).await;
+        Self::start_on(nats, gateway, model, |worker| worker, |builder| builder).await
+    }
+
+    async fn start_on(
+        nats: Nats,
+        gateway: GatewayProcess,
+        model: Model,
+        change_worker: impl Fn(WorkerBuilder) -> WorkerBuilder,
+        change: impl Fn(OrchestratorBuilder) -> OrchestratorBuilder,
+    ) -> Self {
         let manager = change_worker(Worker::manager(&nats).asking(&model).set("worker.ack_wait", "5s"));
         let worker = manager.calling_process(&gateway).await.start().await;
         let builder = change(OrchestratorBuilder::new(&nats, &gateway).await);

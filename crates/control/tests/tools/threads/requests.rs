@@ -33,7 +33,7 @@ async fn retry_does_not_join_a_request_whose_answer_was_delivered(stage: Stage) 
     // The last bytes of the answer may be lost on their way.
     let joined: BegunTurn = call(&stage, &retry()).await;
     assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, first.handoff_id));
-    let delivered_at = Set(Some(clock::now() - 11_000_000));
+    let delivered_at = Set(Some(clock::now() - 31_000_000));
     let change = turn::ActiveModel { delivered_at, ..Default::default() };
     let update = turn::Entity::update_many().set(change);
     let update = update.filter(turn::Column::Id.eq(first.handoff_id.to_string()));
