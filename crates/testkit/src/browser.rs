@@ -56,14 +56,7 @@ impl Browser {
              or CHROMIUM and CHROMEDRIVER name the programs",
         );
         let folder = tempfile::tempdir().expect("a folder for the browser");
-        let log = folder.path().join("chromedriver.log");
-        let driver = Driver(Process::start(&chromedriver, &["--port=0".to_owned()], &[], &log));
-        let port = eventually_within(START_TIMEOUT, "chromedriver tells its port", async || {
-            let log_text = fs::read_to_string(&log).unwrap_or_default();
-            let (_, rest) = log_text.split_once("started successfully on port ")?;
-            rest.split_once('.')?.0.parse::<u16>().ok()
-        })
-        .await;
+        let (driver, port) = start_driver(&chromedriver, &folder.path().join("chromedriver.log")).await;
         let Value::Object(wanted) = capabilities(&chromium, folder.path()) else { unreachable!("it is one") };
         let client = ClientBuilder::new(HttpConnector::new())
             .capabilities(wanted)
@@ -229,6 +222,26 @@ impl Browser {
     pub fn client(&self) -> &Client {
         &self.client
     }
+}
+
+/// Starts chromedriver and returns its port. It chooses one that is free for IPv4, and ends if the same is
+/// not free for IPv6; then it is started again.
+async fn start_driver(chromedriver: &Path, log: &Path) -> (Driver, u16) {
+    for _ in 0..10 {
+        let mut driver = Driver(Process::start(chromedriver, &["--port=0".to_owned()], &[], log));
+        let started = eventually_within(START_TIMEOUT, "chromedriver tells its port or ends", || {
+            let is_running = driver.0.is_running();
+            let text = fs::read_to_string(log).unwrap_or_default();
+            let port = text.rsplit_once("started successfully on port ");
+            let port = port.and_then(|(_, rest)| rest.split_once('.')?.0.parse::<u16>().ok());
+            std::future::ready(port.map(Some).or((!is_running).then_some(None)))
+        })
+        .await;
+        if let Some(port) = started {
+            return (driver, port);
+        }
+    }
+    panic!("chromedriver does not start:\n{}", fs::read_to_string(log).unwrap_or_default());
 }
 
 /// Returns whether Chromium and chromedriver are installed.
