@@ -128,7 +128,11 @@ impl OwnedHandoff<'_> {
     }
 
     fn live_publisher(&self) -> LivePublisher<'_> {
-        let streams = matches!(&self.admitted.handoff.work, Work::Chat(chat) if chat.stream);
+        let streams = match &self.admitted.handoff.work {
+            Work::Chat(chat) => chat.stream,
+            Work::Continue(continued) => continued.stream,
+            Work::Schedule(_) | Work::Plan(_) | Work::Verify(_) => false,
+        };
         LivePublisher {
             client: &self.runner.storage.broker.client,
             instance: &self.runner.instance,

@@ -326,7 +326,7 @@ async fn lease_for(route: &Route, permit: &dyn Permit, is_expired: bool) -> Resu
         Ok(lease) => Ok(Some(lease)),
         Err(NoLease::Absent) => {
             let why = "the handoff has no lease, and external models are asked on behalf of a user only; \
-                       publish it with the header Cynode-Lease";
+                       publish it with the header Cynode-Lease (cynodectl: --user)";
             Err(Fault::Denied { why: why.to_owned(), is_expired_lease: false })
         }
         Err(NoLease::Unavailable(why)) => {

@@ -79,6 +79,9 @@ pub struct Continue {
     pub continues: HandoffId,
     #[schemars(length(min = 1))]
     pub input: String,
+    /// Whether the text is published while it is written, as for a chat.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
 }
 
 /// A task whose result an analyst verifies.

@@ -195,8 +195,9 @@ async fn continue_resumes_from_the_transcript() {
     );
     assert_eq!(first.message.as_ref().unwrap().content, "Which site is meant?");
     assert_eq!(first.error, None);
-    let go_on =
-        |continues: HandoffId| handoff(Work::Continue(Continue { continues, input: "staging".to_owned() }));
+    let go_on = |continues: HandoffId| {
+        handoff(Work::Continue(Continue { continues, input: "staging".to_owned(), stream: false }))
+    };
     let second = completion(&orchestrator, &go_on(first.handoff_id)).await;
     assert_eq!(
         (second.status, second.message.unwrap().content.as_str()),
@@ -236,7 +237,7 @@ async fn a_plan_can_be_clarified_too() {
         "no tool is called before the clarification"
     );
     let input = "the public one".to_owned();
-    let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input }));
+    let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input, stream: false }));
     let second = completion(&orchestrator, &Handoff { scope: asked.scope, ..second }).await;
     assert_eq!((second.status, second.tasks.len()), (Status::Completed, 2), "{second:?}");
 }

@@ -83,12 +83,13 @@ fn show_completion_details(completion: &Completion) {
     }
     let usage = &completion.usage;
     print::note(&format!(
-        "— {} · attempt {} · {} · {}, {}",
+        "— {} · attempt {} · {} · {}, {} · handoff {}",
         label(&completion.status),
         completion.attempts,
         completion.instance,
         count(usage.model_calls, "model call"),
         count(usage.tool_calls, "tool call"),
+        completion.handoff_id,
     ));
 }
 

@@ -126,6 +126,10 @@ impl<'a> Conversation<'a> {
                 self.hand_off(Work::Schedule(schedule)).await
             }
             ChatCommand::Verify { task_id, criteria } => {
+                let task_id = match self.context.tasks {
+                    Some(tasks) => tasks.resolve(self.context.project.as_ref(), task_id).await?,
+                    None => task_id,
+                };
                 let (artifacts, evidence) = (Vec::new(), Vec::new());
                 let verify =
                     Verify { task_id, acceptance_criteria: criteria, artifacts, evidence, policy: None };
@@ -172,7 +176,7 @@ impl<'a> Conversation<'a> {
 
     async fn say(&mut self, text: String) -> Result<bool, Error> {
         if let Some(continues) = self.asked_by.take() {
-            return self.hand_off(Work::Continue(Continue { continues, input: text })).await;
+            return self.hand_off(Work::Continue(Continue { continues, input: text, stream: true })).await;
         }
         self.messages.push(ChatMessage { role: ChatRole::User, content: text });
         let from = self.messages.len().saturating_sub(MAX_MESSAGES);

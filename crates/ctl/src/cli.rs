@@ -2,6 +2,7 @@
 
 mod egress;
 mod gateway;
+mod handoff_id;
 mod keys;
 mod schedules;
 mod skills;
@@ -14,10 +15,14 @@ pub(crate) use gateway::{
     Audit, GatewayLink, Leases, NewLease, NewUpstream, PreferenceAt, Preferences, Query, Rules, Settings,
     Tokens, Tools, Upstreams, Verify,
 };
+use handoff_id::handoff_id;
 pub(crate) use keys::{Keys, NewKey};
 pub(crate) use schedules::{NewSchedule, PayloadArgs, ScheduleAt, ScheduleUpdate, Schedules, TimingArgs};
 pub(crate) use skills::{NewSkill, SkillAt, Skills};
 use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
+
+/// What a model server is asked for if no model is named. Servers that have one model take any name.
+pub(crate) const DEFAULT_MODEL: &str = "default";
 
 /// Operate cynode: workers over NATS, the gateway over HTTP.
 #[derive(Debug, Parser)]
@@ -233,7 +238,7 @@ pub(crate) enum Handoff {
     },
     /// Ask a project analyst to verify a task.
     Verify {
-        /// Id of the task.
+        /// Id of the task, as /tasks in the chat shows it.
         task_id: ScopeId,
         /// An acceptance criterion. Repeatable.
         #[arg(long = "criterion", value_name = "TEXT")]
@@ -314,7 +319,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "URL", env = "INFERENCE_URL")]
     pub(crate) model_url: Option<String>,
     /// Model name to request.
-    #[arg(long, value_name = "NAME", env = "MODEL", default_value = "default")]
+    #[arg(long, value_name = "NAME", env = "MODEL", default_value = DEFAULT_MODEL)]
     pub(crate) model: String,
     /// File with the model server's API token.
     #[arg(long, value_name = "FILE", env = "INFERENCE_TOKEN_FILE")]
@@ -368,6 +373,7 @@ pub(crate) struct Chat {
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// Handoff to watch; exits with its answer. All by default.
+    #[arg(value_parser = handoff_id)]
     pub(crate) handoff: Option<HandoffId>,
     /// Exit after this time.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
@@ -377,6 +383,7 @@ pub(crate) struct Watch {
 #[derive(Args, Debug)]
 pub(crate) struct Cancel {
     /// Id of the handoff.
+    #[arg(value_parser = handoff_id)]
     pub(crate) handoff: HandoffId,
     /// How long to wait for the handoff to end.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5s")]
@@ -408,7 +415,8 @@ pub(crate) enum Journal {
     ///
     /// Times are in UTC. Journals are kept for seven days.
     Show {
-        /// Id of the handoff.
+        /// Id of the handoff, or of the completion or response of the chat API that it answered.
+        #[arg(value_parser = handoff_id)]
         handoff: HandoffId,
         /// Follow until the handoff is answered; the exit code is that of the answer.
         #[arg(long, short)]

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use broker::{ConnectError, ReadError};
-use subjects::HandoffId;
+use subjects::{HandoffId, ScopeId};
 
 /// Exit codes, for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub(crate) enum Error {
     NotConfirmed,
     #[error("nothing was saved; pass --yes to save without a prompt")]
     NotSaved,
+    #[error("there is no task `{0}` here; /tasks lists the tasks with their ids")]
+    NoSuchTask(ScopeId),
     #[error("{0}")]
     Usage(&'static str),
     #[error(
@@ -176,6 +178,7 @@ impl Error {
             | Self::AlreadyRunning { .. }
             | Self::LeftoverProcesses { .. }
             | Self::Usage(_)
+            | Self::NoSuchTask(_)
             | Self::Other(_) => Exit::Usage,
             Self::Refused { code, .. } => match code.as_str() {
                 "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,

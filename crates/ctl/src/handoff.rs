@@ -147,7 +147,7 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
             (Work::Plan(plan), common)
         }
         cli::Handoff::Continue { continues, input, common } => {
-            (Work::Continue(Continue { continues, input: text_or_input(input)? }), common)
+            (Work::Continue(Continue { continues, input: text_or_input(input)?, stream: false }), common)
         }
         cli::Handoff::Verify { task_id, criteria, artifacts, common } => {
             let artifacts =

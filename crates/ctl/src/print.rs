@@ -63,9 +63,26 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) {
     }
 }
 
-/// Replaces control characters in foreign text, which could move the cursor or hide output.
+/// Replaces characters in foreign text that could move the cursor, hide output or show it in another order.
 pub(crate) fn sanitize(text: &str) -> String {
-    text.chars()
-        .map(|char| if char.is_control() && char != '\n' && char != '\t' { '\u{fffd}' } else { char })
-        .collect()
+    let is_unsafe = |char: char| match char {
+        '\n' | '\t' => false,
+        // Marks, embeddings, overrides and isolates of bidirectional text.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        char => char.is_control(),
+    };
+    text.chars().map(|char| if is_unsafe(char) { '\u{fffd}' } else { char }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_deceive_a_reader_is_replaced() {
+        assert_eq!(
+            sanitize("a\n\tb \u{1b}[2J \u{202e}cba\u{2066} é 語"),
+            "a\n\tb \u{fffd}[2J \u{fffd}cba\u{fffd} é 語"
+        );
+    }
 }

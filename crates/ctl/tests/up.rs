@@ -224,6 +224,11 @@ async fn chat_at_a_terminal_ends_the_stack_with_ctrl_c() {
     shows(&log, "completed · attempt 1").await;
     input.write_all(b"/tasks\n").unwrap();
     shows(&log, "TASK").await;
+    // A task is named by its name or its id.
+    input.write_all(b"/verify paint-the-house it is blue\n").unwrap();
+    shows(&log, "there is no task `paint-the-house` here").await;
+    input.write_all(b"/verify paint-the-fence it is painted\n").unwrap();
+    shows(&log, "NOT MET  it is painted").await;
     input.write_all(b"/journal\n").unwrap();
     shows(&log, "answered: completed").await;
     input.write_all(b"/dance\n").unwrap();
@@ -236,7 +241,7 @@ async fn chat_at_a_terminal_ends_the_stack_with_ctrl_c() {
     input.write_all(b"\x1b[A\x1b[A-twice\n").unwrap();
     shows(&log, "unknown command /sing-twice").await;
     let history = fs::read_to_string(stack.data().join("chat-history")).unwrap();
-    assert!(history.contains("create a task: paint the fence\n/tasks\n"), "{history}");
+    assert!(history.contains("create a task: paint the fence\n/tasks\n/verify"), "{history}");
 
     // A second start in the same folder is refused.
     let second = stack.run(stack.up(&[])).await;
@@ -285,6 +290,15 @@ async fn processes_of_a_killed_supervisor_are_named_and_stopped() {
     assert_eq!((ended.code, ended.stdout.contains("nats has stopped")), (0, true), "{ended:?}");
     assert!(pids.iter().all(|(_, pid)| !is_running(*pid)), "{pids:?}");
     assert!(stack.run(stack.down()).await.stderr.contains("no stack is running here"));
+}
+
+#[tokio::test]
+async fn a_provider_without_a_model_is_refused_before_anything_starts() {
+    let stack = StackFolder::new();
+    let key = stack.folder.path().join("key.txt");
+    let refused = stack.run(stack.up(&["--tour", &format!("--provider-key-file={}", key.display())])).await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (USAGE, ""), "{refused:?}");
+    assert!(refused.stderr.contains("MODEL=") && !stack.data().exists(), "{refused:?}");
 }
 
 #[tokio::test]

@@ -97,6 +97,7 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
             handoff(Work::Continue(Continue {
                 continues: "0193f2c0-5a00-7000-8000-00000000beef".parse().unwrap(),
                 input: "The staging environment, not production.".into(),
+                stream: true,
             })),
         ),
         (

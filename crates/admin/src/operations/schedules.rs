@@ -83,7 +83,12 @@ impl Admin {
             }
             (Some(own), _) => own,
             (None, Some(wanted)) => wanted,
-            (None, None) => return Err(Error::invalid("user_id", "name the user whose schedule it is")),
+            (None, None) => {
+                return Err(Error::invalid(
+                    "user_id",
+                    "name the user whose schedule it is; with cynodectl by --user",
+                ));
+            }
         };
         check_timing(&new.timing)?;
         check_schedule_payload(&new.payload).map_err(|error| convert_tool_error("payload", error))?;

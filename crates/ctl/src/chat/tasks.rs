@@ -6,7 +6,7 @@ use contract::{ToolContract, task};
 use mcp::{Call, Client, Options};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use subjects::ScopeId;
+use subjects::{HandoffId, ScopeId};
 
 use crate::{error::Error, print};
 
@@ -64,6 +64,18 @@ impl Tasks {
         Ok(self.call(&task::List { project_id, limit, ..task::List::default() }, None).await?.items)
     }
 
+    /// Returns the id of the task that a person names by its id or its name. What looks like an id and is
+    /// not in the list is taken as it is: the list is not complete.
+    pub(crate) async fn resolve(&self, project: Option<&ScopeId>, named: ScopeId) -> Result<ScopeId, Error> {
+        let tasks = self.list(project).await?;
+        let found = tasks.iter().find(|task| task.task_id == named.as_str() || task.name == named.as_str());
+        match found {
+            Some(task) => task.task_id.parse().map_err(Error::nats),
+            None if named.as_str().parse::<HandoffId>().is_ok() => Ok(named),
+            None => Err(Error::NoSuchTask(named)),
+        }
+    }
+
     pub(crate) async fn show(&self, project: Option<&ScopeId>) -> Result<(), Error> {
         let tasks = self.list(project).await?;
         if tasks.is_empty() {
@@ -71,10 +83,11 @@ impl Tasks {
             return Ok(());
         }
         let row = |task: task::ListItem| {
-            [task.name.as_str(), task.status.as_str(), task.title.as_str()].map(print::sanitize).into()
+            let shown = [&*task.name, task.status.as_str(), &*task.title, &*task.task_id];
+            shown.map(print::sanitize).into()
         };
         let rows = tasks.into_iter().map(row);
-        print::table(&["TASK", "STATUS", "TITLE"], rows.collect());
+        print::table(&["TASK", "STATUS", "TITLE", "ID"], rows.collect());
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use subjects::streams::Layout;
 
 use super::seed::USER;
 use crate::{
-    cli::{Link, Up},
+    cli::{DEFAULT_MODEL, Link, Up},
     error::Error,
 };
 
@@ -53,13 +53,17 @@ impl StackConfig {
             }
             places.into_iter().find(|place| place.is_file()).ok_or(Error::ProgramNotFound(name))
         };
+        // Before anything is created.
+        if !up.instructions.is_dir() {
+            return Err(Error::InstructionsNotFound(up.instructions));
+        }
+        if up.provider_key_file.is_some() && up.model == DEFAULT_MODEL {
+            return Err(Error::Usage("a provider has many models: name one, as in MODEL=gpt-5 make run"));
+        }
         let data = std::path::absolute(&up.data).map_err(|error| Error::Write(up.data.clone(), error))?;
         file::create_private_folder(&data).map_err(|error| Error::Write(data.clone(), error))?;
         // It holds tokens and conversations. A folder of another user keeps its rights.
         drop(file::make_private(&data));
-        if !up.instructions.is_dir() {
-            return Err(Error::InstructionsNotFound(up.instructions));
-        }
         Ok(Self {
             nats_server: find("nats-server", up.nats_server.as_ref())?,
             gateway: find("cynode-gateway", None)?,
@@ -279,7 +283,8 @@ impl StackConfig {
              \x20 curl:       curl {url}/chat/completions -H \"Authorization: Bearer $(cat {key})\" -H \
              'Content-Type: application/json' -d '{body}'\n\
              \x20 openai SDK: OPENAI_BASE_URL={url} OPENAI_API_KEY=$(cat {key})\n\
-             \x20 Open WebUI: Settings, Connections, OpenAI API: the same URL and key"
+             \x20 Open WebUI: Settings, Connections, OpenAI API: the same URL, and a key of a front end; see \
+             docs/chat-api.md"
         )
     }
 }

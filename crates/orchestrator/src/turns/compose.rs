@@ -24,7 +24,8 @@ pub(crate) fn compose(turn: &Turn) -> Result<Handoff, ComposeError> {
         Some(continues) => {
             let last = turn.messages.iter().rfind(|message| message.role == ChatRole::User);
             let input = last.ok_or(ComposeError::NoMessage)?.content.clone();
-            Work::Continue(Continue { continues, input })
+            // As below.
+            Work::Continue(Continue { continues, input, stream: true })
         }
         None => Work::Chat(Chat {
             model: MODEL_ID.to_owned(),
@@ -96,7 +97,7 @@ mod tests {
     fn a_turn_after_a_question_continues() {
         let asked = HandoffId::now();
         let handoff = compose(&turn(Some(asked))).unwrap();
-        let expected = Continue { continues: asked, input: "hello".to_owned() };
+        let expected = Continue { continues: asked, input: "hello".to_owned(), stream: true };
         assert_eq!(handoff.work, Work::Continue(expected));
     }
 

@@ -117,6 +117,29 @@ async fn text_is_sent_as_content_while_it_is_written() {
     assert_eq!(format!("{early}{}", streamed.content), "Nothing is left to do.");
 }
 
+/// The answer to a question of the manager is streamed like any other message.
+#[tokio::test]
+async fn text_after_a_question_is_sent_while_it_is_written() {
+    let stage = Stage::start([
+        Script::call("ask_user", &json!({ "question": "Which site is meant?" })),
+        Script::HangAfter("The documentation".to_owned()),
+    ])
+    .await;
+    let client = stage.client().with("x-cynode-thread", "sites");
+    assert_eq!(client.ask("Publish the site.").await.content(), "Which site is meant?");
+    let mut stream = client.stream(&[("user", "That of the docs.")]).await;
+    let mut early = String::new();
+    while early != "The documentation" {
+        match stream.next().await {
+            ChatEvent::Data(data) => {
+                early.push_str(data["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
+            }
+            ChatEvent::Comment(_) => {}
+            end => panic!("{early:?}, then {end:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_silent_stream_is_kept_alive_by_comments() {
     let slow = Script::After(Duration::from_millis(800), Box::new(Script::say("Good morning.")));
