@@ -7,7 +7,7 @@ mod size;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use subjects::{ChatMessage, HandoffId, ScopeId};
+use subjects::{ChatMessage, HandoffId, ScopeId, Timestamp};
 
 use crate::{Page, tool};
 pub use size::{FRAME_BYTES, character_size, message_size, text_size};
@@ -146,6 +146,10 @@ pub struct BeginTurn {
     /// there was one recently.
     #[serde(default)]
     pub is_retry: bool,
+    /// When a request that is no retry was received. It joins the turn of its own retry, which may have
+    /// overtaken it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_at: Option<Timestamp>,
     /// Without secrets. The last message is the user's. If it is the only one of the user and the thread has
     /// earlier turns, they come before it, without the oldest if they are too large.
     #[schemars(length(min = 1, max = MAX_MESSAGES))]

@@ -111,6 +111,11 @@ impl Keys {
     /// Forgets all keys and asks about those of open requests, for when revocations may have been missed.
     pub(crate) async fn check_all(&self) {
         self.known().clear();
+        self.check_in_use().await;
+    }
+
+    /// Asks about the keys of open requests, and ends those of keys that are expired or revoked.
+    pub(crate) async fn check_in_use(&self) {
         let in_use: Vec<(String, Arc<InUse>)> = lock(&self.in_use)
             .iter()
             .filter_map(|(key_id, used)| Some((key_id.clone(), used.upgrade()?)))

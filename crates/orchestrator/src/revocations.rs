@@ -6,11 +6,19 @@ use async_nats::Subscriber;
 use broker::{OnDemand, retry::RetryDelays};
 use futures_util::StreamExt;
 use subjects::key::{REVOKED_SUBJECT, Revoked};
-use tokio::{select, sync::watch, time::sleep};
+use tokio::{
+    select,
+    sync::watch,
+    time::{interval, sleep},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::keys::Keys;
+
+/// How often the keys of open requests are checked: they may expire, and a gateway without NATS does not tell
+/// that it revoked one.
+const CHECK_EVERY: Duration = Duration::from_secs(20);
 
 /// Revokes keys as the gateway does, until `stop` is cancelled.
 pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToken) {
@@ -18,6 +26,9 @@ pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToke
     loop {
         if let Some((mut revoked, mut connections)) = subscribe(nats).await {
             delays.reset();
+            let mut checks = interval(CHECK_EVERY);
+            // The first one comes at once.
+            checks.tick().await;
             loop {
                 select! {
                     () = stop.cancelled() => return,
@@ -30,6 +41,7 @@ pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToke
                         Some(message) => revoke(keys, &message.payload).await,
                         None => break,
                     },
+                    _ = checks.tick() => keys.check_in_use().await,
                 }
             }
         }

@@ -23,9 +23,14 @@ use super::{
     resolve::{Target, resolve},
 };
 use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check, keys};
-use store::entity::{thread, token, turn};
+use store::{
+    clock,
+    entity::{thread, token, turn},
+};
 
 const MAX_KEY_ID_BYTES: usize = 128;
+/// How much the clocks of orchestrators and gateways may differ.
+const CLOCK_TOLERANCE_US: i64 = 2_000_000;
 
 impl BuiltInTool for BeginTurn {
     const TITLE: &'static str = "Begin a turn";
@@ -103,13 +108,10 @@ async fn lock_key(context: &Context<'_>, input: &BeginTurn) -> Result<(), ToolEr
     }
 }
 
-/// Returns the turn that a request repeats.
+/// Returns the turn that a request repeats, or that its own retry has begun.
 async fn find_repeated(context: &Context<'_>, input: &BeginTurn) -> Result<Option<turn::Model>, ToolError> {
-    if input.request_key.is_some() {
-        return find_by_name(context, input).await;
-    }
-    if !input.is_retry {
-        return Ok(None);
+    if let Some(found) = find_by_name(context, input).await? {
+        return Ok(Some(found));
     }
     let before =
         |seconds: u64| context.now.saturating_sub(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX));
@@ -121,11 +123,23 @@ async fn find_repeated(context: &Context<'_>, input: &BeginTurn) -> Result<Optio
         let ids = [reference.clone(), named_id(input.user_id.as_str(), reference)];
         query = query.filter(turn::Column::ThreadId.is_in(ids));
     }
-    let last = query.one(&context.db).await?;
-    // If the client has that answer, the request that this one repeats was not stored.
-    let has_answer =
-        |turn: &turn::Model| turn.delivered_at.is_some_and(|at| at < before(JOIN_DELIVERED_WINDOW_SECONDS));
-    Ok(last.filter(|turn| !has_answer(turn)))
+    match (&input.request_key, &input.received_at) {
+        (None, _) if input.is_retry => {
+            let last = query.one(&context.db).await?;
+            // If the client has that answer, the request that this one repeats was not stored.
+            let has_answer = |turn: &turn::Model| {
+                turn.delivered_at.is_some_and(|at| at < before(JOIN_DELIVERED_WINDOW_SECONDS))
+            };
+            Ok(last.filter(|turn| !has_answer(turn)))
+        }
+        // A gateway may stand still with a request while its client repeats it elsewhere.
+        (_, Some(received_at)) => {
+            let since = clock::micros(received_at.at()).saturating_sub(CLOCK_TOLERANCE_US);
+            let by_retries = query.filter(turn::Column::RequestKey.is_null());
+            Ok(by_retries.filter(turn::Column::CreatedAt.gt(since)).one(&context.db).await?)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Returns the turn of the request with the same name.

@@ -63,6 +63,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> BeginTurn {
         request_key: None,
         body_hash: format!("{body_hash:064x}"),
         is_retry: false,
+        received_at: None,
         messages,
         options: TurnOptions::default(),
         max_open: None,

@@ -91,6 +91,7 @@ pub(crate) fn request(user: &str, key_id: &str, content: &str) -> BeginTurn {
         request_key: None,
         body_hash: tokens::hash(content),
         is_retry: false,
+        received_at: None,
         max_open: None,
         messages,
         options: TurnOptions::default(),

@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use subjects::{ChatMessage, ScopeId};
+use subjects::{ChatMessage, ScopeId, Timestamp};
 use uuid::Uuid;
 
 use super::{Surface, fields::text_of, plain, stream};
@@ -89,6 +89,8 @@ pub(crate) async fn ask(
     let project_id = project(headers, question.project.as_deref())?;
     let named = thread.as_deref().filter(|_| is_named);
     let (request_key, is_retry) = identity(headers)?;
+    let counts_retries = headers.contains_key(RETRY_COUNT);
+    let has_key = headers.contains_key(IDEMPOTENCY_KEY);
     let begin = BeginTurn {
         user_id: caller.user.clone(),
         key_id: caller.key.key_id.clone(),
@@ -96,6 +98,7 @@ pub(crate) async fn ask(
         thread,
         request_key,
         is_retry,
+        received_at: (counts_retries && !is_retry && !has_key).then(Timestamp::now),
         options: TurnOptions {
             temperature: question.temperature,
             max_tokens: question.max_tokens,
@@ -112,7 +115,6 @@ pub(crate) async fn ask(
         Delivery::Background => (WantsLive::NotWanted, OnDisconnect::Continue),
     };
     let traceparent = header(headers, TRACEPARENT)?.map(str::to_owned);
-    let counts_retries = headers.contains_key(RETRY_COUNT);
     let request = TurnRequest { begin, on_disconnect, live, counts_retries, traceparent };
     match delivery {
         Delivery::Plain => {

@@ -193,7 +193,7 @@ pub(crate) struct Budget {
 
 section! {
     pub(crate) struct RateLimits {
-        /// Requests a minute for each API key.
+        /// Requests a minute for each API key, at each orchestrator.
         requests_per_minute: Text = "600",
         /// Chats of one API key that are worked on at the same time, also those whose client is gone.
         concurrent_turns: Text = "64",

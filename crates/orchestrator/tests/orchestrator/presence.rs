@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use subjects::Kind;
-use testkit::{ChatClient, ChatEvent, Model, Script, TestClock, WorkerBuilder, eventually};
+use testkit::{
+    ChatClient, ChatEvent, GatewayProcess, Model, Nats, OrchestratorBuilder, Postgres, Script, TestClock,
+    WorkerBuilder, eventually,
+};
 
 use crate::stage::Stage;
 
@@ -127,6 +130,20 @@ async fn streams_and_waiting_requests_end_when_their_key_is_revoked() {
     assert!(matches!(others.next().await, ChatEvent::Comment(_) | ChatEvent::Data(_)));
 }
 
+/// A gateway without NATS cannot tell orchestrators of a revocation. They ask about the keys of open requests.
+#[tokio::test]
+async fn streams_end_also_if_the_revocation_is_not_heard() {
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let model = Model::start([Script::Hang]).await;
+    let stage = Stage::start_on(nats, gateway, model, |worker| worker, |builder| builder).await;
+    let (id, key) = stage.gateway.api_key("bob").await;
+    let mut stream = stage.orchestrator.client(&key).stream(&[("user", "hello")]).await;
+    stream.next().await;
+    stage.gateway.must("DELETE", &format!("/api/v1/tokens/{id}"), None).await;
+    let ended = async { while let ChatEvent::Comment(_) | ChatEvent::Data(_) = stream.next().await {} };
+    assert!(tokio::time::timeout(Duration::from_secs(90), ended).await.is_ok(), "the stream goes on");
+}
+
 /// The gateway was away when an answer came, so that its turn is still open there.
 #[tokio::test]
 async fn an_answer_that_is_not_stored_yet_does_not_keep_its_thread_busy() {
@@ -141,4 +158,52 @@ async fn an_answer_that_is_not_stored_yet_does_not_keep_its_thread_busy() {
     assert_eq!((first.content.as_str(), first.is_done), ("First.", true));
     stage.gateway.start_again().await;
     assert_eq!(client.ask("two").await.content(), "Second.");
+}
+
+/// One of two gateways stands still with a request. The client gives up, and its retry comes through the
+/// other gateway before the first request goes on.
+#[tokio::test]
+async fn a_request_that_is_overtaken_by_its_retry_joins_it_on_postgres() {
+    let (postgres, nats) = (Postgres::start(), Nats::start());
+    let (database, nats_url) = (postgres.database(), nats.url());
+    let settings = [("store.url", database.as_str()), ("nats.url", &nats_url)];
+    let gateway = GatewayProcess::start_with(&settings).await;
+    let other = GatewayProcess::start_with(&settings).await;
+    let model = Model::start([Script::say("The one answer."), Script::say("Too much.")]).await;
+    let stage = Stage::start_on(nats, gateway, model, |worker| worker, |builder| builder).await;
+    let second = OrchestratorBuilder::new(&stage.nats, &other).await.start().await;
+    second.wait_until_it_hands_off().await;
+    // Both orchestrators know the key, so that the gateway is first asked for the turn.
+    let (here, there) = (stage.client(), second.client(&stage.key));
+    for client in [&here, &there] {
+        assert_eq!(client.send("GET", "/threads", None).await.status, 200);
+    }
+    // The worker needs the other gateway.
+    other.process.freeze();
+    let first = there.with("x-stainless-retry-count", "0");
+    let first = tokio::spawn(async move { first.ask("go on").await });
+    eventually("the first request is on its way", || async {
+        (unread_bytes(&other.url()) > 0).then_some(())
+    })
+    .await;
+    let retry = here.with("x-stainless-retry-count", "1").ask("go on").await;
+    assert_eq!(retry.content(), "The one answer.");
+    other.process.thaw();
+    let first = first.await.unwrap();
+    assert_eq!((first.content(), &first.body["id"]), ("The one answer.", &retry.body["id"]));
+    assert_eq!((stage.model.turns().len(), stage.handoffs().await), (1, 1));
+}
+
+/// Returns how many bytes a server has received and not read.
+fn unread_bytes(url: &str) -> u64 {
+    let port = url.trim_end_matches("/mcp").rsplit_once(':').expect("a port").1;
+    let port = format!(":{:04X}", port.parse::<u16>().expect("a number"));
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let unread = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next()?;
+        let queues = fields.nth(2)?;
+        local.ends_with(&port).then_some(u64::from_str_radix(queues.split_once(':')?.1, 16).ok()?)
+    };
+    sockets.lines().filter_map(unread).sum()
 }

@@ -50,7 +50,8 @@ impl Stage {
         Self::start_on(nats, gateway, model, |worker| worker, |builder| builder).await
     }
 
-    async fn start_on(
+    /// Starts a stack on this NATS and this gateway.
+    pub(crate) async fn start_on(
         nats: Nats,
         gateway: GatewayProcess,
         model: Model,

@@ -6,13 +6,14 @@ use contract::thread::{
 use futures_util::future::join_all;
 use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
 use store::{clock, entity::turn};
-use subjects::HandoffId;
+use subjects::{HandoffId, Timestamp};
 
 use super::{begin, call, complete, request, request_in, user, with_keys};
 use crate::stage::{Stage, on_both};
 
 on_both![
     retry_does_not_join_a_request_whose_answer_was_delivered,
+    request_joins_its_retry_that_overtook_it,
     turn_is_abandoned_when_all_its_requests_left,
     open_turns_of_a_key_are_limited,
     concurrent_requests_keep_the_limit_of_open_turns,
@@ -42,6 +43,27 @@ async fn retry_does_not_join_a_request_whose_answer_was_delivered(stage: Stage) 
     // Its own retry joins it.
     let joined: BegunTurn = call(&stage, &retry()).await;
     assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, second.handoff_id));
+}
+
+/// A gateway stands still with a request, and its client repeats it at another one.
+async fn request_joins_its_retry_that_overtook_it(stage: Stage) {
+    with_keys(&stage).await;
+    let first = |content: &str, received_at| BeginTurn {
+        request_key: Some(format!("request-{}", HandoffId::now())),
+        received_at: Some(received_at),
+        ..request(vec![user(content)])
+    };
+    let at = |ago: i64| Timestamp::new(clock::from_micros(clock::now() - ago)).unwrap();
+    let received_at = at(0);
+    let retry = begin(&stage, &BeginTurn { is_retry: true, ..request(vec![user("go on")]) }).await;
+    let joined: BegunTurn = call(&stage, &first("go on", received_at)).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, retry.handoff_id));
+    // Another text, and the same asked again later, are other requests.
+    begin(&stage, &first("stop", at(0))).await;
+    begin(&stage, &first("go on", at(-10_000_000))).await;
+    // A first request never joins another first one.
+    begin(&stage, &first("wait", at(0))).await;
+    begin(&stage, &first("wait", at(1_000_000))).await;
 }
 
 async fn is_abandoned(stage: &Stage, turn: &Turn) -> bool {
