@@ -2,12 +2,14 @@
 //! other software, and mistakes.
 
 mod guards;
+pub(crate) mod notation;
 mod rules;
+mod words;
 
 use std::borrow::Cow;
 
 use crate::shapes;
-pub(crate) use rules::{BEFORE, LINE_END, NAME_END, RULES, equals, name};
+pub(crate) use rules::{BEFORE, RULES};
 
 /// Replaces everything that looks like a secret with `[redacted]` or `***`. Borrows the text if nothing
 /// matches.

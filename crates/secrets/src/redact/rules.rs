@@ -4,17 +4,15 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use regex::{Captures, Regex};
 
-use super::guards::{self, Guard};
+use super::{
+    guards::{self, Guard},
+    notation::{BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, name},
+};
 use crate::shapes::SHAPES;
 
 /// What may precede a secret: a word boundary, an escape sequence of JSON or of a terminal, or a percent
 /// escape.
 pub(crate) const BEFORE: &str = r"((?-u:\b)|\\[nrt]|\x1b\[[0-9;]*m|%[0-9A-Fa-f]{2})";
-pub(crate) const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
-/// What names of secrets end with: `token`, `gateway.token`, `X-Api-Key`, but not `tokens` or `token_file`.
-pub(crate) const NAME_END: &str = r"(?:(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?key|credential|authorization)|密码|密碼|パスワード|(?-u:\b)pass)";
-/// The end of a line, also as an escape sequence of JSON.
-pub(crate) const LINE_END: &str = r"(?:\r?\n|(?:\\+r)?\\+n)";
 
 /// Finds one kind of secret.
 #[derive(Debug)]
@@ -64,21 +62,12 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 /// Pattern, replacement, guard, and whether it holds in names.
 type Source = (String, &'static str, Guard, bool);
 
-/// Returns the pattern of names of secrets.
-pub(crate) fn name() -> String {
-    format!(r"(?:[A-Za-z0-9_.-]*{NAME_END})")
-}
-
-/// Returns the pattern of what separates a name from its value: `name=`, `name: `, `"name":"`.
-pub(crate) fn equals() -> String {
-    format!(r"{COLOURS}[ \t]*(?:=>|[:=：＝])[ \t\u{{3000}}]*{COLOURS}(?:Some\()?")
-}
-
 /// Returns all rules; that of private keys is the first.
 pub(super) fn sources() -> Vec<Source> {
     let mut sources = vec![private_keys()];
     sources.extend(by_place());
     sources.extend(named_values());
+    sources.extend(elements());
     sources.extend(arguments());
     sources.extend(named_lines());
     sources
@@ -119,32 +108,54 @@ fn by_place() -> Vec<Source> {
 /// Values of named secrets, with backslashes where JSON is quoted in JSON.
 fn named_values() -> Vec<Source> {
     let (name, equals) = (name(), equals());
+    let quoted = format!("{name}{CLOSED_NAME}{equals}{}", before_quote());
     let rule = |pattern: String| (pattern, "${1}[redacted]", guards::none as Guard, true);
+    let guarded = |pattern: String, guard: Guard| (pattern, "${1}[redacted]", guard, true);
     vec![
         // Cookies are separated by spaces.
         rule(r#"((?i-u:cookie)\\*["']?[ \t]*[:=][ \t]*(?:\\*["'])?)[^"'\r\n\\]+"#.to_owned()),
-        // In quotes, …
-        rule(format!(r#"({name}(?:\\*["'])?{equals}")(?:[^"\\]|\\.)*"#)),
+        // In three quotes, …
+        rule(format!(r#"({quoted}(?:\\*"){{3}}(?:[ \t]*{LINE_END})?)(?:[^"\\]|\\+[^"\\])+"#)),
+        rule(format!(r#"({quoted}(?:\\*'){{3}}(?:[ \t]*{LINE_END})?)(?:[^'"\\]|\\+[^'"\\])+"#)),
+        // … in quotes, …
+        rule(format!(r#"({quoted}")(?:[^"\\]|\\.)+"#)),
         // … in quotes that are escaped once or twice (a quote with more backslashes than the first is part of
         // the value), …
-        rule(format!(r#"({name}(?:\\*["'])?{equals}\\")(?:[^"\\]|\\[^"\\]|\\{{2,}}"?)*"#)),
-        rule(format!(r#"({name}(?:\\*["'])?{equals}\\\\+")(?:[^"\\]|\\{{1,3}}[^"\\]|\\{{4,}}"?)*"#)),
-        rule(format!(r#"({name}(?:\\*["'])?{equals}\\*')[^'"\\]*(?:\\+[^'"\\][^'"\\]*)*"#)),
+        rule(format!(r#"({quoted}\\")(?:[^"\\]|\\[^"\\]|\\{{2,}}"?)+"#)),
+        rule(format!(r#"({quoted}\\\\+")(?:[^"\\]|\\{{1,3}}[^"\\]|\\{{4,}}"?)+"#)),
+        rule(format!(r#"({quoted}\\*')(?:[^'"\\]|\\+[^'"\\])+"#)),
+        // … in a span of code, …
+        guarded(format!(r#"({quoted}`+)(?:[^`\r\n"\\]|\\+[^\\nr])+"#), guards::is_value),
         // … as a JSON number, which is replaced with a string to keep the JSON valid, …
         (format!(r#"({name}"{equals})-?[0-9][0-9.eE+-]*"#), r#"${1}"[redacted]""#, guards::none, true),
         // … without quotes, …
-        rule(format!(
-            r#"({name}(?:\\+["'])?{equals})(?:(?i-u:bearer|basic|digest|token)[ \t]+)?(?:[^ \t\r\n"'&\\]|\\+[^"'\\nrt \t])+"#
-        )),
-        // … and as an element of XML.
-        (
+        guarded(
             format!(
-                r#"(<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t][^<>]*)?>)[ \t\r\n]*(?:[^<>"\r\n]+[ \t\r\n]*(?<after><\\?/)|[^<>" \t\r\n]+\z)"#
+                r#"({name}[*_`]*(?:\\+["'])?{equals})(?:(?:(?i-u:bearer|basic|digest|token)|{TAG})[ \t]+)?(?:[^ \t\r\n\u{{a0}}\u{{3000}}"'`&\\*_]|\\+[^"'\\nrt \t])(?:[^ \t\r\n"'&\\]|\\+[^"'\\nrt \t])*"#
             ),
-            "${1}[redacted]${after}",
-            guards::none,
-            true,
+            guards::is_value,
         ),
+        // … and in a row of a table.
+        guarded(
+            format!(
+                r#"([|│][^|│\r\n]*{NAME_END}{CLOSED_NAME}[:：]?{MARKS}{BLANK}*[|│]{BLANK}*[*_`]*\\*["']?)(?:[^ \t\r\n"'`|│\\*_]|\\+[^"'\\nrt \t])(?:[^ \t\r\n"'`|│\\]|\\+[^"'\\nrt \t])*"#
+            ),
+            guards::is_value_of_a_cell,
+        ),
+    ]
+}
+
+/// Elements of XML, and their attributes: `<password>hunter2</password>`, `<password value="hunter2"/>`.
+fn elements() -> Vec<Source> {
+    let name = name();
+    let content = format!(
+        r#"(<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t](?:[^<>]*[^<>/])?)?>)[ \t\r\n]*(?:[^<>"\r\n]+[ \t\r\n]*(?<after><\\?/)|[^<>" \t\r\n]+\z)"#
+    );
+    let attribute = format!(r#"<[^<>]*{name}(?:\\*["'])?[ \t][^<>]*(?-u:\b)(?i-u:value)[ \t]*=[ \t]*"#);
+    vec![
+        (content, "${1}[redacted]${after}", guards::none, true),
+        (format!(r#"({attribute}\\*")[^"\\<>]+"#), "${1}[redacted]", guards::none, true),
+        (format!(r#"({attribute}\\*')[^'"\\<>]+"#), "${1}[redacted]", guards::none, true),
     ]
 }
 
@@ -172,21 +183,36 @@ fn named_lines() -> Vec<Source> {
     // Perhaps in a block or a span of code.
     let fence = format!("(?:[ \\t]*```[A-Za-z]*{LINE_END})?");
     let value = r#"(?:[^ \t\r\n"'`\\]|\\+[^"'\\nrt \t])+"#;
+    let equals = equals();
+    let rule = |pattern: String, guard: Guard| (pattern, "${1}[redacted]", guard, true);
     vec![
-        (
-            format!(r#"({NAME_END}[*_]*[ \t]*[:：][*_]*[ \t]*{LINE_END}{fence}[ \t]*[`"']?)({value})"#),
-            "${1}[redacted]",
+        // Perhaps in a quotation of Markdown.
+        rule(
+            format!(
+                r#"({NAME_END}[*_`]*{BLANK}*[:：][*_]*{BLANK}*(?:```[A-Za-z]*)?{LINE_END}{fence}(?:[ \t>]|\\+t)*[`"']?)({value})"#
+            ),
             guards::is_value_of_a_line,
-            true,
         ),
         // Where the name is all of its line.
-        (
+        rule(
             format!(
                 r#"((?:(?m-u:^)|\\n)[ \t#*]*(?i-u:passw(?:or)?d|passphrase)[ \t*]*{LINE_END}{fence}[ \t]*)({value})"#
             ),
-            "${1}[redacted]",
             guards::is_password_of_a_line,
-            true,
+        ),
+        // A block of YAML: the first line below `password: |`.
+        rule(
+            format!(
+                r#"({NAME_END}{CLOSED_NAME}{equals}{BLOCK}[ \t]*{LINE_END}(?:[ \t]|\\+t)+)(?:[^ \t\r\n"\\]|\\+[^\\nr])(?:[^\r\n"\\]|\\+[^\\nr])*"#
+            ),
+            guards::is_no_punctuation,
+        ),
+        // `.netrc`.
+        rule(
+            format!(
+                r#"((?i-u:machine)[ \t]+[^ \t\r\n]+(?:[ \t]|{LINE_END})+(?i-u:login)[ \t]+[^ \t\r\n]+(?:[ \t]|{LINE_END})+(?i-u:password)[ \t]+)({value})"#
+            ),
+            guards::is_mixed_value,
         ),
     ]
 }

@@ -1,3 +1,5 @@
+mod notations;
+
 use super::*;
 
 /// Secrets are assembled at run time, so that no scanner takes this file for a leak.

@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::redact::{LINE_END, NAME_END, equals, name};
+use crate::redact::notation::{
+    BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, name,
+};
 
 /// The characters of a secret after its fixed ones.
 const REST: &str = "[A-Za-z0-9_.=-]*";
@@ -15,23 +17,41 @@ pub(super) static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 });
 
 fn unfinished() -> Vec<String> {
-    let (name, equals) = (name(), equals());
+    let (name, equals, before_quote) = (name(), equals(), before_quote());
+    let named = format!("{name}{CLOSED_NAME}{equals}");
     let beginnings = beginnings().join("|");
     let fence = format!("(?:[ \\t]*`{{0,3}}|[ \\t]*```[A-Za-z]*{LINE_END}?)");
-    let rest_of_line = r#"[ \t]*[`"']?[^ \t\r\n"'`]*[`"']?[ \t]*"#;
+    let rest_of_line = r#"[ \t>]*[`"']?[^ \t\r\n"'`]*[`"']?[ \t]*"#;
     vec![
         // The dashes that may begin a private key.
         r"(-{1,5}[A-Z ]*)\z".to_owned(),
-        // The value of a named secret: without quotes, perhaps after a scheme, and in quotes.
-        format!(r#"{name}(?:\\*["'])?{equals}((?:(?i-u:bearer|basic|digest|token)[ \t]+)?[^ \t\r\n"'&]*)\z"#),
-        format!(r#"{name}(?:\\*["'])?{equals}(\\*"(?:[^"\\]|\\.)*\\?)\z"#),
-        format!(r#"{name}(?:\\*["'])?{equals}(\\*'[^']*)\z"#),
+        // The value of a named secret: without quotes, perhaps after a scheme or a tag, in quotes, …
+        format!(r#"{named}((?:(?:(?i-u:bearer|basic|digest|token)|{TAG})[ \t]+)?[^ \t\r\n"'`&]*)\z"#),
+        format!(r#"{named}({before_quote}\\*"(?:[^"\\]|\\.)*\\?)\z"#),
+        format!(r#"{named}({before_quote}\\*'[^']*)\z"#),
+        // … in three quotes, …
+        format!(r#"{named}({before_quote}(?:(?:\\*"){{2}}|(?:\\*"){{3}}(?:[^"\\]|\\.)*\\?))\z"#),
+        format!(r#"{named}({before_quote}(?:(?:\\*'){{2}}|(?:\\*'){{3}}[^']*))\z"#),
+        // … in a span of code, …
+        format!(r#"{named}({before_quote}`+[^`\r\n]*)\z"#),
+        // … in a row of a table, …
+        format!(r#"[|│][^|│\r\n]*{NAME_END}{CLOSED_NAME}[:：]?{MARKS}{BLANK}*[|│]({BLANK}*[^|│\r\n]*)\z"#),
+        // … as an attribute, …
+        format!(
+            r#"<[^<>]*{name}(?:\\*["'])?[ \t][^<>]*(?-u:\b)(?i-u:value)[ \t]*=[ \t]*(\\*(?:"[^"<>]*|'[^'<>]*))\z"#
+        ),
         // … as an element of XML, which has no name before its end, …
-        format!(r#"<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t][^<>]*)?>([ \t\r\n]*[^<>"\r\n]*[ \t\r\n]*<?\\?)\z"#),
+        format!(
+            r#"<(?:[A-Za-z0-9_.-]+:)?{name}(?:[ \t](?:[^<>]*[^<>/])?)?>([ \t\r\n]*[^<>"\r\n]*[ \t\r\n]*<?\\?)\z"#
+        ),
         // … as an argument, …
         format!(r#"--{name}(?:[ \t]+|\\*["'],[ \t]*)(\\*["']?[^ \t\r\n"'\\]*)\z"#),
         // … and on the line after its name, up to the end of that line.
-        format!(r#"{NAME_END}[ \t*_]*[:：]?[ \t*_]*({LINE_END}{fence}{rest_of_line})\z"#),
+        format!(
+            r#"{NAME_END}[*_`]*{BLANK}*[:：]?[*_]*{BLANK}*(?:```[A-Za-z]*)?({LINE_END}{fence}{rest_of_line})\z"#
+        ),
+        format!(r#"{NAME_END}{CLOSED_NAME}{equals}{BLOCK}[ \t]*({LINE_END}[^\r\n]*)\z"#),
+        format!(r"(?i-u:login)[ \t]+[^ \t\r\n]+(?:[ \t]|{LINE_END})+(?i-u:password)[ \t]+([^ \t\r\n]*)\z"),
         // What follows a scheme of HTTP.
         r"(?i-u:(?:bearer|basic|digest|token)(?:[ \t]|%20)+)([A-Za-z0-9._~+/=-]*)\z".to_owned(),
         r"((?i-u:bearer)[A-Za-z0-9._~+/=-]*)\z".to_owned(),
