@@ -86,6 +86,7 @@ struct Inner {
     /// Held while connecting, so that concurrent callers wait for one handshake. Only by tasks of their own:
     /// a caller that is not polled for a while would keep all others waiting.
     connecting: tokio::sync::Mutex<()>,
+    connects: TaskTracker,
 }
 
 impl Client {
@@ -106,6 +107,7 @@ impl Client {
             max_result_bytes: options.max_result_bytes,
             connection: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
+            connects: TaskTracker::new(),
         })))
     }
 
@@ -212,7 +214,7 @@ impl Inner {
             return Ok(connection);
         }
         let inner = Arc::clone(self);
-        let connected = tokio::spawn(async move { inner.connect().await }).await;
+        let connected = self.connects.spawn(async move { inner.connect().await }).await;
         connected.unwrap_or_else(|panicked| Err(Error::Unavailable(Box::new(panicked))))
     }
 

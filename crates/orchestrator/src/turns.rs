@@ -28,10 +28,7 @@ use broker::{Broker, OnDemand};
 use contract::thread::{EndTurn, TurnAnswer};
 use nkeys::KeyPair;
 use subjects::HandoffId;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
@@ -47,8 +44,6 @@ pub(crate) use self::{
 
 /// How long a request waits until its answer is stored in the thread. Otherwise the recorder stores it.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long an answer that was written may be on its way to the client.
-const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// The turns of this process. Rows and messages are elsewhere; here are only those who wait.
 #[derive(Debug)]
@@ -132,15 +127,9 @@ impl Turns {
         }
     }
 
-    /// Records that the answer of a turn was sent to a client. Not at once: if this process dies now, the
-    /// last bytes may be lost with it.
-    pub(crate) fn mark_delivered(self: &Arc<Self>, handoff_id: HandoffId) {
-        let turns = self.clone();
-        // Not among the tasks that are waited for when the process stops.
-        tokio::spawn(async move {
-            sleep(ON_ITS_WAY).await;
-            turns.marks.push_delivered(handoff_id);
-        });
+    /// Records that the answer of a turn was sent to a client.
+    pub(crate) fn mark_delivered(&self, handoff_id: HandoffId) {
+        self.marks.push_delivered(handoff_id);
     }
 
     async fn broker(&self) -> Result<Broker, ApiError> {
