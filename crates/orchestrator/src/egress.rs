@@ -6,6 +6,7 @@
 //! headers.
 
 mod admission;
+mod bounds;
 mod call;
 mod credential;
 mod failure;
@@ -15,6 +16,7 @@ mod provider;
 mod relay;
 mod request;
 mod reservation;
+mod unique;
 mod usage;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -137,17 +137,25 @@ impl OpenCall {
             Stage::Sent => return (most.unwrap_or(Tokens { completion: 0, ..likely }), true),
             Stage::Replies(usage) => usage,
         };
-        let reported = usage.reported();
-        match (reported, most) {
-            (Some(tokens), _) if is_whole => (tokens, false),
-            // The provider may bill for more than has come.
-            (_, Some(most)) if !is_whole => (most, true),
-            _ => {
-                // Embeddings and lists have no completion.
-                let came = if likely.completion == 0 { 0 } else { usage.estimated_completion() };
-                let Tokens { prompt, completion } = reported.unwrap_or(Tokens { completion: 0, ..likely });
-                (Tokens { prompt, completion: completion.max(came) }, true)
-            }
+        let report = usage.report();
+        let Some(most) = most else {
+            // Embeddings and lists have no completion.
+            let came = if likely.completion == 0 { 0 } else { usage.estimated_completion() };
+            let estimate = Tokens { completion: came, ..likely };
+            let tokens = report.tokens(estimate);
+            return if is_whole && report.is_complete(estimate) {
+                (tokens, false)
+            } else {
+                (Tokens { completion: tokens.completion.max(came), ..tokens }, true)
+            };
+        };
+        // A part that is not reported counts as it was reserved, so that no reply is free of charge.
+        let tokens = report.tokens(most);
+        if is_whole && !report.is_unreadable {
+            (tokens, !report.is_complete(most))
+        } else {
+            // The provider may bill for more than has come, or than could be read.
+            (tokens.max(most), true)
         }
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use contract::egress::MAX_MODEL_BYTES;
 use http::StatusCode;
 use serde_json::{
-    Value, json,
+    Map, Value, json,
     value::{RawValue, to_raw_value},
 };
 use tokio::time::timeout;
@@ -16,6 +16,7 @@ use super::{
     paths::{Endpoint, Target},
     provider::Provider,
     reservation::{self, Expected, LIMITS},
+    unique::Unique,
     usage::{BYTES_PER_TOKEN, Tokens},
 };
 use crate::error::ApiError;
@@ -33,7 +34,7 @@ pub(super) struct Prepared {
 }
 
 /// The members of a body. Their values are passed on as they are written.
-pub(super) type Members<'b> = BTreeMap<Cow<'b, str>, &'b RawValue>;
+type Members<'b> = BTreeMap<Cow<'b, str>, &'b RawValue>;
 
 /// What a body may have.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +95,7 @@ fn prepare_body(body: &[u8], endpoint: Endpoint, provider: &Provider) -> Result<
     }
     let limit;
     if provider.has_budget() {
-        let reservation = reservation::reserve(&members, body.len(), endpoint, provider)?;
+        let reservation = reservation::reserve(&read_whole(body)?, body.len(), endpoint, provider)?;
         expected.most = Some(reservation.most);
         if let Some((name, tokens)) = reservation.limit {
             limit = to_raw_value(&tokens).map_err(|_| ApiError::invalid(name, "The limit is no number."))?;
@@ -105,6 +106,18 @@ fn prepare_body(body: &[u8], endpoint: Endpoint, provider: &Provider) -> Result<
     // Written anew, so that the provider reads the members that were checked: a name may have come twice.
     let body = subjects::encode_json(&members);
     Ok(Prepared { body: Some(body.into()), model: Some(model), expected })
+}
+
+/// Reads all of a body, so that all of it can be checked. What is checked is what the provider reads, because
+/// no name occurs twice.
+fn read_whole(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    let unreadable =
+        |why: String| ApiError::invalid("body", format!("The body cannot be checked for the budget: {why}."));
+    match serde_json::from_slice(body) {
+        Ok(Unique(Value::Object(members))) => Ok(members),
+        Ok(_) => Err(unreadable("it is no object".to_owned())),
+        Err(error) => Err(unreadable(error.to_string())),
+    }
 }
 
 /// Returns the model that a request asks for.
@@ -132,7 +145,7 @@ fn estimate(members: &Members<'_>, body_bytes: usize, endpoint: Endpoint) -> Tok
 }
 
 /// Returns a member if it is of the type.
-pub(super) fn read_member<T: serde::de::DeserializeOwned>(members: &Members<'_>, name: &str) -> Option<T> {
+fn read_member<T: serde::de::DeserializeOwned>(members: &Members<'_>, name: &str) -> Option<T> {
     members.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok())
 }
 

@@ -138,6 +138,22 @@ fn what_has_no_bound_is_refused_under_a_budget() {
         (CHAT, "messages", r#"[{"role":"user","content":[{"image_url":"u"}]}]"#.to_owned()),
         (CHAT, "tools", r#"[{"google_search":{}}]"#.to_owned()),
         (CHAT, "service_tier", r#""priority""#.to_owned()),
+        (CHAT, "search_parameters", r#"{"mode":"on"}"#.to_owned()),
+        (CHAT, "enable_search", "true".to_owned()),
+        (CHAT, "web_search", "true".to_owned()),
+        (CHAT, "search_settings", "{}".to_owned()),
+        (CHAT, "compound_custom", "{}".to_owned()),
+        (CHAT, "documents", r#"[{"url":"u"}]"#.to_owned()),
+        (CHAT, "provider", r#"{"order":["x"]}"#.to_owned()),
+        (CHAT, "route", r#""fallback""#.to_owned()),
+        (CHAT, "modalities", r#"["text","audio"]"#.to_owned()),
+        (CHAT, "Messages", "[]".to_owned()),
+        (CHAT, "a_member_of_tomorrow", "0".to_owned()),
+        (CHAT, "messages", r#"[{"role":"user","content":"a","images":["AAAA"]}]"#.to_owned()),
+        (CHAT, "messages", r#"[{"role":"user","content":"a","Content":[]}]"#.to_owned()),
+        (CHAT, "messages", r#"[{"role":"user","content":[{"type":"text","image_url":"u"}]}]"#.to_owned()),
+        (CHAT, "tools", r#"[{"type":"function","function":{},"googleSearch":{}}]"#.to_owned()),
+        (Endpoint::Messages, "inference_geo", r#""us""#.to_owned()),
         (Endpoint::Messages, "messages", tool_result(r#"{"type":"image","source":{}}"#)),
         (Endpoint::Messages, "mcp_servers", "[]".to_owned()),
         (Endpoint::Embeddings, "input", r#"[{"image":"u"}]"#.to_owned()),
@@ -158,6 +174,28 @@ fn what_has_no_bound_is_refused_under_a_budget() {
         let body = format!(r#"{{"model":"m",{members}}}"#);
         assert!(prepared(&body, endpoint, &limited()).is_ok(), "{body}");
     }
+}
+
+/// A provider may take another one of two members with the same name, or read what this process cannot.
+#[test]
+fn what_cannot_be_checked_is_refused_under_a_budget() {
+    let image = r#"[{"type":"image_url","image_url":{"url":"u"}}]"#;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for messages in [
+        format!(r#"[{{"role":"user","content":{image},"content":"hi"}}]"#),
+        format!(r#"[{{"role":"user","content":{image},"name":"\ud800"}}]"#),
+        format!(r#"[{{"role":"user","content":{image},"prefix":1e999}}]"#),
+        format!(r#"[{{"role":"user","content":{image},"tool_calls":{deep}}}]"#),
+    ] {
+        let body = format!(r#"{{"model":"m","messages":{messages}}}"#);
+        let refused = prepared(&body, CHAT, &limited());
+        assert_eq!(refused, Err(("invalid_value".to_owned(), "body".to_owned())), "{body}");
+    }
+    let twice = r#"{"model":"m","max_tokens":7,"max_tokens":8}"#;
+    assert_eq!(prepared(twice, CHAT, &limited()).unwrap_err().0, "invalid_value");
+    // The order of members, such as those of a schema, stays.
+    let ordered = r#"{"max_completion_tokens":7,"model":"m","tools":[{"type":"function","function":{}}]}"#;
+    assert_eq!(prepared(ordered, CHAT, &limited()).unwrap().0, ordered);
 }
 
 fn tool_result(part: &str) -> String {

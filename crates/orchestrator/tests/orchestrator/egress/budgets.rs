@@ -1,5 +1,6 @@
 //! Budgets of users, under concurrency and when an orchestrator is killed.
 
+mod reports;
 mod slow_gateway;
 
 use std::{
