@@ -181,15 +181,17 @@ async fn a_request_that_is_overtaken_by_its_retry_joins_it_on_postgres() {
     // The worker needs the other gateway.
     other.process.freeze();
     let first = there.with("x-stainless-retry-count", "0");
-    let first = tokio::spawn(async move { first.ask("go on").await });
-    eventually("the first request is on its way", || async {
-        (unread_bytes(&other.url()) > 0).then_some(())
-    })
-    .await;
-    let retry = here.with("x-stainless-retry-count", "1").ask("go on").await;
-    assert_eq!(retry.content(), "The one answer.");
-    other.process.thaw();
-    let first = first.await.unwrap();
+    let repeating = async {
+        eventually("the first request is on its way", || async {
+            (unread_bytes(&other.url()) > 0).then_some(())
+        })
+        .await;
+        let retry = here.with("x-stainless-retry-count", "1").ask("go on").await;
+        assert_eq!(retry.content(), "The one answer.");
+        other.process.thaw();
+        retry
+    };
+    let (first, retry) = tokio::join!(first.ask("go on"), repeating);
     assert_eq!((first.content(), &first.body["id"]), ("The one answer.", &retry.body["id"]));
     assert_eq!((stage.model.turns().len(), stage.handoffs().await), (1, 1));
 }
