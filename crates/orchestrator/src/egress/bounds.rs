@@ -218,3 +218,25 @@ fn are_of_the_agent(tools: &Value) -> bool {
     };
     tools.as_array().is_some_and(|tools| tools.iter().all(is_of_the_agent))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_lists_what_is_permitted() {
+        let docs = include_str!("../../../../docs/egress.md");
+        let row = |part: &str| docs.lines().find(|line| line.starts_with(&format!("| {part} |"))).unwrap();
+        let members = [MEMBERS.as_slice(), &LIMITS].concat();
+        for (part, names) in [
+            ("its members", members.as_slice()),
+            ("`messages`, `input`, `system`, `instructions`", &TEXT_TYPES),
+            ("members of messages, items and parts", &ITEM_MEMBERS),
+            ("`tools`", &TOOL_MEMBERS),
+        ] {
+            for name in names {
+                assert!(row(part).contains(&format!("`{name}`")), "{name} is not in the row {part}");
+            }
+        }
+    }
+}
