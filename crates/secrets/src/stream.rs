@@ -3,7 +3,6 @@
 mod unfinished;
 
 use crate::redact_by_kind::{UNKNOWN, redact_by_kind};
-use unfinished::UNFINISHED;
 
 /// A text that looks like the beginning of a secret is held back up to this size. Then it is replaced as far
 /// as it is known.
@@ -108,9 +107,7 @@ fn held_from(text: &str) -> usize {
         return key;
     }
     let from = text.floor_char_boundary(text.len().saturating_sub(TAIL_BYTES));
-    let tail = &text[from..];
-    let starts = UNFINISHED.iter().filter_map(|rule| Some(rule.captures(tail)?.get(1)?.start()));
-    starts.min().map_or(text.len(), |start| from + start)
+    unfinished::find(&text[from..]).map_or(text.len(), |start| from + start)
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! How names of secrets are written, and what separates them from their values.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 pub(crate) const COLOURS: &str = r"(?:\x1b\[[0-9;]*m)*";
 /// What names of secrets end with: `token`, `gateway.token`, `X-Api-Key`, but not `tokens` or `token_file`.
 pub(crate) const NAME_END: &str = r"(?:(?i-u:passw(?:or)?d|passphrase|pwd|secret|token|jwt|(?:api|access|secret|private|client)[ _-]?key|credential|authorization)|密码|密碼|パスワード|(?-u:\b)pass)";
@@ -17,6 +21,12 @@ pub(crate) const TAG: &str = r#"!{1,2}[A-Za-z][^ \t\r\n"'\\]*"#;
 pub(crate) const BLOCK: &str = r#"(?:!{1,2}[A-Za-z][^ \t\r\n"'\\]*[ \t]+)?[|>][0-9+-]{0,2}"#;
 /// A type between a name and its value: `password: &str = `.
 const TYPE: &str = r"(?::[ \t]*&?(?:'static[ \t]+)?(?i-u:str|string|bytes|text|any)[ \t]*=)";
+
+/// Returns whether the text names a secret. Most texts do not, and this is the cheaper look.
+pub(crate) fn has_name(text: &str) -> bool {
+    static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(NAME_END).ok());
+    NAME.as_ref().is_none_or(|name| name.is_match(text))
+}
 
 /// Returns the pattern of names of secrets.
 pub(crate) fn name() -> String {

@@ -6,7 +6,9 @@ use regex::{Captures, Regex};
 
 use super::{
     guards::{self, Guard},
-    notation::{BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, name},
+    notation::{
+        BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name,
+    },
 };
 use crate::shapes::SHAPES;
 
@@ -24,6 +26,8 @@ pub(crate) struct Rule {
     /// Whether what it finds is a secret even in a name. Names of users and threads may look like an account
     /// with its password: `oidc:bob@example.com`.
     pub(crate) holds_in_names: bool,
+    /// Whether it finds nothing in a text that does not name a secret.
+    needs_name: bool,
 }
 
 impl Rule {
@@ -54,7 +58,8 @@ impl Rule {
 pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     // The tests check that every pattern compiles.
     let compile = |(pattern, replacement, guard, holds_in_names): Source| {
-        Some(Rule { pattern: Regex::new(&pattern).ok()?, replacement, guard, holds_in_names })
+        let needs_name = pattern.contains(NAME_END);
+        Some(Rule { pattern: Regex::new(&pattern).ok()?, replacement, guard, holds_in_names, needs_name })
     };
     sources().into_iter().filter_map(compile).collect()
 });
@@ -219,7 +224,9 @@ fn named_lines() -> Vec<Source> {
 
 /// Replaces what rules find, with their own replacements.
 pub(super) fn replace_all(text: &str) -> Cow<'_, str> {
-    RULES.iter().fold(Cow::Borrowed(text), |text, rule| {
+    let has_name = has_name(text);
+    let rules = RULES.iter().filter(|rule| has_name || !rule.needs_name);
+    rules.fold(Cow::Borrowed(text), |text, rule| {
         let replaced = rule.apply(&text, |found, out| {
             found.expand(rule.replacement, out);
             true

@@ -5,26 +5,51 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::redact::notation::{
-    BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, name,
+    BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name,
 };
 
 /// The characters of a secret after its fixed ones.
 const REST: &str = "[A-Za-z0-9_.=-]*";
 /// Beginnings of secrets at the end of a text. The first group is what has to be held back.
-pub(super) static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    // The tests check that every pattern compiles.
-    unfinished().into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect()
-});
+static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| compile(unfinished()));
+/// Those that begin with a name.
+static UNFINISHED_NAMED: LazyLock<Vec<Regex>> = LazyLock::new(|| compile(unfinished_named()));
+
+/// Returns where the first secret begins that is not complete at the end of the text.
+pub(super) fn find(text: &str) -> Option<usize> {
+    let has_name = has_name(text);
+    let named = UNFINISHED_NAMED.iter().filter(|_| has_name);
+    UNFINISHED.iter().chain(named).filter_map(|rule| Some(rule.captures(text)?.get(1)?.start())).min()
+}
+
+/// The tests check that every pattern compiles.
+fn compile(patterns: Vec<String>) -> Vec<Regex> {
+    patterns.into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect()
+}
 
 fn unfinished() -> Vec<String> {
-    let (name, equals, before_quote) = (name(), equals(), before_quote());
-    let named = format!("{name}{CLOSED_NAME}{equals}");
     let beginnings = beginnings().join("|");
-    let fence = format!("(?:[ \\t]*`{{0,3}}|[ \\t]*```[A-Za-z]*{LINE_END}?)");
-    let rest_of_line = r#"[ \t>]*[`"']?[^ \t\r\n"'`]*[`"']?[ \t]*"#;
     vec![
         // The dashes that may begin a private key.
         r"(-{1,5}[A-Z ]*)\z".to_owned(),
+        // What follows a scheme of HTTP.
+        r"(?i-u:(?:bearer|basic|digest|token)(?:[ \t]|%20)+)([A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r"((?i-u:bearer)[A-Za-z0-9._~+/=-]*)\z".to_owned(),
+        r#"(?i-u:cookie)\\*["']?[ \t]*[:=]([ \t]*(?:\\*["'])?[^"'\r\n\\]*)\z"#.to_owned(),
+        // Name and password before an `@`, with or without a scheme.
+        r#"[A-Za-z][A-Za-z0-9+.-]*://([^ \t\r\n"'\\<>]*)\z"#.to_owned(),
+        r#"((?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]*@?)\z"#.to_owned(),
+        // A word that begins like a known shape.
+        format!(r"((?-u:\b)(?:{beginnings}))\z"),
+    ]
+}
+
+fn unfinished_named() -> Vec<String> {
+    let (name, equals, before_quote) = (name(), equals(), before_quote());
+    let named = format!("{name}{CLOSED_NAME}{equals}");
+    let fence = format!("(?:[ \\t]*`{{0,3}}|[ \\t]*```[A-Za-z]*{LINE_END}?)");
+    let rest_of_line = r#"[ \t>]*[`"']?[^ \t\r\n"'`]*[`"']?[ \t]*"#;
+    vec![
         // The value of a named secret: without quotes, perhaps after a scheme or a tag, in quotes, …
         format!(r#"{named}((?:(?:(?i-u:bearer|basic|digest|token)|{TAG})[ \t]+)?[^ \t\r\n"'`&]*)\z"#),
         format!(r#"{named}({before_quote}\\*"(?:[^"\\]|\\.)*\\?)\z"#),
@@ -52,15 +77,6 @@ fn unfinished() -> Vec<String> {
         ),
         format!(r#"{NAME_END}{CLOSED_NAME}{equals}{BLOCK}[ \t]*({LINE_END}[^\r\n]*)\z"#),
         format!(r"(?i-u:login)[ \t]+[^ \t\r\n]+(?:[ \t]|{LINE_END})+(?i-u:password)[ \t]+([^ \t\r\n]*)\z"),
-        // What follows a scheme of HTTP.
-        r"(?i-u:(?:bearer|basic|digest|token)(?:[ \t]|%20)+)([A-Za-z0-9._~+/=-]*)\z".to_owned(),
-        r"((?i-u:bearer)[A-Za-z0-9._~+/=-]*)\z".to_owned(),
-        r#"(?i-u:cookie)\\*["']?[ \t]*[:=]([ \t]*(?:\\*["'])?[^"'\r\n\\]*)\z"#.to_owned(),
-        // Name and password before an `@`, with or without a scheme.
-        r#"[A-Za-z][A-Za-z0-9+.-]*://([^ \t\r\n"'\\<>]*)\z"#.to_owned(),
-        r#"((?-u:\b)[A-Za-z0-9_.~-]+:[^ \t\r\n:@/"'\\<>]*@?)\z"#.to_owned(),
-        // A word that begins like a known shape.
-        format!(r"((?-u:\b)(?:{beginnings}))\z"),
     ]
 }
 
@@ -115,5 +131,6 @@ mod tests {
     #[test]
     fn every_pattern_compiles() {
         assert_eq!(UNFINISHED.len(), unfinished().len());
+        assert_eq!(UNFINISHED_NAMED.len(), unfinished_named().len());
     }
 }
