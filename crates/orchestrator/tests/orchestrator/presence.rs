@@ -130,7 +130,7 @@ async fn streams_and_waiting_requests_end_when_their_key_is_revoked() {
     assert!(matches!(others.next().await, ChatEvent::Comment(_) | ChatEvent::Data(_)));
 }
 
-/// A gateway without NATS cannot tell orchestrators of a revocation. They ask about the keys of open requests.
+/// A gateway without NATS cannot tell of a revocation. Orchestrators ask about the keys of open requests.
 #[tokio::test]
 async fn streams_end_also_if_the_revocation_is_not_heard() {
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
