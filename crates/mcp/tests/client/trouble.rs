@@ -3,10 +3,7 @@
 use std::{
     net::SocketAddr,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -85,26 +82,28 @@ async fn http_statuses_are_classified_as_transient_or_permanent() {
     }
 }
 
-/// A proxy between client and gateway that can forward a request and drop the response.
+/// A proxy between client and gateway that can forward a request and break off its response.
 struct Wire {
     address: SocketAddr,
-    cut: Arc<AtomicBool>,
+    /// After how many more bytes of responses the connection is closed, once.
+    left: Arc<Mutex<Option<usize>>>,
     _carrying: JoinSet<()>,
 }
 
 impl Wire {
     async fn to(gateway: &Gateway) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let address = listener.local_addr().unwrap();
+        let left = Arc::<Mutex<Option<usize>>>::default();
         let mut carrying = JoinSet::new();
-        let (server, cutting) = (gateway.address(), cut.clone());
+        let (server, breaks_after) = (gateway.address(), left.clone());
         carrying.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(carry(client, server, cutting.clone()));
+                connections.spawn(carry(client, server, breaks_after.clone()));
             }
         });
-        Self { address, cut, _carrying: carrying }
+        Self { address, left, _carrying: carrying }
     }
 
     fn client(&self) -> Client {
@@ -112,11 +111,15 @@ impl Wire {
     }
 
     fn drop_next_response(&self) {
-        self.cut.store(true, Ordering::SeqCst);
+        self.break_after(0);
+    }
+
+    fn break_after(&self, bytes: usize) {
+        *self.left.lock().unwrap() = Some(bytes);
     }
 }
 
-async fn carry(mut client: TcpStream, server: SocketAddr, cut: Arc<AtomicBool>) {
+async fn carry(mut client: TcpStream, server: SocketAddr, left: Arc<Mutex<Option<usize>>>) {
     let mut server = TcpStream::connect(server).await.unwrap();
     let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     loop {
@@ -125,10 +128,26 @@ async fn carry(mut client: TcpStream, server: SocketAddr, cut: Arc<AtomicBool>) 
                 Ok(0) | Err(_) => return,
                 Ok(count) => server.write_all(&asked[..count]).await.unwrap(),
             },
-            read = server.read(&mut answered) => match read {
-                Ok(0) | Err(_) => return,
-                Ok(_) if cut.swap(false, Ordering::SeqCst) => return,
-                Ok(count) => client.write_all(&answered[..count]).await.unwrap(),
+            read = server.read(&mut answered) => {
+                let Ok(count @ 1..) = read else { return };
+                let (sent, breaks) = {
+                    let mut left = left.lock().unwrap();
+                    match *left {
+                        Some(bytes) if bytes <= count => {
+                            *left = None;
+                            (bytes, true)
+                        }
+                        Some(bytes) => {
+                            *left = Some(bytes - count);
+                            (count, false)
+                        }
+                        None => (count, false),
+                    }
+                };
+                drop(client.write_all(&answered[..sent]).await);
+                if breaks {
+                    return;
+                }
             },
         }
     }
@@ -227,62 +246,14 @@ async fn a_silent_server_times_out() {
     assert!(matches!(client.call(call("works")).await.unwrap_err(), Error::TimedOut));
 }
 
-/// A proxy that closes the connection after so many bytes of responses, once.
-async fn breaking_after(bytes: usize, server: SocketAddr) -> (String, JoinSet<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let left = Arc::new(Mutex::new(Some(bytes)));
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((client, _)) = listener.accept().await {
-            connections.spawn(carry_some(client, server, left.clone()));
-        }
-    });
-    (url, serving)
-}
-
-async fn carry_some(mut client: TcpStream, server: SocketAddr, left: Arc<Mutex<Option<usize>>>) {
-    let mut server = TcpStream::connect(server).await.unwrap();
-    let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
-    loop {
-        tokio::select! {
-            read = client.read(&mut asked) => match read {
-                Ok(0) | Err(_) => return,
-                Ok(count) => server.write_all(&asked[..count]).await.unwrap(),
-            },
-            read = server.read(&mut answered) => {
-                let Ok(count @ 1..) = read else { return };
-                let (sent, breaks) = {
-                    let mut left = left.lock().unwrap();
-                    match *left {
-                        Some(bytes) if bytes <= count => {
-                            *left = None;
-                            (bytes, true)
-                        }
-                        Some(bytes) => {
-                            *left = Some(bytes - count);
-                            (count, false)
-                        }
-                        None => (count, false),
-                    }
-                };
-                drop(client.write_all(&answered[..sent]).await);
-                if breaks {
-                    return;
-                }
-            },
-        }
-    }
-}
-
 /// A server may die while it answers any request of the handshake, or the call.
 #[tokio::test]
 async fn a_connection_that_breaks_at_any_byte_is_noticed_at_once() {
     let gateway = Gateway::start(works()).await;
     for bytes in (0..2_500).step_by(61) {
-        let (url, _serving) = breaking_after(bytes, gateway.address()).await;
-        let client = client(url);
+        let wire = Wire::to(&gateway).await;
+        wire.break_after(bytes);
+        let client = wire.client();
         let key = bytes.to_string();
         let calls = async {
             for _ in 0..3 {
