@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ChatMessage, CodecError, Encoding, ErrorCode, HandoffId, InstanceId, Kind, Message, PreferenceScope,
     Role, SCHEMA_VERSION, ScopeId, Subject, Trace, decode, encode,
+    workflow::{ReviewDecision, Step},
 };
 
 /// The answer to a handoff.
@@ -30,12 +31,21 @@ pub struct Completion {
     /// Results of the verifications that this handoff requested from analysts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verifications: Vec<Verification>,
+    /// The steps of a task, for a `plan` that names one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    /// What a `review` decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Box<ReviewDecision>>,
     /// Set when `status` is `needs_clarification`: the conversation that a `continue` handoff resumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transcript: Vec<Message>,
     /// Set together with `transcript`: the kind of work that a `continue` handoff resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes_as: Option<Kind>,
+    /// Set together with `resumes_as` if the steps of this task are planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes_task: Option<ScopeId>,
     pub usage: Usage,
     pub trace: Trace,
     /// The number of attempts so far, including the one that produced this answer.

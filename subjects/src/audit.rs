@@ -49,6 +49,12 @@ pub struct Row {
     /// The memory profile of the call, unless it is `default`.
     #[serde(default)]
     pub profile: Option<String>,
+    /// The node that decided on the call, if not the gateway did.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// The number of the line in the node's audit of the lease.
+    #[serde(default)]
+    pub node_line: Option<i64>,
     /// SHA-256 over the hash of the previous row and all fields above.
     pub hash: String,
 }
@@ -62,11 +68,15 @@ impl Row {
             (&self.task_id, &self.project_id, &self.run_id, &self.job_id, &self.tool, &self.decision),
             (&self.status, &self.error_type, self.duration_us, &self.arguments_digest, &self.trace_id),
         );
-        // Rows without a lease, and without a profile, have the same hash as before these were introduced.
-        let hashed = match (&self.lease_id, &self.profile) {
-            (lease, Some(profile)) => encode_json(&(fields.0, fields.1, fields.2, (lease, profile))),
-            (Some(lease), None) => encode_json(&(fields.0, fields.1, fields.2, (lease,))),
-            (None, None) => encode_json(&fields),
+        // Rows without a lease, a profile and a node have the same hash as before these were introduced.
+        let (lease, profile, line) = (&self.lease_id, &self.profile, &self.node_line);
+        let hashed = match (lease, profile, &self.node) {
+            (lease, profile, Some(node)) => {
+                encode_json(&(fields.0, fields.1, fields.2, (lease, profile, node, line)))
+            }
+            (lease, Some(profile), None) => encode_json(&(fields.0, fields.1, fields.2, (lease, profile))),
+            (Some(lease), None, None) => encode_json(&(fields.0, fields.1, fields.2, (lease,))),
+            (None, None, None) => encode_json(&fields),
         };
         HEXLOWER.encode(&Sha256::digest(hashed))
     }
@@ -225,6 +235,8 @@ mod tests {
                 trace_id: None,
                 lease_id: (seq % 2 == 0).then(|| "lease".into()),
                 profile: (seq % 3 == 0).then(|| "team-a".into()),
+                node: (seq % 4 == 0).then(|| "node-1".into()),
+                node_line: (seq % 4 == 0).then_some(seq),
                 hash: String::new(),
             };
             row.hash = row.hash_after(&previous);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     Chat, ChatRole, CodecError, Continue, Encoding, ErrorCode, HandoffId, Kind, Plan, Refusal, Schedule,
-    ScopeId, Subject, Timestamp, Verify, encode, shape::Body,
+    ScopeId, Subject, Timestamp, Verify, encode, shape::Body, workflow::Review,
 };
 
 /// The major version of the contract that this build implements.
@@ -38,6 +38,7 @@ pub enum Work {
     Schedule(Schedule),
     Plan(Plan),
     Continue(Continue),
+    Review(Box<Review>),
     Verify(Verify),
 }
 
@@ -48,6 +49,7 @@ impl Work {
             Self::Schedule(_) => Kind::Schedule,
             Self::Plan(_) => Kind::Plan,
             Self::Continue(_) => Kind::Continue,
+            Self::Review(_) => Kind::Review,
             Self::Verify(_) => Kind::Verify,
         }
     }
@@ -65,6 +67,9 @@ impl Work {
             },
             Self::Plan(plan) => Cow::from(&plan.goal),
             Self::Continue(work) => Cow::from(&work.input),
+            Self::Review(review) => {
+                Cow::from(format!("{}: review of `{}`", review.task_id, review.step.name))
+            }
             Self::Verify(verify) => {
                 let criteria = verify.acceptance_criteria.join("; ");
                 Cow::from(format!("{}: {criteria}", verify.task_id))
@@ -80,7 +85,7 @@ impl Work {
     pub fn verify(&self) -> Option<&Verify> {
         match self {
             Self::Verify(verify) => Some(verify),
-            Self::Chat(_) | Self::Schedule(_) | Self::Plan(_) | Self::Continue(_) => None,
+            Self::Chat(_) | Self::Schedule(_) | Self::Plan(_) | Self::Continue(_) | Self::Review(_) => None,
         }
     }
 }
@@ -220,6 +225,7 @@ impl Handoff {
             Kind::Schedule => Self::open(kind, body, Work::Schedule),
             Kind::Plan => Self::open(kind, body, Work::Plan),
             Kind::Continue => Self::open(kind, body, Work::Continue),
+            Kind::Review => Self::open(kind, body, Work::Review),
             Kind::Verify => Self::open(kind, body, Work::Verify),
         }
     }
@@ -262,6 +268,7 @@ impl Handoff {
             Work::Schedule(schedule) => schedule.check(),
             Work::Plan(plan) => plan.check(),
             Work::Continue(input) => input.check(self.id),
+            Work::Review(review) => review.check(),
             Work::Verify(_) => Ok(()),
         }
     }
@@ -272,6 +279,7 @@ impl Handoff {
             Work::Schedule(payload) => encode(encoding, &self.envelope(payload)),
             Work::Plan(payload) => encode(encoding, &self.envelope(payload)),
             Work::Continue(payload) => encode(encoding, &self.envelope(payload)),
+            Work::Review(payload) => encode(encoding, &self.envelope(payload)),
             Work::Verify(payload) => encode(encoding, &self.envelope(payload)),
         }
     }
@@ -297,7 +305,12 @@ mod tests {
     use super::*;
 
     fn plan(goal: &str) -> Work {
-        Work::Plan(Plan { goal: goal.to_owned(), acceptance_criteria: Vec::new(), constraints: Vec::new() })
+        Work::Plan(Plan {
+            goal: goal.to_owned(),
+            acceptance_criteria: Vec::new(),
+            constraints: Vec::new(),
+            task_id: None,
+        })
     }
 
     #[test]

@@ -7,6 +7,10 @@ pub const MSG_ID: &str = "Nats-Msg-Id";
 pub const SIGNATURE: &str = "Cynode-Signature";
 /// A signed lease: on whose behalf the handoff is made.
 pub const LEASE: &str = "Cynode-Lease";
+/// Of a chunk of a job's log: the attempt that wrote it.
+pub const LOG_ATTEMPT: &str = "Cynode-Log-Attempt";
+/// Of a chunk of a job's log: its number in the attempt, counted from 1.
+pub const LOG_NUMBER: &str = "Cynode-Log-Number";
 /// W3C trace context. Written in lowercase; read in any case.
 pub const TRACEPARENT: &str = "traceparent";
 

@@ -1,4 +1,4 @@
-//! Ids of handoffs, of orchestrator objects (scope ids) and of worker instances.
+//! Ids of handoffs and jobs, of orchestrator objects (scope ids), of worker instances and of nodes.
 
 use std::{fmt, str::FromStr};
 
@@ -69,46 +69,67 @@ impl HandoffId {
     }
 }
 
-impl fmt::Display for HandoffId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.0.as_hyphenated(), f)
-    }
-}
-
-impl fmt::Debug for HandoffId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for HandoffId {
-    type Err = IdError;
-
-    fn from_str(text: &str) -> Result<Self, IdError> {
-        // `Uuid` also parses other spellings (braces, urn:, no hyphens), which would give one id several
-        // names.
-        if text.len() != 36 {
-            return Err(IdError::NotHyphenated);
+/// Implements what an id that is a UUID needs: it is written hyphenated, in lower case, and read only so.
+macro_rules! written_as_uuid {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
+            }
         }
-        match Uuid::try_parse(text) {
-            Ok(uuid) if uuid.is_nil() => Err(IdError::Nil),
-            Ok(uuid) => Ok(Self(uuid)),
-            Err(_) => Err(IdError::NotHyphenated),
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
         }
-    }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                // `Uuid` also parses other spellings (braces, urn:, no hyphens), which would give one id
+                // several names.
+                if text.len() != 36 {
+                    return Err(IdError::NotHyphenated);
+                }
+                match Uuid::try_parse(text) {
+                    Ok(uuid) if uuid.is_nil() => Err(IdError::Nil),
+                    Ok(uuid) => Ok(Self(uuid)),
+                    Err(_) => Err(IdError::NotHyphenated),
+                }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.0.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+            }
+        }
+    };
 }
 
-impl TryFrom<String> for HandoffId {
-    type Error = IdError;
+written_as_uuid!(HandoffId);
+written_as_uuid!(JobId);
 
-    fn try_from(text: String) -> Result<Self, IdError> {
-        text.parse()
-    }
-}
+/// Identifies one job, permanently. Written as a lowercase hyphenated UUID, which is one subject token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(with = "Uuid")]
+pub struct JobId(Uuid);
 
-impl Serialize for HandoffId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+impl JobId {
+    /// Returns a new UUID version 7, which sorts by time of issue.
+    pub fn now() -> Self {
+        Self(Uuid::now_v7())
     }
 }
 
@@ -141,6 +162,12 @@ impl FromStr for ScopeId {
             return Err(IdError::Nil);
         }
         Ok(Self(text.into()))
+    }
+}
+
+impl From<JobId> for ScopeId {
+    fn from(id: JobId) -> Self {
+        Self(id.to_string().into())
     }
 }
 
@@ -190,14 +217,100 @@ impl FromStr for InstanceId {
     }
 }
 
+/// Identifies a node. One token, so that it can be part of a subject.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct NodeId(#[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-z0-9][a-z0-9-]*$"))] Box<str>);
+
+impl NodeId {
+    const MAX_LEN: usize = 64;
+    /// The writer of what the gateway adds to the chain of a job. No node has this id.
+    pub const GATEWAY: &str = "gateway";
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns a new random id for a process of this node.
+    pub fn new_instance(&self) -> InstanceId {
+        let random = Uuid::new_v4().simple().to_string();
+        let longest = InstanceId::MAX_LEN - 13;
+        InstanceId(format!("{}-{}", &self.0[..self.0.len().min(longest)], &random[..12]).into())
+    }
+
+    /// Returns the name under which the gateway writes to the chains of jobs.
+    pub fn gateway() -> Self {
+        Self(Self::GATEWAY.into())
+    }
+}
+
+/// `node`, for a machine whose name cannot be an id.
+impl Default for NodeId {
+    fn default() -> Self {
+        Self("node".into())
+    }
+}
+
+kept_as_text!(NodeId, 0, IdError);
+
+impl FromStr for NodeId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        if is_name(text, Self::MAX_LEN) { Ok(Self(text.into())) } else { Err(IdError::NotANode) }
+    }
+}
+
+/// Names a group of nodes that are equal to a job. One token, so that it can be part of a subject.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct PoolName(
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9][a-z0-9-]*$"))] Box<str>,
+);
+
+impl PoolName {
+    const MAX_LEN: usize = 32;
+    /// The pool of nodes and jobs that name none.
+    pub const DEFAULT: &str = "default";
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for PoolName {
+    fn default() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+}
+
+kept_as_text!(PoolName, 0, IdError);
+
+impl FromStr for PoolName {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        if is_name(text, Self::MAX_LEN) { Ok(Self(text.into())) } else { Err(IdError::NotAPool) }
+    }
+}
+
+fn is_name(text: &str, max_len: usize) -> bool {
+    let safe = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && text.len() <= max_len && !text.starts_with('-') && text.bytes().all(safe)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    #[error("a handoff id is a hyphenated UUID of 36 characters")]
+    #[error("an id of a handoff or job is a hyphenated UUID of 36 characters")]
     NotHyphenated,
     #[error("the nil UUID is not a valid id")]
     Nil,
     #[error("an id is 1 to 128 characters of A-Z a-z 0-9 _ . : @ -")]
     NotAToken,
+    #[error("a node is named with 1 to 64 characters of a-z 0-9 -, the first of which is not -")]
+    NotANode,
+    #[error("a pool is named with 1 to 32 characters of a-z 0-9 -, the first of which is not -")]
+    NotAPool,
     #[error("an instance is named with 1 to 64 characters of A-Z a-z 0-9 _ -")]
     NotAnInstance,
 }

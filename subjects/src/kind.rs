@@ -49,6 +49,7 @@ named_enum! {
         Schedule = "schedule",
         Plan = "plan",
         Continue = "continue",
+        Review = "review",
         Verify = "verify",
     }
 
@@ -59,7 +60,7 @@ named_enum! {
 impl Kind {
     pub const fn role(self) -> Role {
         match self {
-            Self::Chat | Self::Schedule | Self::Plan | Self::Continue => Role::ProjectManager,
+            Self::Chat | Self::Schedule | Self::Plan | Self::Continue | Self::Review => Role::ProjectManager,
             Self::Verify => Role::ProjectAnalyst,
         }
     }

@@ -1,4 +1,5 @@
-//! The wire contract between orchestrators and workers on NATS: subjects, headers, messages, streams.
+//! The wire contract between orchestrators, workers, the gateway and nodes on NATS: subjects, headers,
+//! messages, streams.
 //!
 //! Every subject and every message that crosses a process boundary is built and parsed here; other crates
 //! never format a subject themselves. This crate does no I/O.
@@ -22,13 +23,19 @@ mod timestamp;
 mod trace;
 
 pub mod audit;
+pub mod canonical;
+pub mod edge;
 pub mod headers;
+pub mod job;
 pub mod journal;
 pub mod key;
 pub mod lease;
+pub mod node;
 pub mod schema;
 pub mod signature;
 pub mod streams;
+pub mod workflow;
+pub mod workflow_run;
 
 pub use answer::{
     Answer, Completion, Failure, Finding, Findings, FindingsStatus, FinishReason, PreferenceApplied,
@@ -40,7 +47,7 @@ pub use dead::{DeadLetter, DeadLetterError};
 pub use handoff::{
     Context, Envelope, Handoff, Preference, PreferenceScope, Project, SCHEMA_VERSION, Scope, Task, Work,
 };
-pub use id::{HandoffId, IdError, InstanceId, ScopeId};
+pub use id::{HandoffId, IdError, InstanceId, JobId, NodeId, PoolName, ScopeId};
 pub use infallible::{encode_json, encode_json_text};
 pub use kind::{Kind, Role, UnknownKind, UnknownRole};
 pub use live::{

@@ -62,7 +62,7 @@ pub enum SchedulePayloadType {
     JobSpec,
 }
 
-/// A goal to be planned as tasks.
+/// A goal to be planned as tasks, or a task to be planned as steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     #[schemars(length(min = 1))]
@@ -71,6 +71,9 @@ pub struct Plan {
     pub acceptance_criteria: Vec<String>,
     #[serde(default)]
     pub constraints: Vec<String>,
+    /// If set, the steps of this task are planned, and no task is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<ScopeId>,
 }
 
 /// The user's answer to an earlier handoff that asked for clarification.

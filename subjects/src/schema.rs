@@ -7,7 +7,13 @@ use serde_json::{Value, json};
 
 use crate::{
     CancelReply, Chat, Completion, Continue, Delta, Envelope, Event, Findings, InstanceStatus, Kind, Pattern,
-    Plan, Role, Schedule, Subject, Verify, headers, journal::Entry, streams,
+    Plan, Role, Schedule, Subject, Verify, headers,
+    job::{self, Job, JobCancel, JobResult},
+    journal::Entry,
+    node::{NodeOrders, NodeStatus},
+    streams,
+    workflow::Review,
+    workflow_run::{self, WorkflowRun},
 };
 
 /// The JSON Schema of one message, and the name of the message.
@@ -31,6 +37,7 @@ pub fn documents() -> Vec<Document> {
         document::<Envelope<Schedule>>("handoff-schedule"),
         document::<Envelope<Plan>>("handoff-plan"),
         document::<Envelope<Continue>>("handoff-continue"),
+        document::<Envelope<Review>>("handoff-review"),
         document::<Envelope<Verify>>("handoff-verify"),
         document::<Completion>("completion"),
         document::<Findings>("findings"),
@@ -39,6 +46,13 @@ pub fn documents() -> Vec<Document> {
         document::<Event>("event"),
         document::<CancelReply>("cancel-reply"),
         document::<InstanceStatus>("instance-status"),
+        document::<Job>("job"),
+        document::<JobCancel>("job-cancel"),
+        document::<job::Entry>("job-entry"),
+        document::<JobResult>("job-result"),
+        document::<NodeStatus>("node-status"),
+        document::<NodeOrders>("node-orders"),
+        document::<WorkflowRun>("workflow-run"),
     ]
 }
 
@@ -53,6 +67,7 @@ fn handoff_document(kind: Kind) -> &'static str {
         Kind::Schedule => "handoff-schedule",
         Kind::Plan => "handoff-plan",
         Kind::Continue => "handoff-continue",
+        Kind::Review => "handoff-review",
         Kind::Verify => "handoff-verify",
     }
 }
@@ -113,6 +128,19 @@ pub fn asyncapi(version: &str) -> Value {
         add(name.to_owned(), action, pattern.to_string().replace('*', "{handoff_id}"), &[message], None);
     }
     add("announce".to_owned(), "send", Subject::Presence.to_string(), &["instance-status"], None);
+    // What nodes take and send.
+    for (name, action, address, messages, stream) in [
+        ("take-job-of-a-class", "receive", "jobs.class.{class}", &["job"][..], Some(streams::JOBS)),
+        ("take-job-of-a-node", "receive", "jobs.node.{node_id}", &["job"], Some(streams::JOBS)),
+        ("cancel-job", "receive", "jobs.cancel.{job_id}", &["job-cancel"], Some(streams::JOB_RUNS)),
+        ("journal-job", "send", "job.{job_id}.{node_id}.journal", &["job-entry"], Some(streams::JOB_RUNS)),
+        ("end-job", "send", "job.{job_id}.{node_id}.result", &["job-result"], Some(streams::JOB_RUNS)),
+        ("report-presence", "send", "node.presence.{node_id}", &["node-status", "node-orders"], None),
+        // What runners take.
+        ("take-workflow", "receive", workflow_run::SUBJECT, &["workflow-run"], Some(streams::WORKFLOWS)),
+    ] {
+        add(name.to_owned(), action, address.to_owned(), messages, stream);
+    }
 
     let messages: serde_json::Map<_, _> = documents()
         .iter()

@@ -1,6 +1,8 @@
 //! The configuration of streams and consumers. Creating and comparing them is done in the `broker` crate.
 
+mod jobs;
 mod layout;
+mod workflows;
 
 use std::time::Duration;
 
@@ -8,7 +10,12 @@ use async_nats::jetstream::{
     consumer::{self, AckPolicy, DeliverPolicy},
     stream::{self, StorageType},
 };
+pub use jobs::{
+    EDGE_AUDIT, EDGE_AUDIT_CONSUMER, JOB_LOGS, JOB_RESULTS_CONSUMER, JOB_RUNS, JOBS, edge_audit,
+    edge_audit_consumer, job_results_consumer, node_consumer, node_consumer_name, of_jobs,
+};
 pub use layout::{Layout, UnknownLayout};
+pub use workflows::{RUNNER_ACK_WAIT, WORKFLOW_RUNNERS, WORKFLOWS, workflow_runners, workflows};
 
 use crate::{Kind, Pattern, Role, Subject};
 
@@ -123,6 +130,7 @@ pub const fn consumer_name(kind: Kind) -> &'static str {
         Kind::Schedule => "pma-schedule",
         Kind::Plan => "pma-plan",
         Kind::Continue => "pma-continue",
+        Kind::Review => "pma-review",
         Kind::Verify => "pa-verify",
     }
 }

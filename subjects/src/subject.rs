@@ -7,7 +7,7 @@ use std::{
 
 use async_nats::subject::ToSubject;
 
-use crate::{HandoffId, InstanceId, Kind, Role};
+use crate::{HandoffId, InstanceId, JobId, Kind, NodeId, Role, job::Class};
 
 /// A subject of the contract. `Display` builds it, `FromStr` parses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,23 @@ pub enum Subject {
     Instance(InstanceId),
     /// Status announcements of instances as they start, change and stop, best effort: `pma.presence`.
     Presence,
+    /// Jobs for any node of a class: `jobs.class.<class>`.
+    ClassJobs(Class),
+    /// Jobs for one node: `jobs.node.<node>`.
+    NodeJobs(NodeId),
+    /// The request that a job end: `jobs.cancel.<job>`.
+    JobCancel(JobId),
+    /// What a node records about a job: `job.<job>.<node>.journal`. The name of the writer is in the subject,
+    /// so that NATS can confine each node to its own.
+    JobJournal(JobId, NodeId),
+    /// The result of a job: `job.<job>.<node>.result`.
+    JobResult(JobId, NodeId),
+    /// The log of a job, in chunks: `job.<job>.<node>.log`.
+    JobLog(JobId, NodeId),
+    /// What a node reports about itself, answered by the gateway: `node.presence.<node>`.
+    NodePresence(NodeId),
+    /// The audit of one lease on a node: `edge.audit.<node>.<lease>`.
+    EdgeAudit(NodeId, InstanceId),
 }
 
 impl Subject {
@@ -58,6 +75,14 @@ impl fmt::Display for Subject {
             Self::Cancel(id) => write!(f, "pma.cancel.{id}"),
             Self::Instance(instance) => write!(f, "pma.instance.{instance}"),
             Self::Presence => f.write_str("pma.presence"),
+            Self::ClassJobs(class) => write!(f, "jobs.class.{class}"),
+            Self::NodeJobs(node) => write!(f, "jobs.node.{node}"),
+            Self::JobCancel(job) => write!(f, "jobs.cancel.{job}"),
+            Self::JobJournal(job, node) => write!(f, "job.{job}.{node}.journal"),
+            Self::JobResult(job, node) => write!(f, "job.{job}.{node}.result"),
+            Self::JobLog(job, node) => write!(f, "job.{job}.{node}.log"),
+            Self::NodePresence(node) => write!(f, "node.presence.{node}"),
+            Self::EdgeAudit(node, lease) => write!(f, "edge.audit.{node}.{lease}"),
         }
     }
 }
@@ -91,7 +116,36 @@ impl FromStr for Subject {
 }
 
 fn parse(text: &str) -> Option<Subject> {
-    let (role, rest) = text.split_once('.')?;
+    let (first, rest) = text.split_once('.')?;
+    match first {
+        "jobs" | "job" | "node" | "edge" => parse_of_nodes(first, rest),
+        role => parse_of_role(role, rest),
+    }
+}
+
+fn parse_of_nodes(first: &str, rest: &str) -> Option<Subject> {
+    let mut tokens = rest.split('.');
+    let found = match (first, tokens.next()?) {
+        ("jobs", "class") => Subject::ClassJobs(tokens.next()?.parse().ok()?),
+        ("jobs", "node") => Subject::NodeJobs(tokens.next()?.parse().ok()?),
+        ("jobs", "cancel") => Subject::JobCancel(parse_job(tokens.next()?)?),
+        ("job", job) => {
+            let (job, node) = (parse_job(job)?, tokens.next()?.parse().ok()?);
+            match tokens.next()? {
+                "journal" => Subject::JobJournal(job, node),
+                "result" => Subject::JobResult(job, node),
+                "log" => Subject::JobLog(job, node),
+                _ => return None,
+            }
+        }
+        ("node", "presence") => Subject::NodePresence(tokens.next()?.parse().ok()?),
+        ("edge", "audit") => Subject::EdgeAudit(tokens.next()?.parse().ok()?, tokens.next()?.parse().ok()?),
+        _ => return None,
+    };
+    tokens.next().is_none().then_some(found)
+}
+
+fn parse_of_role(role: &str, rest: &str) -> Option<Subject> {
     let role = Role::ALL.into_iter().find(|known| known.prefix() == role)?;
     let mut tokens = rest.split('.');
     let found = match (role, tokens.next()?) {
@@ -129,6 +183,11 @@ fn parse_id(token: &str) -> Option<HandoffId> {
     (id.to_string() == token).then_some(id)
 }
 
+fn parse_job(token: &str) -> Option<JobId> {
+    let id: JobId = token.parse().ok()?;
+    (id.to_string() == token).then_some(id)
+}
+
 /// A wildcard subject, as used by streams, consumers and subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
@@ -147,6 +206,30 @@ pub enum Pattern {
     Events,
     /// `pma.cancel.*`
     Cancels,
+    /// `jobs.class.*`
+    ClassJobs,
+    /// `jobs.node.*`
+    NodeJobs,
+    /// `jobs.cancel.*`
+    JobCancels,
+    /// Journal and result of one job, whichever node writes them: `job.<job>.*.*`. Compare-and-set writes are
+    /// conditional on this pattern.
+    JobRun(JobId),
+    /// `job.*.*.journal`
+    JobJournals,
+    /// `job.*.*.result`
+    JobResults,
+    /// The log of one job, whichever node wrote it: `job.<job>.*.log`.
+    JobLog(JobId),
+    /// `job.*.*.log`
+    JobLogs,
+    /// `node.presence.*`
+    NodePresences,
+    /// The audit of one lease on a node: `edge.audit.<node>.<lease>`. Compare-and-set writes are conditional
+    /// on this pattern.
+    EdgeAudit(NodeId, InstanceId),
+    /// `edge.audit.*.*`
+    EdgeAudits,
 }
 
 impl From<&Pattern> for String {
@@ -166,6 +249,17 @@ impl fmt::Display for Pattern {
             Self::Deltas => f.write_str("pma.delta.*"),
             Self::Events => f.write_str("pma.event.*"),
             Self::Cancels => f.write_str("pma.cancel.*"),
+            Self::ClassJobs => f.write_str("jobs.class.*"),
+            Self::NodeJobs => f.write_str("jobs.node.*"),
+            Self::JobCancels => f.write_str("jobs.cancel.*"),
+            Self::JobRun(job) => write!(f, "job.{job}.*.*"),
+            Self::JobJournals => f.write_str("job.*.*.journal"),
+            Self::JobResults => f.write_str("job.*.*.result"),
+            Self::JobLog(job) => write!(f, "job.{job}.*.log"),
+            Self::JobLogs => f.write_str("job.*.*.log"),
+            Self::NodePresences => f.write_str("node.presence.*"),
+            Self::EdgeAudit(node, lease) => write!(f, "edge.audit.{node}.{lease}"),
+            Self::EdgeAudits => f.write_str("edge.audit.*.*"),
         }
     }
 }
@@ -194,6 +288,24 @@ mod tests {
             any_id().prop_map(Subject::Cancel),
             "[A-Za-z0-9_-]{1,64}".prop_map(|name| Subject::Instance(name.parse().expect("a token"))),
             Just(Subject::Presence),
+            any_subject_of_nodes(),
+        ]
+    }
+
+    fn any_subject_of_nodes() -> impl Strategy<Value = Subject> {
+        let job = || any_id().prop_map(|id| id.to_string().parse::<JobId>().expect("a job"));
+        let node = || "[a-z0-9][a-z0-9-]{0,63}".prop_map(|name| name.parse::<NodeId>().expect("a node"));
+        let lease = "[A-Za-z0-9_-]{1,64}".prop_map(|id| id.parse().expect("a token"));
+        let engine = prop::sample::select(crate::job::Engine::ALL.to_vec());
+        prop_oneof![
+            engine.prop_map(|engine| Subject::ClassJobs(Class::new(crate::PoolName::default(), engine))),
+            node().prop_map(Subject::NodeJobs),
+            job().prop_map(Subject::JobCancel),
+            (job(), node()).prop_map(|(job, node)| Subject::JobJournal(job, node)),
+            (job(), node()).prop_map(|(job, node)| Subject::JobResult(job, node)),
+            (job(), node()).prop_map(|(job, node)| Subject::JobLog(job, node)),
+            node().prop_map(Subject::NodePresence),
+            (node(), lease).prop_map(|(node, lease)| Subject::EdgeAudit(node, lease)),
         ]
     }
 
@@ -204,7 +316,9 @@ mod tests {
         }
 
         #[test]
-        fn parsing_then_printing_is_the_identity(text in "(pma|pa)(\\.[a-z0-9-]{1,12}){1,4}") {
+        fn parsing_then_printing_is_the_identity(
+            text in "(pma|pa|job|jobs|node|edge)(\\.[a-z0-9-]{1,12}){1,4}",
+        ) {
             if let Ok(subject) = text.parse::<Subject>() {
                 prop_assert_eq!(subject.to_string(), text);
             }
@@ -222,6 +336,7 @@ mod tests {
                 "pma.handoff.schedule",
                 "pma.handoff.plan",
                 "pma.handoff.continue",
+                "pma.handoff.review",
                 "pa.verify"
             ]
         );

@@ -206,6 +206,7 @@ mod tests {
             "pma.handoff.schedule",
             "pma.handoff.plan",
             "pma.handoff.continue",
+            "pma.handoff.review",
             "pa.verify",
         ];
         assert_eq!(all[0].subjects, handoffs);

@@ -7,7 +7,10 @@ use subjects::{
     InputType, Kind, MODEL_ID, Message, Plan, PlannedState, PlannedStep, Preference, PreferenceApplied,
     PreferenceScope, Project, Role, SCHEMA_VERSION, Schedule, SchedulePayloadType, Scope, ScopeId, Severity,
     Status, Step, StepOutcome, Stop, TaskChange, TaskChangeKind, Timestamp, ToolCall, Trace, Usage, Verdict,
-    Verification, Verify, Work, WorkScope,
+    Verification, Verify, Work, WorkScope, job,
+    workflow::{
+        self, Decision, Issue, IssueSeverity, Review, ReviewDecision, StepFile, StepKind, StepResult,
+    },
 };
 
 const ID: &str = "0193f2c0-5a00-7000-8000-00000000c0de";
@@ -90,6 +93,7 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
                 goal: "Publish the documentation on every push to main".into(),
                 acceptance_criteria: vec!["A push to main updates the site within ten minutes".into()],
                 constraints: vec!["No new hosting provider".into()],
+                task_id: None,
             })),
         ),
         (
@@ -99,6 +103,34 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
                 input: "The staging environment, not production.".into(),
                 stream: true,
             })),
+        ),
+        (
+            "handoff-plan-of-a-task",
+            handoff(Work::Plan(Plan {
+                goal: "Convert the table to JSON".into(),
+                acceptance_criteria: vec!["table.json has one object for each row".into()],
+                constraints: vec![],
+                task_id: Some(scope_id("convert-table")),
+            })),
+        ),
+        (
+            "handoff-review",
+            handoff(Work::Review(Box::new(Review {
+                task_id: scope_id("convert-table"),
+                step: workflow_step(),
+                result: StepResult {
+                    outcome: workflow::Outcome::Failed,
+                    end: Some(job::End::Exited { code: 1 }),
+                    exit_code: Some(1),
+                    output_tail: Some("KeyError: 'name'\n".into()),
+                    artifacts: vec!["log.txt".into()],
+                    answer: None,
+                    error: None,
+                },
+                criteria: vec!["table.json has one object for each row".into()],
+                iteration: number(1),
+                max_iterations: number(3),
+            }))),
         ),
         (
             "handoff-verify",
@@ -114,6 +146,27 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
             })),
         ),
     ]
+}
+
+fn number(number: u32) -> std::num::NonZeroU32 {
+    std::num::NonZeroU32::new(number).unwrap()
+}
+
+fn workflow_step() -> workflow::Step {
+    workflow::Step {
+        name: "convert".into(),
+        description: "Convert the table to JSON.".into(),
+        kind: StepKind::Job,
+        script: Some("python3 convert.py table.csv table.json".into()),
+        files: vec![StepFile { path: "convert.py".into(), text: "import csv, json, sys\n".into() }],
+        artifacts: vec!["table.csv".into()],
+        outputs: vec!["table.json".into()],
+        network: vec!["example.org:443".into()],
+        seconds: Some(120),
+        criteria: vec!["table.json has one object for each row".into()],
+        depends_on: vec!["fetch".into()],
+        needs_approval: true,
+    }
 }
 
 fn trace(stop: Stop, steps: Vec<Step>) -> Trace {
@@ -139,6 +192,9 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         verifications: vec![],
         transcript: vec![],
         resumes_as: None,
+        resumes_task: None,
+        steps: vec![],
+        review: None,
         usage: Usage {
             prompt_tokens: 812,
             completion_tokens: 34,
@@ -237,10 +293,37 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         instance: "pa-0c55e1d2a3b4".parse().unwrap(),
         error: None,
     };
+    let planned = Completion {
+        kind: Kind::Plan,
+        message: Some(ChatMessage { role: ChatRole::Assistant, content: "One step: `convert`.".into() }),
+        tasks: vec![],
+        steps: vec![workflow::Step { depends_on: vec![], ..workflow_step() }],
+        ..completion.clone()
+    };
+    let reviewed = Completion {
+        kind: Kind::Review,
+        message: Some(ChatMessage { role: ChatRole::Assistant, content: "`convert` is revised.".into() }),
+        tasks: vec![],
+        review: Some(Box::new(ReviewDecision {
+            decision: Decision::Revise,
+            reasons: vec!["The script reads a column that the table does not have.".into()],
+            issues: vec![Issue {
+                severity: IssueSeverity::Major,
+                location: Some("convert.py:7".into()),
+                problem: "It reads the column `name`.".into(),
+                fix: "Read the column `title`.".into(),
+            }],
+            step: Some(workflow_step()),
+            question: None,
+        })),
+        ..completion.clone()
+    };
     vec![
         ("completion-completed", Answer::Completion(completion)),
         ("completion-needs-clarification", Answer::Completion(asking)),
         ("completion-failed", Answer::Completion(failed)),
+        ("completion-steps", Answer::Completion(planned)),
+        ("completion-review", Answer::Completion(reviewed)),
         ("findings-fail", Answer::Findings(findings)),
     ]
 }
@@ -314,6 +397,30 @@ pub(crate) fn refused() -> Vec<(&'static str, Kind, String, ErrorCode)> {
             NotForPma,
         ),
         ("an empty goal", Kind::Plan, with(Kind::Plan, "/payload/goal", json!(" ")), InvalidHandoff),
+        (
+            "a review of a job without a script",
+            Kind::Review,
+            with(Kind::Review, "/payload/step/script", Value::Null),
+            InvalidHandoff,
+        ),
+        (
+            "a review after the last one",
+            Kind::Review,
+            with(Kind::Review, "/payload/iteration", json!(4)),
+            InvalidHandoff,
+        ),
+        (
+            "a review that is not the first",
+            Kind::Review,
+            with(Kind::Review, "/payload/iteration", json!(0)),
+            InvalidHandoff,
+        ),
+        (
+            "an empty criterion of a review",
+            Kind::Review,
+            with(Kind::Review, "/payload/criteria", json!([" "])),
+            InvalidHandoff,
+        ),
         (
             "itself continued",
             Kind::Continue,
