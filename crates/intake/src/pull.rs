@@ -14,9 +14,6 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long a request waits at the server. Short, so that a request lost with its connection is soon
-/// repeated.
-const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
 /// A request without a response is taken for lost this long after its expiry.
 const LOST_AFTER_EXPIRY: Duration = Duration::from_secs(2);
 /// Time limit for sending a request. While the client is disconnected its send queue may be full.
@@ -55,6 +52,8 @@ pub(super) struct Puller {
     inbox: String,
     subscriber: Subscriber,
     request: Option<OpenRequest>,
+    /// How long a request waits at the server.
+    expiry: Duration,
 }
 
 /// An open pull request. Its slots are reserved for messages that have not arrived yet.
@@ -65,11 +64,16 @@ struct OpenRequest {
 }
 
 impl Puller {
-    pub(super) async fn open(client: Client, stream: &str, consumer: &str) -> Result<Self, Error> {
+    pub(super) async fn open(
+        client: Client,
+        stream: &str,
+        consumer: &str,
+        expiry: Duration,
+    ) -> Result<Self, Error> {
         let inbox = client.new_inbox();
         let subscriber = client.subscribe(inbox.clone()).await?;
         let api = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        Ok(Self { client, api, inbox, subscriber, request: None })
+        Ok(Self { client, api, inbox, subscriber, request: None, expiry })
     }
 
     pub(super) fn has_open_request(&self) -> bool {
@@ -89,10 +93,8 @@ impl Puller {
     /// Requests as many messages as there are slots. Fails if the request cannot be sent within
     /// [`SEND_TIMEOUT`].
     pub(super) async fn request(&mut self, slots: OwnedSemaphorePermit) -> Result<(), Error> {
-        let request =
-            format!(r#"{{"batch":{},"expires":{}}}"#, slots.num_permits(), REQUEST_EXPIRY.as_nanos());
-        self.request =
-            Some(OpenRequest { slots, lost_at: Instant::now() + REQUEST_EXPIRY + LOST_AFTER_EXPIRY });
+        let request = format!(r#"{{"batch":{},"expires":{}}}"#, slots.num_permits(), self.expiry.as_nanos());
+        self.request = Some(OpenRequest { slots, lost_at: Instant::now() + self.expiry + LOST_AFTER_EXPIRY });
         let publish =
             self.client.publish_with_reply(self.api.clone(), self.inbox.clone(), Bytes::from(request));
         let sent =

@@ -1,11 +1,10 @@
-//! The slots of one kind of handoff, and the loop that fills them.
+//! The loop that pulls messages of one queue for free slots.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::Client;
 use broker::{Broker, Chain, retry::RetryDelays};
 use futures_util::{FutureExt, StreamExt};
-use subjects::{Kind, streams};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::{JoinError, JoinSet},
@@ -14,44 +13,44 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{
-    Delivery,
-    delivery::{Clock, DeliveryContext},
-    pull::{Arrival, Puller},
-    returner::Returner,
-};
 use crate::{
-    breaker::{Gate, PullAllowance},
-    telemetry::{Blocker, Health, Metrics},
+    Slots,
+    delivery::{Delivery, DeliveryContext},
+    gate::{Gate, PullAllowance},
+    pull::{Arrival, Puller},
+    receipt::Clock,
+    returner::Returner,
+    workload::{Health, Metrics, Workload},
 };
 
+/// How long a pull request waits at the server. Short, so that a request lost with its connection is soon
+/// repeated.
+const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
+/// The same for pools that share their slots: meanwhile a request keeps slots from the others.
+const SHARED_REQUEST_EXPIRY: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How long a nearly full pool waits for more free slots before it sends a pull request.
 const LINGER_TIME: Duration = Duration::from_millis(1);
-/// How often the pool checks whether the trial handoff of a half-open breaker is still running.
+/// How often the pool checks whether the trial message of a half-open breaker is still running.
 const TRIAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for reading a drained subscription to its end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// If nothing arrives for this long, the server is taken to have sent everything for an open pull request.
 const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
-/// The slots of one kind of handoff. Each kind has its own pool, so that a flood of one kind never delays
-/// another.
+/// Pulls the messages of one queue and runs work on them. Pools that do not share their slots do not delay
+/// each other.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    kind: Kind,
-    context: DeliveryContext,
+pub struct Pool<W: Workload> {
+    options: PoolOptions<W>,
+    context: DeliveryContext<W>,
     client: Client,
-    /// The stream that holds the handoffs.
-    queue: &'static str,
     connections: watch::Receiver<u64>,
-    slots: Arc<Semaphore>,
-    size: usize,
     /// Closed during an outage.
     gate: Gate,
-    health: Arc<Health>,
-    metrics: Arc<Metrics>,
+    health: Arc<W::Health>,
+    metrics: Arc<W::Metrics>,
     pauses: RetryDelays,
     failing: bool,
     /// When the next pull request may be sent; `None` while one is open.
@@ -59,39 +58,44 @@ pub(crate) struct Pool {
     tasks: JoinSet<()>,
 }
 
-/// Shared by all pools of an instance.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PoolResources<'a> {
-    pub(crate) broker: &'a Broker,
-    pub(crate) returner: &'a Returner,
-    pub(crate) gate: &'a Gate,
-    pub(crate) health: &'a Arc<Health>,
-    pub(crate) metrics: &'a Arc<Metrics>,
+/// What a pool pulls, and how much at a time.
+#[derive(Debug)]
+pub struct PoolOptions<W: Workload> {
+    pub kind: W::Kind,
+    /// The stream that holds the messages.
+    pub stream: String,
+    pub consumer: String,
+    pub slots: Slots,
+    /// How long the server waits for an acknowledgement or a heartbeat.
+    pub ack_wait: Duration,
+    /// What keeps the program from being ready while pulls fail.
+    pub blocker: <W::Health as Health>::Blocker,
 }
 
-impl Pool {
-    pub(crate) fn new(
-        kind: Kind,
-        size: NonZeroUsize,
-        ack_wait: Duration,
-        shared: &PoolResources<'_>,
-    ) -> Self {
+/// Shared by all pools of a program.
+#[derive(Debug)]
+pub struct PoolResources<'a, W: Workload> {
+    pub broker: &'a Broker,
+    pub returner: &'a Returner<W>,
+    pub gate: &'a Gate,
+    pub health: &'a Arc<W::Health>,
+    pub metrics: &'a Arc<W::Metrics>,
+}
+
+impl<W: Workload> Pool<W> {
+    pub fn new(options: PoolOptions<W>, shared: &PoolResources<'_, W>) -> Self {
         let PoolResources { broker, returner, gate, health, metrics } = shared;
-        let clock = Clock::start();
         Self {
-            kind,
             context: DeliveryContext {
-                kind,
-                ack_wait,
-                clock,
+                kind: options.kind.clone(),
+                ack_wait: options.ack_wait,
+                clock: Clock::start(),
                 returner: (*returner).clone(),
                 jetstream: broker.jetstream.clone(),
             },
+            options,
             client: broker.client.clone(),
-            queue: broker.layout.handoffs(kind.role()),
             connections: broker.connections.clone(),
-            slots: Arc::new(Semaphore::new(size.get())),
-            size: size.get(),
             gate: (*gate).clone(),
             health: Arc::clone(health),
             metrics: Arc::clone(metrics),
@@ -104,14 +108,14 @@ impl Pool {
 
     /// Pulls messages and runs `work` on each until `stop`. Then waits for running work until it ends,
     /// `grace` has passed or `hurry` is cancelled, and hands back what is left.
-    pub(crate) async fn run<W, F>(
+    pub async fn run<R, F>(
         mut self,
-        work: W,
+        work: R,
         stop: CancellationToken,
         hurry: CancellationToken,
         grace: Duration,
     ) where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         if let Some(mut puller) = self.open(&stop).await {
@@ -122,9 +126,11 @@ impl Pool {
     }
 
     async fn open(&mut self, stop: &CancellationToken) -> Option<Puller> {
+        let expiry = if self.options.slots.is_shared() { SHARED_REQUEST_EXPIRY } else { REQUEST_EXPIRY };
         let mut waits = RetryDelays::forever(FIRST_PAUSE, MAX_PAUSE);
         while !stop.is_cancelled() {
-            match Puller::open(self.client.clone(), self.queue, streams::consumer_name(self.kind)).await {
+            let PoolOptions { stream, consumer, .. } = &self.options;
+            match Puller::open(self.client.clone(), stream, consumer, expiry).await {
                 Ok(puller) => return Some(puller),
                 Err(error) => {
                     self.on_failure(&Chain(&error).to_string());
@@ -135,18 +141,20 @@ impl Pool {
         None
     }
 
-    async fn pull<W, F>(&mut self, puller: &mut Puller, work: &W, stop: &CancellationToken)
+    async fn pull<R, F>(&mut self, puller: &mut Puller, work: &R, stop: &CancellationToken)
     where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         self.connections.mark_unchanged();
         loop {
             let may_request = !puller.has_open_request();
             let request_after = may_request.then(|| {
-                *self.request_after.get_or_insert_with(|| Instant::now() + linger(&self.slots, self.size))
+                *self.request_after.get_or_insert_with(|| Instant::now() + linger(&self.options.slots))
             });
             let lost_at = puller.lost_at();
+            // Only of this queue: what other queues reserve slots for is no work yet, and never may be.
+            let running = self.tasks.len();
             let mut gate = self.gate.clone();
             tokio::select! {
                 biased;
@@ -169,7 +177,9 @@ impl Pool {
                 }
                 // Cancel-safe: sleeps until a fixed instant, and a permit that is not taken stays in the
                 // semaphore.
-                slots = free_slots(&self.slots, self.size, &mut self.gate, request_after), if may_request => {
+                slots = free_slots(&self.options.slots, &mut self.gate, request_after, running),
+                    if may_request =>
+                {
                     self.request_after = None;
                     if let Some(slots) = slots {
                         self.request(puller, slots).await;
@@ -180,7 +190,7 @@ impl Pool {
     }
 
     async fn request(&mut self, puller: &mut Puller, slots: OwnedSemaphorePermit) {
-        self.metrics.of_kind(self.kind).pulls.inc();
+        self.metrics.count_pull(&self.options.kind);
         if let Err(error) = puller.request(slots).await {
             self.on_failure(&Chain(&error).to_string());
         }
@@ -188,9 +198,9 @@ impl Pool {
 
     /// Handles one arrival and everything else that is ready: a pass through the `select!` for each message
     /// would cost more than the message itself.
-    async fn on_arrivals<W, F>(&mut self, first: Arrival, puller: &mut Puller, work: &W)
+    async fn on_arrivals<R, F>(&mut self, first: Arrival, puller: &mut Puller, work: &R)
     where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         let mut next = Some(first);
@@ -203,9 +213,9 @@ impl Pool {
         }
     }
 
-    fn on_arrival<W, F>(&mut self, arrival: Arrival, work: &W)
+    fn on_arrival<R, F>(&mut self, arrival: Arrival, work: &R)
     where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         match arrival {
@@ -213,12 +223,13 @@ impl Pool {
                 self.on_success();
                 match Delivery::accept(&self.context, message, slot) {
                     Some(delivery) => {
-                        self.count(&delivery);
+                        self.metrics.count_delivery(&delivery.kind, delivery.deliveries > 1);
                         // Boxed before it is spawned: each step of a spawn would copy the future.
                         self.tasks.spawn(Box::pin(work(delivery)));
                     }
                     None => {
-                        warn!(kind = %self.kind, "Message without an acknowledgement subject ignored.");
+                        let kind = &self.options.kind;
+                        warn!(%kind, "Message without an acknowledgement subject ignored.");
                     }
                 }
             }
@@ -227,14 +238,6 @@ impl Pool {
             Arrival::Failed(why) => self.on_failure(&why),
             // Only a drained subscription ends, and `on_arrivals` handles that.
             Arrival::Closed => {}
-        }
-    }
-
-    fn count(&self, delivery: &Delivery) {
-        let metrics = self.metrics.of_kind(self.kind);
-        metrics.received.inc();
-        if delivery.deliveries > 1 {
-            metrics.redelivered.inc();
         }
     }
 
@@ -250,17 +253,17 @@ impl Pool {
         }
     }
 
-    fn accept_without_slot(&self, message: async_nats::Message) -> Option<Delivery> {
+    fn accept_without_slot(&self, message: async_nats::Message) -> Option<Delivery<W>> {
         let slot = Arc::new(Semaphore::new(1)).try_acquire_owned().ok()?;
         Delivery::accept(&self.context, message, slot)
     }
 
-    async fn on_reconnect<W, F>(&mut self, puller: &mut Puller, work: &W)
+    async fn on_reconnect<R, F>(&mut self, puller: &mut Puller, work: &R)
     where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
-        info!(kind = %self.kind, "Reconnected; pulling again.");
+        info!(kind = %self.options.kind, "Reconnected; pulling again.");
         match puller.reopen().await {
             Ok(mut old) => {
                 let read_to_its_end = timeout(DRAIN_TIMEOUT, async {
@@ -273,7 +276,7 @@ impl Pool {
                     }
                 });
                 if read_to_its_end.await.is_err() {
-                    warn!(kind = %self.kind, "Previous pull subscription not drained in time.");
+                    warn!(kind = %self.options.kind, "Previous pull subscription not drained in time.");
                 }
                 puller.forget_request();
             }
@@ -282,9 +285,9 @@ impl Pool {
     }
 
     /// Reopens a subscription that the server or the client closed. Pauses first to avoid a busy loop.
-    async fn on_closed<W, F>(&mut self, puller: &mut Puller, work: &W)
+    async fn on_closed<R, F>(&mut self, puller: &mut Puller, work: &R)
     where
-        W: Fn(Delivery) -> F,
+        R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         self.on_failure("the subscription was closed");
@@ -296,16 +299,17 @@ impl Pool {
         if self.failing {
             self.failing = false;
             self.pauses.reset();
-            self.health.clear(Blocker::Pull(self.kind));
+            self.health.clear(self.options.blocker.clone());
         }
     }
 
     fn on_failure(&mut self, why: &str) {
-        self.metrics.of_kind(self.kind).pull_errors.inc();
-        self.health.block(Blocker::Pull(self.kind), format!("cannot pull {} handoffs: {why}", self.kind));
+        self.metrics.count_pull_failure(&self.options.kind);
+        let (kind, pulled) = (&self.options.kind, W::Health::PULLED);
+        self.health.block(self.options.blocker.clone(), format!("cannot pull {kind} {pulled}: {why}"));
         let pause = self.pauses.next_delay().unwrap_or(MAX_PAUSE);
         warn!(
-            kind = %self.kind,
+            %kind,
             why,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "Pull failed; retrying."
@@ -329,7 +333,7 @@ impl Pool {
             }
         });
         if emptied.await.is_err() {
-            warn!(kind = %self.kind, "Pull subscription not drained in time.");
+            warn!(kind = %self.options.kind, "Pull subscription not drained in time.");
         }
     }
 
@@ -355,7 +359,7 @@ impl Pool {
         while let Some(joined) = next {
             if let Err(panic) = joined {
                 // Its delivery was dropped unsettled, so the returner hands it back.
-                error!(error = %panic, "Handoff task panicked.");
+                error!(error = %panic, "Task of a message panicked.");
             }
             next = self.tasks.try_join_next();
         }
@@ -377,10 +381,11 @@ impl Pool {
         }
         if !self.tasks.is_empty() {
             info!(
-                kind = %self.kind,
+                kind = %self.options.kind,
                 unfinished = self.tasks.len(),
-                of = self.size,
-                "Grace period over; returning handoffs to the queue."
+                of = self.options.slots.size(),
+                "Grace period over; returning {} to the queue.",
+                W::Health::PULLED
             );
             self.tasks.shutdown().await;
         }
@@ -396,31 +401,25 @@ async fn at(instant: Option<Instant>) {
 
 /// Returns how long to wait before the next pull request. A nearly full pool waits a moment: under full load
 /// slots become free one by one, and a pull request for each costs the server more than the messages.
-fn linger(slots: &Semaphore, size: usize) -> Duration {
-    if slots.available_permits() < size / 4 { LINGER_TIME } else { Duration::ZERO }
+fn linger(slots: &Slots) -> Duration {
+    if slots.free() < slots.size() / 4 { LINGER_TIME } else { Duration::ZERO }
 }
 
-/// Waits for `request_after`, an open gate and a free slot. Returns all free slots, or a single one during a
-/// trial.
+/// Waits for `request_after`, an open gate and a free slot, while `running` messages are worked on. Returns
+/// all free slots that the pool may take, or a single one during a trial.
 async fn free_slots(
-    slots: &Arc<Semaphore>,
-    size: usize,
+    slots: &Slots,
     gate: &mut Gate,
     request_after: Option<Instant>,
+    running: usize,
 ) -> Option<OwnedSemaphorePermit> {
     at(request_after).await;
     loop {
         gate.wait_open().await;
-        let mut acquired = Arc::clone(slots).acquire_owned().await.ok()?;
-        let free = slots.available_permits();
-        match gate.allowance(size.saturating_sub(free + 1)) {
+        let mut acquired = slots.acquire().await?;
+        match gate.allowance(running) {
             PullAllowance::All => {
-                let more = u32::try_from(free).unwrap_or(u32::MAX);
-                if more > 0
-                    && let Some(Ok(rest)) = Arc::clone(slots).acquire_many_owned(more).now_or_never()
-                {
-                    acquired.merge(rest);
-                }
+                slots.add_free(&mut acquired);
                 return Some(acquired);
             }
             PullAllowance::One => return Some(acquired),

@@ -3,14 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, jetstream::AckKind};
-use subjects::Kind;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use tracing::warn;
 
-use super::delivery::Receipt;
 use crate::{
-    journal::{Journal, Release},
-    telemetry::Metrics,
+    receipt::Receipt,
+    workload::{Metrics, Releasable, Release, Workload},
 };
 
 /// Maximum number of deliveries handed back concurrently.
@@ -18,34 +16,44 @@ const MAX_CONCURRENT: usize = 256;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives deliveries that were dropped unsettled and hands them back: `Drop` cannot wait for the server.
-#[derive(Clone, Debug)]
-pub(crate) struct Returner(mpsc::UnboundedSender<ReturnedDelivery>);
+#[derive(Debug)]
+pub struct Returner<W: Workload>(mpsc::UnboundedSender<ReturnedDelivery<W>>);
+
+impl<W: Workload> Clone for Returner<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
 /// A delivery to hand back.
 #[derive(Debug)]
-pub(super) struct ReturnedDelivery {
-    pub(super) kind: Kind,
+pub(super) struct ReturnedDelivery<W: Workload> {
+    pub(super) kind: W::Kind,
     pub(super) receipt: Receipt,
     /// Journals of this delivery, to be released.
-    pub(super) journals: Vec<Arc<Journal>>,
+    pub(super) journals: Vec<Arc<W::Journal>>,
 }
 
-impl Returner {
+impl<W: Workload> Returner<W> {
     /// Returns a handle and the task behind it. The task ends when the last handle is dropped and everything
     /// is handed back.
-    pub(crate) fn new(client: Client, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()>) {
+    pub fn new(client: Client, metrics: Arc<W::Metrics>) -> (Self, impl Future<Output = ()>) {
         // Unbounded, but never longer than the number of slots.
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), run(receiver, client, metrics))
     }
 
-    pub(super) fn hand_back(&self, returned: ReturnedDelivery) {
+    pub(super) fn hand_back(&self, returned: ReturnedDelivery<W>) {
         // The receiver is gone only after shutdown; then the server redelivers the message after `ack_wait`.
         drop(self.0.send(returned));
     }
 }
 
-async fn run(mut dropped: mpsc::UnboundedReceiver<ReturnedDelivery>, client: Client, metrics: Arc<Metrics>) {
+async fn run<W: Workload>(
+    mut dropped: mpsc::UnboundedReceiver<ReturnedDelivery<W>>,
+    client: Client,
+    metrics: Arc<W::Metrics>,
+) {
     let mut returning = JoinSet::new();
     while let Some(ReturnedDelivery { kind, receipt, journals }) = dropped.recv().await {
         while returning.len() >= MAX_CONCURRENT {
@@ -53,7 +61,7 @@ async fn run(mut dropped: mpsc::UnboundedReceiver<ReturnedDelivery>, client: Cli
         }
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
         returning.spawn(async move {
-            metrics.of_kind(kind).returned.inc();
+            metrics.count_returned(&kind);
             let mut verb = AckKind::Nak(receipt.return_delay);
             for journal in journals.iter().filter(|_| receipt.is_fresh()) {
                 // After a timeout the message is handed back without the release.
@@ -64,7 +72,7 @@ async fn run(mut dropped: mpsc::UnboundedReceiver<ReturnedDelivery>, client: Cli
                 }
             }
             if let Err(error) = receipt.hand_back(&client, verb).await {
-                warn!(%kind, %error, "Handoff not returned; the server redelivers it after ack_wait.");
+                warn!(%kind, %error, "Message not returned; the server redelivers it after ack_wait.");
             }
         });
         // Reaps finished tasks without waiting.

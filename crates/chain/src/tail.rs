@@ -1,0 +1,232 @@
+//! The end of a chain: compare-and-set appends, and recovery when their result is unknown.
+
+use std::fmt;
+
+use async_nats::{HeaderMap, jetstream::message::StreamMessage};
+use broker::{Expect, PublishError, ReadError};
+use bytes::Bytes;
+use subjects::{Pattern, Subject, streams::Layout};
+
+use crate::{Outages, Streams};
+
+/// Describes a chain and says what belongs to it.
+pub trait Description: fmt::Debug + Send + Sync {
+    /// Returns the name of the stream that holds the chain.
+    fn stream(&self, layout: &Layout) -> &'static str;
+
+    /// Returns the pattern of all messages of the chain, over which the compare-and-set goes.
+    fn over(&self) -> Pattern;
+
+    /// Returns the subject to which this process appends.
+    fn subject(&self) -> Subject;
+
+    /// Returns whether a message on this subject is the last one of a chain.
+    fn is_end(&self, subject: &str) -> bool;
+
+    /// Reads whether the queue still holds the message that the chain was claimed with. Waits for the server
+    /// as long as it takes.
+    fn check_queued<O: Outages>(&self, streams: &Streams<O>) -> impl Future<Output = bool> + Send;
+
+    /// Logs that the chain is missing from the stream and is written again.
+    fn log_rewriting(&self, stream: &str);
+}
+
+/// Why this process no longer owns a chain.
+#[derive(Debug, thiserror::Error)]
+pub enum Loss {
+    /// Another process has claimed or ended it. Nothing may be published to it any more.
+    #[error("another process has claimed or ended it")]
+    Fenced,
+    #[error("writing the journal")]
+    Publish(#[source] PublishError),
+}
+
+/// The end of a chain as far as this process knows.
+#[derive(Debug)]
+pub struct Tail<D> {
+    description: D,
+    sequence: u64,
+    /// Entries that were sent since the last confirmation. Each may be stored, or still will be.
+    unconfirmed: Vec<Bytes>,
+    /// All entries in order, to write them again if the stream loses them.
+    entries: Vec<Bytes>,
+    /// How many of them the stream holds. Fewer than all while they are being rewritten.
+    in_stream: usize,
+}
+
+/// Where the chain ends, compared with the known end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    /// At the last known entry.
+    Unchanged,
+    /// At this entry of ours, whose confirmation was lost.
+    Ours(Bytes),
+    /// The stream holds nothing of it any more: it was purged or recreated.
+    Gone,
+    /// At an entry of another process, or at a last message.
+    Foreign,
+}
+
+impl<D: Description> Tail<D> {
+    /// Creates the tail of a chain that ends at `sequence`, 0 if it is empty. `entries` are written again
+    /// with those that this process appends, should the stream lose them.
+    pub fn new(description: D, entries: Vec<Bytes>, sequence: u64) -> Self {
+        let in_stream = entries.len();
+        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream }
+    }
+
+    pub fn description(&self) -> &D {
+        &self.description
+    }
+
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns whether no sent entry is unconfirmed and the stream holds all entries.
+    pub fn is_settled(&self) -> bool {
+        self.unconfirmed.is_empty() && self.in_stream == self.entries.len()
+    }
+
+    /// Appends an entry. Waits for the stream as long as it takes.
+    ///
+    /// The bytes of an entry must differ from those that another process may append, as by the time and the
+    /// name of the process, since they tell whose entry is found in the stream.
+    pub async fn append<O: Outages>(&mut self, streams: &Streams<O>, body: Bytes) -> Result<(), Loss> {
+        // Rare paths are boxed to keep the future of running work small.
+        if !self.is_settled() {
+            Box::pin(self.settle(streams)).await?;
+        }
+        self.store(streams, Some(&body)).await
+    }
+
+    /// Stores the entries that the stream lacks, then `new`.
+    async fn store<O: Outages>(&mut self, streams: &Streams<O>, new: Option<&Bytes>) -> Result<(), Loss> {
+        let (stream, subject) = (self.stream(streams), self.description.subject());
+        loop {
+            let missing = self.entries.get(self.in_stream).cloned();
+            let is_new = missing.is_none();
+            let Some(body) = missing.or_else(|| new.cloned()) else { return Ok(()) };
+            let expect = Expect { over: self.description.over(), sequence: self.sequence };
+            // If this is dropped during the publish, its result is unknown: the next append finds out first.
+            self.unconfirmed.push(body.clone());
+            let is_stored =
+                match streams.publish(stream, &subject, HeaderMap::new, &body, Some(&expect)).await {
+                    Ok(stored) => {
+                        self.advance(body, stored.sequence);
+                        true
+                    }
+                    // An earlier try may have been stored although its confirmation was lost, or may be
+                    // stored only now.
+                    Err(PublishError::Conflict { .. }) => match Box::pin(self.find_end(streams)).await? {
+                        End::Ours(found) => found == body,
+                        End::Gone => false,
+                        End::Unchanged | End::Foreign => return Err(Loss::Fenced),
+                    },
+                    Err(error) => return Err(Loss::Publish(error)),
+                };
+            if is_stored && is_new {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds out where the chain ends and rewrites what the stream has lost. Waits for the stream as long
+    /// as it takes.
+    pub async fn settle<O: Outages>(&mut self, streams: &Streams<O>) -> Result<(), Loss> {
+        match self.find_end(streams).await? {
+            End::Foreign => Err(Loss::Fenced),
+            End::Unchanged | End::Ours(_) | End::Gone => Box::pin(self.store(streams, None)).await,
+        }
+    }
+
+    /// Reads the end of the chain and moves to it if it is ours.
+    async fn find_end<O: Outages>(&mut self, streams: &Streams<O>) -> Result<End, Loss> {
+        let stream = self.stream(streams);
+        let last = streams.last_on(stream, &self.description.over()).await;
+        let end = self.compare(last.as_ref());
+        match &end {
+            End::Ours(found) => {
+                let sequence = last.map_or(0, |last| last.sequence);
+                self.advance(found.clone(), sequence);
+            }
+            End::Gone => {
+                // If the message is no longer in the queue, another process has settled it.
+                if !self.description.check_queued(streams).await {
+                    return Err(Loss::Fenced);
+                }
+                self.description.log_rewriting(stream);
+                (self.sequence, self.unconfirmed, self.in_stream) = (0, Vec::new(), 0);
+            }
+            End::Unchanged | End::Foreign => {}
+        }
+        Ok(end)
+    }
+
+    /// Reads once whether another process has appended to the chain or ended it.
+    pub async fn check_overtaken<O: Outages>(&self, streams: &Streams<O>) -> Result<bool, ReadError> {
+        let last = self.read_last(streams).await?;
+        Ok(self.compare(last.as_ref()) == End::Foreign)
+    }
+
+    /// Reads once whether the chain has its last message.
+    pub async fn check_ended<O: Outages>(&self, streams: &Streams<O>) -> Result<bool, ReadError> {
+        let last = self.read_last(streams).await?;
+        Ok(last.is_some_and(|last| self.description.is_end(&last.subject)))
+    }
+
+    async fn read_last<O: Outages>(&self, streams: &Streams<O>) -> Result<Option<StreamMessage>, ReadError> {
+        let over = self.description.over();
+        broker::last_on(&streams.broker.jetstream, self.stream(streams), &over).await
+    }
+
+    fn stream<O: Outages>(&self, streams: &Streams<O>) -> &'static str {
+        self.description.stream(&streams.broker.layout)
+    }
+
+    /// Compares the last stored message with what was sent.
+    fn compare(&self, last: Option<&StreamMessage>) -> End {
+        match last {
+            Some(last) if self.unconfirmed.contains(&last.payload) => End::Ours(last.payload.clone()),
+            // Not stored yet, or never: the next append decides.
+            Some(last) if last.sequence == self.sequence => End::Unchanged,
+            Some(_) => End::Foreign,
+            None if self.sequence == 0 => End::Unchanged,
+            None => End::Gone,
+        }
+    }
+
+    /// Moves to an entry of ours that the stream holds.
+    fn advance(&mut self, entry: Bytes, sequence: u64) {
+        if self.entries.get(self.in_stream) != Some(&entry) {
+            self.entries.push(entry);
+        }
+        self.in_stream += 1;
+        (self.sequence, self.unconfirmed) = (sequence, Vec::new());
+    }
+
+    /// Settles the chain and returns the sequence that its last message must follow. `still` makes an entry
+    /// without meaning, which is appended if the outcome of an earlier append is unknown: that one may still
+    /// be stored after a read, but not after a further append.
+    pub async fn close<O: Outages>(
+        &mut self,
+        streams: &Streams<O>,
+        still: impl FnOnce() -> Bytes,
+    ) -> Result<u64, Loss> {
+        if !self.is_settled() {
+            Box::pin(self.append(streams, still())).await?;
+        }
+        Ok(self.sequence)
+    }
+
+    /// Returns the sequence that the last message must follow after it was refused at `refused`. Rewrites
+    /// the chain if the stream has lost it. Fails with [`Loss::Fenced`] if another process owns it.
+    pub async fn close_after_conflict<O: Outages>(
+        &mut self,
+        streams: &Streams<O>,
+        refused: u64,
+    ) -> Result<u64, Loss> {
+        self.settle(streams).await?;
+        if self.sequence == refused { Err(Loss::Fenced) } else { Ok(self.sequence) }
+    }
+}
