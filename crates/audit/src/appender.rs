@@ -17,8 +17,8 @@ use store::{BUSY_TIMEOUT, Durability, Store};
 
 const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subject, user_id, task_id, \
                       project_id, run_id, job_id, tool, decision, status, error_type, duration_us, \
-                      arguments_digest, trace_id, lease_id, profile, hash) \
-                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+                      arguments_digest, trace_id, lease_id, profile, node, node_line, hash) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 /// Rows plus commits after which the write-ahead log is checkpointed: about ten megabytes.
 const CHECKPOINT_AFTER: usize = 2_000;
 
@@ -138,6 +138,8 @@ fn insert(connection: &Connection, row: &Row) -> Result<(), Error> {
         row.trace_id,
         row.lease_id,
         row.profile,
+        row.node,
+        row.node_line,
         row.hash,
     ])?;
     Ok(())

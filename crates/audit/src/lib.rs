@@ -4,6 +4,7 @@
 
 mod appender;
 mod chain;
+pub mod edge;
 mod in_flight_log;
 mod keys;
 mod ledger;

@@ -15,7 +15,8 @@ use prometheus_client::{
 
 use crate::record::Record;
 
-const AGENTS: [&str; 6] = ["project_manager", "project_analyst", "sandbox", "orchestrator", "admin", "user"];
+const AGENTS: [&str; 8] =
+    ["project_manager", "project_analyst", "sandbox", "orchestrator", "node", "workflow", "admin", "user"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallLabels {

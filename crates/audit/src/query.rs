@@ -32,6 +32,8 @@ pub struct Filter {
     pub lease_id: Option<String>,
     /// The memory profile; rows of the profile `default` do not name it.
     pub profile: Option<String>,
+    /// The node that decided on the call.
+    pub node: Option<String>,
     /// Microseconds since 1970.
     pub since: Option<i64>,
     pub until: Option<i64>,
@@ -58,6 +60,7 @@ pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
         (audit::Column::TraceId, &filter.trace_id),
         (audit::Column::LeaseId, &filter.lease_id),
         (audit::Column::Profile, &filter.profile),
+        (audit::Column::Node, &filter.node),
     ];
     for (column, wanted) in equal {
         if let Some(wanted) = wanted {

@@ -124,6 +124,11 @@ impl Record {
         record
     }
 
+    /// Creates the record of a call that a node decided on.
+    pub(super) fn from_row(row: Row) -> Self {
+        Self(row)
+    }
+
     /// Sets the ids that the call names, where none is set yet. A confined caller's are already those
     /// of its token or lease; a call that names others is denied.
     pub fn fill_ids(&mut self, ids: &CallIds) {
@@ -192,7 +197,7 @@ macro_rules! conversions {
 
 conversions! {
     seq created_at call_id agent subject user_id task_id project_id run_id job_id tool decision status
-    error_type duration_us arguments_digest trace_id lease_id profile
+    error_type duration_us arguments_digest trace_id lease_id profile node node_line
     hash
 }
 

@@ -17,23 +17,37 @@ pub enum Agent {
     Analyst(Option<TokenBinding>),
     Sandbox(Option<TokenBinding>),
     Orchestrator,
+    /// The machine with this id, which runs jobs. It can do nothing but what the lease of a job permits to
+    /// its sandbox.
+    Node(String),
+    /// A runner of workflows. It acts for the user of a workflow that it holds: the epoch of the call is its
+    /// authority, which the tool checks.
+    Workflow,
 }
 
 impl Agent {
     /// Returns the agent of a token that is bound to a user and a task, or to neither. `None` if only one of
-    /// them is given, or if the agent type cannot be bound.
-    pub fn of_token(kind: AgentKind, user: Option<&str>, task: Option<&str>) -> Option<Self> {
+    /// them is given, or if the agent type cannot be bound. The token of a node names the node, and no other
+    /// does.
+    pub fn of_token(
+        kind: AgentKind,
+        user: Option<&str>,
+        task: Option<&str>,
+        node: Option<&str>,
+    ) -> Option<Self> {
         let binding = match (user, task) {
             (Some(user), Some(task)) => Some(TokenBinding { user: user.to_owned(), task: task.to_owned() }),
             (None, None) => None,
             _ => return None,
         };
-        match (kind, binding) {
-            (AgentKind::ProjectManager, None) => Some(Self::Manager),
-            (AgentKind::Orchestrator, None) => Some(Self::Orchestrator),
-            (AgentKind::ProjectManager | AgentKind::Orchestrator, Some(_)) => None,
-            (AgentKind::ProjectAnalyst, binding) => Some(Self::Analyst(binding)),
-            (AgentKind::Sandbox, binding) => Some(Self::Sandbox(binding)),
+        match (kind, binding, node) {
+            (AgentKind::ProjectManager, None, None) => Some(Self::Manager),
+            (AgentKind::Orchestrator, None, None) => Some(Self::Orchestrator),
+            (AgentKind::Node, None, Some(node)) => Some(Self::Node(node.to_owned())),
+            (AgentKind::Workflow, None, None) => Some(Self::Workflow),
+            (AgentKind::ProjectAnalyst, binding, None) => Some(Self::Analyst(binding)),
+            (AgentKind::Sandbox, binding, None) => Some(Self::Sandbox(binding)),
+            _ => None,
         }
     }
 
@@ -43,13 +57,15 @@ impl Agent {
             Self::Analyst(_) => AgentKind::ProjectAnalyst,
             Self::Sandbox(_) => AgentKind::Sandbox,
             Self::Orchestrator => AgentKind::Orchestrator,
+            Self::Node(_) => AgentKind::Node,
+            Self::Workflow => AgentKind::Workflow,
         }
     }
 
     /// Returns the user and task that the token is bound to.
     pub fn binding(&self) -> Option<&TokenBinding> {
         match self {
-            Self::Manager | Self::Orchestrator => None,
+            Self::Manager | Self::Orchestrator | Self::Node(_) | Self::Workflow => None,
             Self::Analyst(binding) | Self::Sandbox(binding) => binding.as_ref(),
         }
     }
@@ -57,7 +73,8 @@ impl Agent {
     /// Returns whether the agent may do nothing without a lease.
     fn needs_lease(&self, mode: LeaseMode) -> bool {
         match self {
-            Self::Orchestrator => false,
+            Self::Orchestrator | Self::Workflow => false,
+            Self::Node(_) => true,
             Self::Manager => mode == LeaseMode::Required,
             Self::Analyst(binding) | Self::Sandbox(binding) => binding.is_none(),
         }
@@ -65,7 +82,16 @@ impl Agent {
 
     /// Returns whether the agent works on one task, of which it needs to know the id.
     fn works_on_one_task(&self) -> bool {
-        matches!(self, Self::Analyst(_) | Self::Sandbox(_))
+        matches!(self, Self::Analyst(_) | Self::Sandbox(_) | Self::Node(_))
+    }
+
+    /// Returns the agent type whose tools the agent may call and whose leases it may use: a node acts as the
+    /// sandboxes that it runs.
+    pub fn acts_as(&self) -> AgentKind {
+        match self.kind() {
+            AgentKind::Node => AgentKind::Sandbox,
+            kind => kind,
+        }
     }
 }
 
@@ -107,8 +133,16 @@ impl Caller {
             LeaseStanding::Revoked(_) => return Err(Denial::RevokedLease),
             LeaseStanding::Unknown => return Err(Denial::UnknownLease),
         };
-        if lease.agent != self.agent.kind() {
+        if lease.agent != self.agent.acts_as() {
             return Err(Denial::LeaseOfOtherAgent);
+        }
+        match (&lease.node, &self.agent) {
+            (None, _) => {}
+            (Some(node), Agent::Node(own)) if node == own => {}
+            (Some(node), Agent::Node(own)) => {
+                return Err(Denial::LeaseOfOtherNode { lease: node.clone(), token: own.clone() });
+            }
+            (Some(_), _) => return Err(Denial::LeaseOfOtherAgent),
         }
         if self.agent.works_on_one_task() && lease.task_id.is_none() {
             return Err(Denial::MissingId(ScopedId::Task));

@@ -16,11 +16,21 @@ pub enum AgentKind {
     Sandbox,
     /// Publishes handoffs and issues their leases.
     Orchestrator,
+    /// Runs jobs, and passes on the calls of their sandboxes under their leases.
+    Node,
+    /// Runs workflows, each under the epoch with which it holds one.
+    Workflow,
 }
 
 impl AgentKind {
-    pub const ALL: [Self; 4] =
-        [Self::ProjectManager, Self::ProjectAnalyst, Self::Sandbox, Self::Orchestrator];
+    pub const ALL: [Self; 6] = [
+        Self::ProjectManager,
+        Self::ProjectAnalyst,
+        Self::Sandbox,
+        Self::Orchestrator,
+        Self::Node,
+        Self::Workflow,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,6 +38,8 @@ impl AgentKind {
             Self::ProjectAnalyst => "project_analyst",
             Self::Sandbox => "sandbox",
             Self::Orchestrator => "orchestrator",
+            Self::Node => "node",
+            Self::Workflow => "workflow",
         }
     }
 }
@@ -39,7 +51,10 @@ impl fmt::Display for AgentKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown agent type `{0}`; expected project_manager, project_analyst, sandbox or orchestrator")]
+#[error(
+    "unknown agent type `{0}`; expected project_manager, project_analyst, sandbox, orchestrator, node or \
+     workflow"
+)]
 pub struct UnknownAgent(pub String);
 
 impl FromStr for AgentKind {

@@ -49,7 +49,7 @@ const MANAGER: [&str; 17] = [
 ];
 
 /// P16: what an analyst may call besides database reads. Only `db.finding.create` writes.
-const ANALYST: [&str; 11] = [
+const ANALYST: [&str; 13] = [
     "db.finding.create",
     "artifact.get",
     "artifact.list",
@@ -59,13 +59,15 @@ const ANALYST: [&str; 11] = [
     "help.*",
     "skills.list",
     "skills.get",
+    "sandbox.job.get",
+    "sandbox.job.logs",
     "lease.renew",
     "lease.revoke",
 ];
 /// Last parts of the names of `db.*` tools that only read.
 const DATABASE_READS: [&str; 4] = ["get", "list", "effective", "search"];
 
-const SANDBOX: [&str; 9] = [
+const SANDBOX: [&str; 11] = [
     "artifact.*",
     "memory.*",
     "skills.list",
@@ -73,6 +75,8 @@ const SANDBOX: [&str; 9] = [
     "web.*",
     "api.call",
     "help.*",
+    "sandbox.job.store",
+    "lease.bind",
     "lease.renew",
     "lease.revoke",
 ];
@@ -81,14 +85,22 @@ const SANDBOX: [&str; 9] = [
 /// and spend.
 const ORCHESTRATOR: [&str; 6] = ["lease.*", "help.*", "thread.*", "key.*", "schedule.*", "egress.*"];
 
+/// What only a runner of workflows may call: each names the epoch with which it holds the workflow.
+const RUNNER: [&str; 4] = ["workflow.lease.*", "workflow.checkpoint.*", "workflow.job", "workflow.handoff"];
+
+/// What a runner of workflows may call besides.
+const WORKFLOW: [&str; 1] = ["help.*"];
+
 /// Returns whether the allowlist of an agent type names a tool. Tools of installed upstreams are in no list.
 fn lists(kind: AgentKind, tool: &str) -> bool {
     let names = |list: &[&str]| list.iter().any(|pattern| matches(pattern, tool));
     match kind {
-        AgentKind::ProjectManager => names(&MANAGER),
+        AgentKind::ProjectManager => names(&MANAGER) && !names(&RUNNER),
         AgentKind::ProjectAnalyst => names(&ANALYST) || is_database_read(tool),
-        AgentKind::Sandbox => names(&SANDBOX),
+        // A node acts as the sandboxes that it runs, and only under their leases.
+        AgentKind::Sandbox | AgentKind::Node => names(&SANDBOX),
         AgentKind::Orchestrator => names(&ORCHESTRATOR),
+        AgentKind::Workflow => names(&RUNNER) || names(&WORKFLOW),
     }
 }
 
@@ -107,13 +119,14 @@ pub fn may_call(kind: AgentKind, tool: &str) -> bool {
 /// Renders the allowlist of an agent type, for the log.
 pub fn describe_allowlist(kind: AgentKind) -> String {
     match kind {
-        AgentKind::ProjectManager => MANAGER.join(" "),
+        AgentKind::ProjectManager => format!("{} except {}", MANAGER.join(" "), RUNNER.join(" ")),
         AgentKind::ProjectAnalyst => {
             let reads: Vec<String> = DATABASE_READS.iter().map(|verb| format!("db.*.{verb}")).collect();
             format!("{} {}", reads.join(" "), ANALYST.join(" "))
         }
-        AgentKind::Sandbox => SANDBOX.join(" "),
+        AgentKind::Sandbox | AgentKind::Node => SANDBOX.join(" "),
         AgentKind::Orchestrator => ORCHESTRATOR.join(" "),
+        AgentKind::Workflow => format!("{} {}", RUNNER.join(" "), WORKFLOW.join(" ")),
     }
 }
 
@@ -123,8 +136,11 @@ pub fn describe_allowlist(kind: AgentKind) -> String {
 /// sandboxes; analysts, which only read, may not call them (M115).
 pub fn allows(kind: AgentKind, tool: &str, origin: &Origin) -> bool {
     match (kind, origin) {
-        (AgentKind::ProjectManager | AgentKind::Sandbox, Origin::Installed { .. }) => true,
-        (AgentKind::ProjectAnalyst | AgentKind::Orchestrator, Origin::Installed { .. }) => false,
+        (AgentKind::ProjectManager | AgentKind::Sandbox | AgentKind::Node, Origin::Installed { .. }) => true,
+        (
+            AgentKind::ProjectAnalyst | AgentKind::Orchestrator | AgentKind::Workflow,
+            Origin::Installed { .. },
+        ) => false,
         (_, _) => lists(kind, tool),
     }
 }

@@ -90,7 +90,7 @@ pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Resu
     let caller = standing.valid_caller()?;
     let bounds = caller.check_bounds(tool.is_some_and(|tool| FOR_EXPIRED.contains(&tool.name.as_str())))?;
     let tool = tool.ok_or(Denial::UnknownTool)?;
-    let kind = caller.agent.kind();
+    let kind = caller.agent.acts_as();
     if tool.quarantined {
         return Err(Denial::Quarantined);
     }

@@ -23,6 +23,8 @@ pub enum Denial {
     RevokedLease,
     #[error("the lease is for another agent type")]
     LeaseOfOtherAgent,
+    #[error("the lease is bound to node {lease}, and the token is for node {token}")]
+    LeaseOfOtherNode { lease: String, token: String },
     #[error("the lease does not include the tool")]
     OutsideLease,
     #[error("unknown tool")]
@@ -71,6 +73,7 @@ impl Denial {
             Self::ExpiredLease => "expired_lease",
             Self::RevokedLease => "revoked_lease",
             Self::LeaseOfOtherAgent => "lease_of_other_agent",
+            Self::LeaseOfOtherNode { .. } => "lease_of_other_node",
             Self::OutsideLease => "outside_lease",
             Self::UnknownTool => "unknown_tool",
             Self::Quarantined => "quarantined",

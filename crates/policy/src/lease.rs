@@ -1,10 +1,12 @@
 //! Leases: on whose behalf an agent acts. A lease narrows what a token permits and never widens it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentKind, Pattern, ids::is_id, pattern};
+use super::{AgentKind, Facts, Pattern, TaskFacts, ids::is_id, pattern};
 
 /// Prefix of every signed lease, with the version of the format.
 const PREFIX: &str = "cyl1.";
@@ -37,6 +39,21 @@ pub struct Lease {
     /// Tool names, or prefixes followed by `*`. All tools of the agent type if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// The node that the lease is bound to. It decides on calls itself, as far as `local` goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The public nkey of that node, which signs the audit of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// How many lines the node may write to the audit of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_quota: Option<u64>,
+    /// The node's own tools: for each namespace the digest of its tools, as they are pinned.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub local: BTreeMap<String, String>,
+    /// The digest of the access rules by which the node decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
     /// Microseconds since 1970, UTC.
     pub not_before: i64,
     /// Microseconds since 1970, UTC.
@@ -93,9 +110,27 @@ impl Lease {
         self.tools.is_none() || patterns.iter().all(is_covered)
     }
 
+    /// Returns what the lease itself says about the ids that it names, for a decision without the store. Its
+    /// issuer has checked that they belong together.
+    pub fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        if let Some(project) = &self.project_id {
+            facts.projects.insert(project.clone(), Some(self.user_id.clone()));
+        }
+        if let Some(task) = &self.task_id {
+            let (user, project) = (Some(self.user_id.clone()), self.project_id.clone());
+            facts.tasks.insert(task.clone(), TaskFacts { user, project });
+            facts.jobs.extend(self.job_id.iter().map(|job| (job.clone(), task.clone())));
+            let run = |run: &String| (run.clone(), BTreeSet::from([task.clone()]));
+            facts.runs.extend(self.run_id.iter().map(run));
+        }
+        facts
+    }
+
     /// Returns whether all ids are such as the store and the audit accept.
     pub fn has_valid_ids(&self) -> bool {
-        let optional = [&self.project_id, &self.task_id, &self.run_id, &self.job_id, &self.handoff_id];
+        let Self { project_id, task_id, run_id, job_id, handoff_id, node, holder, .. } = self;
+        let optional = [project_id, task_id, run_id, job_id, handoff_id, node, holder];
         is_id(&self.user_id) && optional.into_iter().flatten().all(|id| is_id(id))
     }
 }
@@ -188,6 +223,11 @@ mod tests {
             job_id: None,
             handoff_id: None,
             tools: Some(vec!["db.task.*".into(), "web.fetch".into()]),
+            node: None,
+            holder: None,
+            audit_quota: None,
+            local: BTreeMap::new(),
+            rules: None,
             not_before: 5,
             expires_at: 10,
             key: String::new(),
@@ -227,8 +267,27 @@ mod tests {
         json["user_id"] = "two words".into();
         assert_eq!(Lease::read(&sign(json.clone())), Err(InvalidLease::Malformed));
         json["user_id"] = "ada".into();
-        json["node"] = "n-1".into();
+        json["role"] = "n-1".into();
         assert_eq!(Lease::read(&sign(json)), Err(InvalidLease::Malformed));
+    }
+
+    #[test]
+    fn a_lease_without_a_node_has_the_same_text_as_before_there_were_nodes() {
+        let text = serde_json::to_string(&lease()).unwrap();
+        for field in ["node", "holder", "audit_quota", "local", "rules"] {
+            assert!(!text.contains(&format!("\"{field}\"")), "{text}");
+        }
+        let bound = Lease {
+            node: Some("n-1".into()),
+            holder: Some(KeyPair::new_user().public_key()),
+            audit_quota: Some(1000),
+            local: BTreeMap::from([("files".into(), "x".repeat(43))]),
+            rules: Some("x".repeat(43)),
+            ..lease()
+        };
+        let key = KeyPair::new_user();
+        let read = Lease::read(&bound.clone().sign(&key).unwrap()).unwrap();
+        assert_eq!(read, Lease { key: key.public_key(), ..bound });
     }
 
     #[test]

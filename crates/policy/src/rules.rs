@@ -14,7 +14,7 @@ pub enum Effect {
 }
 
 /// A condition on an argument that must hold for a rule to apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Condition {
     /// A JSON pointer into the arguments, such as `/url`.
     pub argument: String,
@@ -24,7 +24,7 @@ pub struct Condition {
 
 /// An access rule. The first rule that applies decides; if none applies, the call is not affected. A rule
 /// never permits what the tool's settings, its scope or the agent type's allowlist deny.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Rule {
     pub id: String,
     pub effect: Effect,
@@ -38,7 +38,7 @@ pub struct Rule {
 impl Rule {
     fn applies(&self, caller: &Caller, tool: &str, arguments: &Map<String, Value>) -> bool {
         self.tool.matches(tool)
-            && self.agent.is_none_or(|agent| agent == caller.agent.kind())
+            && self.agent.is_none_or(|agent| agent == caller.agent.kind() || agent == caller.agent.acts_as())
             && self.user.as_ref().is_none_or(|wanted| caller.user() == Some(wanted))
             && self.condition.as_ref().is_none_or(|condition| condition.holds(self.effect, tool, arguments))
     }

@@ -14,7 +14,7 @@ use super::{AgentKind, NetworkProfiles, ScopedId};
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Sandbox,
-    /// Manager, analyst and orchestrator.
+    /// Manager, analyst, orchestrator and runners of workflows.
     Pm,
     #[default]
     Both,
@@ -34,10 +34,15 @@ impl Scope {
     pub fn includes(self, kind: AgentKind) -> bool {
         match self {
             Self::Both => true,
-            Self::Sandbox => kind == AgentKind::Sandbox,
-            Self::Pm => kind != AgentKind::Sandbox,
+            Self::Sandbox => is_sandbox(kind),
+            Self::Pm => !is_sandbox(kind),
         }
     }
+}
+
+/// A node calls for the sandboxes that it runs.
+fn is_sandbox(kind: AgentKind) -> bool {
+    matches!(kind, AgentKind::Sandbox | AgentKind::Node)
 }
 
 impl fmt::Display for Scope {

@@ -1,0 +1,116 @@
+//! Alarms about the audit of nodes.
+
+use sea_orm::{
+    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter,
+    sea_query::{Expr, OnConflict},
+};
+use store::{clock, entity::edge_alarm};
+use subjects::edge::Problem;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// A line is missing.
+    Gap,
+    /// A line was changed, cannot be read, or does not follow the one before it.
+    Changed,
+    /// The gateway bound no such lease.
+    UnknownLease,
+    /// The lease is for another node than the one that wrote.
+    OtherNode,
+    /// Another key than the node's signed: the lease is used by two holders.
+    OtherHolder,
+    /// A signature is not valid.
+    BadSignature,
+    /// Fewer lines came than the node had stated when it renewed the lease.
+    Truncated,
+    /// Other lines came than the node had stated when it renewed the lease.
+    Replaced,
+    /// The lease has ended, and its last line did not come.
+    NotClosed,
+    /// There are more lines than the lease permits, or lines after the last one.
+    Overrun,
+}
+
+impl AlarmKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gap => "gap",
+            Self::Changed => "changed",
+            Self::UnknownLease => "unknown_lease",
+            Self::OtherNode => "other_node",
+            Self::OtherHolder => "other_holder",
+            Self::BadSignature => "bad_signature",
+            Self::Truncated => "truncated",
+            Self::Replaced => "replaced",
+            Self::NotClosed => "not_closed",
+            Self::Overrun => "overrun",
+        }
+    }
+
+    /// Returns whether the alarm ends when what is missing comes after all.
+    pub(super) fn may_resolve(self) -> bool {
+        matches!(self, Self::NotClosed | Self::Truncated)
+    }
+}
+
+impl From<&Problem> for AlarmKind {
+    fn from(problem: &Problem) -> Self {
+        match problem {
+            Problem::Missing(_) => Self::Gap,
+            Problem::Unreadable(_) | Problem::Changed(_) | Problem::Unlinked(_) => Self::Changed,
+            Problem::BadSignature(_) => Self::BadSignature,
+            Problem::OtherHolder(..) => Self::OtherHolder,
+            Problem::OtherLease(..) => Self::UnknownLease,
+            Problem::AfterClose(_) => Self::Overrun,
+        }
+    }
+}
+
+/// An alarm to be raised.
+#[derive(Clone, Debug)]
+pub(super) struct NewAlarm {
+    pub(super) kind: AlarmKind,
+    pub(super) line: u64,
+    pub(super) detail: String,
+}
+
+/// Raises alarms, unless they were raised before. Returns how many are new.
+pub(super) async fn raise(
+    db: &impl ConnectionTrait,
+    node: &str,
+    lease_id: &str,
+    alarms: &[NewAlarm],
+) -> Result<u64, DbErr> {
+    let mut raised = 0;
+    for alarm in alarms {
+        // Once for each line; what may come after all has one alarm for the lease.
+        let line = if alarm.kind.may_resolve() { 0 } else { alarm.line };
+        let row = edge_alarm::Model {
+            id: format!("{lease_id}/{node}/{}/{line}", alarm.kind.as_str()),
+            node: node.to_owned(),
+            lease_id: lease_id.to_owned(),
+            kind: alarm.kind.as_str().to_owned(),
+            line: i64::try_from(alarm.line).unwrap_or(i64::MAX),
+            detail: alarm.detail.clone(),
+            raised_at: clock::now(),
+            resolved_at: None,
+        };
+        let insert = edge_alarm::Entity::insert(edge_alarm::ActiveModel::from(row));
+        let conflict = OnConflict::column(edge_alarm::Column::Id).do_nothing().to_owned();
+        raised += insert.on_conflict(conflict).exec_without_returning(db).await?;
+    }
+    Ok(raised)
+}
+
+/// Ends the alarms of a kind about a lease.
+pub(super) async fn resolve(db: &impl ConnectionTrait, lease_id: &str, kind: AlarmKind) -> Result<(), DbErr> {
+    edge_alarm::Entity::update_many()
+        .col_expr(edge_alarm::Column::ResolvedAt, Expr::value(clock::now()))
+        .filter(edge_alarm::Column::LeaseId.eq(lease_id))
+        .filter(edge_alarm::Column::Kind.eq(kind.as_str()))
+        .filter(edge_alarm::Column::ResolvedAt.is_null())
+        .exec(db)
+        .await?;
+    Ok(())
+}

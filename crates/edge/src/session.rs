@@ -1,0 +1,392 @@
+//! One lease in use: decides on calls, makes them, and records both before the answer.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use broker::Chain;
+use policy::{Agent, Caller, Denial, Facts, LeaseStanding, MemoryProfile, Rule, Standing};
+use rmcp::model::ErrorCode;
+use serde_json::Map;
+use subjects::edge::{CloseReason, EdgeCall, Record};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::{
+    Answer, AppendError, AuditFile, Call,
+    keys::{self, Claim, Claimed, Kept, Keys, Refusal},
+    local::Found,
+    outcome::CallOutcome,
+    pass_on::PassedOn,
+    shared::Shared,
+    validity::Validity,
+};
+
+/// A request that is not formed as it must be, as the gateway records it.
+const PROTOCOL: &str = "protocol";
+const INVALID_ARGUMENTS: &str = "invalid_arguments";
+
+/// A lease of this node that is in use.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) lease_id: String,
+    /// The lease of the job.
+    pub(crate) parent_id: String,
+    pub(crate) file: AuditFile,
+    pub(crate) shared: Arc<Shared>,
+    validity: Mutex<Validity>,
+    rules: Vec<Rule>,
+    facts: Facts,
+    is_revoked: AtomicBool,
+    is_full: AtomicBool,
+    slots: Semaphore,
+    pub(crate) keys: Arc<Keys>,
+    /// Calls with keys that are running.
+    keyed_calls: TaskTracker,
+    /// Why the audit ends, as it was when it was to be closed first.
+    ending: OnceLock<CloseReason>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        parent_id: String,
+        file: AuditFile,
+        validity: Validity,
+        rules: Vec<Rule>,
+    ) -> Self {
+        let lease = &validity.lease;
+        Self {
+            lease_id: lease.lease_id.clone(),
+            parent_id,
+            file,
+            slots: Semaphore::new(shared.limits.concurrency),
+            keys: Arc::new(Keys::new(shared.limits.keys, shared.limits.key_answer_bytes)),
+            keyed_calls: TaskTracker::new(),
+            ending: OnceLock::new(),
+            shared,
+            rules,
+            facts: lease.facts(),
+            validity: Mutex::new(validity),
+            is_revoked: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    pub fn lease_id(&self) -> &str {
+        &self.lease_id
+    }
+
+    /// Returns the lease as it was last renewed.
+    pub(crate) fn validity(&self) -> Validity {
+        self.lock().clone()
+    }
+
+    pub(crate) fn replace(&self, renewed: Validity) {
+        *self.lock() = renewed;
+    }
+
+    /// Ends the lease at once.
+    pub(crate) fn revoke(&self) {
+        if !self.is_revoked.swap(true, Ordering::AcqRel) {
+            info!(lease.id = self.lease_id, "Lease revoked; its calls are denied.");
+            self.close_if_revoked();
+        }
+    }
+
+    /// Closes the audit of a revoked lease when its last call has ended, although the job may go on: the
+    /// gateway expects the last line from then on.
+    fn close_if_revoked(&self) {
+        if self.is_revoked()
+            && let Err(error) = self.close_with(AuditFile::close_if_idle)
+        {
+            warn!(lease.id = self.lease_id, error = %Chain(&error), "Audit of a revoked lease not closed.");
+        }
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Acquire)
+    }
+
+    /// Returns what the lease is worth at the moment.
+    pub(crate) fn standing(&self) -> Standing {
+        let validity = self.lock();
+        let lease = if self.is_revoked() {
+            LeaseStanding::Revoked(validity.lease.clone())
+        } else {
+            validity.standing(&self.shared.clock)
+        };
+        drop(validity);
+        Standing::Valid(Caller {
+            token: self.shared.node.to_string(),
+            agent: Agent::Node(self.shared.node.to_string()),
+            lease,
+            profile: MemoryProfile::default(),
+        })
+    }
+
+    /// Decides on a call, makes it if it is permitted, and records it. Whatever the answer says of a call to
+    /// a tool of this node is in the audit file by then, unless the lease was revoked and its audit is
+    /// closed.
+    pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
+        if call.idempotency_key.is_none() {
+            return self.run(call).await;
+        }
+        // Runs to its end although the agent may stop waiting: a repeated call gets its answer.
+        let session = self.clone();
+        let running = self.keyed_calls.spawn(async move { Box::pin(session.run(call)).await });
+        running.await.unwrap_or_else(|error| {
+            error!(lease.id = self.lease_id, %error, "Call panicked.");
+            Answer::InDoubt
+        })
+    }
+
+    /// Waits for the calls that run although no agent may wait for them.
+    pub(crate) async fn wait_for_calls(&self) {
+        self.keyed_calls.close();
+        self.keyed_calls.wait().await;
+    }
+
+    async fn run(&self, mut call: Call) -> Answer {
+        let started = Instant::now();
+        let slot = self.slots.acquire().await;
+        let is_closed = self.file.closed().is_some() && !self.is_revoked();
+        if slot.is_err() || is_closed {
+            return Answer::Unavailable("the lease has ended");
+        }
+        let standing = self.standing();
+        let about = call.to_audit();
+        let lease = self.lock().lease.clone();
+        if !self.shared.local.has_namespace_of(&lease, &call.tool) {
+            return self.pass_on(&standing, about, call).await;
+        }
+        if call.idempotency_key.as_deref().is_some_and(|key| !keys::is_valid(key)) {
+            return self.refuse_key(about);
+        }
+        loop {
+            let found = self.shared.local.find(&lease, &call.tool).await;
+            let known = found.as_ref().map(|found| &found.policy);
+            // The time may have passed while the tools were listed, or while an earlier call was waited for.
+            let standing = self.standing();
+            let decided = policy::decide(&standing, known, &self.rules, &call.arguments, &self.facts);
+            let found = match (decided, found) {
+                (Ok(_), Some(found)) => found,
+                (Err(denial), _) => return self.deny(about, denial),
+                (Ok(_), None) => return self.deny(about, Denial::UnknownTool),
+            };
+            if let Some(problem) = found.check_arguments(&mut call.arguments) {
+                let error_type = INVALID_ARGUMENTS.to_owned();
+                return match self.record(Record::Refused { call: about, denied: false, error_type }) {
+                    Ok(_) => result(CallOutcome::failure(INVALID_ARGUMENTS, &problem)),
+                    Err(error) => self.not_recorded(&error),
+                };
+            }
+            let arguments = about.arguments_digest.as_deref().unwrap_or_default();
+            let claim = |key: &str| self.keys.claim(key, &call.tool, arguments);
+            let claim = match call.idempotency_key.as_deref().map(claim) {
+                None => None,
+                Some(Claimed::Fresh(claim)) => Some(claim),
+                Some(Claimed::Running(ended)) => {
+                    ended.cancelled().await;
+                    continue;
+                }
+                Some(Claimed::Refused(refusal)) => return self.answer_again(about, &refusal, started),
+            };
+            return self.call_local(about, found, call, claim, started).await;
+        }
+    }
+
+    /// Makes the decision and its line alone, for measurements.
+    #[doc(hidden)]
+    pub async fn decide_and_record(&self, call: &Call) -> Result<u64, AppendError> {
+        let lease = self.lock().lease.clone();
+        let found = self.shared.local.find(&lease, &call.tool).await;
+        let standing = self.standing();
+        let known = found.as_ref().map(|found| &found.policy);
+        let decided = policy::decide(&standing, known, &self.rules, &call.arguments, &self.facts);
+        let call = call.to_audit();
+        match decided {
+            Ok(_) => self.record(Record::Began(call)),
+            Err(denial) => self.record(Record::Refused {
+                call,
+                denied: true,
+                error_type: denial.error_type().to_owned(),
+            }),
+        }
+    }
+
+    async fn call_local(
+        &self,
+        about: EdgeCall,
+        found: Found,
+        call: Call,
+        claim: Option<Claim>,
+        started: Instant,
+    ) -> Answer {
+        let of = match self.record(Record::Began(about)) {
+            Ok(n) => n,
+            Err(error) => {
+                settle(claim, None);
+                return self.not_recorded(&error);
+            }
+        };
+        let mut meta = Map::new();
+        if let Some(traceparent) = call.traceparent {
+            meta.insert("traceparent".to_owned(), traceparent.into());
+        }
+        let called = found.upstream.call(&found.remote, call.arguments, meta, None).await;
+        let (called, kept) = CallOutcome::of(called);
+        let (outcome, error_type) = (called.outcome, called.error_type.map(str::to_owned));
+        let recorded = self.record(Record::Ended { of, outcome, error_type, duration_us: micros(started) });
+        self.close_if_revoked();
+        match recorded {
+            Ok(_) => {
+                settle(claim, kept);
+                self.shared.counts.allowed.fetch_add(1, Ordering::Relaxed);
+                result(called)
+            }
+            // The key is in doubt too: an answer that is not recorded is not given.
+            Err(error) => {
+                error!(lease.id = self.lease_id, %error, "Outcome of a call not recorded.");
+                Answer::InDoubt
+            }
+        }
+    }
+
+    /// Answers a call whose key an earlier call has, without making it.
+    fn answer_again(&self, call: EdgeCall, refusal: &Refusal, started: Instant) -> Answer {
+        let answered = CallOutcome::of_refused(refusal);
+        let (outcome, error_type) = (answered.outcome, answered.error_type.map(str::to_owned));
+        let record = Record::Answered { call, outcome, error_type, duration_us: micros(started) };
+        match self.record(record) {
+            Ok(_) => result(answered),
+            Err(error) => self.not_recorded(&error),
+        }
+    }
+
+    /// Refuses a key that the gateway would not accept either.
+    fn refuse_key(&self, call: EdgeCall) -> Answer {
+        match self.record(Record::Refused { call, denied: true, error_type: PROTOCOL.to_owned() }) {
+            Ok(_) => Answer::Rejected {
+                code: ErrorCode::INVALID_PARAMS.0.into(),
+                message: format!(
+                    "an idempotency key has 1 to {} bytes and no control characters",
+                    keys::MAX_KEY_BYTES
+                ),
+            },
+            Err(error) => self.not_recorded(&error),
+        }
+    }
+
+    /// Records a call that is not permitted, and answers it.
+    pub(crate) fn deny(&self, call: EdgeCall, denial: Denial) -> Answer {
+        info!(call.id = call.call_id, tool = call.tool, reason = %denial, "Call denied.");
+        self.shared.counts.denied.fetch_add(1, Ordering::Relaxed);
+        let error_type = denial.error_type().to_owned();
+        match self.record(Record::Refused { call, denied: true, error_type }) {
+            Ok(_) => Answer::Denied(denial),
+            // Once the lease has ended, its audit may be closed.
+            Err(AppendError::Closed) => Answer::Denied(denial),
+            Err(error) => self.not_recorded(&error),
+        }
+    }
+
+    async fn pass_on(&self, standing: &Standing, about: EdgeCall, call: Call) -> Answer {
+        if let Err(denial) = crate::pass_on::check(standing, &call.tool) {
+            return self.deny(about, denial);
+        }
+        let text = self.lock().text.clone();
+        match crate::pass_on::send(&self.shared.gateway, call, &text).await {
+            PassedOn::Answered(result) => {
+                self.shared.counts.passed_on.fetch_add(1, Ordering::Relaxed);
+                Answer::Result(result)
+            }
+            PassedOn::Rejected { code, message } => {
+                self.shared.counts.passed_on.fetch_add(1, Ordering::Relaxed);
+                Answer::Rejected { code, message }
+            }
+            // The gateway has no row of it, or one that says no more.
+            PassedOn::Failed(why) => {
+                let error_type = "gateway_unavailable".to_owned();
+                match self.record(Record::Refused { call: about, denied: false, error_type }) {
+                    Ok(_) => Answer::Unavailable(why),
+                    Err(error) => self.not_recorded(&error),
+                }
+            }
+        }
+    }
+
+    /// Appends a line.
+    pub(crate) fn record(&self, record: Record) -> Result<u64, AppendError> {
+        let appended = self.file.append(self.shared.clock.latest(), record);
+        self.shared.appended.notify_one();
+        appended
+    }
+
+    fn not_recorded(&self, error: &AppendError) -> Answer {
+        match error {
+            AppendError::Full => {
+                warn!(lease.id = self.lease_id, "Audit of a lease is full; its calls are denied.");
+                self.is_full.store(true, Ordering::Release);
+                self.shared.counts.full.fetch_add(1, Ordering::Relaxed);
+                Answer::Unavailable("the audit of this lease is full")
+            }
+            AppendError::Closed => Answer::Unavailable("the lease has ended"),
+            AppendError::Write(_) | AppendError::Sign(_) => {
+                error!(lease.id = self.lease_id, %error, "Audit not writable; calls are denied.");
+                Answer::Unavailable("the audit is not writable")
+            }
+        }
+    }
+
+    /// Writes the last line. If it fails, it can be repeated.
+    pub(crate) fn close(&self) -> Result<(), AppendError> {
+        self.close_with(AuditFile::close)
+    }
+
+    fn close_with(
+        &self,
+        close: impl Fn(&AuditFile, i64, CloseReason) -> Result<(), AppendError>,
+    ) -> Result<(), AppendError> {
+        let why = *self.ending.get_or_init(|| {
+            if self.is_revoked() {
+                CloseReason::Revoked
+            } else if self.is_full.load(Ordering::Acquire) {
+                CloseReason::Full
+            } else if !self.lock().is_valid(&self.shared.clock) {
+                CloseReason::Expired
+            } else {
+                CloseReason::Done
+            }
+        });
+        let closed = close(&self.file, self.shared.clock.latest(), why);
+        self.shared.appended.notify_one();
+        closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Validity> {
+        self.validity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn result(called: CallOutcome) -> Answer {
+    Answer::Result(Box::new(called.result))
+}
+
+/// Stores what is kept of a call under its key, if it has one, or frees the key.
+fn settle(claim: Option<Claim>, kept: Option<Kept>) {
+    match (claim, kept) {
+        (Some(claim), Some(kept)) => claim.settle(kept),
+        (Some(claim), None) => claim.release(),
+        (None, _) => {}
+    }
+}
+
+fn micros(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,60 @@
+//! What belongs to an audit file and is not audited: by what the node decides under the lease.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use policy::Rule;
+use serde::{Deserialize, Serialize};
+
+/// Ends of the names of files.
+pub(crate) const AUDIT: &str = "audit";
+const RULES: &str = "json";
+
+/// Kept beside the audit file, so that another process can continue under the lease.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Sidecar {
+    /// The lease of the job.
+    pub(crate) parent_id: String,
+    /// The gateway's key that signed the lease.
+    pub(crate) gateway_key: String,
+    /// Those that the lease names by their digest.
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Sidecar {
+    pub(crate) fn write(&self, folder: &Path, lease_id: &str) -> io::Result<()> {
+        fs::write(path(folder, lease_id, RULES), subjects::encode_json(self))
+    }
+
+    pub(crate) fn read(folder: &Path, lease_id: &str) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path(folder, lease_id, RULES)).ok()?).ok()
+    }
+}
+
+pub(crate) fn path(folder: &Path, lease_id: &str, end: &str) -> PathBuf {
+    folder.join(format!("{lease_id}.{end}"))
+}
+
+/// Returns the leases that have an audit file, oldest first.
+pub(crate) fn leases(folder: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let lease = name.to_str().and_then(|name| name.strip_suffix(AUDIT)?.strip_suffix('.'));
+        found.extend(lease.map(str::to_owned));
+    }
+    // Ids begin with the time.
+    found.sort();
+    Ok(found)
+}
+
+/// Removes the files of a lease whose audit was shipped.
+pub(crate) fn remove(folder: &Path, lease_id: &str) -> io::Result<()> {
+    fs::remove_file(path(folder, lease_id, AUDIT))?;
+    match fs::remove_file(path(folder, lease_id, RULES)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of enforcement on a node, with a real gateway and a real NATS.
+
+mod binding;
+mod closing;
+mod decisions;
+mod keys;
+mod lost_stream;
+mod offline;
+mod storm;
+mod support;
+mod tampering;
