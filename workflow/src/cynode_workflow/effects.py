@@ -1,0 +1,110 @@
+"""Jobs and handoffs. Each has a key; the same key joins what was begun, whoever began it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from cynode_workflow.context import RunContext
+from cynode_workflow.state import cut
+
+# What was cancelled together with an earlier run is begun anew, this many times.
+MAX_CANCELLED = 20
+_RETRY_DELAY = 1.0
+# What a manager that is told to stop gets for its last word.
+_LAST_WORD = 5
+_ENDED_JOBS = ("completed", "failed", "canceled")
+
+
+async def begin_job(context: RunContext, key: str, step: str, run: dict[str, Any]) -> dict[str, Any]:
+    """Begins a job, or joins it, and returns it as it is, with whether it was begun now."""
+    return await context.lease.call("workflow.job", {"key": key, "step": step, "run": run, "wait_seconds": 0})
+
+
+async def await_job(context: RunContext, key: str, step: str, run: dict[str, Any]) -> dict[str, Any]:
+    """Waits for the end of a job.
+
+    Its own limits bound how long it runs; the gateway bounds how long it waits for a node.
+    """
+    while True:
+        wait = context.wait_seconds
+        arguments = {"key": key, "step": step, "run": run, "wait_seconds": wait}
+        answer = await context.unless_draining(
+            context.lease.call("workflow.job", arguments, wait_seconds=wait)
+        )
+        job: dict[str, Any] = answer["job"]
+        if job["status"] in _ENDED_JOBS:
+            return job
+
+
+async def begin_handoff(
+    context: RunContext, key: str, kind: str, payload: dict[str, Any], step: str | None
+) -> dict[str, Any]:
+    """Hands off, or joins the handoff, and returns its id and its answer if it is there."""
+    return await context.lease.call("workflow.handoff", _handoff(key, kind, payload, step, 0))
+
+
+async def await_handoff(
+    context: RunContext, key: str, kind: str, payload: dict[str, Any], step: str | None, seconds: float
+) -> dict[str, Any]:
+    """Waits for the answer to a handoff.
+
+    One that does not come in time is given up: the gateway ends it, so that nothing is done for it any more
+    when the step is tried again, and answers that it came too late.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        is_late = left <= 0
+        wait = _LAST_WORD if is_late else min(context.wait_seconds, int(left) + 1)
+        arguments = _handoff(key, kind, payload, step, wait)
+        if is_late:
+            arguments["give_up"] = True
+        call = context.lease.call("workflow.handoff", arguments, wait_seconds=wait)
+        handed = await context.unless_draining(call)
+        answer = handed.get("answer")
+        if isinstance(answer, dict):
+            return answer
+
+
+async def hand_off(
+    context: RunContext,
+    base: str,
+    kind: str,
+    payload: dict[str, Any],
+    *,
+    step: str | None,
+    seconds: float,
+    tries: int,
+) -> dict[str, Any]:
+    """Hands off, under the keys `base/0`, `base/1`, …, until the answer is no failure that may pass."""
+    failures = 0
+    for number in range(tries + MAX_CANCELLED):
+        answer = await await_handoff(context, f"{base}/{number}", kind, payload, step, seconds)
+        if answer.get("status") == "cancelled":
+            continue
+        if answer.get("status") != "failed" or not (answer.get("error") or {}).get("retryable"):
+            return answer
+        failures += 1
+        if failures >= tries:
+            return answer
+        context.log.warning("Handoff failed; handing off again.", kind=kind, error=failure_of(answer))
+        await context.unless_draining(asyncio.sleep(_RETRY_DELAY * failures))
+    return {"status": "failed", "error": {"code": "cancelled", "message": "it was cancelled again and again"}}
+
+
+def failure_of(answer: dict[str, Any]) -> str:
+    """Returns why an answer is none."""
+    error = answer.get("error") or {}
+    return cut(str(error.get("message") or error.get("code") or "the manager gave no reason"), 1000)
+
+
+def message_of(answer: dict[str, Any]) -> str:
+    """Returns the text of an answer."""
+    return str((answer.get("message") or {}).get("content") or "")
+
+
+def _handoff(key: str, kind: str, payload: dict[str, Any], step: str | None, wait: int) -> dict[str, Any]:
+    named = {"key": key, "kind": kind, "payload": payload, "wait_seconds": wait}
+    return named if step is None else {**named, "step": step}

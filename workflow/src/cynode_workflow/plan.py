@@ -1,0 +1,177 @@
+"""Pure: steps of a plan, which of them can run, and what they are checked for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from cynode_workflow.state import PlannedStep, Policy, State, StepResult, cut
+
+MAX_STEPS = 50
+# The contract takes 16 KiB; a character may have four bytes.
+MAX_DESCRIPTION = 4000
+# An attempt whose node was lost does not count, this many times in a row.
+MAX_LOST = 3
+# The fields of a step in the contract.
+STEP_FIELDS = (
+    "name",
+    "description",
+    "kind",
+    "script",
+    "files",
+    "artifacts",
+    "outputs",
+    "network",
+    "seconds",
+    "criteria",
+    "depends_on",
+    "needs_approval",
+)
+
+
+class PlanError(Exception):
+    """A plan cannot be run; the text says why."""
+
+
+def read_policy(given: Any) -> Policy:
+    """Returns the policy of a workflow, with defaults for what is not given."""
+    policy: dict[str, int] = {}
+    for name, default in (("max_attempts", 3), ("max_reviews", 3), ("step_seconds", 600)):
+        value = given.get(name) if isinstance(given, dict) else None
+        policy[name] = (
+            value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+        )
+    return Policy(
+        max_attempts=policy["max_attempts"],
+        max_reviews=policy["max_reviews"],
+        step_seconds=policy["step_seconds"],
+    )
+
+
+def planned(steps: Any) -> list[PlannedStep]:
+    """Returns the steps of a new plan, all pending; raises `PlanError` if they cannot be run."""
+    if not isinstance(steps, list) or not steps:
+        raise PlanError("the plan has no steps")
+    if len(steps) > MAX_STEPS:
+        raise PlanError(f"the plan has {len(steps)} steps; the limit is {MAX_STEPS}")
+    plan = [_planned_step(step) for step in steps]
+    names = [step["name"] for step in plan]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"the plan has two steps named `{name}`")
+    for step in plan:
+        for needed in step["depends_on"]:
+            if needed not in names:
+                raise PlanError(f"step `{step['name']}` depends on `{needed}`, which the plan does not have")
+    done: set[str] = set()
+    while len(done) < len(plan):
+        free = [
+            step["name"] for step in plan if step["name"] not in done and done.issuperset(step["depends_on"])
+        ]
+        if not free:
+            waiting = ", ".join(name for name in names if name not in done)
+            raise PlanError(f"the steps {waiting} depend on each other in a circle")
+        done.update(free)
+    return plan
+
+
+def changed(old: PlannedStep, new: dict[str, Any]) -> PlannedStep:
+    """Returns a step as a review changed it. Its name, its place in the plan and its need of approval stay.
+
+    Criteria are lowered only by naming others: a step without any would pass unseen.
+    """
+    step = {field: new[field] for field in STEP_FIELDS if new.get(field) is not None}
+    step["name"] = old["name"]
+    step["depends_on"] = old["depends_on"]
+    step["criteria"] = new.get("criteria") or old.get("criteria")
+    step["description"] = new.get("description") or old.get("description")
+    step["answers"] = old.get("answers")
+    # What a person approved was the earlier form of the step, not this one.
+    step["needs_approval"] = bool(old.get("needs_approval")) or bool(new.get("needs_approval"))
+    return _planned_step(step)
+
+
+def ready(plan: list[PlannedStep]) -> list[PlannedStep]:
+    """Returns the steps that wait for nothing but to be run."""
+    done = {step["name"] for step in plan if step["status"] == "done"}
+    return [step for step in plan if step["status"] == "pending" and done.issuperset(step["depends_on"])]
+
+
+def needs_approval(step: PlannedStep) -> bool:
+    return bool(step.get("needs_approval")) and not step.get("approved")
+
+
+def is_excused(step: PlannedStep, result: StepResult) -> bool:
+    """Returns whether an attempt failed for its node alone, so that it does not count."""
+    end = result.get("end")
+    return isinstance(end, dict) and end.get("how") == "node_lost" and step.get("lost", 0) < MAX_LOST
+
+
+def criteria_of(state: State, step: PlannedStep) -> list[str]:
+    """Returns the criteria of a step: its own, or the task's if it has none and no step follows it."""
+    if step.get("criteria"):
+        return step["criteria"]
+    is_last = not any(step["name"] in other["depends_on"] for other in state["plan"])
+    return list(state.get("acceptance_criteria", [])) if is_last else []
+
+
+def contract_step(step: PlannedStep) -> dict[str, Any]:
+    """Returns a step as messages have it: without where it stands, with what people said about it."""
+    given = cast(dict[str, Any], step)
+    fields = {field: given[field] for field in STEP_FIELDS if given.get(field) is not None}
+    fields["description"] = described(step)
+    return fields
+
+
+def described(step: PlannedStep) -> str:
+    """Returns the description of a step, with what people answered about it.
+
+    A review gets this text, so the description of a step that it changed may have the answers already.
+    """
+    text = step.get("description", "")
+    for each in step.get("answers", []):
+        answer = f"A person was asked: {each['question']}\nand answered: {each['answer']}"
+        if answer not in text:
+            text = f"{text}\n\n{answer}".strip()
+    return cut(text, MAX_DESCRIPTION)
+
+
+def current_index(plan: list[PlannedStep]) -> int:
+    """Returns the index of the first step that is not done."""
+    return next((index for index, step in enumerate(plan) if step["status"] != "done"), len(plan))
+
+
+def find(plan: list[PlannedStep], name: str) -> PlannedStep:
+    return next(step for step in plan if step["name"] == name)
+
+
+def _planned_step(given: Any) -> PlannedStep:
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"].strip():
+        raise PlanError("a step of the plan has no name")
+    kind: Any = given.get("kind") or ("job" if given.get("script") else "manager")
+    if kind not in ("job", "manager"):
+        raise PlanError(f"step `{given['name']}` is of kind `{kind}`; there are job and manager")
+    if kind == "job" and not given.get("script"):
+        raise PlanError(f"step `{given['name']}` is a job without a script")
+    step: PlannedStep = {
+        "name": given["name"],
+        "description": given.get("description") or "",
+        "kind": kind,
+        "criteria": list(given.get("criteria") or []),
+        "depends_on": list(given.get("depends_on") or []),
+        "needs_approval": bool(given.get("needs_approval")),
+        "status": "pending",
+    }
+    for field in (
+        "script",
+        "files",
+        "artifacts",
+        "outputs",
+        "network",
+        "seconds",
+        "approved",
+        "feedback",
+        "answers",
+    ):
+        if given.get(field):
+            step[field] = given[field]
+    return step

@@ -1,0 +1,195 @@
+"""The state of a workflow: plain JSON, so that people can read it and nothing in it can execute."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypedDict
+
+from langgraph.channels import Topic
+
+StepStatus = Literal["pending", "running", "ended", "asking", "done", "failed"]
+
+# The gateway takes 512 KiB; the rest is for the other arguments of the call.
+MAX_STATE_BYTES = 480 * 1024
+MAX_TEXT = 8 * 1024
+
+
+class PlannedStep(TypedDict, total=False):
+    """A step of the plan (its first fields are those of the contract's `Step`), and where it stands."""
+
+    name: str
+    description: str
+    kind: Literal["job", "manager"]
+    script: str
+    files: list[dict[str, str]]
+    artifacts: list[str]
+    outputs: list[str]
+    network: list[str]
+    seconds: int
+    criteria: list[str]
+    depends_on: list[str]
+    needs_approval: bool
+    status: StepStatus
+    approved: bool
+    # What the next attempt has to mend: critical and major issues of the last review.
+    feedback: list[str]
+    # What a person was asked about the step, and answered.
+    answers: list[dict[str, str]]
+    # How many attempts in a row lost their node.
+    lost: int
+    # A person wants it changed before it runs.
+    to_change: bool
+    # What a person should know who is asked for approval again.
+    note: str
+
+
+class Policy(TypedDict):
+    max_attempts: int
+    max_reviews: int
+    step_seconds: int
+
+
+class Begun(TypedDict, total=False):
+    """A job or a handoff that an attempt of a step began."""
+
+    kind: Literal["job", "chat"]
+    key: str
+    id: str
+    run: int
+    # Seconds since 1970, for the time limit of handoffs.
+    began_at: float
+    # Why nothing could be begun.
+    error: str
+
+
+class StepResult(TypedDict, total=False):
+    """What an attempt of a step came to: the contract's `StepResult`, and a question of the manager."""
+
+    outcome: Literal["succeeded", "failed"]
+    end: Any
+    exit_code: int
+    output_tail: str
+    artifacts: list[str]
+    answer: str
+    error: str
+    question: str
+
+
+class Review(TypedDict, total=False):
+    """A decision about a result."""
+
+    iteration: int
+    decision: Literal["pass", "revise", "retry", "reduce_scope", "escalate"]
+    reasons: list[str]
+    issues: list[dict[str, Any]]
+    step: dict[str, Any]
+    question: str
+
+
+class Question(TypedDict, total=False):
+    """A question that a person has to answer before anything goes on."""
+
+    kind: Literal["question", "approval"]
+    about: Literal["plan", "step"]
+    step: str
+    text: str
+    answer: str
+
+
+class Outcome(TypedDict):
+    """How a run of the workflow ended. Set by the last node; nothing else says that a workflow has ended."""
+
+    kind: Literal["done", "failed"]
+    run: int
+
+
+class Event(TypedDict, total=False):
+    """Something that happened, for people."""
+
+    node: str
+    step: str
+    outcome: Literal["started", "ended", "failed", "retried", "waiting", "answered"]
+    detail: str
+
+
+def _merge(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any]:
+    return {**(old or {}), **(new or {})}
+
+
+class State(TypedDict, total=False):
+    task_id: str
+    title: str
+    description: str
+    acceptance_criteria: list[str]
+    preferences_effective: Any
+    dependencies: list[dict[str, Any]]
+    artifacts: list[str]
+    policy: Policy
+    plan: list[PlannedStep]
+    current_step_index: int
+    attempts_by_step: dict[str, int]
+    review_iterations: dict[str, int]
+    last_result: dict[str, Any]
+    # Several steps write these at the same time.
+    begun: Annotated[dict[str, Begun], _merge]
+    results: Annotated[dict[str, StepResult], _merge]
+    verification: Annotated[dict[str, Review | None], _merge]
+    question: Question | None
+    # Questions about the plan that a person answered.
+    clarifications: list[dict[str, str]]
+    summary: str
+    error: str | None
+    outcome: Outcome | None
+    # What happened in the step of the graph that ended last; empty again after the next.
+    events: Annotated[list[Event], Topic(dict)]
+
+
+# The fields that are for people, in this order; the others only steer the graph.
+_SHOWN = (
+    "task_id",
+    "acceptance_criteria",
+    "preferences_effective",
+    "policy",
+    "plan",
+    "current_step_index",
+    "attempts_by_step",
+    "last_result",
+    "results",
+    "verification",
+    "review_iterations",
+    "begun",
+    "question",
+    "clarifications",
+    "summary",
+    "error",
+    "outcome",
+)
+
+
+def state_for_people(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the state as it is shown, without what would make it too large: first the texts of files."""
+    shown = {name: values[name] for name in _SHOWN if values.get(name) is not None}
+    if not shown:
+        return None
+    if _size(shown) <= MAX_STATE_BYTES:
+        return shown
+    plan = [
+        {**step, "files": [{"path": file["path"], "text": "…"} for file in step.get("files", [])]}
+        for step in shown.get("plan", [])
+    ]
+    shown = {**shown, "plan": plan}
+    for name in ("results", "verification", "clarifications", "preferences_effective", "plan", "begun"):
+        if _size(shown) <= MAX_STATE_BYTES:
+            break
+        shown.pop(name, None)
+        shown["left_out"] = [*shown.get("left_out", []), name]
+    return shown
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """Returns the text, shortened at its end."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, default=str).encode())

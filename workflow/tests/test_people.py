@@ -1,0 +1,96 @@
+"""What people are shown, and what follows from their answers."""
+
+from __future__ import annotations
+
+from driving import work_until_settled
+from standin import Json, StandIn, completion, decision, job, scripted, step
+
+
+async def test_approval_shows_all_that_a_step_would_do() -> None:
+    risky = step(
+        "risky",
+        needs_approval=True,
+        description="d" * 5_000,
+        script="rm -r everything\n" + "x" * 9_000,
+        network=["example.org:443"],
+        files=[{"path": "list.txt", "text": "a"}],
+        outputs=["out.txt"],
+    )
+    standin = StandIn(scripted({}))
+    task = standin.start([risky])
+    await work_until_settled(standin, task)
+    question = standin.workflows[task].question or ""
+    for part in ("rm -r everything", "more characters", "example.org:443", "list.txt", "out.txt"):
+        assert part in question
+    assert question.endswith("Answer yes or no, or say what to change first.")
+
+
+async def test_each_attempt_is_approved_for_itself() -> None:
+    script = {
+        ("job", "risky"): [job(1), job(0)],
+        ("review", "risky"): [decision("retry"), decision("pass")],
+    }
+    standin = StandIn(scripted(script))
+    task = standin.start([step("risky", needs_approval=True)])
+    await work_until_settled(standin, task, ["yes"])
+    row = standin.workflows[task]
+    assert row.waiting_for == "approval"
+    assert "attempt 2" in (row.question or "")
+    assert standin.effects(task).count(("job", "risky")) == 1
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+
+
+async def test_step_that_should_be_changed_first_is_not_passed_without_a_run() -> None:
+    standin = StandIn(scripted({("review", "risky"): [decision("pass"), decision("pass")]}))
+    task = standin.start([step("risky", needs_approval=True)])
+    await work_until_settled(standin, task, ["only as a dry run"])
+    row = standin.workflows[task]
+    assert row.waiting_for == "approval"
+    assert "The manager left the step as it is: because pass" in (row.question or "")
+    assert ("job", "risky") not in standin.effects(task)
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+    assert standin.effects(task).count(("job", "risky")) == 1
+
+
+async def test_every_word_answers_the_question_of_a_manager() -> None:
+    asked: Json = {"status": "needs_clarification", "message": {"content": "At the start or the end?"}}
+    standin = StandIn(scripted({("chat", "a"): [asked, completion("written")]}))
+    task = standin.start([step("a", kind="manager")])
+    await work_until_settled(standin, task, ["end"])
+    row = standin.workflows[task]
+    assert row.status == "done"
+    told = [
+        effect.arguments["messages"][0]["content"] for effect in row.effects.values() if effect.kind == "chat"
+    ]
+    assert "and answered: end" in told[1]
+
+
+async def test_job_that_a_person_cancelled_is_not_run_again_unasked() -> None:
+    cancelled = {"status": "canceled", "end": {"how": "cancelled"}}
+    standin = StandIn(scripted({("job", "a"): [cancelled, job(0)]}))
+    task = standin.start([step("a")])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert (row.status, row.waiting_for) == ("waiting", "question")
+    assert "its job was cancelled" in (row.question or "")
+    assert standin.effects(task) == [("job", "a")]
+    standin.resume(task, "retry")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+
+
+async def test_wide_plan_with_long_outputs_is_done() -> None:
+    """Steps that run at the same time are not each stored with the results of all others."""
+    first = [f"a{number}" for number in range(25)]
+    steps = [step(name) for name in first] + [step(f"b{number}", after=first) for number in range(25)]
+    script = {("job", name): [job(0, tail="x" * 4_096)] for name in first}
+    standin = StandIn(scripted(script))
+    task = standin.start(steps)
+    await work_until_settled(standin, task)
+    assert standin.workflows[task].status == "done"
+    puts = [arguments for tool, arguments in standin.calls if tool == "workflow.checkpoint.put"]
+    assert max(len(put["data"]) for put in puts) < 1024 * 1024
