@@ -55,6 +55,14 @@ impl Holder {
         }
     }
 
+    /// Returns the only node that may use the token.
+    fn node(&self) -> Option<String> {
+        match self {
+            Self::Agent(Agent::Node(node)) => Some(node.clone()),
+            Self::Agent(_) | Self::Admin | Self::User(_) => None,
+        }
+    }
+
     /// Reads the holder from a row; `None` if the row is inconsistent (M117).
     pub fn from_row(row: &token::Model) -> Option<Self> {
         match row.agent.as_str() {
@@ -62,7 +70,7 @@ impl Holder {
             USER => Some(Self::User(row.user_id.clone()?)),
             kind => {
                 let (user, task) = (row.user_id.as_deref(), row.task_id.as_deref());
-                Agent::of_token(kind.parse().ok()?, user, task).map(Self::Agent)
+                Agent::of_token(kind.parse().ok()?, user, task, row.node.as_deref()).map(Self::Agent)
             }
         }
     }
@@ -157,6 +165,7 @@ pub async fn insert(
         agent: new.holder.kind().to_owned(),
         user_id: user_id.or(chat_user),
         task_id,
+        node: new.holder.node(),
         profile: new.profile.map(ToString::to_string),
         is_front_end: new.key.is_front_end,
         on_disconnect: new.key.on_disconnect.to_string(),

@@ -1,9 +1,11 @@
 //! `lease.*`: leases, which say on whose behalf an agent acts.
 
-use policy::AgentKind;
+use std::collections::BTreeMap;
+
+use policy::{AgentKind, Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use subjects::ScopeId;
+use subjects::{NodeId, ScopeId};
 
 use crate::tool;
 
@@ -76,9 +78,58 @@ tool!("lease.issue": Issue => Issued);
 /// `lease.renew`: renews the lease of the call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Renew {}
+pub struct Renew {
+    /// How many lines a node has written to its audit of the lease.
+    #[serde(default)]
+    pub audit_lines: Option<u64>,
+    /// The hash of the last of these lines.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub audit_head: Option<String>,
+}
 
 tool!("lease.renew": Renew => Issued);
+
+/// `lease.bind`: issues a lease under the lease of the call, for the node that runs the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// The id of the node.
+    pub node: NodeId,
+    /// The public nkey of the node, which signs its audit.
+    #[schemars(length(max = 64))]
+    pub holder: String,
+    /// The node's own tools: for each namespace the digest of its tools.
+    #[serde(default)]
+    pub local: BTreeMap<String, String>,
+    /// How many lines the node wants to write to its audit of the lease.
+    #[serde(default)]
+    pub audit_quota: Option<u64>,
+    /// How many seconds it lasts before it must be renewed.
+    #[serde(default)]
+    pub lifetime_seconds: Option<u64>,
+}
+
+/// A lease that is bound to a node, and by what the node decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bound {
+    pub lease_id: String,
+    /// The signed text, for the header `Cynode-Lease`.
+    pub lease: String,
+    pub expires_at: String,
+    pub renewable_until: String,
+    /// The access rules that the lease names by their digest, in their order.
+    pub rules: Vec<Rule>,
+}
+
+impl Bound {
+    /// Returns the digest of access rules, as a lease names them.
+    pub fn digest_of(rules: &[Rule]) -> String {
+        subjects::edge::digest(&subjects::encode_json(&rules))
+    }
+}
+
+tool!("lease.bind": Bind => Bound);
 
 /// `lease.revoke`: revokes a lease and all that were issued under it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

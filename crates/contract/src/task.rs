@@ -12,6 +12,7 @@ pub const MAX_CRITERIA: usize = 50;
 pub const MAX_DEPENDENCIES: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = TaskStatus))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Pending,
@@ -24,6 +25,16 @@ pub enum Status {
 }
 
 impl Status {
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Ready,
+        Self::Running,
+        Self::Blocked,
+        Self::Completed,
+        Self::Failed,
+        Self::Canceled,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -38,6 +49,7 @@ impl Status {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Task {
     pub task_id: String,
     /// Unique in its project, or among the tasks of its user.
@@ -142,6 +154,7 @@ pub struct List {
 tool!("db.task.list": List => Page<ListItem>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = TaskListItem))]
 pub struct ListItem {
     pub task_id: String,
     pub name: String,

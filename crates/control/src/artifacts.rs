@@ -5,7 +5,11 @@ mod put;
 mod read;
 
 use contract::artifact::{Artifact, Get, List};
-use sea_orm::{FromQueryResult, QuerySelect, Select};
+use sea_orm::{
+    ColumnTrait, DatabaseExecutor, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect, Select,
+};
+
+pub(super) use path::check as check_path;
 
 use super::{Entry, ToolError};
 use store::{
@@ -86,4 +90,20 @@ impl From<artifact::Model> for Metadata {
 
 fn not_found(what: &str) -> ToolError {
     ToolError::not_found("artifact", what)
+}
+
+/// Returns the first files of a task, without their contents.
+pub(super) async fn list_first(
+    db: &DatabaseExecutor<'_>,
+    task: &str,
+    limit: u64,
+) -> Result<Vec<Artifact>, ToolError> {
+    let query = artifact::Entity::find().filter(Column::TaskId.eq(task)).order_by_asc(Column::Path);
+    let found = Metadata::select(query).limit(limit).into_model::<Metadata>().all(db).await?;
+    Ok(found.into_iter().map(Artifact::from).collect())
+}
+
+/// Keeps a file of a task that a program of ours wrote: its first version, or the next one.
+pub(super) async fn keep(db: &DatabaseExecutor<'_>, now: i64, new: artifact::Model) -> Result<(), ToolError> {
+    put::write(db, now, new, None).await.map(drop)
 }

@@ -28,7 +28,7 @@ pub(super) fn non_blank(what: &'static str, given: &str, limit: usize) -> Result
 }
 
 /// Checks that at most `limit` items are given.
-pub(super) fn count(what: &'static str, count: usize, limit: usize) -> Result<(), ToolError> {
+pub(super) fn count(what: &str, count: usize, limit: usize) -> Result<(), ToolError> {
     if count > limit {
         return Err(ToolError::Invalid(format!("{count} {what} are given; at most {limit} are taken")));
     }

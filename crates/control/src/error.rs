@@ -12,6 +12,9 @@ pub enum ToolError {
     NotFound { what: &'static str, id: String },
     #[error("{0}")]
     Conflict(String),
+    /// A program that calls reads `reason` and knows what to do.
+    #[error("{message}")]
+    Refused { code: &'static str, reason: &'static str, message: String, retry_after_ms: Option<u64> },
     #[error("{what} has {size} bytes; the limit is {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
@@ -21,6 +24,9 @@ pub enum ToolError {
     Governing(String),
     #[error("content rejected: {0}")]
     Malicious(String),
+    /// NATS, or a stream that the tool needs.
+    #[error("{0}; try again later")]
+    Unavailable(String),
     #[error("the store is temporarily unavailable")]
     Store(#[from] DbErr),
 }
@@ -36,14 +42,23 @@ impl ToolError {
             Self::Invalid(_) => "invalid_arguments",
             Self::NotFound { .. } => "not_found",
             Self::Conflict(_) => "conflict",
+            Self::Refused { code, .. } => code,
             Self::TooLarge { .. } => "too_large",
             Self::ReadOnly(_) | Self::Governing(_) => "read_only",
             Self::Malicious(_) => "malicious_content",
+            Self::Unavailable(_) => "nats_unavailable",
             Self::Store(_) => "store_unavailable",
         }
     }
 
     pub fn to_json(&self) -> Value {
-        json!({ "code": self.code(), "message": self.to_string() })
+        let mut error = json!({ "code": self.code(), "message": self.to_string() });
+        if let Self::Refused { reason, retry_after_ms, .. } = self {
+            error["reason"] = (*reason).into();
+            if let Some(after) = retry_after_ms {
+                error["retry_after_ms"] = (*after).into();
+            }
+        }
+        error
     }
 }

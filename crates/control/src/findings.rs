@@ -4,7 +4,7 @@ use contract::{
     Page,
     finding::{Create, Finding, List, MAX_CRITERION_BYTES, MAX_EVIDENCE_BYTES, MAX_LOCATION_BYTES},
 };
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use subjects::{Severity, Verdict};
 use uuid::Uuid;
 
@@ -30,6 +30,17 @@ fn into_finding(row: finding::Model) -> Result<Finding, ToolError> {
         created_at: clock::text(row.created_at),
         created_by: row.created_by,
     })
+}
+
+/// Returns the findings on a task, the newest first, for administrators.
+pub async fn latest_findings(
+    db: &DatabaseExecutor<'_>,
+    task_id: &str,
+    limit: u64,
+) -> Result<Vec<Finding>, ToolError> {
+    let query = finding::Entity::find().filter(finding::Column::TaskId.eq(task_id));
+    let ordered = query.order_by_desc(finding::Column::CreatedAt).order_by_desc(finding::Column::Id);
+    ordered.limit(limit).all(db).await?.into_iter().map(into_finding).collect()
 }
 
 impl BuiltInTool for Create {

@@ -4,6 +4,7 @@ mod reference;
 
 use contract::{Page, tool};
 use reference::MAX_REFERENCE_BYTES;
+pub(super) use reference::check as check_reference;
 use schemars::JsonSchema;
 use sea_orm::{EntityTrait, QueryFilter, QueryOrder};
 use serde::{Deserialize, Serialize};

@@ -15,6 +15,8 @@ use store::{clock, entity::job};
 
 pub(super) const MAX_KIND_BYTES: usize = 64;
 pub(super) const MAX_PAYLOAD_BYTES: usize = 8 * 1024;
+/// The kind of jobs that nodes run in sandboxes.
+pub(super) const SANDBOX: &str = "sandbox";
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -122,21 +124,14 @@ impl BuiltInTool for Create {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Job, ToolError> {
-        check::non_blank("kind", &input.kind, MAX_KIND_BYTES)?;
+        check_kind(&input.kind)?;
         let payload = check::to_json("payload", &Value::Object(input.payload), MAX_PAYLOAD_BYTES)?;
         let task = tasks::find_open(context, &input.task_id).await?;
+        let id = Uuid::now_v7().to_string();
         let row = job::Model {
-            id: Uuid::now_v7().to_string(),
-            task_id: task.id,
-            kind: input.kind,
-            status: Status::Queued.as_str().to_owned(),
-            payload,
-            result: None,
             node_id: input.node_id.map(String::from),
             run_id: input.run_id.map(String::from),
-            version: 1,
-            created_at: context.now,
-            updated_at: context.now,
+            ..job::Model::queued(id, task.id, input.kind, payload, context.now)
         };
         job::Entity::insert(job::ActiveModel::from(row.clone())).exec_without_returning(&context.db).await?;
         row.try_into()
@@ -195,6 +190,10 @@ impl BuiltInTool for UpdateStatus {
     async fn run(context: &Context<'_>, input: Self) -> Result<Job, ToolError> {
         let found = job::Entity::find_by_id(input.job_id.as_str()).lock_exclusive().one(&context.db).await?;
         let row = require_of_task(found, &input.job_id, input.task_id.as_ref())?;
+        if row.queue.is_some() {
+            let why = "a node decides what becomes of a job in a sandbox; sandbox.job.cancel ends it";
+            return Err(ToolError::Conflict(why.to_owned()));
+        }
         check::version("the job", input.expected_version, row.version)?;
         let status = status_of(&row)?;
         if !status.next().contains(&input.status) && (status != input.status || status.is_final()) {
@@ -214,6 +213,17 @@ impl BuiltInTool for UpdateStatus {
         change.updated_at = Set(context.now);
         change.update(&context.db).await?.try_into()
     }
+}
+
+/// Checks the kind of a job that no sandbox runs.
+pub(super) fn check_kind(kind: &str) -> Result<(), ToolError> {
+    check::non_blank("kind", kind, MAX_KIND_BYTES)?;
+    if kind == SANDBOX {
+        let why =
+            format!("`{SANDBOX}` is the kind of jobs that sandbox.run creates: call it, or name another");
+        return Err(ToolError::Invalid(why));
+    }
+    Ok(())
 }
 
 /// M106: reports a job of another task as not found.

@@ -1,6 +1,6 @@
 //! Issues, renews and revokes leases in the store, for tools and for administrators.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contract::lease::{Issue, Issued, MAX_TOOLS};
 use nkeys::KeyPair;
@@ -14,6 +14,7 @@ use sea_orm::{
 use subjects::{
     ScopeId,
     lease::{REVOKED_SUBJECT, Revoked},
+    streams,
 };
 use uuid::Uuid;
 
@@ -101,7 +102,11 @@ impl LeaseIssuer {
     }
 
     fn sign(&self, row: &lease::Model) -> Result<Issued, ToolError> {
-        let lease = to_lease(row)?;
+        self.sign_lease(row, to_lease(row)?)
+    }
+
+    /// Signs a lease that `row` describes.
+    pub(super) fn sign_lease(&self, row: &lease::Model, lease: Lease) -> Result<Issued, ToolError> {
         let signed = lease.sign(&self.key).map_err(|error| ToolError::Invalid(error.to_string()))?;
         if signed.len() > policy::MAX_LEASE_BYTES {
             let (size, limit) = (signed.len(), policy::MAX_LEASE_BYTES);
@@ -115,13 +120,23 @@ impl LeaseIssuer {
         })
     }
 
-    /// Extends a lease that was not revoked, up to the end of its renewals.
+    /// Signs a lease again as it is stored. `None` if it is not there or was revoked.
+    pub(super) async fn sign_again(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        id: &str,
+    ) -> Result<Option<Issued>, ToolError> {
+        let row = lease::Entity::find_by_id(id).one(db).await?;
+        row.filter(|row| row.revoked_at.is_none()).map(|row| self.sign(&row)).transpose()
+    }
+
+    /// Extends a lease that was not revoked, up to the end of its renewals. Returns when it expires, too.
     pub(super) async fn renew(
         &self,
         db: &DatabaseExecutor<'_>,
         now: i64,
         own: &Lease,
-    ) -> Result<Issued, ToolError> {
+    ) -> Result<(i64, Issued), ToolError> {
         let id = &own.lease_id;
         let found = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
         let is_renewable = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
@@ -134,7 +149,11 @@ impl LeaseIssuer {
         let mut change = lease::ActiveModel::from(row);
         change.not_before = Set(now.min(expires_at));
         change.expires_at = Set(expires_at);
-        self.sign(&change.update(db).await?)
+        let row = change.update(db).await?;
+        // What binds the lease to a node is not in the row; the call has verified it.
+        let Lease { node, holder, audit_quota, local, rules, .. } = own.clone();
+        let lease = Lease { node, holder, audit_quota, local, rules, ..to_lease(&row)? };
+        Ok((expires_at, self.sign_lease(&row, lease)?))
     }
 
     /// Revokes a lease and those that were issued under it, and reports each. Returns how many were not
@@ -146,9 +165,17 @@ impl LeaseIssuer {
         now: i64,
         by: &str,
     ) -> Result<u64, ToolError> {
-        // The lease first: nothing is issued under it any more, so the second statement finds all.
-        let own = self.revoke_where(db, lease::Column::Id.eq(id), now, by).await?;
-        Ok(own + self.revoke_where(db, lease::Column::ParentId.eq(id), now, by).await?)
+        // The lease first: nothing is issued under it any more, so the next statement finds all.
+        let mut revoked = self.revoke_where(db, lease::Column::Id.eq(id), now, by).await?;
+        let mut parents = vec![id.to_owned()];
+        // A manager's lease, that of a job, and that of the job's node: there is an end to it.
+        while !parents.is_empty() {
+            let children = lease::Column::ParentId.is_in(std::mem::take(&mut parents));
+            let found = lease::Entity::find().filter(children.clone()).select_only();
+            parents = found.column(lease::Column::Id).into_tuple().all(db).await?;
+            revoked += self.revoke_where(db, children, now, by).await?;
+        }
+        Ok(revoked)
     }
 
     async fn revoke_where(
@@ -186,15 +213,12 @@ fn report(row: &lease::Model, now: i64, by: &str) -> NewMessage {
         revoked_at: clock::text(now),
         revoked_by: by.to_owned(),
     };
-    NewMessage {
-        subject: REVOKED_SUBJECT.to_owned(),
-        message_id: revoked.message_id(),
-        body: subjects::encode_json_text(&revoked),
-    }
+    let (subject, body) = (REVOKED_SUBJECT.to_owned(), subjects::encode_json_text(&revoked));
+    NewMessage::new(streams::EVENTS, subject, revoked.message_id(), body)
 }
 
-/// Returns the lease that a row describes, not signed yet.
-fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
+/// Returns the lease that a row describes, not signed yet and bound to no node.
+pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
     let tools = row.tools.as_deref().map(serde_json::from_str).transpose();
     Ok(Lease {
         lease_id: row.id.clone(),
@@ -207,6 +231,11 @@ fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
         handoff_id: row.handoff_id.clone(),
         // A limit that cannot be read permits nothing.
         tools: tools.unwrap_or_else(|_| Some(Vec::new())),
+        node: None,
+        holder: None,
+        audit_quota: None,
+        local: BTreeMap::new(),
+        rules: None,
         not_before: row.not_before,
         expires_at: row.expires_at,
         key: String::new(),
@@ -244,6 +273,8 @@ fn check_wanted(wanted: &Issue) -> Result<(), ToolError> {
     let invalid = |why: &str| Err(ToolError::Invalid(why.to_owned()));
     match wanted.agent {
         AgentKind::Orchestrator => return invalid("an orchestrator acts for no user and needs no lease"),
+        AgentKind::Node => return invalid("a node acts under the leases of its jobs and needs no other"),
+        AgentKind::Workflow => return invalid("a runner of workflows acts by its epoch and needs no lease"),
         AgentKind::ProjectAnalyst | AgentKind::Sandbox if wanted.task_id.is_none() => {
             return invalid("an analyst or a sandbox works on one task: name its `task_id`");
         }

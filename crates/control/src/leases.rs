@@ -1,6 +1,8 @@
 //! `lease.*`: issues, renews and revokes leases.
 
-use contract::lease::{Issue, Issued, Renew, Revoke, Revoked};
+mod bind;
+
+use contract::lease::{Bind, Issue, Issued, Renew, Revoke, Revoked};
 use policy::{AgentKind, Lease, Scope};
 use sea_orm::EntityTrait;
 use subjects::ScopeId;
@@ -9,7 +11,7 @@ use super::{BuiltInTool, Context, Does, Entry, ToolError, lease_issuer::NewLease
 use store::entity::lease;
 
 pub(super) fn tools() -> Vec<Entry> {
-    vec![Entry::of::<Issue>(), Entry::of::<Renew>(), Entry::of::<Revoke>()]
+    vec![Entry::of::<Issue>(), Entry::of::<Bind>(), Entry::of::<Renew>(), Entry::of::<Revoke>()]
 }
 
 impl BuiltInTool for Issue {
@@ -30,7 +32,7 @@ impl BuiltInTool for Issue {
                 let lease = within_parent(input, parent)?;
                 NewLease { lease, parent_id, issued_by: context.author() }
             }
-            AgentKind::ProjectAnalyst | AgentKind::Sandbox => {
+            AgentKind::ProjectAnalyst | AgentKind::Sandbox | AgentKind::Node | AgentKind::Workflow => {
                 return Err(ToolError::ReadOnly("leases".to_owned()));
             }
         };
@@ -71,10 +73,12 @@ impl BuiltInTool for Renew {
     const DESCRIPTION: &'static str = "Renews the lease under which the call is made, also after it expired.";
     const DOES: Does = Does::Write;
 
-    async fn run(context: &Context<'_>, _input: Self) -> Result<Issued, ToolError> {
+    async fn run(context: &Context<'_>, input: Self) -> Result<Issued, ToolError> {
         let own = context.caller.lease.lease();
         let own = own.ok_or_else(|| ToolError::Invalid("the call has no lease to renew".to_owned()))?;
-        context.leases.renew(&context.db, context.now, own).await
+        let (expires_at, issued) = context.leases.renew(&context.db, context.now, own).await?;
+        bind::note_renewal(&context.db, own, (input.audit_lines, input.audit_head), expires_at).await?;
+        Ok(issued)
     }
 }
 

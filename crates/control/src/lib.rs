@@ -10,11 +10,13 @@ mod visible_tools;
 
 mod check;
 mod confinement;
+mod known_node;
 mod lease_issuer;
 mod lookup;
 mod page;
 mod search;
 mod slice;
+mod task_rows;
 mod value;
 
 mod artifacts;
@@ -30,22 +32,34 @@ mod nodes;
 mod personas;
 mod preferences;
 mod projects;
+mod sandbox;
+mod sandboxes;
 mod schedules;
 mod settings;
 mod skills;
 mod tasks;
 mod threads;
+mod workflows;
 
 pub use attribution::{AttributedOutcome, Attribution, AttributionSlot};
 pub use egress::{close_lost_calls, delete_old_calls, list_usage};
 pub use error::ToolError;
+pub use findings::latest_findings;
 pub use lease_issuer::{LeaseIssuer, NewLease};
+pub use nodes::NodeBook;
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
+pub use sandbox::{JobBook, NotApplied, requeue_lost_jobs};
+pub use sandboxes::{LimitRange, SandboxSettings, Sandboxes, unfinished_character};
 pub use schedules::{ScheduleBook, check_schedule_payload, preview_schedule, time_zones};
 pub use skills::{SkillTarget, SkillWriter, seed};
 pub use spec::{BuiltInTool, Context, Does, Entry};
+pub use tasks::{TaskBook, TaskCount, TaskDependency, WantedTasks};
 pub use threads::{ThreadBook, ThreadTurn};
 pub use visible_tools::{VisibleTool, VisibleTools};
+pub use workflows::{
+    ACTIVE_STATUSES, COUNTED_OUTCOMES, WorkflowAnswer, WorkflowBook, WorkflowCounts, count_workflows,
+    newest_workflow_event, requeue_lost_workflows,
+};
 
 /// Returns all built-in tools.
 pub fn all() -> Vec<Entry> {
@@ -65,9 +79,11 @@ pub fn all() -> Vec<Entry> {
         nodes::tools(),
         models::tools(),
         images::tools(),
+        sandbox::tools(),
         threads::tools(),
         keys::tools(),
         schedules::tools(),
+        workflows::tools(),
     ];
     families.into_iter().flatten().collect()
 }

@@ -9,8 +9,9 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{AttributionSlot, LeaseIssuer, ToolError, VisibleTools};
+use super::{AttributionSlot, LeaseIssuer, Sandboxes, ToolError, VisibleTools};
 use policy::{Caller, MemoryProfile, Scope, ScopedId, Switch};
+use store::Store;
 
 /// Whether a tool only reads, or may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,29 @@ pub trait BuiltInTool:
     const REACHES_NETWORK: bool = false;
     /// Whether the result comes as text too, for models. One that only programs read comes once.
     const HAS_TEXT: bool = true;
+    /// Whether the tool needs NATS. A gateway without NATS does not offer it.
+    const NEEDS_NATS: bool = false;
+    /// The result may have as many bytes, also where the gateway gives less. For programs, not for models.
+    const MAX_RESULT_BYTES: usize = 0;
+    /// Whether [`BuiltInTool::complete`] is called.
+    const WAITS: bool = false;
 
     fn run(
         context: &Context<'_>,
         input: Self,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
+
+    /// Completes a result after the transaction was committed and the call recorded, also one that was
+    /// recorded under an idempotency key. Here a tool may wait for what it started. An error is what the
+    /// caller gets; what was committed stays.
+    fn complete(
+        _store: &Store,
+        _sandboxes: &Sandboxes,
+        _input: Self,
+        output: Value,
+    ) -> impl Future<Output = Result<Value, ToolError>> + Send {
+        async { Ok(output) }
+    }
 }
 
 /// What a tool runs with: the store, the caller with its memory profile, the trace and the time (G12).
@@ -52,6 +71,7 @@ pub struct Context<'a> {
     /// The tools that the caller may call, for help.
     pub visible_tools: &'a dyn VisibleTools,
     pub leases: &'a LeaseIssuer,
+    pub sandboxes: &'a Sandboxes,
     /// The id of the call in the audit.
     pub call_id: &'a str,
     /// Takes whom the call was made for, if not for the caller.
@@ -77,6 +97,10 @@ impl Context<'_> {
 type Run =
     Box<dyn for<'a> Fn(&'a Context<'a>, Value) -> BoxFuture<'a, Result<Value, ToolError>> + Send + Sync>;
 
+type Complete = Box<dyn for<'a> Fn(&'a Store, &'a Sandboxes, Value, Value) -> Completing<'a> + Send + Sync>;
+
+type Completing<'a> = BoxFuture<'a, Result<Value, ToolError>>;
+
 /// A built-in tool with its input and output types erased.
 pub struct Entry {
     pub name: &'static str,
@@ -88,9 +112,12 @@ pub struct Entry {
     pub gate: Option<Switch>,
     pub reaches_network: bool,
     pub has_text: bool,
+    pub needs_nats: bool,
+    pub max_result_bytes: usize,
     pub input: Arc<Map<String, Value>>,
     pub output: Arc<Map<String, Value>>,
     run: Run,
+    complete: Option<Complete>,
 }
 
 impl Entry {
@@ -104,6 +131,15 @@ impl Entry {
             }
             .boxed()
         });
+        let complete: Complete = Box::new(|store, sandboxes, arguments, output| {
+            async move {
+                match serde_json::from_value(arguments) {
+                    Ok(input) => T::complete(store, sandboxes, input, output).await,
+                    Err(_) => Ok(output),
+                }
+            }
+            .boxed()
+        });
         Self {
             name: T::NAME,
             title: T::TITLE,
@@ -114,9 +150,31 @@ impl Entry {
             gate: T::GATE,
             reaches_network: T::REACHES_NETWORK,
             has_text: T::HAS_TEXT,
+            needs_nats: T::NEEDS_NATS,
+            max_result_bytes: T::MAX_RESULT_BYTES,
             input: schema::<T>(),
             output: schema::<T::Output>(),
             run,
+            complete: T::WAITS.then_some(complete),
+        }
+    }
+
+    /// Returns whether results of the tool are to be completed with [`Entry::complete`].
+    pub fn waits(&self) -> bool {
+        self.complete.is_some()
+    }
+
+    /// Completes a result, see [`BuiltInTool::complete`].
+    pub async fn complete(
+        &self,
+        store: &Store,
+        sandboxes: &Sandboxes,
+        arguments: Map<String, Value>,
+        output: Value,
+    ) -> Result<Value, ToolError> {
+        match &self.complete {
+            Some(complete) => complete(store, sandboxes, Value::Object(arguments), output).await,
+            None => Ok(output),
         }
     }
 

@@ -22,7 +22,7 @@ use self::keyed_calls::KeyedCalls;
 use policy::{CallIds, Denial, LeaseStanding, Permitted, Standing};
 
 use audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded};
-use control::LeaseIssuer;
+use control::{LeaseIssuer, Sandboxes};
 use registry::{
     canonical,
     catalogue::{Backend, CatalogueCache, ServedTool},
@@ -72,6 +72,7 @@ pub struct Calls {
     pub(crate) ledger: Ledger,
     upstreams: Arc<Upstreams>,
     pub(crate) leases: Arc<LeaseIssuer>,
+    sandboxes: Arc<Sandboxes>,
     limits: Limits,
     tasks: TaskTracker,
     keyed_calls: KeyedCalls,
@@ -135,6 +136,7 @@ impl Calls {
         ledger: Ledger,
         upstreams: Arc<Upstreams>,
         leases: Arc<LeaseIssuer>,
+        sandboxes: Arc<Sandboxes>,
         limits: Limits,
     ) -> Self {
         Self {
@@ -143,6 +145,7 @@ impl Calls {
             ledger,
             upstreams,
             leases,
+            sandboxes,
             limits,
             tasks: TaskTracker::new(),
             keyed_calls: KeyedCalls::default(),
@@ -286,11 +289,16 @@ impl Calls {
     /// Replaces a result that is too large by an error. It is not truncated, because half a structure is
     /// worse than none.
     fn limit_size(&self, reply: ToolReply) -> ToolReply {
+        self.limit_size_to(0, reply)
+    }
+
+    /// Like [`Calls::limit_size`], with at least `limit` bytes.
+    fn limit_size_to(&self, limit: usize, reply: ToolReply) -> ToolReply {
+        let limit = limit.max(self.limits.max_result_bytes);
         let size = serde_json::to_vec(&reply.result).map_or(usize::MAX, |bytes| bytes.len());
-        if size <= self.limits.max_result_bytes {
+        if size <= limit {
             return reply;
         }
-        let limit = self.limits.max_result_bytes;
         ToolReply::failure(
             "too_large",
             &format!("The result has {size} bytes; at most {limit} are given. Ask for less."),

@@ -3,6 +3,7 @@
 mod check;
 mod cli;
 mod raw;
+mod sandbox;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -42,6 +43,8 @@ pub struct Config {
     pub connections: listener::Limits,
     pub unauthenticated: unauthenticated::Settings,
     pub upstreams: upstreams::Settings,
+    pub sandbox: control::SandboxSettings,
+    pub workflows: Workflows,
     /// `None`: no heads are published, and the console shows no handoffs.
     pub nats: Option<Nats>,
     /// Time that running calls get after a signal to stop.
@@ -74,6 +77,8 @@ pub struct Audit {
     pub keep: Option<Duration>,
     /// Whether rows are appended to SQLite without sea-orm.
     pub fast_append: bool,
+    /// How long after its end a lease of a node may be without the last line of its audit.
+    pub node_grace: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,10 +102,16 @@ pub struct Leases {
     pub renewable_for: Duration,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub struct Workflows {
+    /// How long a runner may be silent before its message is delivered to another.
+    pub ack_wait: Duration,
+}
+
 #[derive(Clone, Debug)]
 pub struct Nats {
     pub options: broker::Options,
-    /// Key that signs replayed handoffs.
+    /// Key that signs replayed handoffs, and those of workflows.
     pub signing_key_file: Option<PathBuf>,
 }
 

@@ -116,7 +116,8 @@ impl LiveSettings {
 
     fn rate_limiter(&self, caller: &Caller) -> &DefaultKeyedRateLimiter<String> {
         match caller.agent.kind() {
-            AgentKind::Orchestrator => &self.orchestrator_limiter,
+            // They call for many.
+            AgentKind::Orchestrator | AgentKind::Node | AgentKind::Workflow => &self.orchestrator_limiter,
             AgentKind::ProjectManager | AgentKind::ProjectAnalyst | AgentKind::Sandbox => &self.rate_limiter,
         }
     }

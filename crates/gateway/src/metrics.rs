@@ -1,7 +1,8 @@
-//! Prometheus metrics: those of the audit and of the upstreams.
+//! Prometheus metrics: those of the audit, the upstreams, the outbox and workflows.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU64, time::Duration};
 
+use control::{ACTIVE_STATUSES, COUNTED_OUTCOMES, WorkflowCounts};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -16,6 +17,16 @@ struct StateLabels {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -25,6 +36,11 @@ pub(crate) struct Metrics {
     pub(crate) outbox_published: Counter,
     outbox_waiting: Gauge,
     outbox_oldest: Gauge<f64, AtomicU64>,
+    pub(crate) edge_lines: Counter,
+    edge_alarms: Gauge,
+    workflows: Family<StatusLabels, Gauge>,
+    workflow_oldest_wait: Gauge<f64, AtomicU64>,
+    workflow_changes: Family<OutcomeLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -43,7 +59,43 @@ impl Default for Metrics {
             "Age of the oldest message that waits",
             outbox_oldest.clone(),
         );
-        Self { registry, audit, upstreams, restarts, outbox_published, outbox_waiting, outbox_oldest }
+        let (edge_lines, edge_alarms) = (Counter::default(), Gauge::default());
+        registry.register("edge_audit_lines", "Lines of nodes' audits taken over", edge_lines.clone());
+        registry.register(
+            "edge_audit_alarms",
+            "Alarms about nodes' audits that are not resolved",
+            edge_alarms.clone(),
+        );
+        let (workflows, workflow_oldest_wait) = (Family::<StatusLabels, Gauge>::default(), Gauge::default());
+        registry.register("workflows", "Workflows that have not ended, by status", workflows.clone());
+        registry.register(
+            "workflow_oldest_wait_seconds",
+            "How long the workflow that waits longest for a runner has waited",
+            workflow_oldest_wait.clone(),
+        );
+        let workflow_changes = Family::<OutcomeLabels, Counter>::default();
+        registry.register("workflow_changes", "What happened to workflows", workflow_changes.clone());
+        // Rates are right from the first change on.
+        for outcome in COUNTED_OUTCOMES {
+            drop(workflow_changes.get_or_create(&OutcomeLabels { outcome: outcome.as_str() }));
+        }
+        for status in ACTIVE_STATUSES {
+            drop(workflows.get_or_create(&StatusLabels { status: status.as_str() }));
+        }
+        Self {
+            registry,
+            audit,
+            upstreams,
+            restarts,
+            outbox_published,
+            outbox_waiting,
+            outbox_oldest,
+            edge_lines,
+            edge_alarms,
+            workflows,
+            workflow_oldest_wait,
+            workflow_changes,
+        }
     }
 }
 
@@ -64,6 +116,24 @@ impl Metrics {
         let oldest = waiting.iter().map(|subject| subject.oldest_at).min();
         let age = oldest.map_or(0, |oldest| clock::now().saturating_sub(oldest).max(0));
         self.outbox_oldest.set(Duration::from_micros(age.unsigned_abs()).as_secs_f64());
+    }
+
+    pub(crate) fn set_edge_alarms(&self, open: u64) {
+        self.edge_alarms.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the gauges of workflows, and adds what happened to them.
+    pub(crate) fn set_workflows(&self, counts: &WorkflowCounts) {
+        for (status, count) in &counts.active {
+            let labels = StatusLabels { status: status.as_str() };
+            self.workflows.get_or_create(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
+        let age = counts.oldest_wait.map_or(0, |since| clock::now().saturating_sub(since).max(0));
+        self.workflow_oldest_wait.set(Duration::from_micros(age.unsigned_abs()).as_secs_f64());
+        for (outcome, count) in &counts.happened {
+            let labels = OutcomeLabels { outcome: outcome.as_str() };
+            self.workflow_changes.get_or_create(&labels).inc_by(*count);
+        }
     }
 
     /// Renders all metrics in the OpenMetrics text format.

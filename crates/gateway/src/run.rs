@@ -5,7 +5,6 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use broker::{ConnectError, OnDemand};
 use sea_orm::DbErr;
 use secrets::signing_key;
-use subjects::audit::{ChainError, ChainVerifier};
 use tokio::{
     net::TcpListener,
     select,
@@ -24,7 +23,7 @@ use access::{
 };
 use admin::Admin;
 use audit::{Announcement, Ledger, Record, Seal, Sealed};
-use control::LeaseIssuer;
+use control::{LeaseIssuer, Sandboxes};
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::{Outbox, Store, clock};
 
@@ -32,11 +31,15 @@ use crate::{
     calls::{Calls, Limits},
     config::{Cli, Config},
     data_lock::{self, DataLock},
+    edge_audit::EdgeAudit,
     front::Front,
     health::{self, Watched},
+    jobs::{ChainReader, LostJobs, PresenceResponder},
     metrics::Metrics,
     relay::Relay,
     reload::ModifiedAt,
+    workflow_counter::WorkflowCounter,
+    workflows::RunnerQueue,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +54,6 @@ pub enum Error {
     Listen(SocketAddr, #[source] std::io::Error),
     #[error(transparent)]
     AdminToken(#[from] admin_token::Error),
-    #[error("audit verification failed")]
-    Audit(#[from] ChainError),
     #[error("sealing the audit")]
     Seal(#[from] audit::SealError),
     #[error("connecting to NATS")]
@@ -70,9 +71,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_ENDED_LEASES: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long calls to external providers are kept after their end. What they used is kept for good.
 const KEEP_ENDED_PROVIDER_CALLS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Rows per query when the audit is verified.
-const VERIFY_BATCH: u64 = 1000;
-
 /// Runs the gateway until SIGTERM or SIGINT.
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let stop = CancellationToken::new();
@@ -81,30 +79,6 @@ pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {
     let served = Box::pin(serve(cli, config, stop)).await;
     signals.shutdown().await;
     served
-}
-
-/// Opens and migrates the store, and verifies the audit's hash chain and its signed heads. Returns a summary.
-pub async fn check(config: &Config) -> Result<String, Error> {
-    let file = store::sqlite_file(&config.store.url);
-    let lock = file.map(|file| DataLock::acquire(&config.data, Some(&file))).transpose()?;
-    let store = Store::open(&config.store).await?;
-    let seal = Seal::open(&config.audit.signing_key_file, config.audit.head_file.clone(), None)?;
-    let bounds = audit::bounds(store.read()).await?;
-    let key = seal.public_key();
-    let heads = seal.heads()?.into_iter().filter(|head| head.is_signed_by(&key)).collect();
-    let mut chain = ChainVerifier::new(bounds.pruned_seq, &bounds.pruned_hash, heads);
-    let mut last = bounds.pruned_seq;
-    loop {
-        let rows = audit::rows_after(&store, last, VERIFY_BATCH).await?;
-        let Some(row) = rows.last() else { break };
-        last = row.seq;
-        rows.iter().try_for_each(|row| chain.check(row))?;
-    }
-    let (rows, heads) = chain.finish()?;
-    let tools = control::all().len();
-    store.close().await;
-    drop(lock);
-    Ok(format!("ok: {rows} audit rows verified, {heads} signed heads match, {tools} built-in tools"))
 }
 
 async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), Error> {
@@ -139,18 +113,44 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     background.spawn(watching);
     let limits =
         Limits { max_result_bytes: config.calls.max_result_bytes, keep_keys: config.calls.keep_keys };
-    let catalogue = Arc::new(CatalogueCache::new(control::all()));
+    let tools = control::all().into_iter().filter(|tool| nats.is_some() || !tool.needs_nats).collect();
+    let catalogue = Arc::new(CatalogueCache::new(tools));
     let outbox = Arc::new(Outbox::new(nats.is_some()));
     if let Some(nats) = &nats {
         let relay = Relay::new(store.clone(), nats.clone(), outbox.clone(), metrics.clone());
         background.spawn(relay.run(stop.clone()));
+        let grace = config.audit.node_grace;
+        let edge_audit = EdgeAudit::new(store.clone(), nats.clone(), metrics.clone(), grace);
+        background.spawn(edge_audit.run(stop.clone()));
     }
+    let handoff_key = signing_key_file.map(signing_key::read).transpose()?;
+    let sandboxes = Sandboxes::new(config.sandbox, outbox.clone(), nats.clone(), stop.clone());
+    let sandboxes = Arc::new(sandboxes.signing_with(handoff_key));
     let issuer = Arc::new(LeaseIssuer {
         outbox,
         key: signing_key::read_or_create(&config.leases.signing_key_file)?,
         lifetime: config.leases.lifetime,
         renewable_for: config.leases.renewable_for,
     });
+    if let Some(nats) = &nats {
+        let (store, nats) = (store.clone(), nats.clone());
+        let responder = PresenceResponder { store: store.clone(), nats: nats.clone() };
+        background.spawn(responder.run(stop.clone()));
+        let queue = RunnerQueue {
+            store: store.clone(),
+            nats: nats.clone(),
+            sandboxes: sandboxes.clone(),
+            ack_wait: config.workflows.ack_wait,
+        };
+        background.spawn(queue.run(stop.clone()));
+        let counter = WorkflowCounter::open(store.clone(), metrics.clone()).await?;
+        background.spawn(counter.run(stop.clone()));
+        let (sandboxes, leases) = (sandboxes.clone(), issuer.clone());
+        let lost_jobs =
+            LostJobs { store: store.clone(), sandboxes: sandboxes.clone(), leases: leases.clone() };
+        background.spawn(lost_jobs.run(stop.clone()));
+        background.spawn(ChainReader { store, nats, sandboxes, leases }.run(stop.clone()));
+    }
     let leases = Leases::open(&store, config.leases.mode, &issuer.key.public_key()).await?;
     let calls = Arc::new(Calls::new(
         store.clone(),
@@ -158,6 +158,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         ledger.clone(),
         upstreams.clone(),
         issuer.clone(),
+        sandboxes.clone(),
         limits,
     ));
     let unauthenticated = UnauthenticatedLimiter::new(store.clone(), ledger.clone(), config.unauthenticated);
@@ -170,6 +171,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         upstreams: upstreams.clone(),
         seal: seal.clone(),
         leases: issuer,
+        sandboxes,
         nats,
         signing_key,
         unauthenticated: unauthenticated.clone(),

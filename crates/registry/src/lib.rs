@@ -4,7 +4,8 @@
 //! - [`upstreams`]: connections to upstreams, and the pins of what they offer
 //! - [`sanitize`], [`canonical`]: definitions of tools as text that is safe to show and to compare
 
-pub mod canonical;
 pub mod catalogue;
-pub mod sanitize;
 pub mod upstreams;
+
+pub use subjects::canonical;
+pub use upstream::sanitize;

@@ -32,7 +32,7 @@ use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tracing::warn;
 
 use entity::revision;
-pub use outbox::{NewMessage, Outbox, Waiting};
+pub use outbox::{NO_STREAM, NewMessage, Outbox, SendIf, Waiting};
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
 /// suffice.

@@ -2,8 +2,11 @@
 
 mod calls;
 mod decisions;
+mod edge;
 mod egress;
+mod jobs;
 mod leases;
+mod node_identity;
 mod outbox;
 mod profiles;
 mod requests;
@@ -11,6 +14,7 @@ mod schedules;
 mod threads;
 mod tool_does;
 mod work;
+mod workflows;
 
 use sea_orm_migration::{prelude::*, sea_orm::DbBackend};
 
@@ -29,6 +33,10 @@ impl MigratorTrait for Migrator {
             Box::new(egress::Egress),
             Box::new(schedules::Schedules),
             Box::new(requests::Requests),
+            Box::new(jobs::Jobs),
+            Box::new(edge::Edge),
+            Box::new(node_identity::NodeIdentity),
+            Box::new(workflows::Workflows),
         ]
     }
 }

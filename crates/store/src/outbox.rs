@@ -1,6 +1,8 @@
 //! The outbox: messages that are stored with the changes of a transaction and published after its commit.
 //! What a tool starts this way is started exactly once, or not at all.
 
+use std::collections::BTreeMap;
+
 use sea_orm::{
     ActiveValue::{NotSet, Set},
     ColumnTrait, ConnectionTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
@@ -9,6 +11,9 @@ use tokio::sync::Notify;
 
 use crate::{Store, clock, entity::outbox};
 
+/// The stream of a request, which no stream stores.
+pub const NO_STREAM: &str = "";
+
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
@@ -16,6 +21,50 @@ pub struct NewMessage {
     /// A stream stores one message with this id, however often it is published.
     pub message_id: String,
     pub body: String,
+    /// The stream that stores it; see [`NewMessage::request`].
+    pub stream: &'static str,
+    /// Messages with the same key are published one after the other. The subject if absent.
+    pub ordering: Option<String>,
+    /// What must hold for it to be sent. If it does not, the message is dropped.
+    pub only_if: Option<SendIf>,
+    /// Headers besides those that every message has.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// A condition on the chain of a job under which its result is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendIf {
+    /// No node has the job.
+    Unclaimed,
+    /// The job has no result.
+    Unended,
+}
+
+impl SendIf {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unclaimed => "unclaimed",
+            Self::Unended => "unended",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Unclaimed, Self::Unended].into_iter().find(|condition| condition.as_str() == text)
+    }
+}
+
+impl NewMessage {
+    /// Returns a message that is ordered among those of its subject.
+    pub fn new(stream: &'static str, subject: String, message_id: String, body: String) -> Self {
+        let headers = BTreeMap::new();
+        Self { subject, message_id, body, stream, ordering: None, only_if: None, headers }
+    }
+
+    /// Returns a request that no stream stores. It is repeated until a subscriber answers, or until it is
+    /// too old to be of use.
+    pub fn request(subject: String, message_id: String) -> Self {
+        Self::new(NO_STREAM, subject, message_id, String::new())
+    }
 }
 
 /// Takes messages of transactions, and wakes the relay that publishes them.
@@ -36,12 +85,20 @@ impl Outbox {
         if !self.has_relay {
             return Ok(());
         }
+        let headers = match message.headers.is_empty() {
+            true => None,
+            false => Some(encode(&message.headers)?),
+        };
         let row = outbox::ActiveModel {
             id: NotSet,
+            ordering: Set(message.ordering.unwrap_or_else(|| message.subject.clone())),
             subject: Set(message.subject),
             message_id: Set(message.message_id),
             body: Set(message.body),
             created_at: Set(clock::now()),
+            stream: Set(message.stream.to_owned()),
+            only_if: Set(message.only_if.map(|condition| condition.as_str().to_owned())),
+            headers: Set(headers),
         };
         outbox::Entity::insert(row).exec_without_returning(db).await?;
         // The transaction is not committed yet: the relay looks several times.
@@ -55,6 +112,10 @@ impl Outbox {
     }
 }
 
+fn encode(headers: &BTreeMap<String, String>) -> Result<String, DbErr> {
+    serde_json::to_string(headers).map_err(|error| DbErr::Json(error.to_string()))
+}
+
 /// What waits on one subject.
 #[derive(Clone, Debug, PartialEq, Eq, FromQueryResult)]
 pub struct Waiting {
@@ -65,7 +126,7 @@ pub struct Waiting {
 }
 
 impl Store {
-    /// Returns the oldest messages that wait, without those of some subjects.
+    /// Returns the oldest messages that wait, without those with some ordering keys.
     pub async fn oldest_messages(
         &self,
         except: Vec<String>,
@@ -73,7 +134,7 @@ impl Store {
     ) -> Result<Vec<outbox::Model>, DbErr> {
         let mut query = outbox::Entity::find().order_by_asc(outbox::Column::Id).limit(limit);
         if !except.is_empty() {
-            query = query.filter(outbox::Column::Subject.is_not_in(except));
+            query = query.filter(outbox::Column::Ordering.is_not_in(except));
         }
         query.all(self.read()).await
     }

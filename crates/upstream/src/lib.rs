@@ -14,6 +14,7 @@ mod health;
 mod link;
 mod options;
 mod restart;
+pub mod sanitize;
 mod stdio;
 
 pub use error::{Error, Failure};

@@ -4,9 +4,12 @@ use contract::artifact::MAX_PATH_BYTES;
 
 use crate::{ToolError, skills::is_hidden};
 
+/// Longest name of a file or folder, as file systems have it.
+const MAX_PART_BYTES: usize = 255;
+
 /// Checks that a path means the same on every system and cannot escape its folder: relative, with forward
 /// slashes, without `.` and `..`, and without invisible characters.
-pub(super) fn check(path: &str) -> Result<(), ToolError> {
+pub(crate) fn check(path: &str) -> Result<(), ToolError> {
     if path.len() > MAX_PATH_BYTES {
         return Err(ToolError::TooLarge { what: "path", size: path.len(), limit: MAX_PATH_BYTES });
     }
@@ -27,6 +30,8 @@ fn find_fault(path: &str) -> Option<&'static str> {
         Some("begins with a drive")
     } else if parts.clone().any(|part| matches!(part, "." | "..")) {
         Some("has `.` or `..` in it")
+    } else if parts.clone().any(|part| part.len() > MAX_PART_BYTES) {
+        Some("has a part of more than 255 bytes")
     } else if parts.any(|part| part.trim().is_empty()) {
         Some("has an empty part")
     } else {
@@ -62,7 +67,8 @@ mod tests {
         ] {
             assert!(find_fault(bad).is_some(), "{bad:?}");
         }
-        assert!(check(&"a".repeat(512)).is_ok());
+        assert!(check(&format!("{0}/{0}", "a".repeat(255))).is_ok());
+        assert!(check(&"a".repeat(256)).is_err());
         assert!(matches!(check(&"a".repeat(513)), Err(ToolError::TooLarge { .. })));
     }
 }

@@ -7,7 +7,8 @@ use contract::{
 use data_encoding::{BASE64, HEXLOWER};
 use schemars::JsonSchema;
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QuerySelect,
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, PaginatorTrait,
+    QueryFilter, QuerySelect,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -84,48 +85,64 @@ impl BuiltInTool for Put {
             created_at: context.now,
             updated_at: context.now,
         };
-        let before = lock(context, &new).await?;
-        check::version("the artifact", input.expected_version, before.as_ref().map_or(0, |row| row.version))?;
-        match before {
-            Some(before) => replace(context, before, new).await,
-            None => insert(context, new, input.expected_version).await,
-        }
+        write(&context.db, context.now, new, input.expected_version).await
+    }
+}
+
+/// Writes a file: its first version, or the next one.
+pub(super) async fn write(
+    db: &DatabaseExecutor<'_>,
+    now: i64,
+    new: artifact::Model,
+    expected: Option<i64>,
+) -> Result<Output, ToolError> {
+    let before = lock(db, &new).await?;
+    check::version("the artifact", expected, before.as_ref().map_or(0, |row| row.version))?;
+    match before {
+        Some(before) => replace(db, now, before, new).await,
+        None => insert(db, now, new, expected).await,
     }
 }
 
 /// Locks the present version of the file until the transaction ends.
-async fn lock(context: &Context<'_>, new: &artifact::Model) -> Result<Option<Metadata>, ToolError> {
+async fn lock(db: &DatabaseExecutor<'_>, new: &artifact::Model) -> Result<Option<Metadata>, ToolError> {
     let query = artifact::Entity::find()
         .filter(artifact::Column::TaskId.eq(&new.task_id))
         .filter(artifact::Column::Path.eq(&new.path))
         .lock_exclusive();
-    Ok(Metadata::select(query).into_model::<Metadata>().one(&context.db).await?)
+    Ok(Metadata::select(query).into_model::<Metadata>().one(db).await?)
 }
 
 async fn insert(
-    context: &Context<'_>,
+    db: &DatabaseExecutor<'_>,
+    now: i64,
     new: artifact::Model,
     expected: Option<i64>,
 ) -> Result<Output, ToolError> {
     let existing = artifact::Entity::find().filter(artifact::Column::TaskId.eq(&new.task_id));
-    if existing.count(&context.db).await? >= MAX_ARTIFACTS_PER_TASK {
+    if existing.count(db).await? >= MAX_ARTIFACTS_PER_TASK {
         return Err(ToolError::Conflict(format!(
             "the task already has {MAX_ARTIFACTS_PER_TASK} artifacts, which is the limit"
         )));
     }
     let insert = artifact::Entity::insert(artifact::ActiveModel::from(new.clone()))
         .on_conflict_do_nothing_on([artifact::Column::TaskId, artifact::Column::Path]);
-    if check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
+    if check::was_inserted(&insert.exec_without_returning(db).await?) {
         return Ok(Output { artifact: Metadata::from(new).into(), changed: true });
     }
     // Another call created the file in the meantime; this one makes the next version.
-    let before = lock(context, &new).await?.ok_or_else(|| not_found(&new.path))?;
+    let before = lock(db, &new).await?.ok_or_else(|| not_found(&new.path))?;
     check::version("the artifact", expected, before.version)?;
-    replace(context, before, new).await
+    replace(db, now, before, new).await
 }
 
 /// Writes the next version, unless content and media type are the same.
-async fn replace(context: &Context<'_>, before: Metadata, new: artifact::Model) -> Result<Output, ToolError> {
+async fn replace(
+    db: &DatabaseExecutor<'_>,
+    now: i64,
+    before: Metadata,
+    new: artifact::Model,
+) -> Result<Output, ToolError> {
     if before.sha256 == new.sha256 && before.media_type == new.media_type {
         return Ok(Output { artifact: before.into(), changed: false });
     }
@@ -137,10 +154,10 @@ async fn replace(context: &Context<'_>, before: Metadata, new: artifact::Model) 
         sha256: Set(new.sha256.clone()),
         content: Set(new.content),
         version: Set(before.version + 1),
-        updated_at: Set(context.now),
+        updated_at: Set(now),
         ..Default::default()
     };
-    let row = change.update(&context.db).await?;
+    let row = change.update(db).await?;
     Ok(Output { artifact: Metadata::from(row).into(), changed: true })
 }
 

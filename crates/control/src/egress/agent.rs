@@ -18,7 +18,8 @@ pub(super) async fn look_up(
     let Some(row) = row else { return Ok(Standing::Unknown) };
     // Tokens of administrators and users are of no agent type.
     let agent = row.agent.parse::<AgentKind>().ok();
-    let agent = agent.and_then(|kind| Agent::of_token(kind, row.user_id.as_deref(), row.task_id.as_deref()));
+    let (user, task, node) = (row.user_id.as_deref(), row.task_id.as_deref(), row.node.as_deref());
+    let agent = agent.and_then(|kind| Agent::of_token(kind, user, task, node));
     let Some(agent) = agent else { return Ok(Standing::Unknown) };
     let profile = row.profile.as_deref().map(str::parse::<MemoryProfile>).transpose();
     let Ok(profile) = profile else { return Ok(Standing::Unknown) };

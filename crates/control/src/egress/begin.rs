@@ -156,6 +156,9 @@ fn convert(why: &PolicyDenial, standing: &Standing) -> Denial {
         PolicyDenial::LeaseOfOtherAgent => {
             (DenialCode::LeaseOfOtherAgent, "use a token of the agent type that the lease names")
         }
+        PolicyDenial::LeaseOfOtherNode { .. } => {
+            (DenialCode::LeaseMismatch, "use the token of the node that the lease names")
+        }
         PolicyDenial::MissingId(_) | PolicyDenial::MismatchedId(_) => {
             (DenialCode::LeaseMismatch, "issue a lease for a task and project of its user")
         }

@@ -7,7 +7,7 @@ pub(super) struct Topic {
     pub(super) text: &'static str,
 }
 
-pub(super) const TOPICS: [Topic; 8] = [
+pub(super) const TOPICS: [Topic; 10] = [
     Topic {
         name: "tasks",
         title: "Tasks, their names, statuses and dependencies",
@@ -52,6 +52,32 @@ pub(super) const TOPICS: [Topic; 8] = [
                `next_offset` where it goes on.",
     },
     Topic {
+        name: "sandboxes",
+        title: "Running commands and scripts on nodes",
+        text: "sandbox.run runs a command or a script for a task, in a sandbox on a node. It starts in a \
+               folder of its own with the `files` that you give, without a network unless you name hosts, \
+               and within `limits`. Files that match `outputs` become artifacts of the task under their own \
+               paths. With `wait_seconds` you get the job back once it has ended; else ask with \
+               sandbox.job.get. `end` says how it ended: exited with a code, signalled, oom, timeout, \
+               output, disk, cancelled, node_lost or engine_failed. `log_tail` is the end of what it wrote; \
+               sandbox.job.logs has all of it. sandbox.job.cancel ends it.\n\
+               Without a place, any node of the pool `default` takes the job. `pool` names another pool, \
+               `node_id` one node, `labels` what the node must have; of several such nodes one is chosen in \
+               turn. node.list shows the nodes. `waiting_because` says why a job waits.",
+    },
+    Topic {
+        name: "workflows",
+        title: "Having a task done, and what people can do meanwhile",
+        text: "workflow.start has a task done: its steps are planned unless you give them, run in sandboxes, \
+               and reviewed against their criteria. The task ends completed or failed. A task that waits for \
+               others begins when they are completed. Starting one that is active changes nothing.\n\
+               Statuses: queued, running, waiting, done, failed, cancelled. workflow.get says why one waits, \
+               and which jobs and handoffs it began. One that waits for a person has a `question`: give the \
+               answer with workflow.resume, or yes or no where approval is asked for. workflow.pause stops \
+               it until workflow.resume, workflow.cancel ends it with its task, workflow.retry goes on with \
+               one that failed or was cancelled.",
+    },
+    Topic {
         name: "requirements",
         title: "Acceptance criteria, and how they are checked",
         text: "What is asked for is written as acceptance criteria of a task, each one answerable with yes \
@@ -75,7 +101,7 @@ pub(super) const TOPICS: [Topic; 8] = [
         text: "invalid_arguments: the call was malformed, correct it once. not_found: no such thing in your \
                scope, list instead of guessing. conflict: it changed meanwhile, or its state does not allow \
                it; the message says which. too_large: over a limit. read_only: tools cannot change this. \
-               malicious_content: the text of a skill was rejected. store_unavailable: nothing was changed, \
-               try later.",
+               malicious_content: the text of a skill was rejected. store_unavailable, \
+               nats_unavailable: nothing was changed, try later.",
     },
 ];

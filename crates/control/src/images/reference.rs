@@ -6,7 +6,7 @@ const MAX_TAG_BYTES: usize = 128;
 
 /// Checks a reference against the grammar of registries and container engines:
 /// `registry:port/path/name:tag@digest`.
-pub(super) fn check(reference: &str) -> Result<(), &'static str> {
+pub(crate) fn check(reference: &str) -> Result<(), &'static str> {
     if reference.len() > MAX_REFERENCE_BYTES {
         return Err("the reference is longer than 512 bytes");
     }

@@ -27,7 +27,7 @@ pub(super) fn to_json(payload: &Payload) -> Result<String, ToolError> {
             }
         }
         Payload::JobSpec { kind, payload, .. } => {
-            check::non_blank("kind", kind, jobs::MAX_KIND_BYTES)?;
+            jobs::check_kind(kind)?;
             check::to_json("payload of the job", &payload.clone().into(), jobs::MAX_PAYLOAD_BYTES)?;
         }
     }

@@ -56,18 +56,11 @@ pub(super) async fn start(
     if let Payload::JobSpec { kind, payload, task_id, node_id } = payload {
         match find_task(db, schedule, task_id.map(String::from), now).await? {
             Ok(task_id) => {
+                let payload = serde_json::Value::Object(payload).to_string();
                 let job = job::Model {
-                    id: row.id.clone(),
-                    task_id,
-                    kind,
-                    status: Status::Queued.as_str().to_owned(),
-                    payload: serde_json::Value::Object(payload).to_string(),
-                    result: None,
                     node_id: node_id.map(String::from),
                     run_id: Some(row.id.clone()),
-                    version: 1,
-                    created_at: now,
-                    updated_at: now,
+                    ..job::Model::queued(row.id.clone(), task_id, kind, payload, now)
                 };
                 job::Entity::insert(job::ActiveModel::from(job)).exec_without_returning(db).await?;
             }

@@ -4,12 +4,12 @@ use contract::task::{Create, MAX_DEPENDENCIES, MAX_TITLE_BYTES, Status, Task};
 use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use uuid::Uuid;
 
-use super::{name, status_of};
+use super::{into_task, name, status_of};
 use policy::Scope;
 
 use store::entity::{project, task, task_dependency};
 
-use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement};
+use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement, workflows::TaskHooks};
 
 /// No id or name of a task is longer.
 pub(super) const MAX_REFERENCE_BYTES: usize = 128;
@@ -55,7 +55,8 @@ impl BuiltInTool for Create {
         };
         let row = name::insert(&context.db, row).await?;
         insert_dependencies(context, &row, &input.depends_on).await?;
-        super::into_task(row)
+        TaskHooks::of(context).created(&row).await?;
+        into_task(row)
     }
 }
 

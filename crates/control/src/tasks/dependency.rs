@@ -12,14 +12,22 @@ use subjects::ScopeId;
 
 use super::{
     create::{MAX_REFERENCE_BYTES, check_dependency_status},
-    graph::{self, Direction},
     into_summary, status_of,
 };
 use policy::{Scope, ScopedId};
 
 use store::entity::{task, task_dependency};
 
-use crate::{BuiltInTool, Context, Does, ToolError, check, confinement::Confinement, page::PageRequest};
+use crate::{
+    BuiltInTool, Context, Does, ToolError, check,
+    confinement::Confinement,
+    page::PageRequest,
+    task_rows::{
+        self,
+        graph::{self, Direction},
+    },
+    workflows::TaskHooks,
+};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,18 +67,19 @@ impl BuiltInTool for Add {
         // Two concurrent calls could form a cycle together, so each locks all rows that the other would have
         // to read.
         let locked =
-            graph::lock_reachable(context, &[task.id.clone(), other.id.clone()], Direction::Dependencies)
+            graph::lock_reachable(&context.db, &[task.id.clone(), other.id.clone()], Direction::Dependencies)
                 .await?;
         let (Some(task), Some(other)) = (locked.get(&task.id), locked.get(&other.id)) else {
             return Err(ToolError::not_found("task", input.task_id));
         };
         let waits_for =
-            graph::reachable(context, std::slice::from_ref(&other.id), Direction::Dependencies).await?;
+            graph::reachable(&context.db, std::slice::from_ref(&other.id), Direction::Dependencies).await?;
         if waits_for.contains(&task.id) {
             let why = format!("{} cannot wait for {}: that one waits for it", task.name, other.name);
             return Err(ToolError::Invalid(why));
         }
         check_not_started(task)?;
+        TaskHooks::of(context).check_may_wait(task).await?;
         check_dependency_status(other)?;
         let existing = task_dependency::Entity::find().filter(task_dependency::Column::TaskId.eq(&task.id));
         let count = usize::try_from(existing.count(&context.db).await?).unwrap_or(usize::MAX);
@@ -138,8 +147,11 @@ impl BuiltInTool for Remove {
     async fn run(context: &Context<'_>, Self(input): Self) -> Result<Changed, ToolError> {
         let task = super::find(context, &input.task_id).await?;
         let other = find_in_same_scope(context, &task, &input.depends_on).await?;
+        // Its workflow may begin, so it is locked with what it waits for.
+        task_rows::lock_with_neighbours(&context.db, &task.id, Direction::Dependencies).await?;
         let edge = (task.id.clone(), other.id.clone());
         let removed = task_dependency::Entity::delete_by_id(edge).exec(&context.db).await?;
+        TaskHooks::of(context).may_begin(&task.id).await?;
         Ok(Changed { task_id: task.id, depends_on: other.id, changed: removed.rows_affected > 0 })
     }
 }
@@ -164,7 +176,7 @@ impl BuiltInTool for List {
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<TaskSummary>, ToolError> {
         let request = PageRequest::new(input.limit, input.cursor.as_deref())?;
         let task = super::find(context, &input.task_id).await?;
-        let mut found = graph::dependencies(context, &task.id).await?;
+        let mut found = graph::dependencies(&context.db, &task.id).await?;
         if let Some(confinement) = Confinement::to_tasks(context) {
             // An agent that works on one task sees what that task waits for.
             found.retain(|row| confinement.includes_owner_of(row));

@@ -26,7 +26,7 @@ impl BuiltInTool for Get {
     }
 }
 
-fn into_list_item(row: task::Model) -> Result<ListItem, ToolError> {
+pub(super) fn into_list_item(row: task::Model) -> Result<ListItem, ToolError> {
     Ok(ListItem {
         status: status_of(&row)?,
         task_id: row.id,

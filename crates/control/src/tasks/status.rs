@@ -1,32 +1,23 @@
 //! `db.task.update_status`: the statuses of a task and the transitions between them.
 
 use contract::task::{Status, StatusUpdate, UpdateStatus};
-use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, sea_query::Expr,
-};
 
-use super::{
-    graph::{self, Direction, MAX_IDS_PER_STATEMENT},
-    into_summary, into_task,
-};
+use super::{into_summary, into_task, is_final, status_of};
 use policy::{Scope, ScopedId};
 
 use store::entity::task;
 
-use crate::{BuiltInTool, Context, Does, ToolError, check};
+use crate::{
+    BuiltInTool, Context, Does, ToolError, check,
+    task_rows::{
+        self, Locked,
+        graph::{self, Direction},
+    },
+    workflows::TaskHooks,
+};
 
 /// How many of the tasks canceled along with another are listed in the output.
 const MAX_LISTED: usize = 100;
-
-const FINAL: [Status; 3] = [Status::Completed, Status::Failed, Status::Canceled];
-
-pub(crate) fn status_of(row: &task::Model) -> Result<Status, ToolError> {
-    check::parse_stored("status of a task", &row.status)
-}
-
-pub(crate) fn is_final(status: Status) -> bool {
-    FINAL.contains(&status)
-}
 
 /// Returns the statuses that may follow.
 fn next(status: Status) -> &'static [Status] {
@@ -52,14 +43,12 @@ impl BuiltInTool for UpdateStatus {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<StatusUpdate, ToolError> {
         let wanted = input.status;
-        let (task, dependents) = if wanted == Status::Canceled {
-            let id = super::find(context, &input.task_id).await?.id;
-            let mut locked =
-                graph::lock_reachable(context, std::slice::from_ref(&id), Direction::Dependents).await?;
-            let task = locked.remove(&id).ok_or_else(|| ToolError::not_found("task", id))?;
-            (task, locked.into_values().collect())
-        } else {
-            (super::lock(context, &input.task_id).await?, Vec::new())
+        let (db, id) = (&context.db, super::find(context, &input.task_id).await?.id);
+        let Locked { task, others } = match wanted {
+            Status::Canceled => task_rows::lock_with_all_dependents(db, &id).await?,
+            // Their workflows may begin.
+            Status::Completed => task_rows::lock_with_neighbours(db, &id, Direction::Dependents).await?,
+            _ => Locked { task: super::lock(context, &input.task_id).await?, others: Vec::new() },
         };
         check::version("the task", input.expected_version, task.version)?;
         let status = status_of(&task)?;
@@ -73,16 +62,24 @@ impl BuiltInTool for UpdateStatus {
         if matches!(wanted, Status::Ready | Status::Running) {
             check_dependencies_completed(context, &task).await?;
         }
-        let version = task.version + 1;
-        let mut change = task::ActiveModel::from(task);
-        change.status = Set(wanted.as_str().to_owned());
-        change.version = Set(version);
-        change.updated_at = Set(context.now);
-        let task = into_task(change.update(&context.db).await?)?;
-        let canceled = cancel(context, dependents).await?;
+        let hooks = TaskHooks::of(context);
+        if is_final(wanted) && wanted != Status::Canceled {
+            hooks.check_may_end(&task).await?;
+        }
+        let task = task_rows::set_status(db, task, wanted, context.now).await?;
+        let canceled = match wanted {
+            Status::Canceled => task_rows::cancel(db, others, context.now).await?,
+            _ => Vec::new(),
+        };
+        match wanted {
+            Status::Canceled => hooks.canceled(canceled.iter().chain([&task])).await?,
+            Status::Completed => hooks.completed(&task.id).await?,
+            _ => {}
+        }
         let also_canceled_count = canceled.len();
         let named = canceled.into_iter().take(MAX_LISTED).map(into_summary);
-        Ok(StatusUpdate { task, also_canceled: named.collect::<Result<_, _>>()?, also_canceled_count })
+        let also_canceled = named.collect::<Result<_, _>>()?;
+        Ok(StatusUpdate { task: into_task(task)?, also_canceled, also_canceled_count })
     }
 }
 
@@ -98,7 +95,7 @@ fn transition_error(name: &str, status: Status, wanted: Status) -> String {
 
 /// Fails with a conflict, naming up to ten tasks, if the task waits for tasks that are not completed.
 async fn check_dependencies_completed(context: &Context<'_>, task: &task::Model) -> Result<(), ToolError> {
-    let open = graph::dependencies(context, &task.id).await?;
+    let open = graph::dependencies(&context.db, &task.id).await?;
     let open = open.iter().filter(|other| other.status != Status::Completed.as_str());
     let open: Vec<&str> = open.map(|other| other.name.as_str()).take(10).collect();
     if open.is_empty() {
@@ -109,26 +106,4 @@ async fn check_dependencies_completed(context: &Context<'_>, task: &task::Model)
         task.name,
         open.join(", ")
     )))
-}
-
-/// Cancels the tasks whose status is not final, and returns them as they are afterwards.
-async fn cancel(context: &Context<'_>, dependents: Vec<task::Model>) -> Result<Vec<task::Model>, ToolError> {
-    let canceled = Status::Canceled.as_str();
-    let is_open = |row: &task::Model| FINAL.iter().all(|status| status.as_str() != row.status);
-    let mut open: Vec<task::Model> = dependents.into_iter().filter(is_open).collect();
-    for chunk in open.chunks(MAX_IDS_PER_STATEMENT) {
-        task::Entity::update_many()
-            .col_expr(task::Column::Status, Expr::value(canceled))
-            .col_expr(task::Column::Version, Expr::col(task::Column::Version).add(1))
-            .col_expr(task::Column::UpdatedAt, Expr::value(context.now))
-            .filter(task::Column::Id.is_in(chunk.iter().map(|row| row.id.as_str())))
-            .exec(&context.db)
-            .await?;
-    }
-    for row in &mut open {
-        row.status = canceled.to_owned();
-        row.version += 1;
-    }
-    open.sort_by(|one, other| (one.position, &one.name).cmp(&(other.position, &other.name)));
-    Ok(open)
 }

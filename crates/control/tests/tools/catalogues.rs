@@ -1,16 +1,11 @@
-//! Personas, nodes, models and allowed images.
+//! Personas, models and allowed images.
 
 use serde_json::json;
-use store::entity::{model, node, persona};
+use store::entity::{model, persona};
 
 use crate::stage::{Stage, each, on_both};
 
-on_both![
-    personas_are_listed_and_read,
-    nodes_are_listed_and_read,
-    models_are_listed_and_read,
-    image_is_added_once
-];
+on_both![personas_are_listed_and_read, models_are_listed_and_read, image_is_added_once];
 
 async fn personas_are_listed_and_read(stage: Stage) {
     for name in ["reviewer", "planner"] {
@@ -34,27 +29,6 @@ async fn personas_are_listed_and_read(stage: Stage) {
         assert_eq!((&got["name"], &got["content"]), (&json!("planner"), &json!("Be one.")));
     }
     assert_eq!(stage.fails("persona.get", json!({ "persona_id": "none" })).await.0, "not_found");
-}
-
-async fn nodes_are_listed_and_read(stage: Stage) {
-    for (name, status) in [("two", "offline"), ("one", "online")] {
-        stage
-            .given(node::Model {
-                id: format!("id-{name}"),
-                name: name.to_owned(),
-                status: status.to_owned(),
-                capabilities: r#"{"cpus":2}"#.to_owned(),
-                seen_at: 1,
-            })
-            .await;
-    }
-    let listed = stage.ok("node.list", json!({})).await;
-    assert_eq!(each(&listed, "items", "name"), ["one", "two"]);
-    let online = stage.ok("node.list", json!({ "status": "online" })).await;
-    assert_eq!(each(&online, "items", "name"), ["one"]);
-    let got = stage.ok("node.get", json!({ "node_id": "two" })).await;
-    assert_eq!((&got["node_id"], &got["capabilities"]), (&json!("id-two"), &json!({ "cpus": 2 })));
-    assert_eq!(stage.fails("node.get", json!({ "node_id": "none" })).await.0, "not_found");
 }
 
 async fn models_are_listed_and_read(stage: Stage) {

@@ -41,6 +41,7 @@ async fn add_token(stage: &Stage, agent: &str, user: Option<&str>, lives: i64, i
             agent: text(agent),
             user_id: user.map(text),
             task_id: None,
+            node: None,
             profile: None,
             is_front_end: false,
             on_disconnect: "continue".into(),

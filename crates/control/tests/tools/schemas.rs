@@ -39,7 +39,11 @@ fn every_tool_has_the_right_scope_and_gate() {
         let for_all = tool.name.starts_with("artifact.")
             || tool.name.starts_with("help.")
             || matches!(tool.name, "skills.list" | "skills.get" | "lease.renew" | "lease.revoke");
-        let expected = if for_all { Scope::Both } else { Scope::Pm };
+        let expected = match tool.name {
+            "sandbox.job.store" | "lease.bind" => Scope::Sandbox,
+            _ if for_all => Scope::Both,
+            _ => Scope::Pm,
+        };
         assert_eq!(tool.scope, expected, "{}", tool.name);
         let gate = tool.name.starts_with("sandbox.allowed_images.").then_some(Switch::AgentsMayAddImages);
         assert_eq!(tool.gate, gate, "{}", tool.name);
@@ -65,14 +69,19 @@ fn all_families_exist() {
         egress.begin egress.end egress.usage
         help.get help.list
         key.check
-        lease.issue lease.renew lease.revoke
+        lease.bind lease.issue lease.renew lease.revoke
         model.get model.list node.get node.list persona.get persona.list
         sandbox.allowed_images.add sandbox.allowed_images.list
+        sandbox.job.cancel sandbox.job.get sandbox.job.list sandbox.job.logs sandbox.job.store sandbox.run
         schedule.create schedule.delete schedule.fire schedule.get schedule.list schedule.preview
         schedule.run.end schedule.run.sent schedule.run.unsent schedule.run_now schedule.runs schedule.update
         skills.create skills.delete skills.get skills.list skills.update
         thread.delete thread.get thread.list thread.messages thread.rename
         thread.turn.begin thread.turn.delivered thread.turn.end thread.turn.get thread.turn.leave
-        thread.turn.sent thread.turn.unsent";
+        thread.turn.sent thread.turn.unsent
+        workflow.cancel workflow.checkpoint.delete workflow.checkpoint.get workflow.checkpoint.list
+        workflow.checkpoint.put workflow.checkpoint.put_writes workflow.get workflow.handoff workflow.job
+        workflow.lease.acquire workflow.lease.release workflow.lease.renew workflow.list workflow.pause
+        workflow.resume workflow.retry workflow.start";
     assert_eq!(names, expected.split_whitespace().collect());
 }

@@ -12,12 +12,16 @@ use std::{
     time::Duration,
 };
 
-use control::{AttributionSlot, Context, Does, Entry, LeaseIssuer, ToolError, VisibleTool, VisibleTools};
+use control::{
+    AttributionSlot, Context, Does, Entry, LeaseIssuer, SandboxSettings, Sandboxes, ToolError, VisibleTool,
+    VisibleTools,
+};
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::{Map, Value};
 use store::{Durability, Options, Outbox, Store, clock};
 use tempfile::TempDir;
 use testkit::Postgres;
+use tokio_util::sync::CancellationToken;
 
 /// Runs every test on SQLite and on PostgreSQL.
 macro_rules! on_both {
@@ -57,7 +61,8 @@ pub(crate) const TRACE: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) struct Stage {
     pub(crate) store: Store,
     tools: BTreeMap<&'static str, Entry>,
-    leases: LeaseIssuer,
+    pub(crate) leases: LeaseIssuer,
+    pub(crate) sandboxes: Sandboxes,
     /// What tools are told to be the time, in microseconds since 1970; 0 for the clock's.
     time: AtomicI64,
     _folder: Option<TempDir>,
@@ -109,13 +114,17 @@ impl Stage {
         let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
         let store = Store::open(&options).await.unwrap();
         let tools = control::all().into_iter().map(|tool| (tool.name, tool)).collect();
+        let outbox = Arc::new(Outbox::new(true));
+        let settings =
+            SandboxSettings { max_file_mb: 2, max_files: 3, max_total_mb: 3, ..Default::default() };
+        let sandboxes = Sandboxes::new(settings, outbox.clone(), None, CancellationToken::new());
         let leases = LeaseIssuer {
             key: nkeys::KeyPair::new_user(),
-            outbox: Arc::new(Outbox::new(false)),
+            outbox,
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         };
-        Self { store, tools, leases, time: AtomicI64::new(0), _folder: folder, _postgres: None }
+        Self { store, tools, leases, sandboxes, time: AtomicI64::new(0), _folder: folder, _postgres: None }
     }
 
     /// Sets the time of all later calls, in RFC 3339.
@@ -165,8 +174,10 @@ impl Stage {
                 time => time,
             };
             let (visible_tools, leases, trace_id) = (&visible_tools, &self.leases, TRACE);
+            let sandboxes = &self.sandboxes;
             let (call_id, attribution) = (&*uuid::Uuid::now_v7().to_string(), &AttributionSlot::default());
-            let context = Context { db, caller, visible_tools, leases, trace_id, now, call_id, attribution };
+            let context =
+                Context { db, caller, visible_tools, leases, sandboxes, trace_id, now, call_id, attribution };
             tool.run(&context, given.clone()).await
         };
         match tool.does {

@@ -30,6 +30,7 @@ pub(crate) fn key(id: &str, user: &str) -> token::Model {
         agent: "user".to_owned(),
         user_id: Some(user.to_owned()),
         task_id: None,
+        node: None,
         profile: None,
         is_front_end: false,
         on_disconnect: "continue".to_owned(),

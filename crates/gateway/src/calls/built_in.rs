@@ -2,7 +2,7 @@
 
 use rmcp::model::CallToolResult;
 use sea_orm::{DatabaseExecutor, EntityTrait};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tracing::error;
 
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keys};
@@ -27,16 +27,41 @@ impl Calls {
         record: &mut Record,
         request: Request,
     ) -> Result<Outcome, CallError> {
+        let arguments = entry.waits().then(|| request.arguments.clone());
         let (reply, announcement) = match entry.does {
-            Does::Read => (self.read(entry, permitted, record, request).await?, Announcement::None),
+            Does::Read => (self.read(entry, permitted, &mut *record, request).await?, Announcement::None),
             Does::Write => self.write(entry, permitted, record, request).await?,
         };
-        let reply = self.limit_size(reply);
+        let reply = self.limit_size_to(entry.max_result_bytes, reply);
         let side_effect = match &announcement {
             Announcement::None => SideEffect::None,
             Announcement::Made | Announcement::WithKey(_) => SideEffect::Possible,
         };
-        Ok(self.finish(record, reply, announcement, side_effect).await)
+        let outcome = self.finish(record, reply, announcement, side_effect).await;
+        match (outcome, arguments) {
+            (Outcome::Answered(result), Some(arguments)) => {
+                Ok(Outcome::Answered(Box::new(self.complete(entry, arguments, *result).await)))
+            }
+            (outcome, _) => Ok(outcome),
+        }
+    }
+
+    /// Completes the result of a tool that waits for what it started. The call is recorded already.
+    async fn complete(
+        &self,
+        entry: &Entry,
+        arguments: Map<String, Value>,
+        result: CallToolResult,
+    ) -> CallToolResult {
+        match result.structured_content.clone().filter(|_| result.is_error != Some(true)) {
+            Some(output) => {
+                let completed = entry.complete(&self.store, &self.sandboxes, arguments, output).await;
+                // What was begun stays, whatever becomes of the wait for it.
+                let reply = to_reply(entry, completed).unwrap_or_else(|_| store_unavailable());
+                self.limit_size_to(entry.max_result_bytes, reply).result
+            }
+            None => result,
+        }
     }
 
     fn caller_tools(&self, permitted: &Permitted) -> CallerTools {
@@ -54,23 +79,28 @@ impl Calls {
         record: &'a Record,
         attribution: &'a AttributionSlot,
     ) -> Context<'a> {
-        let (caller, leases) = (permitted.caller(), &*self.leases);
+        let (caller, leases, sandboxes) = (permitted.caller(), &*self.leases, &*self.sandboxes);
         let (call_id, trace_id) = (&*record.call_id, record.trace_id.as_deref().unwrap_or_default());
-        Context { db, visible_tools, caller, leases, call_id, attribution, trace_id, now: clock::now() }
+        let now = clock::now();
+        Context { db, visible_tools, caller, leases, sandboxes, call_id, attribution, trace_id, now }
     }
 
     async fn read(
         &self,
         entry: &Entry,
         permitted: &Permitted,
-        record: &Record,
+        record: &mut Record,
         request: Request,
     ) -> Result<ToolReply, CallError> {
         let db = DatabaseExecutor::from(self.store.read());
         let visible_tools = self.caller_tools(permitted);
-        let attribution = AttributionSlot::default();
+        let mut attribution = AttributionSlot::default();
         let context = self.context(db, permitted, &visible_tools, record, &attribution);
-        to_reply(entry, entry.run(&context, request.arguments).await)
+        let ran = entry.run(&context, request.arguments).await;
+        drop(context);
+        let outcome =
+            attribution.take().map(|attribution| attribute(record, attribution)).unwrap_or_default();
+        Ok(with_outcome(to_reply(entry, ran)?, outcome))
     }
 
     /// Runs a tool that writes. Its effect, the answer under its key and its announcement are one
@@ -172,6 +202,14 @@ fn to_reply(entry: &Entry, ran: Result<Value, ToolError>) -> Result<ToolReply, C
         }
         Ok(value) => Ok(ToolReply::success(CallToolResult::structured(value))),
         Err(ToolError::Store(error)) => Err(error.into()),
-        Err(error) => Ok(ToolReply::failure(error.code(), &error.to_string())),
+        Err(error) => {
+            let mut reply = ToolReply::failure(error.code(), &error.to_string());
+            reply.result.structured_content = Some(error.to_json());
+            Ok(reply)
+        }
     }
+}
+
+fn store_unavailable() -> ToolReply {
+    ToolReply::failure("store_unavailable", "The store is temporarily unavailable; repeat the call.")
 }

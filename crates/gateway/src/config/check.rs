@@ -9,7 +9,7 @@ use settings::{Checker, Error, NatsConnection, Text, nats_options};
 use url::Url;
 
 use super::{
-    Audit, Calls, Config, Leases, Mcp, Nats,
+    Audit, Calls, Config, Leases, Mcp, Nats, Workflows,
     raw::{self, Raw},
 };
 use store::Durability;
@@ -20,6 +20,8 @@ const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 /// A lease can be checked without the store, so it should not outlive its revocation for long.
 const MAX_LEASE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// A workflow of a dead runner waits as long.
+const MAX_ACK_WAIT: Duration = Duration::from_secs(10 * 60);
 const MAX_BYTES: usize = 64 << 20;
 const MAX_RATE: u32 = 10_000_000;
 
@@ -61,6 +63,7 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
                 _ => Some(check.positive_duration("audit.keep", &raw.audit.keep)?),
             },
             fast_append: check.boolean("audit.fast_append", &raw.audit.fast_append)?,
+            node_grace: check.positive_duration("audit.node_grace", &raw.audit.node_grace)?,
         },
         calls: Calls {
             max_result_bytes: check.number(
@@ -89,6 +92,10 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
                 .positive_duration("upstreams.refresh_every", &raw.upstreams.refresh_every)?,
             stdio: check.boolean("upstreams.stdio", &raw.upstreams.stdio)?,
             fast_path: check.boolean("upstreams.fast_path", &raw.upstreams.fast_path)?,
+        },
+        sandbox: super::sandbox::check(check, &raw.sandbox)?,
+        workflows: Workflows {
+            ack_wait: check.duration("workflows.ack_wait", &raw.workflows.ack_wait, SECOND..=MAX_ACK_WAIT)?,
         },
         nats: nats(check, &raw.nats)?,
         grace: check.positive_duration("grace", &raw.grace)?,

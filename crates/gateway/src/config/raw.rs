@@ -15,6 +15,8 @@ section! {
         connections: Connections,
         unauthenticated: Unauthenticated,
         upstreams: Upstreams,
+        sandbox: Sandbox,
+        workflows: Workflows,
         nats: Nats,
         /// Time that running calls get after SIGTERM.
         grace: Text = "20s",
@@ -30,8 +32,8 @@ section! {
         hosts: Vec<String> = local(),
         /// Origins of browsers that may call.
         origins: Vec<String>,
-        /// Largest request in bytes. An artifact of 1 MiB in base64 fits.
-        max_body_bytes: Text = "2097152",
+        /// Largest request in bytes. A checkpoint of a workflow with 2 MiB in base64 and its state fits.
+        max_body_bytes: Text = "4194304",
         /// Longest time that a request may take to arrive.
         read_timeout: Text = "10s",
         /// Answers tool calls without rmcp's server. Turn it off to compare or to work around a problem; see
@@ -90,6 +92,9 @@ section! {
         /// Appends rows to SQLite over a connection of their own. Turn it off to compare or to work around a
         /// problem; see [fast paths](fast-paths.md).
         fast_append: Text = "true",
+        /// How long after its end a lease of a node may be without the last line of its audit, before an
+        /// alarm is raised; see [edge](edge.md).
+        node_grace: Text = "5m",
     }
 }
 
@@ -156,6 +161,58 @@ section! {
 }
 
 section! {
+    pub(crate) struct Sandbox {
+        limits: SandboxLimits,
+        files: SandboxFiles,
+    }
+}
+
+section! {
+    pub(crate) struct SandboxLimits {
+        cpu: Limit = Limit::new("1", "4"),
+        memory_mb: Limit = Limit::new("512", "4096"),
+        pids: Limit = Limit::new("128", "1024"),
+        disk_mb: Limit = Limit::new("512", "8192"),
+        seconds: Limit = Limit::new("600", "21600"),
+        output_kb: Limit = Limit::new("1024", "65536"),
+    }
+}
+
+section! {
+    pub(crate) struct Limit {
+        /// What a job has that does not ask for it. Cores may be fractions, as in `0.5`.
+        default: Text,
+        /// The most that a job may ask for.
+        max: Text,
+    }
+}
+
+impl Limit {
+    fn new(default: &str, max: &str) -> Self {
+        Self { default: default.into(), max: max.into() }
+    }
+}
+
+section! {
+    pub(crate) struct SandboxFiles {
+        /// Files of one job that are kept.
+        max: Text = "64",
+        /// Largest file of a job that is kept, in MiB.
+        max_mb: Text = "16",
+        /// What all kept files of one job may have, in MiB.
+        max_total_mb: Text = "64",
+    }
+}
+
+section! {
+    pub(crate) struct Workflows {
+        /// How long a runner of workflows may be silent before its message is delivered to another. Used when
+        /// the gateway creates the consumer.
+        ack_wait: Text = "15s",
+    }
+}
+
+section! {
     pub(crate) struct Nats {
         /// NATS servers, separated by commas. Without it no audit heads are published and the console shows
         /// no handoffs.
@@ -169,7 +226,7 @@ section! {
         /// `shared` or `by_role`, as the workers have it.
         layout: Text = "shared",
         tls: NatsTls,
-        /// File with the nkey seed that signs replayed handoffs.
+        /// File with the nkey seed that signs replayed handoffs, and those of workflows.
         signing_key_file: Option<Text>,
     }
 }

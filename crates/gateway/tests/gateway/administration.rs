@@ -9,5 +9,6 @@ mod schedules;
 mod servers;
 mod skills;
 pub(crate) mod support;
+mod tasks;
 mod tokens;
 mod tools;

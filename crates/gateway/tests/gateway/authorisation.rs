@@ -5,6 +5,7 @@
 
 mod leases;
 mod profiles;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,103 +15,8 @@ use policy::{
 };
 use serde_json::{Map, Value};
 
-/// Each line: a tool, whether it is on the allowlist of manager, analyst, sandbox and orchestrator, and the
-/// id that it needs. `y`: on the list, `-`: not. `mine`/`theirs` are tools of an upstream that the user of
-/// the bound tokens, or another user, installed; `ours` of one that an administrator installed.
-const TABLE: &str = "
-    help.list                        y y y y  -
-    help.get                         y y y y  -
-    lease.issue                      y - - y  -
-    lease.renew                      y y y y  -
-    lease.revoke                     y y y y  -
-    egress.begin                     - - - y  -
-    egress.end                       - - - y  -
-    egress.usage                     - - - y  -
-    thread.turn.begin                - - - y  -
-    thread.turn.sent                 - - - y  -
-    thread.turn.unsent               - - - y  -
-    thread.turn.end                  - - - y  -
-    thread.turn.delivered            - - - y  -
-    thread.turn.leave                - - - y  -
-    thread.turn.get                  - - - y  -
-    thread.list                      - - - y  -
-    thread.get                       - - - y  -
-    thread.messages                  - - - y  -
-    thread.rename                    - - - y  -
-    thread.delete                    - - - y  -
-    key.check                        - - - y  -
-    schedule.create                  - - - y  -
-    schedule.delete                  - - - y  -
-    schedule.fire                    - - - y  -
-    schedule.get                     - - - y  -
-    schedule.list                    - - - y  -
-    schedule.preview                 - - - y  -
-    schedule.run.end                 - - - y  -
-    schedule.run.sent                - - - y  -
-    schedule.run.unsent              - - - y  -
-    schedule.run_now                 - - - y  -
-    schedule.runs                    - - - y  -
-    schedule.update                  - - - y  -
-    egress.spend                     - - - y  -
-    db.task.create                   y - - -  -
-    db.task.get                      y y - -  task_id
-    db.task.list                     y y - -  -
-    db.task.update                   y - - -  task_id
-    db.task.update_status            y - - -  task_id
-    db.task.dependency.add           y - - -  task_id
-    db.task.dependency.remove        y - - -  task_id
-    db.task.dependency.list          y y - -  task_id
-    db.job.create                    y - - -  task_id
-    db.job.get                       y y - -  job_id
-    db.job.update_status             y - - -  job_id
-    db.project.get                   y y - -  -
-    db.project.list                  y y - -  -
-    db.preference.get                y y - -  -
-    db.preference.list               y y - -  -
-    db.preference.create             y - - -  -
-    db.preference.update             y - - -  -
-    db.preference.delete             y - - -  -
-    db.preference.effective          y y - -  -
-    db.system_setting.get            y y - -  -
-    db.system_setting.list           y y - -  -
-    db.system_setting.create         y - - -  -
-    db.system_setting.update         y - - -  -
-    db.system_setting.delete         y - - -  -
-    db.finding.create                y y - -  task_id
-    db.finding.list                  y y - -  task_id
-    artifact.put                     y - y -  task_id
-    artifact.get                     y y y -  task_id
-    artifact.list                    y y y -  task_id
-    skills.create                    y - - -  -
-    skills.list                      y y y -  -
-    skills.get                       y y y -  -
-    skills.update                    y - - -  -
-    skills.delete                    y - - -  -
-    persona.list                     y - - -  -
-    persona.get                      y - - -  -
-    node.list                        y - - -  -
-    node.get                         y - - -  -
-    model.list                       y - - -  -
-    model.get                        y - - -  -
-    sandbox.allowed_images.list      y - - -  -
-    sandbox.allowed_images.add       y - - -  -
-    sandbox.run                      y - - -  task_id
-    workflow.start                   y - - -  run_id
-    web.fetch                        y y y -  -
-    web.search                       y y y -  -
-    web.screenshot                   - - y -  -
-    api.call                         y y y -  -
-    git.commit                       y - - -  task_id
-    connector.mail.send              y - - -  -
-    memory.put                       - - y -  -
-    memory.search                    - - y -  run_id
-    shell.run                        - - - -  -
-    admin.token.issue                - - - -  -
-    ours:weather.today               y - y -  -
-    mine:weather.today               y - y -  -
-    theirs:weather.today             y - - -  -
-    mine:diary.write                 y - y -  task_id
-";
+use self::table::TABLE;
+
 const FAMILIES: &str = "help lease thread key schedule egress db artifact skills persona node model sandbox \
      workflow web api git connector memory admin";
 
@@ -123,6 +29,7 @@ enum Kind {
     Analyst,
     Sandbox,
     Orchestrator,
+    Workflow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +54,7 @@ enum Id {
 struct Line {
     tool: String,
     origin: Origin,
-    on_list: [bool; 4],
+    on_list: [bool; 5],
     needs: Option<ScopedId>,
 }
 
@@ -157,7 +64,9 @@ fn lines() -> Vec<Line> {
 
 fn read(line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [name, manager, analyst, sandbox, orchestrator, needs] = words[..] else { panic!("{line}") };
+    let [name, manager, analyst, sandbox, orchestrator, workflow, needs] = words[..] else {
+        panic!("{line}")
+    };
     let (origin, tool) = match name.split_once(':') {
         Some(("ours", tool)) => (Origin::Installed { owner: None }, tool),
         Some(("mine", tool)) => (Origin::Installed { owner: Some(USER.into()) }, tool),
@@ -174,7 +83,7 @@ fn read(line: &str) -> Line {
         "job_id" => Some(ScopedId::Job),
         other => panic!("{other}"),
     };
-    let on_list = [manager, analyst, sandbox, orchestrator].map(|cell| cell == "y");
+    let on_list = [manager, analyst, sandbox, orchestrator, workflow].map(|cell| cell == "y");
     Line { tool: tool.into(), origin, on_list, needs }
 }
 
@@ -218,6 +127,7 @@ fn standing(kind: Kind, token: Token) -> Standing {
         Kind::Analyst => Agent::Analyst(Some(bound)),
         Kind::Sandbox => Agent::Sandbox(Some(bound)),
         Kind::Orchestrator => Agent::Orchestrator,
+        Kind::Workflow => Agent::Workflow,
     };
     let lease = LeaseStanding::Absent(LeaseMode::Optional);
     let caller = Caller { token: "token".into(), agent, lease, profile: MemoryProfile::default() };
@@ -270,10 +180,12 @@ fn expected(line: &Line, case: Case) -> bool {
     if matches!(token, Token::Expired | Token::Revoked | Token::Unknown) || !enabled || quarantined {
         return false;
     }
-    // M114: sandbox, PM (manager, analyst and orchestrator), both.
+    // M114: sandbox, PM (manager, analyst, orchestrator and runner), both.
     let scope_fits = match kind {
         Kind::Sandbox => scope == Scope::Sandbox || scope == Scope::Both,
-        Kind::Manager | Kind::Analyst | Kind::Orchestrator => scope == Scope::Pm || scope == Scope::Both,
+        Kind::Manager | Kind::Analyst | Kind::Orchestrator | Kind::Workflow => {
+            scope == Scope::Pm || scope == Scope::Both
+        }
     };
     // P16, M115. The table is about Ada's tokens: with Eve's token, Ada's upstreams are out of reach and
     // Eve's are not.
@@ -285,13 +197,16 @@ fn expected(line: &Line, case: Case) -> bool {
         (_, Kind::Analyst) => line.on_list[1],
         (_, Kind::Sandbox) => line.on_list[2],
         (_, Kind::Orchestrator) => line.on_list[3],
+        (_, Kind::Workflow) => line.on_list[4],
     };
-    // M103–M106. The call is about Ada's first task: a manager or an orchestrator may make it, a bound token
-    // only if it is for that task.
+    // M103–M106. The call is about Ada's first task: a manager, an orchestrator or a runner may make it, a
+    // bound token only if it is for that task.
     let ids_fit = match (line.needs, id) {
         (None, _) => true,
         (Some(_), Id::Missing | Id::Wrong) => false,
-        (Some(_), Id::Right) => matches!(kind, Kind::Manager | Kind::Orchestrator) || token == Token::Valid,
+        (Some(_), Id::Right) => {
+            matches!(kind, Kind::Manager | Kind::Orchestrator | Kind::Workflow) || token == Token::Valid
+        }
     };
     scope_fits && on_list && ids_fit
 }
@@ -300,7 +215,7 @@ fn cases() -> Vec<Case> {
     let tokens =
         [Token::Valid, Token::Expired, Token::Revoked, Token::Unknown, Token::OtherUsers, Token::OtherTasks];
     let mut cases = Vec::new();
-    for kind in [Kind::Manager, Kind::Analyst, Kind::Sandbox, Kind::Orchestrator] {
+    for kind in [Kind::Manager, Kind::Analyst, Kind::Sandbox, Kind::Orchestrator, Kind::Workflow] {
         for scope in [Scope::Sandbox, Scope::Pm, Scope::Both] {
             for (enabled, quarantined) in [(true, false), (true, true), (false, false), (false, true)] {
                 for token in tokens {

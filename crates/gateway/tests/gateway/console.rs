@@ -1,6 +1,6 @@
 //! The console of a real gateway, used by a browser and by an unauthenticated client.
 
-mod browser;
+pub(crate) mod browser;
 mod chat;
 mod chat_browser;
 mod forgery;
@@ -9,6 +9,6 @@ mod schedules;
 mod secrets;
 mod sessions;
 mod skills;
-mod support;
+pub(crate) mod support;
 mod work;
 mod work_browser;

@@ -25,6 +25,8 @@ pub struct Model {
     pub trace_id: Option<String>,
     pub lease_id: Option<String>,
     pub profile: Option<String>,
+    pub node: Option<String>,
+    pub node_line: Option<i64>,
     pub hash: String,
 }
 

@@ -12,6 +12,8 @@ pub struct Model {
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
+    /// Of a node's token: the only node that may use it.
+    pub node: Option<String>,
     /// The only memory profile of its calls. `None`: each call names its own.
     pub profile: Option<String>,
     /// Of an API key: whether its requests may name their user.

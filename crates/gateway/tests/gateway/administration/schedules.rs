@@ -156,6 +156,13 @@ async fn schedules_are_managed_with_cynodectl() {
         unconfirmed.stderr.contains("--yes") && unconfirmed.stdout.contains("2026-10-26T09:00:00"),
         "shown first"
     );
+    let of_nobody = ctl(&gateway, &[&create[..], &["--yes"]].concat()).await;
+    assert_eq!(
+        (of_nobody.code, of_nobody.stdout.as_str()),
+        (USAGE, ""),
+        "before anything else: {of_nobody:?}"
+    );
+    assert!(of_nobody.stderr.contains("pass --user ID"), "{of_nobody:?}");
     let created = as_ada(&[&create[..], &["--yes", "--missed", "all", "--missed-limit", "5"]].concat()).await;
     assert!(created.stdout.contains("created"), "{created:?}");
     let job =

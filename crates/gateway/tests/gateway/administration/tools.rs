@@ -173,7 +173,6 @@ async fn catalogue_entries_are_put_read_and_deleted() {
     for (path, new) in [
         ("/api/v1/projects/p1", json!({ "name": "apollo", "title": "Apollo", "description": "To the moon" })),
         ("/api/v1/personas/reviewer", json!({ "name": "reviewer", "content": "You review." })),
-        ("/api/v1/nodes/n1", json!({ "name": "one", "status": "online", "capabilities": { "gpu": true } })),
         ("/api/v1/models/m1", json!({ "name": "m", "provider": "local", "context_tokens": 8192 })),
     ] {
         let put = gateway.must("PUT", path, Some(new.clone())).await;

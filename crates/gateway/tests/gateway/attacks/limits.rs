@@ -19,7 +19,7 @@ async fn attack_15_oversized_requests() {
     let manager = gateway.manager().await;
     let large = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "help.list", "arguments": { "x": "y".repeat(3_000_000) } },
+        "params": { "name": "help.list", "arguments": { "x": "y".repeat(5_000_000) } },
     });
     assert_eq!(gateway.post(Some(&manager), large.to_string()).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let deep = format!(

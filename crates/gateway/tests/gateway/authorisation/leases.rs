@@ -1,6 +1,8 @@
 //! Leases in the decision, in every combination with agent type, token, tool and ids, against rules that were
 //! written from the design, not from the code (P21).
 
+use std::collections::BTreeMap;
+
 use policy::{
     Agent, AgentKind, Caller, Lease, LeaseMode, LeaseStanding, MemoryProfile, Origin, Scope, Standing,
     TokenBinding, Tool, decide,
@@ -56,7 +58,7 @@ const LEASES: [Given; 13] = [
 ];
 
 /// A tool, whether manager, analyst, sandbox and orchestrator may call it at all, and who owns its server.
-const TOOLS: [(&str, [bool; 4], Option<&str>); 17] = [
+const TOOLS: [(&str, [bool; 4], Option<&str>); 19] = [
     ("db.task.get", [true, true, false, false], None),
     ("db.task.create", [true, false, false, false], None),
     ("db.finding.create", [true, true, false, false], None),
@@ -71,6 +73,8 @@ const TOOLS: [(&str, [bool; 4], Option<&str>); 17] = [
     ("thread.turn.begin", [false, false, false, true], None),
     ("thread.list", [false, false, false, true], None),
     ("key.check", [false, false, false, true], None),
+    ("workflow.start", [true, false, false, false], None),
+    ("workflow.lease.acquire", [false, false, false, false], None),
     ("shared:files.read", [true, false, true, false], None),
     ("installed:files.read", [true, false, true, false], Some(USER)),
     ("installed:files.read", [true, false, true, false], Some("eve")),
@@ -94,15 +98,19 @@ const IDS: [&[(&str, &str)]; 14] = [
     &[("task_id", TASK), ("user_id", "eve")],
 ];
 
+fn is_task_worker(kind: AgentKind) -> bool {
+    matches!(kind, AgentKind::ProjectAnalyst | AgentKind::Sandbox | AgentKind::Node)
+}
+
 fn lease(kind: AgentKind, given: Given) -> LeaseStanding {
-    let is_task_worker = matches!(kind, AgentKind::ProjectAnalyst | AgentKind::Sandbox);
+    let is_task_worker = is_task_worker(kind);
     let other = match kind {
         AgentKind::ProjectManager => AgentKind::ProjectAnalyst,
         _ => AgentKind::ProjectManager,
     };
     let mut lease = Lease {
         lease_id: "lease".into(),
-        agent: kind,
+        agent: if kind == AgentKind::Node { AgentKind::Sandbox } else { kind },
         user_id: USER.into(),
         project_id: None,
         task_id: is_task_worker.then(|| TASK.into()),
@@ -110,6 +118,11 @@ fn lease(kind: AgentKind, given: Given) -> LeaseStanding {
         job_id: None,
         handoff_id: None,
         tools: None,
+        node: None,
+        holder: None,
+        audit_quota: None,
+        local: BTreeMap::new(),
+        rules: None,
         not_before: 0,
         expires_at: 1,
         key: String::new(),
@@ -140,9 +153,15 @@ fn lease(kind: AgentKind, given: Given) -> LeaseStanding {
 fn caller(kind: AgentKind, bound: Bound, given: Given) -> Option<Caller> {
     let binding = (bound == Bound::OwnTask).then(|| TokenBinding { user: USER.into(), task: TASK.into() });
     let agent = match kind {
-        AgentKind::ProjectManager | AgentKind::Orchestrator if binding.is_some() => return None,
+        AgentKind::ProjectManager | AgentKind::Orchestrator | AgentKind::Node | AgentKind::Workflow
+            if binding.is_some() =>
+        {
+            return None;
+        }
         AgentKind::ProjectManager => Agent::Manager,
         AgentKind::Orchestrator => Agent::Orchestrator,
+        AgentKind::Node => Agent::Node("node-1".into()),
+        AgentKind::Workflow => Agent::Workflow,
         AgentKind::ProjectAnalyst => Agent::Analyst(binding),
         AgentKind::Sandbox => Agent::Sandbox(binding),
     };
@@ -163,7 +182,7 @@ struct Reach {
 
 /// Returns what token and lease let the caller reach; `None` if they permit nothing at all.
 fn reach(kind: AgentKind, bound: Bound, given: Given, tool: &str) -> Option<Reach> {
-    let is_task_worker = matches!(kind, AgentKind::ProjectAnalyst | AgentKind::Sandbox);
+    let is_task_worker = is_task_worker(kind);
     let everything = Reach { user: None, task: None, project: None };
     let own_task = Reach { user: Some(USER), task: Some(TASK), project: None };
     let own_user = Reach { user: Some(USER), task: None, project: None };
@@ -238,7 +257,15 @@ fn is_within(reach: &Reach, ids: &[(&str, &str)]) -> bool {
 fn leases_narrow_every_combination_as_designed() {
     let facts = facts();
     let (mut checked, mut permitted) = (0, 0);
-    for (column, kind) in AgentKind::ALL.into_iter().enumerate() {
+    for kind in AgentKind::ALL {
+        // A node acts as the sandboxes that it runs.
+        let acts_as = if kind == AgentKind::Node { AgentKind::Sandbox } else { kind };
+        let column = AgentKind::ALL.iter().position(|other| *other == acts_as).unwrap();
+        // A runner of workflows has its own tools and help, and nothing else.
+        let is_listed = |name: &str, allowed: [bool; 4]| match kind {
+            AgentKind::Workflow => matches!(name, "help.list" | "workflow.lease.acquire"),
+            _ => allowed[column],
+        };
         for bound in [Bound::Nothing, Bound::NothingButLeasesAreRequired, Bound::OwnTask] {
             for given in LEASES {
                 let Some(caller) = caller(kind, bound, given) else { continue };
@@ -269,7 +296,7 @@ fn leases_narrow_every_combination_as_designed() {
                     for ids in IDS {
                         let arguments: Map<String, Value> =
                             ids.iter().map(|(id, value)| ((*id).to_owned(), (*value).into())).collect();
-                        let expected = allowed[column]
+                        let expected = is_listed(name, allowed)
                             && is_included
                             && reach.as_ref().is_some_and(|reach| {
                                 let owns = reach

@@ -62,9 +62,9 @@ async fn browser_disables_a_tool_and_sees_the_denied_call_live() {
     );
     browser.wait_for_text("#live-said", "1 new row").await;
 
-    // Paused, the page does not change; resumed, it continues without a gap.
+    // Stopped, the page does not change; resumed, it continues without a gap.
     browser.click("[data-live] button").await;
-    browser.wait_for_text("#live-said", "Paused").await;
+    browser.wait_for_text("#live-said", "Not refreshing").await;
     for _ in 0..3 {
         agent.call("db.project.list").await.unwrap_err();
     }

@@ -3,12 +3,22 @@
 use super::support::{Gateway, Visitor, form};
 
 /// Every form of the console, with fields that would change something.
-const FORMS: [(&str, &[(&str, &str)]); 28] = [
+const FORMS: [(&str, &[(&str, &str)]); 38] = [
     ("/console/chat", &[("message", "forged")]),
     ("/console/chat/stream", &[("message", "forged")]),
     ("/console/chat/stop", &[("turn", "0197f0a0-0000-7000-8000-000000000001")]),
     ("/console/threads/rename", &[("id", "1"), ("title", "forged")]),
     ("/console/threads/delete", &[("id", "1")]),
+    ("/console/workflows/start", &[("id", "1")]),
+    ("/console/workflows/resume", &[("id", "1"), ("input", "forged")]),
+    ("/console/workflows/pause", &[("id", "1")]),
+    ("/console/workflows/cancel", &[("id", "1")]),
+    ("/console/workflows/retry", &[("id", "1")]),
+    ("/console/jobs/cancel", &[("id", "1")]),
+    ("/console/nodes/cordon", &[("id", "1")]),
+    ("/console/nodes/drain", &[("id", "1")]),
+    ("/console/nodes/uncordon", &[("id", "1")]),
+    ("/console/nodes/remove", &[("id", "1")]),
     ("/console/tools/tool", &[("name", "db.project.list"), ("enabled", "false")]),
     ("/console/quarantine/approve", &[("namespace", "a"), ("remote", "b"), ("hash", "c")]),
     ("/console/quarantine/reject", &[("namespace", "a"), ("remote", "b")]),

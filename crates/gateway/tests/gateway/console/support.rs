@@ -18,12 +18,19 @@ use tokio::{
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 19] = [
+pub(crate) const PAGES: [&str; 26] = [
     "/console",
     "/console/chat",
     "/console/threads",
     "/console/handoffs",
     "/console/dead",
+    "/console/projects",
+    "/console/tasks",
+    "/console/tasks?view=board",
+    "/console/tasks?view=graph",
+    "/console/workflows",
+    "/console/jobs",
+    "/console/nodes",
     "/console/schedules",
     "/console/schedules/new",
     "/console/tools",

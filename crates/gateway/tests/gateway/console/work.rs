@@ -339,14 +339,15 @@ async fn documented_permissions_are_sufficient() {
     let (_, said) = document.split_once("Permissions: publish ").unwrap();
     let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-    let (publish, subscribe) = (quoted(publish), quoted(subscribe).remove(0));
-    assert_eq!((publish.len(), &*subscribe), (9, "_INBOX.>"), "{publish:?}");
+    let (publish, subscribe) = (quoted(publish), quoted(subscribe));
+    let subscribe = &subscribe[..2];
+    assert_eq!((publish.len(), subscribe), (14, &["_INBOX.>".to_owned(), "node.presence.*".to_owned()][..]));
 
     let key = nkeys::KeyPair::new_user();
     let folder = tempfile::tempdir().unwrap();
     let seed = folder.path().join("gateway.nk");
     std::fs::write(&seed, key.seed().unwrap()).unwrap();
-    let permissions = format!("publish: {publish:?}, subscribe: [{subscribe:?}]");
+    let permissions = format!("publish: {publish:?}, subscribe: {subscribe:?}, allow_responses: true");
     let nats = Nats::start_with(&format!(
         "no_auth_user: anybody\naccounts {{ ALL {{ jetstream: enabled, users: [ \
          {{ user: anybody, password: anybody }}, \

@@ -74,7 +74,18 @@ impl World {
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         });
-        let calls = Calls::new(store.clone(), catalogue, ledger.clone(), upstreams.clone(), leases, limits);
+        let (settings, stop) = (control::SandboxSettings::default(), CancellationToken::new());
+        let sandboxes = control::Sandboxes::new(settings, leases.outbox.clone(), None, stop);
+        let (ledger_of_calls, sandboxes) = (ledger.clone(), Arc::new(sandboxes));
+        let calls = Calls::new(
+            store.clone(),
+            catalogue,
+            ledger_of_calls,
+            upstreams.clone(),
+            leases,
+            sandboxes,
+            limits,
+        );
         let calls = Arc::new(calls);
         let holder = Holder::Agent(Agent::Manager);
         let manager =

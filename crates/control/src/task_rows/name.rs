@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_ATTEMPTS: usize = 200;
 
 /// Makes a name from a title, such as `deploy-docs`. Returns `task` if nothing of the title can be used.
-pub(super) fn slug(text: &str) -> String {
+pub(crate) fn slug(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars().flat_map(char::to_lowercase).filter(|c| !is_accent(*c)) {
         let c = if c.is_alphanumeric() { c } else { '-' };

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
 use store::entity::{task, task_dependency};
 
-use crate::{Context, ToolError};
+use crate::ToolError;
 
 /// Ids per statement: databases limit the number of parameters.
-pub(super) const MAX_IDS_PER_STATEMENT: usize = 500;
+pub(crate) const MAX_IDS_PER_STATEMENT: usize = 500;
 
 /// The direction in which dependencies are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// From a task to those it waits for.
     Dependencies,
     /// From a task to those that wait for it.
@@ -21,21 +21,21 @@ pub(super) enum Direction {
 }
 
 /// Returns the tasks that a task waits for directly.
-pub(super) async fn dependencies(context: &Context<'_>, id: &str) -> Result<Vec<task::Model>, ToolError> {
-    let next = neighbours(context, &[id.to_owned()], Direction::Dependencies).await?;
-    load(context, &next.into_iter().collect::<Vec<_>>()).await
+pub(crate) async fn dependencies(db: &DatabaseExecutor<'_>, id: &str) -> Result<Vec<task::Model>, ToolError> {
+    let next = neighbours(db, &[id.to_owned()], Direction::Dependencies).await?;
+    load(db, &next.into_iter().collect::<Vec<_>>()).await
 }
 
 /// Returns the ids of all tasks that can be reached, including the given ones.
-pub(super) async fn reachable(
-    context: &Context<'_>,
+pub(crate) async fn reachable(
+    db: &DatabaseExecutor<'_>,
     from: &[String],
     direction: Direction,
 ) -> Result<BTreeSet<String>, ToolError> {
     let mut reached: BTreeSet<String> = from.iter().cloned().collect();
     let mut frontier: Vec<String> = from.to_vec();
     while !frontier.is_empty() {
-        let next = neighbours(context, &frontier, direction).await?;
+        let next = neighbours(db, &frontier, direction).await?;
         frontier = next.into_iter().filter(|id| reached.insert(id.clone())).collect();
     }
     Ok(reached)
@@ -46,19 +46,19 @@ pub(super) async fn reachable(
 /// Dependencies may be added while this call waits for a lock, so it searches again until it finds no new
 /// task. Adding a dependency locks both tasks, so once all are locked here the set no longer changes. Rows
 /// are locked in the order of ids, so that two calls for the same tasks do not deadlock.
-pub(super) async fn lock_reachable(
-    context: &Context<'_>,
+pub(crate) async fn lock_reachable(
+    db: &DatabaseExecutor<'_>,
     from: &[String],
     direction: Direction,
 ) -> Result<BTreeMap<String, task::Model>, ToolError> {
     let (mut requested, mut locked) = (BTreeSet::new(), BTreeMap::new());
     loop {
-        let reached = reachable(context, from, direction).await?;
+        let reached = reachable(db, from, direction).await?;
         let new: Vec<String> = reached.difference(&requested).cloned().collect();
         if new.is_empty() {
             return Ok(locked);
         }
-        for row in lock(context, &new).await? {
+        for row in lock(db, &new).await? {
             locked.insert(row.id.clone(), row);
         }
         requested.extend(new);
@@ -66,8 +66,8 @@ pub(super) async fn lock_reachable(
 }
 
 /// Returns the ids of the tasks that are one step away.
-async fn neighbours(
-    context: &Context<'_>,
+pub(crate) async fn neighbours(
+    db: &DatabaseExecutor<'_>,
     from: &[String],
     direction: Direction,
 ) -> Result<BTreeSet<String>, ToolError> {
@@ -79,25 +79,27 @@ async fn neighbours(
     for chunk in from.chunks(MAX_IDS_PER_STATEMENT) {
         let query =
             task_dependency::Entity::find().select_only().column(to_column).filter(from_column.is_in(chunk));
-        found.extend(query.into_tuple::<String>().all(&context.db).await?);
+        found.extend(query.into_tuple::<String>().all(db).await?);
     }
     Ok(found)
 }
 
-async fn load(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+async fn load(db: &DatabaseExecutor<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
     let mut found = Vec::new();
     for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
         let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
-        found.extend(query.order_by_asc(task::Column::Id).all(&context.db).await?);
+        found.extend(query.order_by_asc(task::Column::Id).all(db).await?);
     }
     Ok(found)
 }
 
-async fn lock(context: &Context<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
+/// Returns tasks, locked until the transaction ends, in the order of their ids: whatever locks several does
+/// so in this order, so that no two calls wait for each other.
+pub(crate) async fn lock(db: &DatabaseExecutor<'_>, ids: &[String]) -> Result<Vec<task::Model>, ToolError> {
     let mut found = Vec::new();
     for chunk in ids.chunks(MAX_IDS_PER_STATEMENT) {
         let query = task::Entity::find().filter(task::Column::Id.is_in(chunk));
-        found.extend(query.order_by_asc(task::Column::Id).lock_exclusive().all(&context.db).await?);
+        found.extend(query.order_by_asc(task::Column::Id).lock_exclusive().all(db).await?);
     }
     Ok(found)
 }

@@ -1,0 +1,137 @@
+//! Queues jobs again whose message the queue lost, such as with a stream that was restored from an older
+//! backup.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use broker::{Broker, Chain};
+use contract::sandbox::JobStatus;
+use sea_orm::{
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter,
+    QueryOrder, QuerySelect,
+};
+use store::{
+    SendIf, Store, clock,
+    entity::{job, outbox},
+};
+use subjects::{
+    Subject,
+    job::{End, Job, MAX_WAIT},
+    streams,
+};
+use tracing::debug;
+
+use super::{Sandboxes, cancel, run};
+use crate::{LeaseIssuer, ToolError};
+
+/// How long after it was sent, or handed back, a job is looked for in its queue. Its message was published
+/// long before, if there is a server.
+const LOST_AFTER_US: i64 = 5 * 60 * 1_000_000;
+const MAX_AT_ONCE: u64 = 500;
+/// How much of a queue is read. What is behind is looked at when the queue is shorter.
+const READS: usize = 8;
+const BATCH: u64 = 512;
+
+/// Queues jobs again that wait for the database, and are not in their queue. One that has a message after all
+/// runs once, too: nodes see in its chain who has it. Returns how many.
+pub async fn requeue_lost_jobs(
+    store: &Store,
+    sandboxes: &Sandboxes,
+    leases: &LeaseIssuer,
+) -> Result<u64, ToolError> {
+    let waits = Condition::all()
+        .add(job::Column::Status.eq(JobStatus::Queued.as_str()))
+        .add(job::Column::Queue.is_not_null())
+        .add(job::Column::EndedAt.is_null())
+        .add(job::Column::UpdatedAt.lt(clock::now().saturating_sub(LOST_AFTER_US)));
+    let waiting = job::Entity::find()
+        .select_only()
+        .columns([job::Column::Id, job::Column::Queue])
+        .filter(waits.clone())
+        .order_by_asc(job::Column::UpdatedAt)
+        .order_by_asc(job::Column::Id)
+        .limit(MAX_AT_ONCE)
+        .into_tuple::<(String, String)>()
+        .all(store.read())
+        .await?;
+    if waiting.is_empty() {
+        return Ok(0);
+    }
+    let Ok(broker) = sandboxes.broker().await else { return Ok(0) };
+    let mut queues: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (id, queue) in waiting {
+        queues.entry(queue).or_default().insert(id);
+    }
+    let mut queued = 0;
+    for (queue, jobs) in queues {
+        for id in not_in(&broker, &queue, jobs).await {
+            queued += u64::from(requeue(store, sandboxes, leases, &id, &waits).await?);
+        }
+    }
+    Ok(queued)
+}
+
+/// Returns those of the jobs that a queue does not hold; none if not all of it could be read.
+async fn not_in(broker: &Broker, queue: &str, mut jobs: BTreeSet<String>) -> BTreeSet<String> {
+    let mut from = 1;
+    for _ in 0..READS {
+        let batch = match broker::read_batch(&broker.jetstream, streams::JOBS, queue, from, BATCH).await {
+            Ok(batch) => batch,
+            Err(error) => {
+                debug!(queue, error = %Chain(&error), "Queue of jobs not read.");
+                return BTreeSet::new();
+            }
+        };
+        let Some(last) = batch.last() else { return jobs };
+        from = last.sequence + 1;
+        for message in &batch {
+            if let Ok(job) = Job::decode(&message.payload) {
+                jobs.remove(&job.job_id.to_string());
+            }
+        }
+        if jobs.is_empty() {
+            return jobs;
+        }
+    }
+    BTreeSet::new()
+}
+
+async fn requeue(
+    store: &Store,
+    sandboxes: &Sandboxes,
+    leases: &LeaseIssuer,
+    id: &str,
+    waits: &Condition,
+) -> Result<bool, ToolError> {
+    let write = store.write().await?;
+    let db = DatabaseExecutor::from(&*write);
+    let row = job::Entity::find_by_id(id).filter(waits.clone()).lock_exclusive().one(&db).await?;
+    let queue = row.as_ref().and_then(|row| row.queue.as_deref()?.parse::<Subject>().ok());
+    // What is about to be published is not lost.
+    let unsent = outbox::Entity::find().filter(outbox::Column::Ordering.eq(id)).one(&db).await?;
+    let (Some(row), Some(queue), None) = (row, queue, unsent) else {
+        drop(db);
+        write.roll_back().await?;
+        return Ok(false);
+    };
+    // Another version is another message id: the stream remembers that of the lost message for a day.
+    let (now, version) = (clock::now(), row.version + 1);
+    let max_wait = i64::try_from(MAX_WAIT.as_micros()).unwrap_or(i64::MAX);
+    let why = if now.saturating_sub(row.created_at) > max_wait {
+        Some("the job waited for a node for more than six days")
+    } else if run::send_again(&db, sandboxes, leases, &row, &queue, version).await? {
+        None
+    } else {
+        Some("the queue lost the job, and its lease was revoked, without which no node can run it")
+    };
+    if let Some(why) = why {
+        let end = End::EngineFailed { why: why.to_owned() };
+        cancel::end(&db, sandboxes, &row, end, SendIf::Unclaimed).await?;
+    }
+    let mut change = job::ActiveModel::from(row);
+    change.version = Set(version);
+    change.updated_at = Set(now);
+    change.update(&db).await?;
+    drop(db);
+    write.commit().await?;
+    Ok(why.is_none())
+}

@@ -1,0 +1,162 @@
+//! The answers to handoffs of workflows: waited for, and stored with what began them.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, future::pending};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
+use serde_json::{Map, Value, json};
+use store::{Store, clock, entity::workflow_effect};
+use subjects::HandoffId;
+use tokio::{
+    select,
+    time::{Instant, sleep},
+};
+
+use super::wait;
+use crate::{
+    Sandboxes, ToolError,
+    sandboxes::{StoredAnswer, Unread},
+};
+
+/// How often the stream is looked at, should the news of an answer be lost.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// A larger answer is stored without what only people read.
+const MAX_WHOLE_BYTES: usize = 512 * 1024;
+const FOR_PEOPLE: [&str; 2] = ["trace", "transcript"];
+
+/// A handoff whose answer is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited<'a> {
+    pub(super) task: &'a str,
+    pub(super) epoch: i64,
+    pub(super) key: &'a str,
+    pub(super) id: HandoffId,
+    /// It was not answered in time, and was ended for that.
+    pub(super) is_given_up: bool,
+}
+
+impl Awaited<'_> {
+    /// Returns the answer to a handoff that was ended before it had one.
+    fn ended(&self, effect: &workflow_effect::Model) -> StoredAnswer {
+        let completion = if self.is_given_up {
+            let seconds = effect.ended_at.unwrap_or_default().saturating_sub(effect.began_at) / 1_000_000;
+            let message = format!("no answer within {seconds} seconds; is a project manager running?");
+            let error = json!({ "code": "deadline_exceeded", "message": message, "retryable": false });
+            json!({ "status": "failed", "error": error })
+        } else {
+            json!({ "status": "cancelled" })
+        };
+        let completion = match completion {
+            Value::Object(completion) => completion,
+            _ => Map::new(),
+        };
+        StoredAnswer { completion, cost_usd: None }
+    }
+}
+
+/// Whether a project manager did what a handoff asks for, or asks back.
+fn is_result(answer: &StoredAnswer) -> bool {
+    let status = answer.completion.get("status").and_then(Value::as_str);
+    matches!(status, Some("completed" | "needs_clarification"))
+}
+
+/// Returns the answer that is stored with a handoff.
+pub(super) fn of(effect: &workflow_effect::Model) -> Option<Map<String, Value>> {
+    effect.answer.as_deref().and_then(|answer| serde_json::from_str(answer).ok())
+}
+
+/// Waits for an answer until a time. Fails if the runner loses the workflow meanwhile.
+pub(super) async fn wait(
+    store: &Store,
+    sandboxes: &Sandboxes,
+    awaited: &Awaited<'_>,
+    until: Instant,
+) -> Result<Option<Map<String, Value>>, ToolError> {
+    let (mut news, mut look_at) = (None, None::<Instant>);
+    loop {
+        // Both before anything is read: what happens from here on is told.
+        let change = sandboxes.change();
+        if news.is_none() && until > Instant::now() {
+            news = sandboxes.listen_for_answer(awaited.id).await;
+        }
+        wait::check_held(store, awaited.task, awaited.epoch).await?;
+        let effect = stored(store, awaited).await?;
+        if let Some(answer) = effect.as_ref().and_then(of) {
+            return Ok(Some(answer));
+        }
+        let ended = effect.filter(|effect| effect.ended_at.is_some()).map(|effect| awaited.ended(&effect));
+        let is_over = Instant::now() >= until;
+        // A change of something else is no reason to read the stream again.
+        if is_over || look_at.is_none_or(|at| Instant::now() >= at) {
+            match (sandboxes.read_answer(awaited.id).await, ended) {
+                // What came of a handoff that was ended is that it was, unless it was done before.
+                (Ok(Some(answer)), Some(ended)) if !is_result(&answer) => {
+                    return keep(store, awaited, ended).await.map(Some);
+                }
+                (Ok(Some(answer)), _) => return keep(store, awaited, answer).await.map(Some),
+                // Nobody may be there to answer it.
+                (Ok(None), Some(ended)) if is_over || !awaited.is_given_up => {
+                    return keep(store, awaited, ended).await.map(Some);
+                }
+                // A stream that cannot be read may have an answer.
+                (Ok(None) | Err(Unread), _) => look_at = Some(Instant::now() + LOOK_INTERVAL),
+            }
+        }
+        if is_over {
+            return Ok(None);
+        }
+        let heard = async {
+            match &mut news {
+                Some(news) => news.next().await.is_some(),
+                None => pending().await,
+            }
+        };
+        select! {
+            is_running = change => if !is_running {
+                return Ok(None);
+            },
+            is_heard = heard => {
+                look_at = None;
+                if !is_heard {
+                    news = None;
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+            () = tokio::time::sleep_until(until) => look_at = None,
+        }
+    }
+}
+
+async fn stored(store: &Store, awaited: &Awaited<'_>) -> Result<Option<workflow_effect::Model>, ToolError> {
+    let id = (awaited.task.to_owned(), awaited.key.to_owned());
+    Ok(workflow_effect::Entity::find_by_id(id).one(store.read()).await?)
+}
+
+/// Stores an answer with what began it.
+async fn keep(
+    store: &Store,
+    awaited: &Awaited<'_>,
+    answer: StoredAnswer,
+) -> Result<Map<String, Value>, ToolError> {
+    let StoredAnswer { mut completion, cost_usd } = answer;
+    let mut text = subjects::encode_json_text(&completion);
+    if text.len() > MAX_WHOLE_BYTES {
+        for name in FOR_PEOPLE {
+            completion.remove(name);
+        }
+        text = subjects::encode_json_text(&completion);
+    }
+    let write = store.write().await?;
+    workflow_effect::Entity::update_many()
+        .col_expr(workflow_effect::Column::Answer, Expr::value(text))
+        .col_expr(workflow_effect::Column::EndedAt, Expr::value(clock::now()))
+        .col_expr(workflow_effect::Column::CostUsd, Expr::value(cost_usd))
+        .filter(workflow_effect::Column::TaskId.eq(awaited.task))
+        .filter(workflow_effect::Column::Key.eq(awaited.key))
+        .filter(workflow_effect::Column::Id.eq(awaited.id.to_string()))
+        .filter(workflow_effect::Column::Answer.is_null())
+        .exec(&*write)
+        .await?;
+    write.commit().await?;
+    Ok(completion)
+}

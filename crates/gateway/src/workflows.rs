@@ -1,0 +1,105 @@
+//! The queue from which runners take workflows: the gateway creates its stream and its consumer, so that
+//! runners need no rights to do so, and queues workflows again whose message is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use broker::{Broker, Chain, OnDemand, Unavailable, retry::RetryDelays};
+use control::Sandboxes;
+use store::Store;
+use subjects::streams;
+use tokio::{
+    select,
+    time::{interval, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::jobs::stream_config;
+
+const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEUE_INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    #[error("the queue of workflows does not exist and cannot be created: run `cynodectl provision`")]
+    Missing,
+}
+
+/// Creates the queue of workflows.
+#[derive(Debug)]
+pub(crate) struct RunnerQueue {
+    pub(crate) store: Store,
+    pub(crate) nats: Arc<OnDemand>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    /// How long a runner may be silent before its message is delivered to another.
+    pub(crate) ack_wait: Duration,
+}
+
+impl RunnerQueue {
+    /// Creates the queue, and again after each loss of the connection: a server may have lost it.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(5));
+        let mut is_failing = false;
+        while !stop.is_cancelled() {
+            match self.create().await {
+                Ok(broker) => {
+                    delays.reset();
+                    is_failing = false;
+                    info!("Workflows can be taken by runners.");
+                    self.keep(&broker, &stop).await;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        warn!(error = %Chain(&error), "Workflows cannot be taken by runners; retrying.");
+                    }
+                    select! {
+                        () = stop.cancelled() => return,
+                        () = sleep(delays.next_delay().unwrap_or_default()) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Queues lost workflows again from time to time, until the connection was lost.
+    async fn keep(&self, broker: &Broker, stop: &CancellationToken) {
+        let mut connections = broker.connections.clone();
+        connections.mark_unchanged();
+        let mut looks = interval(REQUEUE_INTERVAL);
+        loop {
+            select! {
+                () = stop.cancelled() => return,
+                // Cancel-safe.
+                _ = connections.changed() => return,
+                // Cancel-safe.
+                _ = looks.tick() => self.requeue(broker).await,
+            }
+        }
+    }
+
+    async fn requeue(&self, broker: &Broker) {
+        // A message stays in the queue until its workflow was given back.
+        let queue = timeout(SETUP_TIMEOUT, broker.jetstream.get_stream(streams::WORKFLOWS)).await;
+        let is_empty = matches!(queue, Ok(Ok(queue)) if queue.cached_info().state.messages == 0);
+        match control::requeue_lost_workflows(&self.store, &self.sandboxes, is_empty).await {
+            Ok(0) => {}
+            Ok(workflows) => warn!(workflows, "Lost workflows queued again."),
+            Err(error) => warn!(error = %Chain(&error), "Lost workflows not queued; retrying."),
+        }
+    }
+
+    async fn create(&self) -> Result<Broker, Failure> {
+        let broker = self.nats.broker().await?;
+        let config = stream_config(streams::WORKFLOWS).ok_or(Failure::Missing)?;
+        let create = async {
+            let stream = broker.jetstream.get_or_create_stream(config).await.map_err(|_| Failure::Missing)?;
+            let consumer = streams::workflow_runners(self.ack_wait);
+            let created = stream.get_or_create_consumer(streams::WORKFLOW_RUNNERS, consumer).await;
+            created.map(drop).map_err(|_| Failure::Missing)
+        };
+        timeout(SETUP_TIMEOUT, create).await.map_err(|_| Failure::Missing)??;
+        Ok(broker)
+    }
+}

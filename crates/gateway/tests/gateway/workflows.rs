@@ -1,0 +1,21 @@
+//! Workflows: from `workflow.start` over the queue to rows, jobs and handoffs. Tests play the runner, the
+//! node and the manager on real streams.
+
+mod arguments;
+mod brought_back;
+mod browser;
+mod checkpoints;
+mod console;
+mod dependencies;
+mod fencing;
+mod given_up;
+mod handoffs;
+mod jobs;
+mod leases;
+mod people;
+mod rights;
+mod start;
+mod steer;
+mod support;
+mod together;
+mod watched;

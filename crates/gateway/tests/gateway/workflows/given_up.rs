@@ -1,0 +1,140 @@
+//! Handoffs that are ended before they are answered, and what their managers can still do: nothing.
+
+use serde_json::{Value, json};
+
+use super::support::{World, on_both};
+
+on_both!(
+    handoff_that_is_given_up_permits_nothing,
+    answer_that_came_in_time_counts,
+    cancelled_handoff_is_begun_anew_after_a_retry,
+    work_that_was_done_before_the_cancel_counts,
+    end_of_a_workflow_ends_its_handoffs,
+    handoff_does_not_steer_its_own_workflow,
+    answer_to_another_question_is_refused
+);
+
+fn chat(task: &str, epoch: i64, key: &str, wait: u64) -> Value {
+    json!({
+        "task_id": task, "epoch": epoch, "key": key, "kind": "chat", "step": "s", "wait_seconds": wait,
+        "payload": { "messages": [{ "role": "user", "content": "Do it." }] },
+    })
+}
+
+fn giving_up(task: &str, epoch: i64, wait: u64) -> Value {
+    let mut call = chat(task, epoch, "k", wait);
+    call["give_up"] = json!(true);
+    call
+}
+
+/// Begins a handoff. Returns its id and its lease.
+async fn begun(world: &World, task: &str, epoch: i64) -> (String, String) {
+    let begun = world.runs("workflow.handoff", chat(task, epoch, "k", 0)).await;
+    let id = begun["handoff_id"].as_str().expect("an id").to_owned();
+    let message = world.published("chat", &id).await;
+    (id, message.headers.get("Cynode-Lease").expect("a lease").to_string())
+}
+
+async fn may_work(world: &World, lease: &str, task: &str) -> bool {
+    let read = json!({ "task_id": task });
+    world.gateway.call_under(&world.manager, Some(lease), "db.task.get", read).await.is_ok()
+}
+
+/// A manager that is late can do nothing for the step any more, and its late answer changes nothing.
+async fn handoff_that_is_given_up_permits_nothing(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let nothing = world.refused("workflow.handoff", giving_up(&task, epoch, 0)).await;
+    assert_eq!(nothing["code"], "not_found", "{nothing}");
+    let (id, lease) = begun(&world, &task, epoch).await;
+    assert!(may_work(&world, &lease, &task).await);
+    let given_up = world.runs("workflow.handoff", giving_up(&task, epoch, 1)).await;
+    let late = json!(["failed", "deadline_exceeded"]);
+    let said = |found: &Value| json!([found["answer"]["status"], found["answer"]["error"]["code"]]);
+    assert_eq!(said(&given_up), late, "{given_up}");
+    assert!(!may_work(&world, &lease, &task).await);
+    world.answer("chat", &id, "late").await;
+    assert_eq!(said(&world.runs("workflow.handoff", chat(&task, epoch, "k", 0)).await), late);
+    assert_eq!(said(&world.runs("workflow.handoff", giving_up(&task, epoch, 0)).await), late);
+}
+
+/// What was answered before it was given up is the answer.
+async fn answer_that_came_in_time_counts(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (id, _) = begun(&world, &task, epoch).await;
+    world.answer("chat", &id, "in time").await;
+    let given_up = world.runs("workflow.handoff", giving_up(&task, epoch, 0)).await;
+    assert_eq!(given_up["answer"]["message"]["content"], "in time", "{given_up}");
+}
+
+/// Cancelled while no manager was there to hear of it: the next run is told so, and hands off anew.
+async fn cancelled_handoff_is_begun_anew_after_a_retry(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (_, lease) = begun(&world, &task, epoch).await;
+    world.ok("workflow.cancel", json!({ "task_id": task })).await;
+    assert!(!may_work(&world, &lease, &task).await);
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
+    let joined = world.runs("workflow.handoff", chat(&task, epoch, "k", 20)).await;
+    assert_eq!((&joined["answer"]["status"], &joined["began"]), (&json!("cancelled"), &json!(false)));
+    let anew = world.runs("workflow.handoff", chat(&task, epoch, "k/1", 0)).await;
+    assert_eq!(anew["began"], true, "{anew}");
+}
+
+/// A manager that had answered when the workflow was cancelled is not asked again.
+async fn work_that_was_done_before_the_cancel_counts(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (id, _) = begun(&world, &task, epoch).await;
+    world.answer("chat", &id, "done").await;
+    world.ok("workflow.cancel", json!({ "task_id": task })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
+    let joined = world.runs("workflow.handoff", chat(&task, epoch, "k", 0)).await;
+    assert_eq!(joined["answer"]["message"]["content"], "done", "{joined}");
+}
+
+/// A workflow that has ended leaves nothing behind that goes on.
+async fn end_of_a_workflow_ends_its_handoffs(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (_, lease) = begun(&world, &task, epoch).await;
+    world.release(&task, epoch, json!({ "failed": { "error": "a person stopped it" } })).await;
+    assert!(!may_work(&world, &lease, &task).await);
+}
+
+/// A step's own manager neither answers the question of its workflow nor ends it.
+async fn handoff_does_not_steer_its_own_workflow(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (_, lease) = begun(&world, &task, epoch).await;
+    let waiting = json!({ "waiting": { "for": "question", "question": "Which?", "interrupt_id": "q-1" } });
+    world.release(&task, epoch, waiting).await;
+    for (tool, arguments) in [
+        ("workflow.resume", json!({ "task_id": task, "input": "this one" })),
+        ("workflow.cancel", json!({ "task_id": task })),
+    ] {
+        let reply = world.gateway.call_under(&world.manager, Some(&lease), tool, arguments).await;
+        let reply = reply.expect("a reply");
+        assert!(reply.is_error && reply.text.contains("cannot steer it"), "{tool}: {}", reply.text);
+    }
+    assert_eq!(world.get(&task).await["status"], "waiting");
+}
+
+/// Of two people who answer the same question, the later one does not answer the next question with it.
+async fn answer_to_another_question_is_refused(world: World) {
+    let (task, epoch) = world.taken("build").await;
+    let ask = |id: &str| json!({ "waiting": { "for": "question", "question": id, "interrupt_id": id } });
+    let answer = |id: &str| json!({ "task_id": task, "input": "yes", "question_id": id });
+    world.release(&task, epoch, ask("q-1")).await;
+    assert_eq!(world.get(&task).await["question_id"], "q-1");
+    world.ok("workflow.resume", answer("q-1")).await;
+    assert_eq!(world.fails("workflow.resume", answer("q-1")).await["code"], "conflict");
+    let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
+    world.release(&task, epoch, ask("q-2")).await;
+    let error = world.fails("workflow.resume", answer("q-1")).await;
+    assert!(error["message"].as_str().expect("a text").contains("another question"), "{error}");
+    world.ok("workflow.resume", answer("q-2")).await;
+}
