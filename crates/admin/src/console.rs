@@ -15,12 +15,15 @@ mod form;
 mod format;
 mod guard;
 mod handoff;
+mod jobs;
 mod leases;
 mod live;
 mod login;
 mod markdown;
+mod nodes;
 mod overview;
 mod page;
+mod projects;
 mod quarantine;
 mod rules;
 mod schedules;
@@ -28,10 +31,12 @@ mod servers;
 mod session;
 mod settings;
 mod skills;
+mod tasks;
 mod threads;
 mod tokens;
 mod tools;
 mod work;
+mod workflows;
 
 use std::sync::{Arc, Mutex};
 
@@ -84,6 +89,28 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/dead/letter", get(dead::show))
         .route("/console/dead/replay", post(dead::replay))
         .route("/console/dead/drop", post(dead::remove))
+        .route("/console/tasks", get(tasks::list))
+        .route("/console/tasks/{id}", get(tasks::show))
+        .route("/console/projects", get(projects::list))
+        .route("/console/workflows", get(workflows::list))
+        .route("/console/workflows/{id}", get(workflows::show))
+        .route("/console/workflows/{id}/live", get(workflows::live))
+        .route("/console/workflows/start", post(workflows::start))
+        .route("/console/workflows/resume", post(workflows::answer))
+        .route("/console/workflows/pause", post(workflows::pause))
+        .route("/console/workflows/cancel", post(workflows::cancel))
+        .route("/console/workflows/retry", post(workflows::retry))
+        .route("/console/jobs", get(jobs::list))
+        .route("/console/jobs/{id}", get(jobs::show))
+        .route("/console/jobs/{id}/live", get(jobs::live))
+        .route("/console/jobs/cancel", post(jobs::cancel))
+        .route("/console/nodes", get(nodes::list))
+        .route("/console/nodes/live", get(nodes::live))
+        .route("/console/nodes/node", get(nodes::show))
+        .route("/console/nodes/cordon", post(nodes::cordon))
+        .route("/console/nodes/drain", post(nodes::drain))
+        .route("/console/nodes/uncordon", post(nodes::uncordon))
+        .route("/console/nodes/remove", post(nodes::remove))
         .route("/console/tools", get(tools::list))
         .route("/console/tools/tool", get(tools::show).post(tools::set))
         .route("/console/quarantine", get(quarantine::list))

@@ -8,8 +8,10 @@ mod chat;
 mod dead;
 mod egress;
 mod handoffs;
+mod jobs;
 mod leases;
 mod namespaces;
+mod nodes;
 mod outbox;
 mod preferences;
 mod quarantine;
@@ -18,11 +20,13 @@ mod rules;
 mod schedules;
 mod settings;
 mod skills;
+mod tasks;
 mod threads;
 mod tokens;
 mod tools;
 mod upstreams;
 mod work;
+mod workflows;
 
 use control::ToolError;
 pub(crate) use handoffs::{
@@ -30,7 +34,9 @@ pub(crate) use handoffs::{
 };
 use serde_json::Value;
 pub(crate) use settings::is_permanent_setting;
+pub(crate) use tasks::TaskNeighbours;
 use tools::tool_state;
+pub(crate) use workflows::Steering;
 
 use crate::Error;
 pub(crate) use crate::work_cache::Work;
@@ -40,6 +46,7 @@ fn convert_tool_error(field: &'static str, error: ToolError) -> Error {
     match error {
         ToolError::NotFound { what, id } => Error::not_found(what, id),
         ToolError::Conflict(why) => Error::Conflict(why),
+        ToolError::Unavailable(why) => Error::Unreachable(why),
         ToolError::Store(error) => error.into(),
         other => Error::invalid(field, other.to_string()),
     }

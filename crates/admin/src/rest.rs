@@ -6,7 +6,9 @@ mod catalogues;
 mod document;
 mod egress;
 mod extract;
+mod jobs;
 mod leases;
+mod nodes;
 mod outbox;
 mod preferences;
 mod refusal;
@@ -14,10 +16,12 @@ mod rules;
 mod schedules;
 mod settings;
 mod skills;
+mod tasks;
 mod tokens;
 mod tools;
 mod upstreams;
 mod work;
+mod workflows;
 
 use std::sync::Arc;
 
@@ -81,8 +85,24 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(catalogues::projects::put, catalogues::projects::delete))
         .routes(routes!(catalogues::personas::list))
         .routes(routes!(catalogues::personas::put, catalogues::personas::delete))
-        .routes(routes!(catalogues::nodes::list))
-        .routes(routes!(catalogues::nodes::put, catalogues::nodes::delete))
+        .routes(routes!(tasks::list))
+        .routes(routes!(tasks::get))
+        .routes(routes!(workflows::list))
+        .routes(routes!(workflows::get))
+        .routes(routes!(workflows::start))
+        .routes(routes!(workflows::cancel))
+        .routes(routes!(workflows::pause))
+        .routes(routes!(workflows::resume))
+        .routes(routes!(workflows::retry))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get, nodes::remove))
+        .routes(routes!(nodes::cordon))
+        .routes(routes!(nodes::uncordon))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::log))
+        .routes(routes!(jobs::cancel))
         .routes(routes!(catalogues::models::list))
         .routes(routes!(catalogues::models::put, catalogues::models::delete))
         .routes(routes!(audit::query))
@@ -90,6 +110,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(audit::export))
         .routes(routes!(audit::heads))
         .routes(routes!(audit::verify))
+        .routes(routes!(audit::nodes))
         .routes(routes!(work::status))
         .routes(routes!(work::handoff))
         .routes(routes!(work::dead))

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc, time::Duration}
 use access::{admin_token::AdminToken, unauthenticated::UnauthenticatedLimiter};
 use audit::{Ledger, Seal};
 use broker::OnDemand;
-use control::LeaseIssuer;
+use control::{LeaseIssuer, Sandboxes};
 use nkeys::KeyPair;
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::Store;
@@ -54,6 +54,7 @@ pub struct Resources {
     pub upstreams: Arc<Upstreams>,
     pub seal: Arc<Seal>,
     pub leases: Arc<LeaseIssuer>,
+    pub sandboxes: Arc<Sandboxes>,
     pub nats: Option<Arc<OnDemand>>,
     /// Signs replayed handoffs.
     pub signing_key: Option<KeyPair>,

@@ -1,4 +1,4 @@
-//! Catalogues that agents read and administrators maintain: projects, personas, nodes, models.
+//! Catalogues that agents read and administrators maintain: projects, personas, models.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,27 +45,6 @@ pub struct PutPersona {
     #[serde(default)]
     pub description: String,
     pub content: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Node {
-    pub id: String,
-    pub name: String,
-    pub status: String,
-    pub capabilities: Value,
-    pub seen_at: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct PutNode {
-    pub name: String,
-    /// For example online, offline or draining.
-    pub status: String,
-    #[serde(default)]
-    pub capabilities: Value,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,9 @@ mod catalogues;
 mod dead;
 mod egress;
 mod error;
+mod jobs;
 mod leases;
+mod nodes;
 mod outbox;
 mod preferences;
 mod quarantine;
@@ -15,17 +17,21 @@ mod rules;
 mod schedules;
 mod settings;
 mod skills;
+mod tasks;
 mod tokens;
 mod tools;
 mod upstreams;
+mod workflows;
 
 pub use self::{
-    audit::{AuditVerification, Heads, Pruned},
-    catalogues::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject},
+    audit::{AuditVerification, Heads, NodeAlarm, NodeAudit, NodeLease, Pruned},
+    catalogues::{Model, Persona, Project, PutModel, PutPersona, PutProject},
     dead::{DeadFilter, DeadLetter, DeadLetterDetails, ReplayedLetter},
     egress::{ProviderUsage, UsageFilter},
     error::{ErrorBody, ErrorDetails},
+    jobs::{Job, JobFilter, JobLog, JobLogPosition, JobStatus, JobSummary},
     leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
+    nodes::{Drain, Node, NodeCondition, RemovedNode},
     outbox::WaitingMessages,
     preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},
     quarantine::{Approval, Difference, QuarantineReason, QuarantinedTool},
@@ -38,6 +44,7 @@ pub use self::{
     },
     settings::{PutSetting, Setting},
     skills::{PutSkill, Skill, SkillDetails, SkillFilter, SkillScope},
+    tasks::{Task, TaskFilter, TaskListItem, TaskStatus},
     tokens::{IssuedToken, Me, NewToken, RotatedToken, Token, TokenFilter, TokenKind, TokenState},
     tools::{
         Tool, ToolChange, ToolDetails, ToolEffect, ToolEffectChange, ToolEffectSource, ToolGate, ToolOrigin,
@@ -46,6 +53,10 @@ pub use self::{
     upstreams::{
         AddedUpstream, Health, Http, NewUpstream, Reach, Refreshed, Stdio, ToolCounts, Transport, Upstream,
         UpstreamChange,
+    },
+    workflows::{
+        CancelWorkflow, ResumeWorkflow, RetryWorkflow, StartWorkflow, Workflow, WorkflowDetails,
+        WorkflowEffect, WorkflowEvent, WorkflowFilter, WorkflowPolicy, WorkflowStatus,
     },
 };
 pub use policy::{AgentKind, Effect, OnDisconnect, Scope};

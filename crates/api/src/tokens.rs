@@ -18,6 +18,10 @@ pub enum TokenKind {
     Sandbox,
     /// Publishes handoffs, issues their leases, and keeps the threads of all users.
     Orchestrator,
+    /// The machine that `node` names, which runs jobs, each under the lease of the job.
+    Node,
+    /// A runner of workflows: `cynode-workflow`.
+    Workflow,
     /// An administrator. Cannot call tools.
     Admin,
     /// A user: the token is an API key for chat, and manages the user's own servers. Cannot call tools.
@@ -38,6 +42,9 @@ pub struct NewToken {
     /// For project_analyst and sandbox to bind the token, together with `user_id`.
     #[serde(default)]
     pub task_id: Option<String>,
+    /// For node: the id of the only node that may use the token.
+    #[serde(default)]
+    pub node: Option<String>,
     /// The only memory profile of the agent's calls; without it, each call names its own.
     #[serde(default)]
     pub profile: Option<String>,
@@ -62,6 +69,7 @@ impl NewToken {
             agent,
             user_id: None,
             task_id: None,
+            node: None,
             profile: None,
             is_front_end: false,
             on_disconnect: None,
@@ -85,10 +93,12 @@ pub enum TokenState {
 pub struct Token {
     pub id: String,
     pub label: String,
-    /// project_manager, project_analyst, sandbox, orchestrator, admin or user.
+    /// project_manager, project_analyst, sandbox, orchestrator, node, workflow, admin or user.
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
+    /// Of a node's token.
+    pub node: Option<String>,
     pub profile: Option<String>,
     /// Of a user's token.
     pub is_front_end: Option<bool>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_nats::StatusCode;
 use broker::Broker;
 use futures_util::StreamExt;
-use subjects::{CancelReply, CancelState, HandoffId, Subject};
+use operate::label;
+use subjects::{Answer, CancelReply, CancelState, HandoffId, Subject};
 
 use crate::{
     answer, cli,
@@ -21,11 +22,29 @@ const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> Result<Exit, Error> {
     let id = command.handoff;
     if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
-        print::note("the handoff is already answered; nothing to cancel:");
+        print::note(&format!(
+            "nothing to cancel: the {} was already answered as {}",
+            named(&answer),
+            state(&answer)
+        ));
         answer::show(&answer, json);
         return Ok(Exit::Failed);
     }
     let replies = request(broker, id).await?;
+    let is_running = replies.iter().any(|reply| reply.state == CancelState::Stopping);
+    // In this order: a handoff leaves its queue after its answer is stored.
+    let is_gone = !is_running && count_open(broker).await? == 0;
+    if is_gone && answer::stored(broker, &answer::ANY_KIND, id).await?.is_none() {
+        if json {
+            replies.first().into_iter().for_each(print::json);
+        }
+        print::note(&format!(
+            "nothing to cancel: no worker works on {id}, and no handoff waits. Is the id right? If it is \
+             published later, {} will cancel it",
+            names(&replies)
+        ));
+        return Ok(Exit::Failed);
+    }
     let until = tokio::time::Instant::now() + command.timeout;
     loop {
         if let Some(answer) = answer::stored(broker, &answer::ANY_KIND, id).await? {
@@ -33,9 +52,13 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
             if json {
                 answer::show(&answer, true);
             } else if cancelled {
-                print::line(&format!("{id} is cancelled"));
+                print::line(&format!("the {} is cancelled{}", named(&answer), after(&answer)));
             } else {
-                print::note("the handoff was answered before it could be cancelled:");
+                print::note(&format!(
+                    "not cancelled: the {} was answered as {} before",
+                    named(&answer),
+                    state(&answer)
+                ));
                 answer::show(&answer, false);
             }
             return Ok(if cancelled { Exit::Done } else { Exit::Failed });
@@ -49,17 +72,54 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Cancel, json: bool) -> R
     let running = replies.iter().find(|reply| reply.state == CancelState::Stopping);
     match running.or(replies.first()) {
         Some(reply) if json => print::json(reply),
-        _ if running.is_some() => print::line("cancellation requested; the handoff has not ended yet"),
-        _ => {
-            let names: Vec<String> = replies.iter().map(|reply| reply.instance.to_string()).collect();
-            print::line(&format!(
-                "cancellation recorded by {}: the handoff is cancelled when one of them claims it. An \
-                 instance that starts later does not know of it, and an analyst claims verifications only",
-                names.join(", ")
-            ));
-        }
+        Some(reply) if is_running => print::line(&format!(
+            "{} was asked to cancel {id} and has not ended it yet; `cynodectl watch {id}` waits",
+            reply.instance
+        )),
+        _ => print::line(&format!(
+            "{id} is not running. If it waits in a queue, it is cancelled when one of these takes it: {}. An \
+             instance that starts later does not know of it, and an analyst takes verifications only",
+            names(&replies)
+        )),
     }
     Ok(Exit::Done)
+}
+
+/// Counts the handoffs that wait or are worked on.
+async fn count_open(broker: &Broker) -> Result<u64, Error> {
+    let queues = operate::status::read(broker).await?.queues;
+    Ok(queues.iter().map(|queue| queue.waiting + queue.in_flight as u64).sum())
+}
+
+/// Names the handoff of an answer.
+fn named(answer: &Answer) -> String {
+    let kind = match answer {
+        Answer::Completion(completion) => completion.kind,
+        Answer::Findings(findings) => findings.kind,
+    };
+    format!("{kind} handoff {}", answer.handoff_id())
+}
+
+fn state(answer: &Answer) -> String {
+    match answer {
+        Answer::Completion(completion) => label(&completion.status),
+        Answer::Findings(findings) => label(&findings.status),
+    }
+}
+
+/// Says what was done before a cancelled handoff ended.
+fn after(answer: &Answer) -> String {
+    let Answer::Completion(completion) = answer else { return String::new() };
+    let usage = &completion.usage;
+    let calls = [(usage.model_calls, "model call"), (usage.tool_calls, "tool call")];
+    let made = calls.into_iter().filter(|(number, _)| *number > 0);
+    let made: Vec<String> = made.map(|(number, noun)| answer::count(number, noun)).collect();
+    if made.is_empty() { " before it began".to_owned() } else { format!(", after {}", made.join(" and ")) }
+}
+
+fn names(replies: &[CancelReply]) -> String {
+    let names: Vec<String> = replies.iter().map(|reply| reply.instance.to_string()).collect();
+    names.join(", ")
 }
 
 /// Sends the request to all instances and returns their replies.

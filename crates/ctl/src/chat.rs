@@ -44,8 +44,12 @@ pub(crate) async fn run(broker: &Broker, gateway: &GatewayLink, command: &cli::C
         None => None,
     };
     let input = Input::start(history_file())?;
-    let context =
-        ChatContext { tasks: tasks.as_ref(), project: command.project.clone(), lessor: lessor.as_ref() };
+    let context = ChatContext {
+        tasks: tasks.as_ref(),
+        project: command.project.clone(),
+        lessor: lessor.as_ref(),
+        gateway,
+    };
     Conversation::new(broker, context, input).run().await?;
     Ok(Exit::Done)
 }
@@ -63,6 +67,8 @@ pub(crate) struct ChatContext<'a> {
     pub(crate) project: Option<ScopeId>,
     /// `None`: the manager acts for the whole system.
     pub(crate) lessor: Option<&'a Lessor>,
+    /// Knows the nodes.
+    pub(crate) gateway: &'a GatewayLink,
 }
 
 pub(crate) struct Conversation<'a> {
@@ -111,7 +117,8 @@ impl<'a> Conversation<'a> {
         match command {
             ChatCommand::Say(text) => self.say(text).await,
             ChatCommand::Plan(goal) => {
-                let plan = Plan { goal, acceptance_criteria: Vec::new(), constraints: Vec::new() };
+                let plan =
+                    Plan { goal, acceptance_criteria: Vec::new(), constraints: Vec::new(), task_id: None };
                 self.hand_off(Work::Plan(plan)).await
             }
             ChatCommand::Schedule(prompt) => {
@@ -156,7 +163,7 @@ impl<'a> Conversation<'a> {
                 }
                 Ok(true)
             }
-            ChatCommand::Status => status::run(self.broker, false).await.map(|_| true),
+            ChatCommand::Status => status::run(self.broker, self.context.gateway, false).await.map(|_| true),
             ChatCommand::Dead => {
                 dead::run(self.broker, cli::Dead::Ls { limit: 20, kind: None, reason: None }, false).await?;
                 Ok(true)

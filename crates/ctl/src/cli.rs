@@ -1,11 +1,18 @@
 //! Commands, flags and their help texts.
 
+#[cfg(test)]
+mod documents;
 mod egress;
 mod gateway;
 mod handoff_id;
+mod jobs;
 mod keys;
+mod nodes;
 mod schedules;
 mod skills;
+mod tasks;
+mod up;
+mod workflows;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,13 +23,21 @@ pub(crate) use gateway::{
     Tokens, Tools, Upstreams, Verify,
 };
 use handoff_id::handoff_id;
+pub(crate) use jobs::Jobs;
 pub(crate) use keys::{Keys, NewKey};
+pub(crate) use nodes::Nodes;
 pub(crate) use schedules::{NewSchedule, PayloadArgs, ScheduleAt, ScheduleUpdate, Schedules, TimingArgs};
 pub(crate) use skills::{NewSkill, SkillAt, Skills};
-use subjects::{HandoffId, Kind, ScopeId, streams::Layout};
+use subjects::{HandoffId, Kind, NodeId, ScopeId, streams::Layout};
+pub(crate) use tasks::Tasks;
+pub(crate) use up::{Down, Up};
+pub(crate) use workflows::{OfTask, Workflows};
 
 /// What a model server is asked for if no model is named. Servers that have one model take any name.
 pub(crate) const DEFAULT_MODEL: &str = "default";
+
+/// The user of a stack that `cynodectl up` starts: the person at the terminal.
+pub(crate) const LOCAL_USER: &str = "you";
 
 /// Operate cynode: workers over NATS, the gateway over HTTP.
 #[derive(Debug, Parser)]
@@ -164,7 +179,18 @@ pub(crate) enum Command {
     /// Gateway: issue, list and revoke leases, which say on whose behalf agents act.
     #[command(subcommand)]
     Leases(Leases),
-
+    /// Gateway: list and show tasks, which managers work on.
+    #[command(subcommand)]
+    Tasks(Tasks),
+    /// Gateway: list, watch, start, steer and answer workflows, which drive tasks to done.
+    #[command(subcommand)]
+    Workflows(Workflows),
+    /// Gateway: list, show, read and cancel jobs, which nodes run in sandboxes.
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Gateway: list, show, cordon, drain and remove nodes, the machines that run jobs.
+    #[command(subcommand)]
+    Nodes(Nodes),
     /// Gateway: list messages that wait to be published on NATS.
     Outbox,
     /// Gateway: what users used of external providers of models.
@@ -224,6 +250,9 @@ pub(crate) enum Handoff {
         /// A constraint on the plan. Repeatable.
         #[arg(long = "constraint", value_name = "TEXT")]
         constraints: Vec<String>,
+        /// Plan the steps of this task instead of new tasks: its id, or with --user its name.
+        #[arg(long = "steps-of", value_name = "TASK")]
+        steps_of: Option<ScopeId>,
         #[command(flatten)]
         common: Common,
     },
@@ -236,9 +265,16 @@ pub(crate) enum Handoff {
         #[command(flatten)]
         common: Common,
     },
+    /// Ask the project manager to review the result of a step.
+    Review {
+        /// The review as JSON, as in the payload of `pma.handoff.review`; `-` reads it from standard input.
+        review: String,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Ask a project analyst to verify a task.
     Verify {
-        /// Id of the task, as /tasks in the chat shows it.
+        /// Id of the task, or with --user its name; `cynodectl tasks ls` lists both.
         task_id: ScopeId,
         /// An acceptance criterion. Repeatable.
         #[arg(long = "criterion", value_name = "TEXT")]
@@ -296,65 +332,6 @@ pub(crate) struct Common {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Up {
-    /// Data folder.
-    #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
-    pub(crate) data: PathBuf,
-    /// Port of nats-server.
-    #[arg(long, value_name = "PORT", env = "NATS_PORT", default_value_t = 4222)]
-    pub(crate) nats_port: u16,
-    /// Port of the gateway's MCP endpoint; the console uses the next port.
-    #[arg(long, value_name = "PORT", env = "GATEWAY_PORT", default_value_t = 8790)]
-    pub(crate) gateway_port: u16,
-    /// Port of the OpenAI-compatible API; its probes and metrics use the next port.
-    #[arg(long, value_name = "PORT", env = "API_PORT", default_value_t = 8780)]
-    pub(crate) api_port: u16,
-    /// Number of project managers.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub(crate) managers: u8,
-    /// Number of project analysts.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
-    pub(crate) analysts: u8,
-    /// URL of an OpenAI-compatible model server; the offline model is used by default.
-    #[arg(long, value_name = "URL", env = "INFERENCE_URL")]
-    pub(crate) model_url: Option<String>,
-    /// Model name to request.
-    #[arg(long, value_name = "NAME", env = "MODEL", default_value = DEFAULT_MODEL)]
-    pub(crate) model: String,
-    /// File with the model server's API token.
-    #[arg(long, value_name = "FILE", env = "INFERENCE_TOKEN_FILE")]
-    pub(crate) model_token_file: Option<PathBuf>,
-    /// File with the key of an external provider of models, which is asked through the egress.
-    #[arg(long, value_name = "FILE", env = "OPENAI_API_KEY_FILE", conflicts_with = "model_url")]
-    pub(crate) provider_key_file: Option<PathBuf>,
-    /// Base URL of that provider.
-    #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", default_value = "https://api.openai.com/v1")]
-    pub(crate) provider_url: String,
-    /// Simulated response time of the offline model.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "400ms")]
-    pub(crate) think_time: Duration,
-    /// Folder with the instruction bundles.
-    #[arg(long, value_name = "FOLDER", default_value = "instructions")]
-    pub(crate) instructions: PathBuf,
-    /// Path of nats-server; searched beside this program, in .tools/bin and on PATH by default.
-    #[arg(long, value_name = "FILE", env = "NATS_SERVER")]
-    pub(crate) nats_server: Option<PathBuf>,
-    /// Run a short tour and exit; the default without a terminal.
-    #[arg(long, conflicts_with = "stay")]
-    pub(crate) tour: bool,
-    /// Run until SIGINT or SIGTERM, without a chat.
-    #[arg(long)]
-    pub(crate) stay: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Down {
-    /// Data folder, as passed to `up`.
-    #[arg(long, value_name = "FOLDER", default_value = ".cynode")]
-    pub(crate) data: PathBuf,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct Chat {
     /// Project that the chat is about.
     #[arg(long, value_name = "ID")]
@@ -407,6 +384,10 @@ pub(crate) struct Provision {
 pub(crate) struct Nkeys {
     /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Existing seeds are kept.
     pub(crate) folder: PathBuf,
+    /// Also for the node with this id, besides those that have a seed in the folder. May be given more than
+    /// once.
+    #[arg(long = "node", value_name = "ID")]
+    pub(crate) nodes: Vec<NodeId>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -69,6 +69,14 @@ pub(crate) enum Error {
     Provision(#[from] broker::ProvisionError),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
+    #[error(
+        "the review is not valid JSON of a review; subjects/schemas/handoff-review.schema.json has its fields"
+    )]
+    Review(#[source] serde_json::Error),
+    #[error("the task {0} has no workflow; start one with `cynodectl workflows start {0}`")]
+    NoWorkflow(String),
+    #[error("{} does not contain steps: a JSON list of objects with name, kind and script", .0.display())]
+    Steps(PathBuf, #[source] serde_json::Error),
     #[error("nothing was removed; pass --yes to remove without a prompt")]
     NotConfirmed,
     #[error("nothing was saved; pass --yes to save without a prompt")]
@@ -159,11 +167,14 @@ impl Error {
             | Self::NotApproved
             | Self::NotQuarantined(_)
             | Self::NoSchedule { .. }
+            | Self::NoWorkflow(_)
             | Self::Tour(_)
             | Self::Tool(..) => Exit::Failed,
             Self::File(..)
             | Self::SigningKey(_)
             | Self::Input(_)
+            | Self::Review(_)
+            | Self::Steps(..)
             | Self::Encode(_)
             | Self::Operate(operate::Error::Encode(_))
             | Self::GatewayAddress(_)

@@ -4,18 +4,22 @@
 pub(crate) mod audit;
 mod client;
 pub(crate) mod egress;
+pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod leases;
+pub(crate) mod nodes;
 pub(crate) mod outbox;
 pub(crate) mod preferences;
 pub(crate) mod rules;
 pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod skills;
+pub(crate) mod tasks;
 pub(crate) mod tokens;
 pub(crate) mod tools;
 pub(crate) mod upstreams;
 mod verify;
+pub(crate) mod workflows;
 
 pub(crate) use client::{ApiRequest, Gateway};
 use serde::Serialize;
@@ -75,7 +79,7 @@ fn cell(field: &impl Serialize) -> String {
 /// Prints a field of a body with its name, unless it is null.
 fn print_field(name: &str, field: &impl Serialize) {
     if let Some(text) = text(field) {
-        print::line(&format!("{:16}{text}", name.replace('_', " ")));
+        print::line(&format!("{:15} {text}", name.replace('_', " ")));
     }
 }
 

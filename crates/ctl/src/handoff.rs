@@ -8,20 +8,22 @@ use nkeys::KeyPair;
 use operate::publish::{publish, sign};
 use subjects::{
     Artifact, Chat, ChatMessage, ChatRole, Context, Continue, Encoding, Handoff, HandoffId, MODEL_ID, Plan,
-    Schedule, SchedulePayloadType, Scope, Timestamp, Verify, Work, headers,
+    Schedule, SchedulePayloadType, Scope, ScopeId, Timestamp, Verify, Work, headers,
 };
 
 use crate::{
     answer,
-    cli::{self, Common, GatewayLink},
+    cli::{self, Common, GatewayLink, LOCAL_USER, Link},
     error::{Error, Exit},
-    gateway::{Gateway, leases::Lessor},
+    gateway::{Gateway, leases::Lessor, tasks},
+    link,
     listener::AnswerListener,
     print,
 };
 
+/// Checks all that is given, then connects, publishes the handoff and waits for its answer.
 pub(crate) async fn run(
-    broker: &Broker,
+    link: &Link,
     gateway: &GatewayLink,
     command: cli::Handoff,
     json: bool,
@@ -39,7 +41,15 @@ pub(crate) async fn run(
     handoff.id = common.id.unwrap_or(handoff.id);
     let encoding = if common.msgpack { Encoding::MessagePack } else { Encoding::Json };
     let key = common.sign.as_deref().map(secrets::signing_key::read).transpose()?;
-    let lease = lease(gateway, &common, &handoff).await?;
+    let lease = LeaseSource::find(gateway, &common)?;
+    let broker = &link::connect(link).await?;
+    if let (LeaseSource::Issued(lessor), Some(task)) = (&lease, task_of(&mut handoff.work))
+        && task.as_str().parse::<HandoffId>().is_err()
+    {
+        // A name: the lease and the agent need the id.
+        *task = tasks::resolve(&lessor.gateway, task).await?;
+    }
+    let lease = lease.lease(&handoff).await?;
     let listener = submit(broker, &handoff, encoding, key.as_ref(), lease.as_deref()).await?;
     if common.no_wait {
         if json {
@@ -54,29 +64,57 @@ pub(crate) async fn run(
     Ok(answer::exit(&answer))
 }
 
-/// Returns the lease of a handoff: the one in the given file, or one for the user on whose behalf it is made.
-/// A handoff that names no user has none. Fails if the lease cannot be issued, since without it the agent
-/// might act for the whole system.
-async fn lease(link: &GatewayLink, common: &Common, handoff: &Handoff) -> Result<Option<String>, Error> {
-    if let Some(path) = &common.lease {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::File(path.clone(), error))?;
-        let text = text.trim();
-        // Anything else is no header value.
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::NotALease(path.clone()));
+/// Where the lease of a handoff comes from.
+enum LeaseSource {
+    Given(String),
+    Issued(Lessor),
+    /// The handoff has none.
+    Nowhere,
+}
+
+impl LeaseSource {
+    /// Reads the given file, or prepares to issue a lease for the user on whose behalf the handoff is made.
+    /// Says what follows if there is neither.
+    fn find(link: &GatewayLink, common: &Common) -> Result<Self, Error> {
+        if let Some(path) = &common.lease {
+            let text = std::fs::read_to_string(path).map_err(|error| Error::File(path.clone(), error))?;
+            let text = text.trim();
+            // Anything else is no header value.
+            if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(Error::NotALease(path.clone()));
+            }
+            return Ok(Self::Given(text.to_owned()));
         }
-        return Ok(Some(text.to_owned()));
+        if common.no_lease {
+            return Ok(Self::Nowhere);
+        }
+        let Some(user) = common.user_id.clone() else {
+            print::note(&format!(
+                "no user is named, so there is no lease: a manager acts for the whole system and reaches no \
+                 external model, and an analyst has no tools. Name one with --user ID (in a stack of `make \
+                 run`: --user {LOCAL_USER}), or pass --no-lease"
+            ));
+            return Ok(Self::Nowhere);
+        };
+        if !link.has_token() {
+            print::note(
+                "no lease: there is no admin token for the gateway (--admin-token-file), so a manager acts \
+                 for the whole system and an analyst without the gateway's tools",
+            );
+            return Ok(Self::Nowhere);
+        }
+        Ok(Self::Issued(Lessor { gateway: Gateway::open(link)?, user }))
     }
-    let Some(user) = common.user_id.clone().filter(|_| !common.no_lease) else { return Ok(None) };
-    if !link.has_token() {
-        print::note(
-            "no lease: there is no admin token for the gateway (--admin-token-file), so a manager acts for \
-             the whole system and an analyst without the gateway's tools",
-        );
-        return Ok(None);
+
+    /// Returns the lease. Fails if it cannot be issued, since without it the agent might act for the whole
+    /// system.
+    async fn lease(self, handoff: &Handoff) -> Result<Option<String>, Error> {
+        match self {
+            Self::Given(lease) => Ok(Some(lease)),
+            Self::Issued(lessor) => lessor.issue_for(handoff).await.map(Some),
+            Self::Nowhere => Ok(None),
+        }
     }
-    let lessor = Lessor { gateway: Gateway::open(link)?, user };
-    lessor.issue_for(handoff).await.map(Some)
 }
 
 /// Builds a handoff with a new id, issued now; `within` sets its deadline.
@@ -142,12 +180,17 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
             };
             (Work::Schedule(schedule), common)
         }
-        cli::Handoff::Plan { goal, criteria, constraints, common } => {
-            let plan = Plan { goal: text_or_input(goal)?, acceptance_criteria: criteria, constraints };
+        cli::Handoff::Plan { goal, criteria, constraints, steps_of, common } => {
+            let goal = text_or_input(goal)?;
+            let plan = Plan { goal, acceptance_criteria: criteria, constraints, task_id: steps_of };
             (Work::Plan(plan), common)
         }
         cli::Handoff::Continue { continues, input, common } => {
             (Work::Continue(Continue { continues, input: text_or_input(input)?, stream: false }), common)
+        }
+        cli::Handoff::Review { review, common } => {
+            let review = serde_json::from_str(&text_or_input(review)?).map_err(Error::Review)?;
+            (Work::Review(Box::new(review)), common)
         }
         cli::Handoff::Verify { task_id, criteria, artifacts, common } => {
             let artifacts =
@@ -162,6 +205,16 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
             (Work::Verify(verify), common)
         }
     })
+}
+
+/// Returns the task that a handoff is about, if its payload names one.
+fn task_of(work: &mut Work) -> Option<&mut ScopeId> {
+    match work {
+        Work::Verify(verify) => Some(&mut verify.task_id),
+        Work::Review(review) => Some(&mut review.task_id),
+        Work::Plan(plan) => plan.task_id.as_mut(),
+        Work::Chat(_) | Work::Schedule(_) | Work::Continue(_) => None,
+    }
 }
 
 /// Returns the text, or standard input for `-`.

@@ -64,13 +64,13 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
     let broker = || link::connect(&link);
     let open = || Gateway::open(&gateway);
     match command {
-        Command::Handoff(command) => handoff::run(&broker().await?, &gateway, command, json).await,
+        Command::Handoff(command) => handoff::run(&link, &gateway, command, json).await,
         Command::Watch(command) => watch::run(&broker().await?, &command, json).await,
         Command::Cancel(command) => cancel::run(&broker().await?, &command, json).await,
         Command::Up(command) => up::run(command, link.layout).await,
         Command::Down(command) => up::down(&command).await,
         Command::Chat(command) => chat::run(&broker().await?, &gateway, &command).await,
-        Command::Status => status::run(&broker().await?, json).await,
+        Command::Status => status::run(&broker().await?, &gateway, json).await,
         Command::Journal(command) => journal::run(&broker().await?, command, json).await,
         Command::Dead(command) => dead::run(&broker().await?, command, json).await,
         Command::Provision(command) => provision::run(&broker().await?, &command, json).await,
@@ -79,6 +79,10 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Keys(command) => gateway::keys::run(&open()?, command, json).await,
         Command::Tokens(command) => gateway::tokens::run(&open()?, command, json).await,
         Command::Leases(command) => gateway::leases::run(&open()?, command, json).await,
+        Command::Tasks(command) => gateway::tasks::run(&open()?, command, json).await,
+        Command::Workflows(command) => gateway::workflows::run(&open()?, command, json).await,
+        Command::Jobs(command) => gateway::jobs::run(&open()?, command, json).await,
+        Command::Nodes(command) => gateway::nodes::run(&open()?, command, json).await,
         Command::Outbox => gateway::outbox::run(&open()?, json).await,
         Command::Egress(command) => gateway::egress::run(&open()?, command, json).await,
         Command::Upstreams(command) => gateway::upstreams::run(&open()?, command, json).await,

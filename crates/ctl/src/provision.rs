@@ -13,7 +13,8 @@ use crate::{
     print,
 };
 
-/// Creates what is missing for both roles and for the gateway. Existing ones are left unchanged.
+/// Creates what is missing for both roles, for the gateway, for jobs and for workflows. Existing ones are
+/// left unchanged. A node creates the consumers of its queues by itself.
 pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool) -> Result<Exit, Error> {
     let replicas = usize::from(command.replicas);
     let sizing = Sizing { replicas, ack_wait: command.ack_wait, dedupe_window: command.dedupe_window };
@@ -24,8 +25,18 @@ pub(crate) async fn run(broker: &Broker, command: &cli::Provision, as_json: bool
         let new: Vec<_> = found.drifts.into_iter().filter(|drift| !drifts.contains(drift)).collect();
         drifts.extend(new);
     }
-    let of_gateway = [streams::audit(replicas), streams::events(replicas)];
+    let of_gateway = [streams::audit(replicas), streams::events(replicas), streams::workflows(replicas)];
     drifts.extend(broker::provision_streams(broker, Provision::Create, of_gateway).await?);
+    let of_jobs = streams::of_jobs(sizing).into_iter().chain([streams::edge_audit(replicas)]);
+    drifts.extend(broker::provision_streams(broker, Provision::Create, of_jobs).await?);
+    let of_gateway = [
+        (streams::JOB_RUNS, streams::job_results_consumer()),
+        (streams::EDGE_AUDIT, streams::edge_audit_consumer()),
+        (streams::WORKFLOWS, streams::workflow_runners(streams::RUNNER_ACK_WAIT)),
+    ];
+    for (stream, consumer) in of_gateway {
+        broker::provision_queue(broker, Provision::Create, stream, consumer).await?;
+    }
     if as_json {
         let texts: Vec<_> = drifts.iter().map(ToString::to_string).collect();
         print::json(&json!({ "drifts": texts }));

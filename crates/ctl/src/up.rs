@@ -1,10 +1,13 @@
-//! `cynodectl up` and `down`: a local stack of NATS, the gateway, managers, analysts and the orchestrator
-//! under one supervisor, which starts them in order, restarts those that die and stops them in reverse order.
+//! `cynodectl up` and `down`: a local stack of NATS, the gateway, managers, analysts, a node, a runner of
+//! workflows and the orchestrator under one supervisor, which starts them in order, restarts those that die
+//! and stops them in reverse order.
 
 mod api;
 mod child;
 mod config;
 mod lock;
+mod node;
+mod runner;
 mod seed;
 mod stack;
 mod tour;
@@ -25,6 +28,8 @@ use crate::{
     link, print,
 };
 use config::StackConfig;
+use node::Sandboxing;
+use runner::Runner;
 use stack::Stack;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,10 +49,11 @@ pub(crate) async fn run(command: cli::Up, layout: Layout) -> Result<Exit, Error>
     let mut stack = Stack::new(config.data.clone());
     let input = Input::start(Some(config.data.join("chat-history")))?;
     let outcome = run_stack(&config, &mut stack, mode, input).await;
-    if mode != Mode::Tour || outcome.is_err() {
+    let is_shown = mode != Mode::Tour || outcome.is_err();
+    if is_shown {
         print::note("stopping …");
     }
-    stack.stop().await;
+    stack.stop(is_shown).await;
     outcome
 }
 
@@ -78,7 +84,13 @@ async fn run_stack(
     mut input: Input,
 ) -> Result<Exit, Error> {
     let started = async {
-        let broker = start(config, stack).await?;
+        // At the same time: trying to escape from each engine takes a moment.
+        let began = Instant::now();
+        let checks = async { Ok(tokio::join!(node::check(config), runner::check(config))) };
+        let ((sandboxing, runner), broker) = tokio::try_join!(checks, start(config, stack))?;
+        start_node(config, stack, sandboxing?).await?;
+        start_runner(config, stack, runner)?;
+        print::note(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
         Ok::<_, Error>((broker, seed::seed(config).await?))
     };
     let (broker, tools) = tokio::select! {
@@ -95,6 +107,7 @@ async fn run_stack(
                 "the stack is up; its console, with a chat, is at {}/console",
                 config.admin_url()
             ));
+            print::note(&config.describe_user());
             print::note(&config.describe_api());
             input.signal().await;
             Ok(Exit::Done)
@@ -102,17 +115,49 @@ async fn run_stack(
         Mode::Chat => {
             print::note(&config.welcome());
             let lessor = seed::lessor(config)?;
+            let (project, gateway) = (Some(seed::project()?), config.gateway_link());
             let context =
-                ChatContext { tasks: Some(&tools), project: Some(seed::project()?), lessor: Some(&lessor) };
+                ChatContext { tasks: Some(&tools), project, lessor: Some(&lessor), gateway: &gateway };
             Conversation::new(&broker, context, input).run().await?;
             Ok(Exit::Done)
         }
     }
 }
 
-/// Starts all processes in order and waits until each group is ready.
+/// Starts the node and waits until it takes jobs. Without a sandbox, says what is missing and goes on.
+async fn start_node(config: &StackConfig, stack: &mut Stack, sandboxing: Sandboxing) -> Result<(), Error> {
+    match (sandboxing, config.node_spec()?) {
+        (Sandboxing::Works, Some(spec)) => {
+            print::note(&format!("node {}, which runs jobs in sandboxes", spec.name));
+            stack.start(spec)?;
+            stack.wait_until("the node takes jobs", async || node::probe(config).await.then_some(())).await
+        }
+        (Sandboxing::Missing(what), _) => {
+            print::note(&format!("no node: this machine cannot sandbox jobs (docs/nodes.md); {what}"));
+            Ok(())
+        }
+        (Sandboxing::Works | Sandboxing::Unwanted, _) => Ok(()),
+    }
+}
+
+/// Starts the runner of workflows. Last, since its libraries take seconds to load and would take the time of
+/// the others, and nothing waits for it: workflows wait in their queue until it is ready. Without one, says
+/// what is missing and goes on.
+fn start_runner(config: &StackConfig, stack: &mut Stack, runner: Runner) -> Result<(), Error> {
+    match runner {
+        Runner::Works(program) => {
+            print::note(&format!("runner {}, which drives tasks to done", config::RUNNER));
+            stack.start_optional(config.runner_spec(&program))
+        }
+        Runner::Missing(what) => {
+            print::note(&format!("no runner, so workflows wait (docs/workflow-runner.md); {what}"));
+            Ok(())
+        }
+    }
+}
+
+/// Starts all processes but node and runner in order and waits until each group is ready.
 async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error> {
-    let began = Instant::now();
     print::note(&format!("nats-server on {}, data in {}", config.nats_url(), config.data.display()));
     stack.start(config.nats())?;
     let broker = stack.wait_until("NATS answers", async || link::connect(&config.link()).await.ok()).await?;
@@ -142,7 +187,6 @@ async fn start(config: &StackConfig, stack: &mut Stack) -> Result<Broker, Error>
     stack.start(config.orchestrator())?;
     let answers = async || api::probe(config).await.then_some(());
     stack.wait_until("the orchestrator is ready", answers).await?;
-    print::note(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(broker)
 }
 

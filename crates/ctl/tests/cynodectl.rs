@@ -39,6 +39,9 @@ async fn handoffs_print_their_answer_and_exit_with_its_code() {
     }
 }
 
+const REVIEW: &str = r#"{ "task_id": "t-1", "step": { "name": "a", "kind": "job", "script": "true" },
+    "result": { "outcome": "succeeded" }, "iteration": 1, "max_iterations": 3 }"#;
+
 async fn every_kind_prints_its_answer(layout: Layout) {
     let nats = Nats::start();
     let ctl = async |nats: &Nats, line: &[&str]| ctl_in(layout, nats, line).await;
@@ -53,11 +56,17 @@ async fn every_kind_prints_its_answer(layout: Layout) {
         &["--json", "handoff", "chat", "hello", "--msgpack"][..],
         &["--json", "handoff", "schedule", "Check the links."],
         &["--json", "handoff", "plan", "Ship it", "--criterion", "it is shipped", "--project", "p-1"],
+        &["--json", "handoff", "plan", "Run `make test`", "--steps-of", "t-1"],
+        &["--json", "handoff", "review", REVIEW],
     ] {
         let finished = ctl(&nats, line).await;
         assert_eq!(finished.code, 0, "{line:?}: {finished:?}");
         assert_eq!(json(&finished)["status"], "completed", "{line:?}");
     }
+    let finished = ctl(&nats, &["handoff", "review", REVIEW]).await;
+    assert!(finished.stdout.contains("The step `a` passes."), "{finished:?}");
+    let finished = ctl(&nats, &["handoff", "review", "{}"]).await;
+    assert!(finished.code == USAGE && finished.stderr.contains("missing field `task_id`"), "{finished:?}");
     // Continuing an unknown handoff needs clarification; it is not a failure.
     let id = "0193f2c0-5a00-7000-8000-00000000beef";
     let finished = ctl(&nats, &["--json", "handoff", "continue", id, "staging"]).await;
@@ -116,9 +125,23 @@ async fn errors_say_what_to_do() {
     let finished = ctl(&nats, &["handoff", "chat", "hi", "--sign", "/nowhere"]).await;
     assert_eq!(finished.code, USAGE);
     assert!(finished.stderr.contains("/nowhere"), "{finished:?}");
+    // Files are read before anything connects, and a missing user is named before anything is published.
+    for option in ["--sign", "--lease"] {
+        let line = ["--server", "nats://127.0.0.1:1", "handoff", "chat", "hi", option, "/nowhere"];
+        let finished = run(&cynodectl(), Path::new("."), &line, &[]);
+        assert_eq!(finished.code, USAGE, "{finished:?}");
+    }
+    let line = ["--server", "nats://127.0.0.1:1", "handoff", "chat", "hi"];
+    let finished = run(&cynodectl(), Path::new("."), &line, &[]);
+    let (note, error) = finished.stderr.split_once("\n").unwrap();
+    assert!(note.contains("no user is named") && note.contains("--user ID"), "{finished:?}");
+    assert!(error.contains("cannot connect to NATS"), "{finished:?}");
+    let finished = run(&cynodectl(), Path::new("."), &[&line[..], &["--no-lease"]].concat(), &[]);
+    assert!(!finished.stderr.contains("no user is named"), "{finished:?}");
     let unreachable = run(&cynodectl(), Path::new("."), &["--server", "nats://127.0.0.1:1", "status"], &[]);
     assert_eq!(unreachable.code, UNAVAILABLE);
     assert!(unreachable.stderr.contains("cannot connect to NATS"), "{unreachable:?}");
+    assert_eq!(unreachable.stderr.matches("Connection refused").count(), 1, "said once: {unreachable:?}");
 }
 
 #[tokio::test]
@@ -176,7 +199,8 @@ async fn cancelled_handoff_is_watched_to_its_end() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let finished = ctl(&nats, &["cancel", &id]).await;
     assert_eq!(finished.code, 0, "{finished:?}");
-    assert!(finished.stdout.contains("is cancelled"), "{finished:?}");
+    let expected = format!("the chat handoff {id} is cancelled");
+    assert!(finished.stdout.starts_with(&expected), "{finished:?}");
     let watched = watching.await.unwrap();
     assert_eq!(watched.code, FAILED, "{watched:?}");
     assert!(watched.stdout.lines().last().unwrap().contains("\"status\":\"cancelled\""), "{watched:?}");
@@ -185,7 +209,29 @@ async fn cancelled_handoff_is_watched_to_its_end() {
     // Too late to cancel: prints the existing answer.
     let finished = ctl(&nats, &["cancel", &id]).await;
     assert_eq!(finished.code, FAILED, "{finished:?}");
-    assert!(finished.stderr.contains("is already answered"), "{finished:?}");
+    assert!(finished.stderr.contains("was already answered as cancelled"), "{finished:?}");
+    // Neither running nor waiting.
+    let finished = ctl(&nats, &["cancel", "01890a5d-ac96-774b-bcce-b302099a8057"]).await;
+    assert_eq!((finished.code, finished.stdout.as_str()), (FAILED, ""), "{finished:?}");
+    assert!(finished.stderr.contains("nothing to cancel: no worker works on 01890a5d"), "{finished:?}");
+}
+
+/// Whoever has a lease can act under it, so it is no part of what is shown of a dead letter.
+#[tokio::test]
+async fn lease_of_a_dead_handoff_is_not_shown() {
+    let nats = Nats::start();
+    let _worker = Worker::manager(&nats).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    orchestrator.publish_under(&chat("hello"), "cyl1.a.signed-lease").await;
+    eventually("it to be dead-lettered", async || {
+        (orchestrator.stored(streams::DEAD).await == 1).then_some(())
+    })
+    .await;
+    for line in [&["dead", "show", "1"][..], &["--json", "dead", "show", "1"]] {
+        let shown = ctl(&nats, line).await;
+        assert!(shown.stdout.contains("Cynode-Lease") && shown.stdout.contains("[redacted]"), "{shown:?}");
+        assert!(!shown.stdout.contains("signed-lease"), "{shown:?}");
+    }
 }
 
 /// Subscribers also receive an answer that the stream refuses, such as that of a fenced worker. It must be

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::{
     consumer::{self, PullConsumer},
     context::GetStreamErrorKind,
+    stream,
 };
 use broker::Broker;
 use futures_util::StreamExt;
@@ -47,6 +48,79 @@ pub struct QueueStatus {
     pub pulls_waiting: usize,
 }
 
+/// The queue of workflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkflowQueue {
+    /// Not taken yet.
+    pub waiting: u64,
+    /// Taken by a runner, and not settled.
+    pub in_flight: usize,
+    pub redelivered: usize,
+    /// Pull requests that wait for workflows: none if no runner is there, or all are busy.
+    pub pulls_waiting: usize,
+}
+
+/// Reads the queue of workflows; `None` if there is none, or if these credentials may not read it.
+pub async fn workflows(broker: &Broker) -> Option<WorkflowQueue> {
+    let (name, queue) = (streams::WORKFLOW_RUNNERS, streams::WORKFLOWS);
+    let found: Result<PullConsumer, _> = broker.jetstream.get_consumer_from_stream(name, queue).await;
+    let found = found.ok()?;
+    let info = found.cached_info();
+    Some(WorkflowQueue {
+        waiting: info.num_pending,
+        in_flight: info.num_ack_pending,
+        redelivered: info.num_redelivered,
+        pulls_waiting: info.num_waiting,
+    })
+}
+
+/// The queues of jobs, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JobQueues {
+    /// Not taken by a node yet.
+    pub waiting: u64,
+    /// Taken by a node, and not settled.
+    pub in_flight: usize,
+    pub redelivered: usize,
+}
+
+/// Reads the queues of jobs; `None` if there are none, or if these credentials may not read them.
+pub async fn jobs(broker: &Broker) -> Option<JobQueues> {
+    let stream = broker.jetstream.get_stream(streams::JOBS).await.ok()?;
+    // Each class of jobs and each node has a subject, and a consumer once a node was there.
+    let mut subjects = stream.info_with_subjects(">").await.ok()?;
+    let mut found = JobQueues::default();
+    while let Some(Ok((subject, messages))) = subjects.next().await {
+        let info = match subject.parse::<Subject>() {
+            Ok(queue) => job_consumer(broker, &queue).await,
+            Err(_) => None,
+        };
+        let in_flight = info.as_ref().map_or(0, |info| info.num_ack_pending);
+        found.waiting += u64::try_from(messages.saturating_sub(in_flight)).unwrap_or(u64::MAX);
+        found.in_flight += in_flight;
+        found.redelivered += info.map_or(0, |info| info.num_redelivered);
+    }
+    Some(found)
+}
+
+async fn job_consumer(broker: &Broker, queue: &Subject) -> Option<consumer::Info> {
+    let name = streams::node_consumer_name(queue);
+    let found: Result<PullConsumer, _> = broker.jetstream.get_consumer_from_stream(name, streams::JOBS).await;
+    found.ok().map(|consumer| consumer.cached_info().clone())
+}
+
+/// Reads the streams of jobs and workflows; those that do not exist, or that these credentials may not read,
+/// are left out.
+pub async fn streams_of_work(broker: &Broker) -> Vec<StreamStatus> {
+    let mut found = Vec::new();
+    for name in [streams::JOBS, streams::JOB_RUNS, streams::JOB_LOGS, streams::WORKFLOWS] {
+        if let Ok(stream) = broker.jetstream.get_stream(name).await {
+            found.push(describe(name, stream.cached_info()));
+        }
+    }
+    found
+}
+
 /// Reads the status. Fails if the streams are missing or use another layout.
 pub async fn read(broker: &Broker) -> Result<Status, Error> {
     // With the wrong layout the queues would look empty.
@@ -69,15 +143,18 @@ async fn streams(broker: &Broker) -> Result<Vec<StreamStatus>, Error> {
                 _ => return Err(Error::nats(error)),
             },
         };
-        let info = stream.cached_info();
-        found.push(StreamStatus {
-            name,
-            messages: info.state.messages,
-            bytes: info.state.bytes,
-            replicas: info.config.num_replicas,
-        });
+        found.push(describe(name, stream.cached_info()));
     }
     Ok(found)
+}
+
+fn describe(name: &'static str, info: &stream::Info) -> StreamStatus {
+    StreamStatus {
+        name,
+        messages: info.state.messages,
+        bytes: info.state.bytes,
+        replicas: info.config.num_replicas,
+    }
 }
 
 /// Returns the queues of both roles; a role that never ran has none yet.

@@ -3,6 +3,7 @@
 mod check;
 mod filter;
 mod live;
+mod nodes;
 
 use std::sync::Arc;
 
@@ -48,6 +49,7 @@ pub(super) async fn list(
     let live = is_first && filter_form.filter.until.is_none();
     let older = found.last().filter(|_| found.len() >= usize::try_from(PAGE_SIZE).unwrap_or(usize::MAX));
     let check = recent_check(&console, &session.actor).await?;
+    let of_nodes = admin.node_audit(&session.actor).await?;
     let rows: Vec<Markup> = found.iter().map(row).collect();
     let source = filter_form.address("/console/audit/live", &[]);
     let body = html! {
@@ -55,6 +57,7 @@ pub(super) async fn list(
             div {
                 h2 { "Chain" }
                 (render_check(check.as_ref()))
+                (nodes::render(&of_nodes))
             }
             (button(&session, "/console/audit/verify", &[], "quiet", "Verify now"))
         }
@@ -66,7 +69,7 @@ pub(super) async fn list(
             @if live {
                 div .live data-live=(source) data-after=(newest) hidden {
                     span #live-said role="status" aria-live="polite" {}
-                    button .button .quiet .small type="button" aria-pressed="true" { "Pause" }
+                    button .button .quiet .small type="button" aria-pressed="true" { "Stop refreshing" }
                 }
             }
         }

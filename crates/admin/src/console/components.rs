@@ -1,6 +1,7 @@
 //! HTML components that the pages share.
 
 mod field;
+mod graph;
 mod table;
 
 use maud::{Markup, PreEscaped, html};
@@ -8,6 +9,7 @@ use url::form_urlencoded::Serializer;
 
 pub(super) use self::{
     field::{FormState, area, checkbox, document, input, options, suggest},
+    graph::{GraphNode, arrowhead, graph},
     table::{cells, table, table_with},
 };
 use super::{form::CSRF, session::Session};

@@ -77,10 +77,15 @@ impl<V: LiveView> UpdateStream<V> {
 
 /// Renders the indicator of a live page with its pause button; hidden without the script.
 pub(super) fn panel(source: &str) -> Markup {
+    panel_until(source, None)
+}
+
+/// Like [`panel`], with what is said after the last update.
+pub(super) fn panel_until(source: &str, last: Option<&str>) -> Markup {
     html! {
-        div .live data-follow=(source) hidden {
+        div .live data-follow=(source) data-last=[last] hidden {
             span #live-said role="status" aria-live="polite" {}
-            button .button .quiet .small type="button" aria-pressed="true" { "Pause" }
+            button .button .quiet .small type="button" aria-pressed="true" { "Stop refreshing" }
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{TokenFilter, TokenState, Tool, ToolState, Upstream, WaitingMessages};
+use api::{
+    TokenFilter, TokenState, Tool, ToolState, Upstream, WaitingMessages, WorkflowFilter, WorkflowStatus,
+};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
@@ -59,6 +61,8 @@ struct AdminSummary {
     rows: i64,
     check: Option<ChainCheck>,
     waiting: Vec<WaitingMessages>,
+    /// How many workflows ask a person something.
+    questions: usize,
 }
 
 async fn load_summary(console: &Console, session: &Session) -> Result<AdminSummary, Failure> {
@@ -67,6 +71,8 @@ async fn load_summary(console: &Console, session: &Session) -> Result<AdminSumma
     let active = TokenFilter { state: Some(TokenState::Active), limit, ..TokenFilter::default() };
     let since = clock::now().saturating_sub(HOUR_US);
     let denied = Filter { decision: Some("deny".to_owned()), since: Some(since), limit, ..Filter::default() };
+    let asking = WorkflowFilter { status: Some(WorkflowStatus::Waiting), limit, ..WorkflowFilter::default() };
+    let asking = admin.list_workflows(actor, &asking).await?;
     Ok(AdminSummary {
         tokens: admin.list_tokens(actor, &active).await?.len(),
         denials: admin.query_audit(actor, &denied).await?,
@@ -74,6 +80,7 @@ async fn load_summary(console: &Console, session: &Session) -> Result<AdminSumma
         rows: audit::count_rows(console, actor).await?,
         check: audit::recent_check(console, actor).await?,
         waiting: admin.list_waiting_messages(actor).await?,
+        questions: asking.iter().filter(|workflow| workflow.question.is_some()).count(),
     })
 }
 
@@ -170,8 +177,10 @@ fn attention(tools: &[Tool], servers: &[Upstream], summary: Option<&AdminSummary
     let unhealthy: Vec<&Upstream> = servers.iter().filter(|server| health(server).0 == Tone::Bad).collect();
     let broken = summary.and_then(|summary| summary.check.as_ref()).filter(|check| !check.verified.ok);
     let messages = summary.and_then(AdminSummary::waiting);
+    let questions = summary.map_or(0, |summary| summary.questions);
+    let is_well = waiting == 0 && questions == 0 && unhealthy.is_empty();
     html! {
-        @if waiting > 0 || !unhealthy.is_empty() || broken.is_some() || messages.is_some() {
+        @if !is_well || broken.is_some() || messages.is_some() {
             section .attention aria-labelledby="attention" {
                 h2 #attention { "Needs attention" }
                 ul {
@@ -180,6 +189,15 @@ fn attention(tools: &[Tool], servers: &[Upstream], summary: Option<&AdminSummary
                             "Audit verification failed: "
                             (check.verified.problem.as_deref().unwrap_or("its chain is broken")) ". "
                             a href=(Section::Audit.address()) { "Show the audit" }
+                        }
+                    }
+                    @if questions > 0 {
+                        li {
+                            (format::count(questions, "workflow waits", "workflows wait"))
+                            " for your answer. "
+                            a href=(address(Section::Workflows.address(), &[("status", "waiting")])) {
+                                "Answer"
+                            }
                         }
                     }
                     @if waiting > 0 {

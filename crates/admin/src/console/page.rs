@@ -13,6 +13,11 @@ pub(super) enum Section {
     Threads,
     Work,
     Dead,
+    Projects,
+    Tasks,
+    Workflows,
+    Jobs,
+    Nodes,
     Tools,
     Quarantine,
     Schedules,
@@ -27,12 +32,17 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 21] = [
         Self::Overview,
         Self::Chat,
         Self::Threads,
+        Self::Projects,
+        Self::Tasks,
+        Self::Workflows,
         Self::Work,
         Self::Dead,
+        Self::Jobs,
+        Self::Nodes,
         Self::Schedules,
         Self::Tools,
         Self::Quarantine,
@@ -53,6 +63,11 @@ impl Section {
             Self::Threads => "/console/threads",
             Self::Work => "/console/handoffs",
             Self::Dead => "/console/dead",
+            Self::Projects => "/console/projects",
+            Self::Tasks => "/console/tasks",
+            Self::Workflows => "/console/workflows",
+            Self::Jobs => "/console/jobs",
+            Self::Nodes => "/console/nodes",
             Self::Tools => "/console/tools",
             Self::Quarantine => "/console/quarantine",
             Self::Schedules => "/console/schedules",
@@ -74,6 +89,11 @@ impl Section {
             Self::Threads => "Threads",
             Self::Work => "Work",
             Self::Dead => "Dead letters",
+            Self::Projects => "Projects",
+            Self::Tasks => "Tasks",
+            Self::Workflows => "Workflows",
+            Self::Jobs => "Jobs",
+            Self::Nodes => "Nodes",
             Self::Tools => "Tools",
             Self::Quarantine => "Quarantine",
             Self::Schedules => "Schedules",
@@ -100,6 +120,11 @@ impl Section {
             | Self::Servers => true,
             Self::Work
             | Self::Dead
+            | Self::Projects
+            | Self::Tasks
+            | Self::Workflows
+            | Self::Jobs
+            | Self::Nodes
             | Self::Skills
             | Self::Tokens
             | Self::Leases

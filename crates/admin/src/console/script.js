@@ -94,16 +94,17 @@ function watch(panel) {
   pausable(panel, () => source, open, say);
 }
 
-// Shows a panel whose button pauses and resumes a stream of events.
+// Shows a panel whose button stops and resumes a stream of events. It does not say “Pause”: on the page of a
+// workflow that is what pauses the workflow.
 function pausable(panel, source, open, say) {
   const button = panel.querySelector("button");
   button.addEventListener("click", () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     button.setAttribute("aria-pressed", String(!isOn));
-    button.textContent = isOn ? "Resume" : "Pause";
+    button.textContent = isOn ? "Refresh again" : "Stop refreshing";
     if (isOn) {
       source().close();
-      say("Paused");
+      say("Not refreshing");
     } else {
       open();
     }
@@ -123,6 +124,8 @@ function onStreamEnd(source, panel, say) {
 }
 
 // Live parts of a page: each replaces the element with its id.
+// What was put last: what people do with a part since then, such as opening its questions, is no change.
+const shown = new Map();
 const followed = document.querySelector("[data-follow]");
 if (followed && window.EventSource) follow(followed);
 
@@ -131,7 +134,8 @@ function put(html) {
   holder.innerHTML = html;
   for (const part of [...holder.content.children]) {
     const old = document.getElementById(part.id);
-    if (!old || old.outerHTML === part.outerHTML) continue;
+    if (!old || (shown.get(part.id) ?? old.outerHTML) === part.outerHTML) continue;
+    shown.set(part.id, part.outerHTML);
     // Keep the focus on the link that had it.
     const at = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     old.replaceWith(part);
@@ -145,6 +149,7 @@ function follow(panel) {
   const button = panel.querySelector("button");
   const say = (text) => { said.textContent = text; };
   let source = null;
+  for (const part of document.querySelectorAll("main [id]")) shown.set(part.id, part.outerHTML);
 
   function open() {
     source = new EventSource(panel.dataset.follow);
@@ -152,7 +157,7 @@ function follow(panel) {
     source.addEventListener("last", (event) => {
       source.close();
       put(event.data);
-      say("Answered");
+      say(panel.dataset.last || "Answered");
       button.hidden = true;
     });
     onStreamEnd(source, panel, say);

@@ -27,7 +27,7 @@ const HEADINGS: [&str; 6] = ["Token", "For", "User and task", "State", "Expires"
 const STATES: [(&str, &str); 4] =
     [("", "Any state"), ("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked")];
 /// Value, kind, title and description.
-const KINDS: [(&str, TokenKind, &str, &str); 6] = [
+const KINDS: [(&str, TokenKind, &str, &str); 8] = [
     (
         "project_manager",
         TokenKind::ProjectManager,
@@ -51,6 +51,18 @@ const KINDS: [(&str, TokenKind, &str, &str); 6] = [
         TokenKind::Orchestrator,
         "Orchestrator",
         "A program that publishes handoffs, issues their leases, and keeps the threads of all users.",
+    ),
+    (
+        "node",
+        TokenKind::Node,
+        "Node",
+        "A machine that runs jobs. It acts under the leases of its jobs and can do nothing without one.",
+    ),
+    (
+        "workflow",
+        TokenKind::Workflow,
+        "Workflow runner",
+        "A program that drives tasks through their workflows. It acts only for workflows that it holds.",
     ),
     (
         "user",
@@ -120,6 +132,7 @@ pub(super) async fn issue(
         agent,
         user_id: fields.owned("user_id"),
         task_id: fields.owned("task_id"),
+        node: fields.owned("node"),
         profile: fields.owned("profile"),
         is_front_end: fields.is_on("is_front_end"),
         on_disconnect: fields.text("on_disconnect").parse::<OnDisconnect>().ok(),
@@ -194,6 +207,7 @@ fn row(session: &Session, token: &Token) -> Markup {
         html! {
             (or_dash(token.user_id.as_deref()))
             @if let Some(task) = &token.task_id { span .sub { "task " bdi { (task) } } }
+            @if let Some(node) = &token.node { span .sub { "node " bdi { (node) } } }
             @if let Some(profile) = &token.profile { span .sub { "profile " bdi { (profile) } } }
             @if token.is_front_end == Some(true) { span .sub { "front end: names its users" } }
             @if token.on_disconnect == Some(OnDisconnect::Cancel) { span .sub { "a disconnect cancels" } }
@@ -251,6 +265,9 @@ fn issue_page(session: &Session, fields: &Fields, error: Option<&Error>) -> Resp
                         "Optional, with the user: binds the token.",
                     ))
                 }
+                @if agent == TokenKind::Node {
+                    (input(filled, ("node", "node"), "text", "Node", "Id of the only node that may use it."))
+                }
                 @if !matches!(agent, TokenKind::Admin | TokenKind::User) {
                     (input(
                         filled,
@@ -301,6 +318,7 @@ fn issued_page(session: &Session, issued: &IssuedToken) -> Response {
                 div { dt { "For" } dd { (agent(&token.agent)) } }
                 @if let Some(user) = &token.user_id { div { dt { "User" } dd { bdi { (user) } } } }
                 @if let Some(task) = &token.task_id { div { dt { "Task" } dd { bdi { (task) } } } }
+                @if let Some(node) = &token.node { div { dt { "Node" } dd { bdi { (node) } } } }
                 @if let Some(profile) = &token.profile {
                     div { dt { "Memory profile" } dd { bdi { (profile) } } }
                 }

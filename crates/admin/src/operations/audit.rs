@@ -2,18 +2,23 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use api::{AuditVerification, Heads, Pruned};
+use api::{AuditVerification, Heads, NodeAlarm, NodeAudit, NodeLease, Pruned};
 use futures_util::{Stream, stream};
 use subjects::audit::{ChainVerifier, Row, pruning_is_signed};
 use tokio::{sync::watch, time::timeout};
 use tracing::error;
 
 use audit::{Filter, bounds};
-use store::Store;
+use store::{
+    Store,
+    entity::{edge_alarm, edge_lease},
+};
 
 use crate::{Actor, Admin, Error};
 
 const ROWS_PER_READ: u64 = 500;
+/// Most leases and alarms of nodes that are listed.
+const MAX_OF_NODES: u64 = 1000;
 /// Other instances append to the same chain without notifying this one, so it is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -107,6 +112,17 @@ impl Admin {
         })
     }
 
+    /// Returns what is known of the audit of nodes, and the alarms about it.
+    pub(crate) async fn node_audit(&self, actor: &Actor) -> Result<NodeAudit, Error> {
+        actor.ensure_admin()?;
+        let leases = audit::edge::leases(&self.store, MAX_OF_NODES).await?;
+        let alarms = audit::edge::alarms(&self.store, false, MAX_OF_NODES).await?;
+        Ok(NodeAudit {
+            leases: leases.into_iter().map(to_node_lease).collect(),
+            alarms: alarms.into_iter().map(to_node_alarm).collect(),
+        })
+    }
+
     async fn heads(&self) -> Result<Heads, Error> {
         let (key, seal) = (self.seal.public_key(), self.seal.clone());
         let read = tokio::task::spawn_blocking(move || seal.heads()).await;
@@ -121,6 +137,36 @@ impl Admin {
                 Err(Error::Unavailable)
             }
         }
+    }
+}
+
+fn to_node_lease(row: edge_lease::Model) -> NodeLease {
+    NodeLease {
+        lease_id: row.lease_id,
+        parent_id: row.parent_id,
+        job_id: row.job_id,
+        node: row.node,
+        holder: row.holder,
+        bound_at: row.bound_at,
+        expires_at: row.expires_at,
+        lines: row.lines,
+        head: row.head,
+        stated_lines: row.stated_lines,
+        stated_head: row.stated_head,
+        closed_at: row.closed_at,
+        close_reason: row.close_reason,
+    }
+}
+
+fn to_node_alarm(row: edge_alarm::Model) -> NodeAlarm {
+    NodeAlarm {
+        node: row.node,
+        lease_id: row.lease_id,
+        kind: row.kind,
+        line: row.line,
+        detail: row.detail,
+        raised_at: row.raised_at,
+        resolved_at: row.resolved_at,
     }
 }
 

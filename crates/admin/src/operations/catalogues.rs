@@ -1,6 +1,6 @@
-//! Catalogues that agents read and administrators maintain: projects, personas, nodes, models.
+//! Catalogues that agents read and administrators maintain: projects, personas, models.
 
-use api::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
+use api::{Model, Persona, Project, PutModel, PutPersona, PutProject};
 use sea_orm::{
     EntityTrait, IdenStatic, IntoActiveModel, Iterable, PrimaryKeyTrait, QueryOrder, sea_query::OnConflict,
 };
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use store::{
     clock,
-    entity::{model, node, persona, project},
+    entity::{model, persona, project},
 };
 
 use super::stored_json;
@@ -133,31 +133,6 @@ impl Catalogue for persona::Entity {
     fn body(row: persona::Model) -> Persona {
         let persona::Model { id, name, description, content, updated_at } = row;
         Persona { id, name, description, content, updated_at: clock::text(updated_at) }
-    }
-}
-
-impl Catalogue for node::Entity {
-    const ENTRY: &'static str = "node";
-    const PUT: &'static str = "admin.node.put";
-    const DELETE: &'static str = "admin.node.delete";
-    const ID: node::Column = node::Column::Id;
-    const NAME: node::Column = node::Column::Name;
-    type Body = Node;
-    type New = PutNode;
-
-    fn row(id: String, new: &PutNode) -> Result<node::Model, Error> {
-        Ok(node::Model {
-            id,
-            name: check::line("name", &new.name)?,
-            status: check::id("status", &new.status)?,
-            capabilities: json_text("capabilities", &new.capabilities)?,
-            seen_at: clock::now(),
-        })
-    }
-
-    fn body(row: node::Model) -> Node {
-        let node::Model { id, name, status, capabilities, seen_at } = row;
-        Node { id, name, status, capabilities: stored_json(capabilities), seen_at: clock::text(seen_at) }
     }
 }
 

@@ -6,7 +6,11 @@ use api::{IssuedToken, NewToken, RotatedToken, Token, TokenFilter, TokenKind, To
 use policy::{Agent, MemoryProfile, OnDisconnect, TokenBinding};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::json;
-use subjects::key::{REVOKED_SUBJECT, Revoked};
+use subjects::{
+    NodeId,
+    key::{REVOKED_SUBJECT, Revoked},
+    streams,
+};
 
 use access::{
     admin_token,
@@ -161,6 +165,8 @@ fn column(kind: TokenKind) -> &'static str {
         TokenKind::ProjectAnalyst => "project_analyst",
         TokenKind::Sandbox => "sandbox",
         TokenKind::Orchestrator => "orchestrator",
+        TokenKind::Node => "node",
+        TokenKind::Workflow => "workflow",
         TokenKind::Admin => "admin",
         TokenKind::User => "user",
     }
@@ -194,11 +200,8 @@ fn report(row: &token::Model, user_id: String, by: &str) -> NewMessage {
         revoked_at: clock::text(row.revoked_at.unwrap_or_else(clock::now)),
         revoked_by: by.to_owned(),
     };
-    NewMessage {
-        subject: REVOKED_SUBJECT.to_owned(),
-        message_id: revoked.message_id(),
-        body: subjects::encode_json_text(&revoked),
-    }
+    let (subject, body) = (REVOKED_SUBJECT.to_owned(), subjects::encode_json_text(&revoked));
+    NewMessage::new(streams::EVENTS, subject, revoked.message_id(), body)
 }
 
 /// Checks that only an API key has its options.
@@ -242,6 +245,9 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
         Some(_) => Err(Error::invalid(field, why)),
         None => Ok(()),
     };
+    if new.agent != TokenKind::Node {
+        forbid("node", &new.node, "only the token of a node names one; omit it")?;
+    }
     match new.agent {
         TokenKind::ProjectManager => {
             let why = "a project manager acts for the system; omit it";
@@ -257,6 +263,18 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
             forbid("task_id", &task, why)?;
             Ok(Holder::Agent(Agent::Orchestrator))
         }
+        TokenKind::Node => {
+            let why = "a node acts under the leases of its jobs; omit it";
+            forbid("user_id", &user, why)?;
+            forbid("task_id", &task, why)?;
+            Ok(Holder::Agent(Agent::Node(parse_node(new.node.as_deref())?)))
+        }
+        TokenKind::Workflow => {
+            let why = "a runner acts for the user and task of each workflow that it holds; omit it";
+            forbid("user_id", &user, why)?;
+            forbid("task_id", &task, why)?;
+            Ok(Holder::Agent(Agent::Workflow))
+        }
         TokenKind::Admin => {
             // Who the administrator is in chats.
             check::scope_id("user_id", user.as_deref())?;
@@ -271,6 +289,19 @@ fn parse_holder(new: &NewToken) -> Result<Holder, Error> {
             Ok(Holder::User(user))
         }
     }
+}
+
+/// Returns the id of the node that a token is for. Each node has a token of its own: what one node does is
+/// not mistaken for what another did, and one can be locked out alone.
+fn parse_node(node: Option<&str>) -> Result<String, Error> {
+    let node = check::narrowing("node", node)?;
+    let node =
+        node.ok_or_else(|| Error::invalid("node", "is required for the token of a node: its node.id"))?;
+    let parsed = node.parse::<NodeId>().map_err(|error| Error::invalid("node", error.to_string()))?;
+    if parsed.as_str() == NodeId::GATEWAY {
+        return Err(Error::invalid("node", "is reserved for the gateway; no node has this id"));
+    }
+    Ok(parsed.to_string())
 }
 
 /// `now` decides whether the token has expired, in microseconds since 1970.
@@ -289,6 +320,7 @@ fn describe(row: token::Model, now: i64) -> Token {
         agent: row.agent,
         user_id: row.user_id,
         task_id: row.task_id,
+        node: row.node,
         profile: row.profile,
         state,
         created_at: clock::text(row.created_at),

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, io};
 
-use api::{AuditVerification, Heads};
+use api::{AuditVerification, Heads, NodeAudit};
 use axum::{
     Json,
     body::Body,
@@ -116,6 +116,15 @@ pub(super) async fn heads(Authenticated(admin, actor): Authenticated) -> JsonRes
 )]
 pub(super) async fn verify(Authenticated(admin, actor): Authenticated) -> JsonResult<AuditVerification> {
     Ok(Json(admin.verify_audit(&actor).await?))
+}
+
+/// Get the leases of nodes, how far their audit was taken over, and what is wrong with it
+#[utoipa::path(
+    get, path = "/api/v1/audit/nodes", tag = "audit", operation_id = "audit_nodes",
+    responses((status = 200, description = "OK", body = NodeAudit), Refusals),
+)]
+pub(super) async fn nodes(Authenticated(admin, actor): Authenticated) -> JsonResult<NodeAudit> {
+    Ok(Json(admin.node_audit(&actor).await?))
 }
 
 fn line(value: &impl Serialize) -> io::Result<Bytes> {

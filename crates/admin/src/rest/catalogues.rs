@@ -1,9 +1,9 @@
-//! REST handlers of the catalogues: projects, personas, nodes, models.
+//! REST handlers of the catalogues: projects, personas, models.
 
-use api::{Model, Node, Persona, Project, PutModel, PutNode, PutPersona, PutProject};
+use api::{Model, Persona, Project, PutModel, PutPersona, PutProject};
 use axum::{Json, extract::Path};
 use http::StatusCode;
-use store::entity::{model, node, persona, project};
+use store::entity::{model, persona, project};
 
 use super::{
     JsonResult,
@@ -67,5 +67,4 @@ macro_rules! catalogue {
 
 catalogue!(projects, project, Project, PutProject);
 catalogue!(personas, persona, Persona, PutPersona);
-catalogue!(nodes, node, Node, PutNode);
 catalogue!(models, model, Model, PutModel);

@@ -42,7 +42,11 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "settings", description = "System settings."),
         (name = "schedules", description = "Schedules: work that is due at certain times."),
         (name = "skills", description = "Skills: instructions that agents load when they need them."),
-        (name = "catalogues", description = "Catalogues: projects, personas, nodes, models."),
+        (name = "tasks", description = "Tasks: what managers work on. Agents create and change them."),
+        (name = "workflows", description = "Workflows: they drive tasks to done. Requires nats.url."),
+        (name = "nodes", description = "Nodes: the machines that run jobs. They report themselves."),
+        (name = "jobs", description = "Jobs: what nodes run in sandboxes."),
+        (name = "catalogues", description = "Catalogues: projects, personas, models."),
         (name = "audit", description = "Audit log."),
         (
             name = "work",

@@ -11,6 +11,7 @@ pub(super) const HELP: &str = "Text that you type is sent to the project manager
   /status                     show queues, handoffs in flight and instances
   /dead, /replay NUMBER       list dead letters, replay one
   /help, /quit
+A workflow that waits for you is answered by a message too, as in: answer TASK: TEXT
 Ctrl-C cancels the running handoff; at the prompt it ends the conversation.";
 
 /// A line of the conversation: a message or a command.

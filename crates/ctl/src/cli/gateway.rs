@@ -96,7 +96,7 @@ pub(crate) enum Tools {
 pub(crate) enum Tokens {
     /// Issue a token. Its secret is printed once.
     Issue {
-        /// project_manager, project_analyst, sandbox, orchestrator, admin or user.
+        /// project_manager, project_analyst, sandbox, orchestrator, node, workflow, admin or user.
         #[arg(value_parser = named::<TokenKind>)]
         agent: TokenKind,
         /// Label that people recognise it by.
@@ -109,6 +109,9 @@ pub(crate) enum Tokens {
         /// With --user, binds a token of a project_analyst or sandbox to a task.
         #[arg(long, value_name = "ID")]
         task: Option<String>,
+        /// Of a node token: the id of the only node that may use it.
+        #[arg(long, value_name = "ID")]
+        node: Option<String>,
         /// The only memory profile of the agent's calls; by default each call names its own.
         #[arg(long, value_name = "NAME")]
         profile: Option<String>,

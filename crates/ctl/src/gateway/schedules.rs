@@ -3,9 +3,9 @@
 mod arguments;
 
 use api::{
-    DeletedSchedule, FiringNote, NewSchedule, PreviewedSchedule, Schedule, ScheduleChange, ScheduleDetails,
-    ScheduleFilter, ScheduleOwner, SchedulePreview, ScheduleRun, ScheduleRunFilter, ScheduleTiming,
-    SkipReason,
+    DeletedSchedule, FiringNote, Me, NewSchedule, PreviewedSchedule, Schedule, ScheduleChange,
+    ScheduleDetails, ScheduleFilter, ScheduleOwner, SchedulePreview, ScheduleRun, ScheduleRunFilter,
+    ScheduleTiming, SkipReason,
 };
 use serde_json::json;
 
@@ -117,6 +117,12 @@ async fn find(gateway: &Gateway, at: &ScheduleAt) -> Result<String, Error> {
 async fn create(gateway: &Gateway, new: cli::NewSchedule, json: bool) -> Result<Exit, Error> {
     let timing = arguments::timing(new.timing)?.ok_or(Error::Usage(arguments::NO_TIMING))?;
     let payload = arguments::payload(new.payload)?.ok_or(Error::Usage(arguments::NO_PAYLOAD))?;
+    if new.user.is_none() {
+        let me: Me = gateway.ask(ApiRequest::get(&["me"])).await?;
+        if me.user_id.is_none() {
+            return Err(Error::Usage(arguments::NO_USER));
+        }
+    }
     confirm(gateway, &timing, new.yes, json, "create this schedule?").await?;
     let body = NewSchedule {
         name: new.name,
@@ -137,15 +143,16 @@ async fn create(gateway: &Gateway, new: cli::NewSchedule, json: bool) -> Result<
 }
 
 async fn update(gateway: &Gateway, update: ScheduleUpdate, json: bool) -> Result<Exit, Error> {
-    let id = find(gateway, &update.at).await?;
     let timing = arguments::timing(update.timing)?;
+    let payload = arguments::payload(update.payload)?;
+    let id = find(gateway, &update.at).await?;
     if let Some(timing) = &timing {
         confirm(gateway, timing, update.yes, json, "save this timing?").await?;
     }
     let change = ScheduleChange {
         name: update.name,
         timing,
-        payload: arguments::payload(update.payload)?,
+        payload,
         enabled: None,
         missed: update.policies.missed,
         missed_limit: update.policies.missed_limit,

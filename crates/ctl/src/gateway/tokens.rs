@@ -19,17 +19,19 @@ use crate::{
 
 pub(crate) async fn run(gateway: &Gateway, command: Tokens, json: bool) -> Result<Exit, Error> {
     match command {
-        Tokens::Issue { agent, label, user, task, profile, lives, out } => {
-            let new =
-                NewToken { user_id: user, task_id: task, profile, lives, ..NewToken::new(label, agent) };
+        Tokens::Issue { agent, label, user, task, node, profile, lives, out } => {
+            let (user_id, task_id) = (user, task);
+            let new = NewToken { user_id, task_id, node, profile, lives, ..NewToken::new(label, agent) };
             issue(gateway, &new, out.as_deref(), json).await
         }
         Tokens::List { state } => {
             let filter = TokenFilter { state, ..TokenFilter::default() };
             let tokens: Vec<Token> = gateway.ask(ApiRequest::get(&["tokens"]).query(&filter)).await?;
-            let head = ["ID", "LABEL", "FOR", "USER", "TASK", "PROFILE", "STATE", "EXPIRES", "BY"];
+            let head = ["ID", "LABEL", "FOR", "USER", "TASK", "NODE", "PROFILE", "STATE", "EXPIRES", "BY"];
             Ok(print_list(&tokens, json, "no tokens", &head, |token| {
-                cells!(token, id, label, agent, user_id, task_id, profile, state, expires_at, created_by)
+                cells!(
+                    token, id, label, agent, user_id, task_id, node, profile, state, expires_at, created_by
+                )
             }))
         }
         Tokens::Revoke { id } => {

@@ -1,6 +1,7 @@
 //! `cynodectl audit verify`: follows the hash chain locally, so that only the rows are taken from the
 //! gateway.
 
+mod edge;
 mod heads;
 
 use std::{
@@ -9,12 +10,15 @@ use std::{
     path::Path,
 };
 
-use api::Pruned;
+use api::{NodeAudit, Pruned};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use subjects::audit::{ChainVerifier, Row, pruning_is_signed};
 
-use self::heads::CollectedHeads;
+use self::{
+    edge::{EdgeReport, RowsOfNodes},
+    heads::CollectedHeads,
+};
 use super::{ApiRequest, Gateway, audit::lines};
 use crate::{
     cli,
@@ -37,6 +41,12 @@ struct Report {
     bad_row: Option<i64>,
     problem: Option<String>,
     warnings: Vec<String>,
+    /// The audit of nodes. Absent for a file.
+    nodes: Option<EdgeReport>,
+    #[serde(skip)]
+    rows_of_nodes: RowsOfNodes,
+    #[serde(skip)]
+    is_pruned: bool,
 }
 
 pub(super) async fn run(
@@ -56,8 +66,20 @@ pub(super) async fn run(
             follow(Box::pin(stream::iter(file_lines(path)?)), collected).await?
         }
         (Some(gateway), None) => {
+            // Read first: every line that it counts has its row in the export.
+            let known: NodeAudit = gateway.ask(ApiRequest::get(&["audit", "nodes"])).await?;
             let response = gateway.stream(ApiRequest::get(&["audit", "export"])).await?;
-            follow(lines(gateway, response), collected).await?
+            let mut report = follow(lines(gateway, response), collected).await?;
+            let warnings = &mut report.warnings;
+            let messages = if known.leases.is_empty() && known.alarms.is_empty() && !command.nats {
+                None
+            } else {
+                heads::read_edge_audit(nats, command, warnings).await?
+            };
+            let nodes = edge::verify(&known, &report.rows_of_nodes, messages.as_deref(), report.is_pruned);
+            report.ok &= nodes.problems.is_empty();
+            report.nodes = Some(nodes);
+            report
         }
         (None, None) => return Ok(Exit::Usage),
     };
@@ -92,6 +114,9 @@ async fn follow(
         bad_row: None,
         problem: collected.problem,
         warnings: collected.warnings,
+        nodes: None,
+        rows_of_nodes: RowsOfNodes::default(),
+        is_pruned: begin.pruned_seq > 0,
     };
     if report.problem.is_some() {
         return Ok(report);
@@ -115,6 +140,7 @@ async fn follow(
             report.problem = Some(broken.to_string());
             return Ok(report);
         }
+        report.rows_of_nodes.add(&row);
         report.rows += 1;
         report.last_seq = row.seq;
     }
@@ -148,6 +174,10 @@ fn show(report: &Report) {
             print::line(&format!("the audit log is NOT proven intact: {}", print::sanitize(problem)));
         }
     }
+    if let Some(nodes) = report.nodes.as_ref().filter(|nodes| nodes.leases > 0 || !nodes.problems.is_empty())
+    {
+        show_nodes(nodes);
+    }
     print::note(&format!(
         "heads: {} from NATS, {} from a file, {} from the gateway; signed by {}",
         report.from_nats,
@@ -155,6 +185,20 @@ fn show(report: &Report) {
         report.from_gateway,
         report.key.as_deref().map_or_else(|| "no key".to_owned(), print::sanitize)
     ));
+}
+
+fn show_nodes(nodes: &EdgeReport) {
+    let EdgeReport { leases, lines, rows, problems, .. } = nodes;
+    if problems.is_empty() {
+        print::line(&format!(
+            "the audit of nodes is intact: {leases} leases, {lines} lines, {rows} rows in the gateway's audit"
+        ));
+        return;
+    }
+    print::line(&format!("the audit of nodes is NOT intact: {} problems", problems.len()));
+    for problem in problems {
+        print::line(&format!("  {}", print::sanitize(problem)));
+    }
 }
 
 fn file_lines(path: &Path) -> Result<impl Iterator<Item = Result<String, Error>> + use<>, Error> {

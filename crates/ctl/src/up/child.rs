@@ -34,6 +34,8 @@ use crate::{error::Error, print};
 
 /// Longer than a worker's grace period.
 const STOP_TIMEOUT: Duration = Duration::from_secs(25);
+/// Longer than the self-test of all engines takes on a busy machine.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 const MIN_RESTART_DELAY: Duration = Duration::from_millis(200);
 const MAX_RESTART_DELAY: Duration = Duration::from_secs(10);
 /// A process that ran for this long did not fail at start-up, so the restart delay is reset.
@@ -75,12 +77,7 @@ impl ProcessState {
 pub(super) fn spawn(spec: &ProcessSpec, log: &Path, state: &ProcessState) -> Result<Child, Error> {
     let write_error = |error| Error::Write(log.to_owned(), error);
     let out = File::options().create(true).append(true).open(log).map_err(write_error)?;
-    let inherited = std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(is_inherited));
-    let child = Command::new(&spec.program)
-        .args(&spec.arguments)
-        .env_clear()
-        .envs(inherited)
-        .stdin(Stdio::null())
+    let child = command(spec)
         .stdout(out.try_clone().map_err(write_error)?)
         .stderr(out)
         // Ctrl-C must reach only the supervisor, which stops the others in order.
@@ -90,6 +87,22 @@ pub(super) fn spawn(spec: &ProcessSpec, log: &Path, state: &ProcessState) -> Res
         .map_err(|error| Error::NotStarted(spec.program.clone(), error))?;
     state.set_running(child.id().unwrap_or(0))?;
     Ok(child)
+}
+
+/// Runs a process to its end. Returns how it ended and what it wrote, standard error last.
+pub(super) async fn run(spec: &ProcessSpec) -> Result<(ExitStatus, String), Error> {
+    let done = timeout(RUN_TIMEOUT, command(spec).kill_on_drop(true).output()).await;
+    let done = done.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    let done = done.map_err(|error| Error::NotStarted(spec.program.clone(), error))?;
+    let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((done.status, text.concat()))
+}
+
+fn command(spec: &ProcessSpec) -> Command {
+    let inherited = std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(is_inherited));
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.arguments).env_clear().envs(inherited).stdin(Stdio::null());
+    command
 }
 
 /// Restarts a process whenever it ends, until `stop`; then terminates it.

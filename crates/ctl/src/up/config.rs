@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use secrets::file;
 use subjects::streams::Layout;
 
-use super::seed::USER;
 use crate::{
-    cli::{DEFAULT_MODEL, Link, Up},
+    cli::{DEFAULT_MODEL, GatewayLink, LOCAL_USER, Link, Up},
     error::Error,
 };
 
@@ -20,6 +19,21 @@ const NOT_INHERITED: [&str; 6] =
 /// The external provider of a stack.
 pub(super) const PROVIDER: &str = "openai";
 
+/// How long running work may take to finish when the stack stops. Short, so that it stops soon: what is not
+/// finished is handed back, and done after the next start.
+pub(super) const GRACE: &str = "5s";
+
+/// The name of the node's process, and its id.
+pub(super) const NODE: &str = "node-1";
+
+/// The name of the process that runs workflows, and its id.
+pub(super) const RUNNER: &str = "workflow-1";
+pub(super) const RUNNER_PROGRAM: &str = "cynode-workflow";
+/// Where `make run` and `make tools` put it.
+pub(super) const RUNNER_FOLDER: &str = ".tools/workflow/bin";
+/// How long a runner may be silent. Short, so that the workflows of a killed one go on soon.
+pub(super) const RUNNER_LEASE: &str = "5s";
+
 /// A process of the stack.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessSpec {
@@ -31,12 +45,16 @@ pub(super) struct ProcessSpec {
 /// Locations and settings of the stack.
 pub(super) struct StackConfig {
     pub(super) data: PathBuf,
-    up: Up,
+    pub(super) up: Up,
     layout: Layout,
     nats_server: PathBuf,
     gateway: PathBuf,
     worker: PathBuf,
     orchestrator: PathBuf,
+    /// Absent if no node is wanted.
+    pub(super) node: Option<PathBuf>,
+    /// Absent if there is no runner of workflows on this machine.
+    pub(super) runner: Option<PathBuf>,
 }
 
 impl StackConfig {
@@ -60,6 +78,16 @@ impl StackConfig {
         if up.provider_key_file.is_some() && up.model == DEFAULT_MODEL {
             return Err(Error::Usage("a provider has many models: name one, as in MODEL=gpt-5 make run"));
         }
+        // The programs that read these would report a wrong one only after all others have started.
+        if let Some(key) = &up.provider_key_file {
+            file::read_private(key).map_err(|error| Error::File(key.clone(), error))?;
+        }
+        if let Some(token) = &up.model_token_file {
+            let text = std::fs::read_to_string(token).map_err(|error| Error::File(token.clone(), error))?;
+            if text.trim().is_empty() {
+                return Err(Error::NotAToken(token.clone()));
+            }
+        }
         let data = std::path::absolute(&up.data).map_err(|error| Error::Write(up.data.clone(), error))?;
         file::create_private_folder(&data).map_err(|error| Error::Write(data.clone(), error))?;
         // It holds tokens and conversations. A folder of another user keeps its rights.
@@ -69,6 +97,8 @@ impl StackConfig {
             gateway: find("cynode-gateway", None)?,
             worker: find("cynode-pma", None)?,
             orchestrator: find("cynode-orchestrator", None)?,
+            node: (!up.no_node).then(|| find("cynode-node", None)).transpose()?,
+            runner: find_runner(up.workflow_runner.as_ref())?,
             data,
             up,
             layout,
@@ -87,6 +117,12 @@ impl StackConfig {
         ];
         if self.has_provider() {
             ports.push((self.egress_port(), "API_PORT"));
+        }
+        if self.node.is_some() {
+            ports.push((self.node_port(), "API_PORT"));
+        }
+        if self.runner.is_some() {
+            ports.push((self.runner_port(), "API_PORT"));
         }
         ports
     }
@@ -143,6 +179,11 @@ impl StackConfig {
         self.data.join("analyst.token")
     }
 
+    /// Returns how the administrator reaches the gateway.
+    pub(super) fn gateway_link(&self) -> GatewayLink {
+        GatewayLink { gateway: self.admin_url(), admin_token_file: Some(self.admin_token()) }
+    }
+
     pub(super) fn link(&self) -> Link {
         Link::to(self.nats_url(), self.layout)
     }
@@ -162,8 +203,9 @@ impl StackConfig {
             format!("--set=nats.url={}", self.nats_url()),
             format!("--set=nats.layout={}", self.layout),
             "--set=audit.seal_every=1s".to_owned(),
+            format!("--set=workflows.ack_wait={}", RUNNER_LEASE),
             format!("--set=admin.orchestrator_url={}", self.api_url()),
-            format!("--set=admin.chat_user={USER}"),
+            format!("--set=admin.chat_user={LOCAL_USER}"),
         ];
         ProcessSpec { name: "gateway".to_owned(), program: self.gateway.clone(), arguments }
     }
@@ -192,6 +234,7 @@ impl StackConfig {
             format!("--set=gateway.token_file={}", token.display()),
             // Short, so that the tour shows a takeover without a long wait.
             "--set=worker.ack_wait=5s".to_owned(),
+            format!("--set=worker.grace={GRACE}"),
         ];
         match &self.up.model_url {
             Some(url) => {
@@ -224,6 +267,7 @@ impl StackConfig {
             format!("--set=nats.layout={}", self.layout),
             format!("--set=gateway.url={}", self.mcp_url()),
             format!("--set=gateway.token_file={}", self.orchestrator_token().display()),
+            format!("--set=grace={GRACE}"),
         ];
         if let Some(url) = &self.up.model_url {
             let key = self.up.model_token_file.as_ref();
@@ -265,12 +309,23 @@ impl StackConfig {
         format!(
             "\nYou talk to the project manager of the project “{}”. /tasks lists its tasks, /help all \
              commands, Ctrl-C stops everything.\nConsole, with a chat in the browser: {}/console (sign in \
-             with the token in {}). Logs: {}\n{}\n",
+             with the token in {}). Logs: {}\n{}\n{}\n",
             super::seed::TITLE,
             self.admin_url(),
             relative_path(&self.admin_token()),
             relative_path(&self.data.join("*.log")),
+            self.describe_user(),
             self.describe_api(),
+        )
+    }
+
+    /// Introduces the user of the stack.
+    pub(super) fn describe_user(&self) -> String {
+        format!(
+            "The user of this stack is `{LOCAL_USER}`, the person at this terminal: chats here and in the \
+             console and the API key in {} act for `{LOCAL_USER}`, and cynodectl does with --user \
+             {LOCAL_USER}",
+            relative_path(&self.api_key())
         )
     }
 
@@ -287,6 +342,17 @@ impl StackConfig {
              docs/chat-api.md"
         )
     }
+}
+
+/// Finds the runner of workflows: the given one, that of this repository, or one on PATH.
+fn find_runner(given: Option<&PathBuf>) -> Result<Option<PathBuf>, Error> {
+    if let Some(given) = given {
+        let found = given.is_file().then(|| given.clone());
+        return found.map(Some).ok_or(Error::ProgramNotFound(RUNNER_PROGRAM));
+    }
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(PathBuf::from(RUNNER_FOLDER)).chain(std::env::split_paths(&on_path));
+    Ok(folders.map(|folder| folder.join(RUNNER_PROGRAM)).find(|place| place.is_file()))
 }
 
 /// Returns whether the processes inherit an environment variable.

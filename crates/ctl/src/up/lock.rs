@@ -12,7 +12,11 @@ use std::{
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
-use super::child::{signal, terminate};
+use super::{
+    child::{signal, terminate},
+    config::RUNNER_PROGRAM,
+    stack::{STOP_ORDER, stopped},
+};
 use crate::{
     error::{Error, Exit},
     print,
@@ -21,8 +25,8 @@ use crate::{
 const LOCK: &str = "up.lock";
 const PIDS: &str = "up.pids";
 /// Programs that a recorded process id may belong to.
-const STACK_PROGRAMS: [&str; 5] =
-    ["nats-server", "cynode-gateway", "cynode-pma", "cynode-orchestrator", "cynodectl"];
+const STACK_PROGRAMS: [&str; 6] =
+    ["nats-server", "cynode-gateway", "cynode-pma", "cynode-orchestrator", "cynode-node", "cynodectl"];
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -92,8 +96,18 @@ fn leftover_processes(data: &Path) -> Vec<(String, u32)> {
 fn probe_stack_process(pid: u32) -> bool {
     let program = fs::read_link(PathBuf::from(format!("/proc/{pid}/exe")));
     let name = program.ok().and_then(|program| program.file_name()?.to_str().map(str::to_owned));
-    // Linux marks a program that was rebuilt since.
-    name.is_some_and(|name| STACK_PROGRAMS.contains(&name.trim_end_matches(" (deleted)")))
+    name.is_some_and(|name| {
+        // Linux marks a program that was rebuilt since.
+        let name = name.trim_end_matches(" (deleted)");
+        STACK_PROGRAMS.contains(&name) || (name.starts_with("python") && probe_runner(pid))
+    })
+}
+
+/// Returns whether a Python runs the runner of workflows: it is a script, the first argument of its Python.
+fn probe_runner(pid: u32) -> bool {
+    let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let script = line.split('\0').nth(1).map(Path::new);
+    script.and_then(Path::file_name).is_some_and(|name| name == RUNNER_PROGRAM)
 }
 
 /// Stops the stack of a data folder: through its supervisor, or the processes that a killed supervisor left
@@ -108,26 +122,49 @@ pub(super) async fn stop_stack(data: &Path) -> Result<Exit, Error> {
             let Ok(pid) = pid.parse() else {
                 return Err(Error::Other(format!("{LOCK} contains no process id")));
             };
+            let running = leftover_processes(data);
             terminate(pid);
-            wait_until_gone(pid).await?;
+            report_each(running, pid).await?;
             print::line("the stack has stopped");
             Ok(Exit::Done)
         }
         Err(Error::LeftoverProcesses { .. }) => {
             let left = leftover_processes(data);
-            // In reverse order: workers hand back their handoffs before NATS stops.
-            for (name, pid) in left.iter().rev() {
-                terminate(*pid);
-                if wait_until_gone(*pid).await.is_err() {
-                    signal(*pid, Signal::SIGKILL);
+            for group in STOP_ORDER {
+                let belongs =
+                    |(name, _): &&(String, u32)| group.iter().any(|prefix| name.starts_with(prefix));
+                let stopping: Vec<&(String, u32)> = left.iter().filter(belongs).collect();
+                stopping.iter().for_each(|(_, pid)| terminate(*pid));
+                for (name, pid) in stopping {
+                    if wait_until_gone(*pid).await.is_err() {
+                        signal(*pid, Signal::SIGKILL);
+                    }
+                    print::line(&stopped(name));
                 }
-                print::line(&format!("{name} has stopped"));
             }
             remove_pids(data);
             Ok(Exit::Done)
         }
         Err(other) => Err(other),
     }
+}
+
+/// Waits until the supervisor has ended, and reports each process that ends meanwhile.
+async fn report_each(mut running: Vec<(String, u32)>, supervisor: u32) -> Result<(), Error> {
+    let gone = async {
+        loop {
+            let is_last = !probe_stack_process(supervisor);
+            for (name, _) in running.extract_if(.., |(_, pid)| !probe_stack_process(*pid)) {
+                print::line(&stopped(&name));
+            }
+            if is_last {
+                return;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    };
+    let late = |_| Error::Other(format!("process {supervisor} did not exit in time"));
+    timeout(STOP_TIMEOUT, gone).await.map_err(late)
 }
 
 async fn wait_until_gone(pid: u32) -> Result<(), Error> {

@@ -10,10 +10,10 @@ use contract::task;
 use serde_json::json;
 use subjects::{PreferenceScope, ScopeId};
 
-use super::config::{PROVIDER, StackConfig};
+use super::config::{NODE, PROVIDER, StackConfig};
 use crate::{
     chat::Tasks,
-    cli::GatewayLink,
+    cli::{GatewayLink, LOCAL_USER},
     error::Error,
     gateway::{ApiRequest, Gateway, leases::Lessor, tokens::create_private_file},
 };
@@ -22,8 +22,6 @@ pub(super) const PROJECT: &str = "website";
 /// The namespace of a small MCP server, and its program.
 const SERVER: &str = "words";
 const SERVER_PROGRAM: &str = include_str!("word_server.py");
-/// The person at the terminal.
-pub(super) const USER: &str = "you";
 pub(super) const TITLE: &str = "The new website";
 const TASKS: [(&str, &str); 3] = [
     ("collect-the-texts", "Collect the texts of the old site"),
@@ -36,7 +34,7 @@ pub(super) fn project() -> Result<ScopeId, Error> {
 }
 
 fn gateway(config: &StackConfig) -> Result<Gateway, Error> {
-    Gateway::open(&GatewayLink { gateway: config.admin_url(), admin_token_file: Some(config.admin_token()) })
+    Gateway::open(&config.gateway_link())
 }
 
 /// Returns whether the gateway answers an authenticated request.
@@ -50,16 +48,23 @@ pub(super) async fn probe_gateway(config: &StackConfig) -> bool {
 
 /// Returns what issues leases for the person at the terminal.
 pub(super) fn lessor(config: &StackConfig) -> Result<Lessor, Error> {
-    Ok(Lessor { gateway: gateway(config)?, user: USER.parse().map_err(Error::nats)? })
+    Ok(Lessor { gateway: gateway(config)?, user: LOCAL_USER.parse().map_err(Error::nats)? })
 }
 
-/// Issues the tokens that all managers and all analysts share, the orchestrator's, and an API key, unless
-/// those of an earlier start are still valid.
+/// Issues the tokens that all managers and all analysts share, those of orchestrator, node and runner, and an
+/// API key, unless those of an earlier start are still valid.
 pub(super) async fn ensure_tokens(config: &StackConfig) -> Result<(), Error> {
     ensure_token(config, &config.manager_token(), "local managers", TokenKind::ProjectManager).await?;
     ensure_token(config, &config.analyst_token(), "local analysts", TokenKind::ProjectAnalyst).await?;
     let orchestrator = config.orchestrator_token();
     ensure_token(config, &orchestrator, "local orchestrator", TokenKind::Orchestrator).await?;
+    if config.node.is_some() {
+        let new = NewToken { node: Some(NODE.to_owned()), ..new_token("local node", TokenKind::Node) };
+        ensure(config, &config.node_token(), &new).await?;
+    }
+    if config.runner.is_some() {
+        ensure_token(config, &config.runner_token(), "local runner", TokenKind::Workflow).await?;
+    }
     ensure_api_key(config).await
 }
 
@@ -85,15 +90,20 @@ async fn ensure_api_key(config: &StackConfig) -> Result<(), Error> {
     if file.is_file() && Gateway::open(&link)?.ask::<Me>(ApiRequest::get(&["me"])).await.is_ok() {
         return Ok(());
     }
-    let new = NewToken { user_id: Some(USER.to_owned()), ..new_token("local API key", TokenKind::User) };
+    let new =
+        NewToken { user_id: Some(LOCAL_USER.to_owned()), ..new_token("local API key", TokenKind::User) };
     issue(config, &file, &new).await
 }
 
 async fn ensure_token(config: &StackConfig, file: &Path, label: &str, agent: TokenKind) -> Result<(), Error> {
+    ensure(config, file, &new_token(label, agent)).await
+}
+
+async fn ensure(config: &StackConfig, file: &Path, new: &NewToken) -> Result<(), Error> {
     if file.is_file() && Tasks::open(&config.mcp_url(), file)?.check_token().await {
         return Ok(());
     }
-    issue(config, file, &new_token(label, agent)).await
+    issue(config, file, new).await
 }
 
 fn new_token(label: &str, agent: TokenKind) -> NewToken {
@@ -126,7 +136,7 @@ pub(super) async fn install_server(config: &StackConfig) -> Result<(), Error> {
         scope: Scope::Pm,
         call_timeout: None,
         concurrency: None,
-        owner: Some(USER.to_owned()),
+        owner: Some(LOCAL_USER.to_owned()),
         trust_first: true,
     };
     let added: AddedUpstream = gateway.ask(ApiRequest::post(&["upstreams"]).body(&new)).await?;
@@ -148,14 +158,19 @@ pub(super) async fn seed(config: &StackConfig) -> Result<Tasks, Error> {
     let request = ApiRequest::put(&["projects", PROJECT]);
     gateway(config)?.ask::<Project>(request.body(&project)).await?;
     let tools = Tasks::open(&config.mcp_url(), &config.manager_token())?;
-    for (name, title) in TASKS {
+    let project = self::project()?;
+    let there = tools.list(Some(&project)).await?;
+    let is_missing = |name: &str| there.iter().all(|task| task.name != name);
+    for (name, title) in TASKS.into_iter().filter(|(name, _)| is_missing(name)) {
         let task = task::Create {
             name: Some(name.to_owned()),
             title: Some(title.to_owned()),
-            project_id: Some(self::project()?),
+            project_id: Some(project.clone()),
+            // Of nobody, it could not be verified on behalf of a user.
+            user_id: Some(LOCAL_USER.parse().map_err(Error::nats)?),
             ..task::Create::default()
         };
-        tools.call(&task, Some(&format!("seed/{name}"))).await?;
+        tools.call(&task, Some(&format!("seed/{LOCAL_USER}/{name}"))).await?;
     }
     Ok(tools)
 }

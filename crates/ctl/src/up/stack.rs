@@ -1,7 +1,14 @@
 //! The running processes of a stack.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
+use secrets::file::with_suffix;
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -11,9 +18,16 @@ use super::{
     config::ProcessSpec,
     lock::{self, PidFile},
 };
-use crate::error::Error;
+use crate::{error::Error, print};
 
 const LOG_TAIL_LINES: usize = 8;
+
+/// The beginnings of the names of processes, in the order in which they stop. Those of one group stop
+/// together: what runs has one grace period to finish, and clients of the orchestrator still get its answers.
+/// Workers hand back their handoffs, the node its jobs and the runner its workflows, before the gateway and
+/// NATS stop.
+pub(super) const STOP_ORDER: [&[&str]; 3] =
+    [&["orchestrator", "manager-", "analyst-", "node", "workflow"], &["gateway"], &["nats"]];
 
 /// The running processes, in the order in which they were started.
 pub(super) struct Stack {
@@ -24,6 +38,8 @@ pub(super) struct Stack {
 
 struct Running {
     name: String,
+    /// Whether the stack is of no use without it.
+    is_essential: bool,
     state: Arc<ProcessState>,
     stop: CancellationToken,
     supervisor: JoinSet<()>,
@@ -36,15 +52,23 @@ impl Stack {
 
     /// Starts a process with its supervisor and records its id.
     pub(super) fn start(&mut self, spec: ProcessSpec) -> Result<(), Error> {
+        self.start_as(spec, true)
+    }
+
+    /// Starts a process without which the stack starts too, should it end at once.
+    pub(super) fn start_optional(&mut self, spec: ProcessSpec) -> Result<(), Error> {
+        self.start_as(spec, false)
+    }
+
+    fn start_as(&mut self, spec: ProcessSpec, is_essential: bool) -> Result<(), Error> {
         let (log, name) = (self.log(&spec.name), spec.name.clone());
-        // The log of an earlier stack.
-        drop(fs::remove_file(&log));
+        keep_previous(&log)?;
         let state = Arc::new(ProcessState::new(name.clone(), Arc::clone(&self.pids)));
         let stop = CancellationToken::new();
         let child = child::spawn(&spec, &log, &state)?;
         let mut supervisor = JoinSet::new();
         supervisor.spawn(child::supervise(spec, log, child, Arc::clone(&state), stop.clone()));
-        self.running.push(Running { name, state, stop, supervisor });
+        self.running.push(Running { name, is_essential, state, stop, supervisor });
         Ok(())
     }
 
@@ -60,9 +84,11 @@ impl Stack {
             if let Some(found) = condition().await {
                 return Ok(found);
             }
-            let dead = self.running.iter().find(|running| running.state.deaths() > 0);
+            let mut essential = self.running.iter().filter(|running| running.is_essential);
+            let last = essential.clone().next_back();
+            let dead = essential.find(|running| running.state.deaths() > 0);
             let timed_out = began.elapsed() > START_TIMEOUT;
-            if let Some(failed) = dead.or_else(|| self.running.last().filter(|_| timed_out)) {
+            if let Some(failed) = dead.or_else(|| last.filter(|_| timed_out)) {
                 let log = self.log(&failed.name);
                 let text = fs::read_to_string(&log).unwrap_or_default();
                 let lines: Vec<&str> = text.lines().collect();
@@ -78,15 +104,17 @@ impl Stack {
         self.running.iter().find(|running| running.name == name)?.state.pid()
     }
 
-    /// Stops all in reverse order: no request arrives when the workers stop, and they hand back their
-    /// handoffs before NATS stops. Workers stop together.
-    pub(super) async fn stop(&mut self) {
-        for group in [&["orchestrator"][..], &["manager-", "analyst-"], &["gateway"], &["nats"]] {
+    /// Stops all processes in their order, and says so of each if `is_shown`.
+    pub(super) async fn stop(&mut self, is_shown: bool) {
+        for group in STOP_ORDER {
             let belongs = |running: &&mut Running| group.iter().any(|name| running.name.starts_with(name));
             let mut stopping: Vec<&mut Running> = self.running.iter_mut().filter(belongs).collect();
             stopping.iter().for_each(|running| running.stop.cancel());
             for running in &mut stopping {
                 while running.supervisor.join_next().await.is_some() {}
+                if is_shown {
+                    print::note(&stopped(&running.name));
+                }
             }
         }
         self.running.clear();
@@ -95,5 +123,18 @@ impl Stack {
 
     fn log(&self, name: &str) -> PathBuf {
         self.data.join(format!("{name}.log"))
+    }
+}
+
+/// Says that a process has stopped.
+pub(super) fn stopped(name: &str) -> String {
+    format!("{name} has stopped")
+}
+
+/// Keeps the log of an earlier stack as `….log.1`, in the place of one that is older still.
+fn keep_previous(log: &Path) -> Result<(), Error> {
+    match fs::rename(log, with_suffix(log, ".1")) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::Write(log.to_owned(), error)),
+        _ => Ok(()),
     }
 }

@@ -1,6 +1,8 @@
 //! The tour of `cynodectl up`, which needs no terminal: a plan by chat, tasks in the store, a schedule, a
-//! verification, an installed server, a worker that is killed, a dead letter that is replayed. Every step is
-//! checked, and a failed check fails the tour.
+//! verification, a job in a sandbox, an installed server, a worker that is killed, a dead letter that is
+//! replayed, a goal that is done. Every step is checked, and a failed check fails the tour.
+
+mod goal;
 
 use std::time::Duration;
 
@@ -10,10 +12,15 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use subjects::{
     Answer, ChatMessage, ChatRole, Completion, Encoding, ErrorCode, Event, FindingsStatus, HandoffId,
-    Progress, Schedule, SchedulePayloadType, Scope, ScopeId, Status, Timestamp, Work,
+    Progress, Schedule, SchedulePayloadType, Scope, ScopeId, Status, TaskChangeKind, Timestamp, Work,
 };
 
-use super::{api, child, config::StackConfig, seed, stack::Stack};
+use super::{
+    api, child,
+    config::{NODE, StackConfig},
+    seed,
+    stack::Stack,
+};
 use crate::{
     answer,
     chat::Tasks,
@@ -27,10 +34,22 @@ use crate::{
 
 const PLAN: &str = "Plan the tasks: write the texts, design the pages, publish the site";
 const TASK: &str = "Create a task: water the plants every Monday";
+/// The command is one that the offline model plans as a job.
+const NIGHTLY: &str = "Look for broken links with `find . -xtype l`";
 const QUESTION: &str = "What is left to do?";
 const COUNT: &str = "Use words.count_words: paint it all blue";
 /// What the analyst finds.
 const REPORT: &str = "The site is not up yet.";
+const RUN_TESTS: &str = "Run python3 -m unittest -v";
+/// The repository, by path.
+const REPOSITORY: [(&str, &str); 2] = [
+    ("links.py", "def is_local(link):\n    return link.startswith('/')\n"),
+    (
+        "test_links.py",
+        "import unittest\nfrom links import is_local\n\n\nclass Links(unittest.TestCase):\n    \
+         def test_link_of_the_site_is_local(self):\n        self.assertTrue(is_local('/about'))\n",
+    ),
+];
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Shorter than the response time of the offline model.
 const MISSED_DEADLINE: Duration = Duration::from_millis(100);
@@ -44,20 +63,22 @@ pub(super) async fn show(
     config: &StackConfig,
 ) -> Result<Exit, Error> {
     let tour = Tour { broker, tools, stack, lessor: seed::lessor(config)? };
-    status::run(broker, false).await?;
+    status::run(broker, &config.gateway_link(), false).await?;
     if config.has_model() {
         return tour.with_real_model().await;
     }
     // First, since workers keep their list of tools for a while.
     seed::install_server(config).await?;
     tour.plan_by_chat().await?;
-    tour.schedule().await?;
+    tour.schedule(config).await?;
     let task = tour.tasks_in_the_store().await?;
-    tour.verify(task).await?;
+    tour.verify(task.clone()).await?;
+    tour.run_in_a_sandbox(&task).await?;
     tour.use_an_installed_server().await?;
     over_the_api(config).await?;
     tour.kill_owner().await?;
     tour.replay_a_dead_letter().await?;
+    tour.reach_a_goal(config).await?;
     print::line("\nThat was the tour. `make run` in a terminal lets you talk to the manager yourself.");
     Ok(Exit::Done)
 }
@@ -127,10 +148,13 @@ impl Tour<'_> {
         expect(answer.tasks.len() == 3, "the plan creates three tasks")
     }
 
-    async fn schedule(&self) -> Result<(), Error> {
+    async fn schedule(&self, config: &StackConfig) -> Result<(), Error> {
         heading("A schedule fires");
         let answer = self.completed(schedule()?).await?;
-        expect(!answer.tasks.is_empty(), "the schedule creates a task")
+        let created = answer.tasks.into_iter().find(|task| task.change == TaskChangeKind::Created);
+        let none = || Error::Tour("expected that the schedule creates a task".to_owned());
+        let task = created.ok_or_else(none)?.task_id;
+        if self.has_workflows() { self.follow(config, &task).await } else { Ok(()) }
     }
 
     /// Returns the id of a planned task.
@@ -179,6 +203,26 @@ impl Tour<'_> {
             remedy.is_some_and(|remedy| remedy.user_id.as_deref() == owner),
             "the manager made a task of it, which belongs to you",
         )
+    }
+
+    /// Has the manager run the tests of a repository on a node, if there is one.
+    async fn run_in_a_sandbox(&self, task: &str) -> Result<(), Error> {
+        heading("The manager runs tests in a sandbox");
+        if self.stack.pid(NODE).is_none() {
+            print::line("This machine cannot sandbox, so there is no node, and jobs would wait.");
+            return Ok(());
+        }
+        for (path, content) in REPOSITORY {
+            let file = json!({ "task_id": task, "path": path, "content": content });
+            let file = file.as_object().cloned().unwrap_or_default();
+            self.tools.call_named("artifact.put", file, None).await?;
+        }
+        print::line(&format!("you> {RUN_TESTS}"));
+        let task_id: ScopeId = task.parse().map_err(Error::nats)?;
+        let scope = Scope { task_id: Some(task_id), ..self.scope()? };
+        let answer = completed(self.hand_off_in(scope, chat(RUN_TESTS), None).await?, self.broker).await?;
+        let said = answer.message.map(|message| message.content).unwrap_or_default();
+        expect(said.contains("test_link_of_the_site_is_local"), "the answer has the end of the job's log")
     }
 
     /// Uses a tool of an MCP server that was installed behind the gateway.
@@ -241,20 +285,36 @@ impl Tour<'_> {
     }
 
     async fn completed(&self, work: Work) -> Result<Completion, Error> {
-        let found = self.hand_off(work, None).await?.wait_for_answer(self.broker, ANSWER_TIMEOUT).await?;
-        answer::show(&found, false);
-        match found {
-            Answer::Completion(answer) if answer.status == Status::Completed => Ok(answer),
-            other => Err(Error::Tour(format!("{} was not completed", other.handoff_id()))),
-        }
+        completed(self.hand_off(work, None).await?, self.broker).await
     }
 
     async fn hand_off(&self, work: Work, within: Option<Duration>) -> Result<AnswerListener, Error> {
+        self.hand_off_in(self.scope()?, work, within).await
+    }
+
+    fn scope(&self) -> Result<Scope, Error> {
         let user_id = Some(self.lessor.user.clone());
-        let scope = Scope { user_id, project_id: Some(seed::project()?), ..Scope::default() };
+        Ok(Scope { user_id, project_id: Some(seed::project()?), ..Scope::default() })
+    }
+
+    async fn hand_off_in(
+        &self,
+        scope: Scope,
+        work: Work,
+        within: Option<Duration>,
+    ) -> Result<AnswerListener, Error> {
         let handoff = handoff::new(work, scope, within);
         let lease = self.lessor.issue_for(&handoff).await?;
         handoff::submit(self.broker, &handoff, Encoding::Json, None, Some(&lease)).await
+    }
+}
+
+async fn completed(listener: AnswerListener, broker: &Broker) -> Result<Completion, Error> {
+    let found = listener.wait_for_answer(broker, ANSWER_TIMEOUT).await?;
+    answer::show(&found, false);
+    match found {
+        Answer::Completion(answer) if answer.status == Status::Completed => Ok(answer),
+        other => Err(Error::Tour(format!("{} was not completed", other.handoff_id()))),
     }
 }
 
@@ -268,7 +328,7 @@ fn schedule() -> Result<Work, Error> {
         run_id: format!("run-{}", HandoffId::now()).parse().map_err(Error::nats)?,
         fired_at: Timestamp::now(),
         payload_type: SchedulePayloadType::Prompt,
-        payload: "Look for broken links on the site".into(),
+        payload: NIGHTLY.into(),
     };
     Ok(Work::Schedule(schedule))
 }

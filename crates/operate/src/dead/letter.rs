@@ -71,13 +71,18 @@ impl Letter {
         })
     }
 
-    /// Returns the headers of the handoff's message; several values of one name are joined.
+    /// Returns the headers of the handoff's message for people; several values of one name are joined. The
+    /// lease is a credential, so only that there is one is said.
     pub fn headers(&self) -> Vec<(String, String)> {
         let originals = self.about.original.iter();
         originals
             .map(|(name, values)| {
+                let name = name.to_string();
+                if name.eq_ignore_ascii_case(headers::LEASE) {
+                    return (name, "[redacted]".to_owned());
+                }
                 let values: Vec<&str> = values.iter().map(|value| value.as_str()).collect();
-                (name.to_string(), values.join(", "))
+                (name, values.join(", "))
             })
             .collect()
     }

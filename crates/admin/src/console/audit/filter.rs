@@ -13,11 +13,12 @@ use crate::console::{
     page::Section,
 };
 
-const AGENTS: [(&str, &str); 7] = [
+const AGENTS: [(&str, &str); 8] = [
     ("", "Any"),
     ("project_manager", "Project manager"),
     ("project_analyst", "Project analyst"),
     ("sandbox", "Sandbox"),
+    ("workflow", "Workflow runner"),
     ("admin", "Administrator"),
     ("user", "User"),
     ("unknown", "Unknown"),

@@ -10,6 +10,8 @@ use crate::{
 };
 
 pub(super) const NO_TIMING: &str = "say when it is due: --cron, --every or --once";
+pub(super) const NO_USER: &str = "an administrator's schedule needs a user, on whose behalf it runs: pass \
+    --user ID; the user of a stack of `make run` is `you`";
 pub(super) const NO_PAYLOAD: &str = "say what it asks for: --prompt, --prompt-file, --task or --job";
 
 /// Returns the timing; `None` if none is given.

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use subjects::{audit::Head, streams};
 use tokio::time::timeout;
 
-use super::file_lines;
+use super::{edge::EdgeMessage, file_lines};
 use crate::{
     cli,
     error::Error,
@@ -161,12 +161,42 @@ async fn read_from_nats(
     }
 }
 
+/// Reads the audit of nodes from NATS, in the order of the stream. With `--nats` NATS must answer; otherwise
+/// a failure is a warning.
+pub(super) async fn read_edge_audit(
+    nats: &cli::Link,
+    command: &cli::Verify,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Vec<EdgeMessage>>, Error> {
+    let read = async {
+        let broker = link::connect(nats).await?;
+        stored(&broker, streams::EDGE_AUDIT, |subject, body| Some((subject.to_owned(), body.to_vec()))).await
+    };
+    if command.nats {
+        return read.await.map(Some);
+    }
+    let why = match timeout(NATS_TIMEOUT * 4, read).await {
+        Ok(Ok(messages)) => return Ok(Some(messages)),
+        Ok(Err(error)) => Chain(&error).to_string(),
+        Err(_) => "timed out".to_owned(),
+    };
+    warnings.push(format!("the audit of nodes in NATS was not read, only the gateway's alarms: {why}"));
+    Ok(None)
+}
+
 async fn published(broker: &Broker) -> Result<Vec<Head>, Error> {
-    let stream = broker.jetstream.get_stream(streams::AUDIT).await.map_err(|_| {
-        Error::nats(format!(
-            "stream {} not found; cynode-gateway creates it if nats.url is set",
-            streams::AUDIT
-        ))
+    // Other messages in the stream are ignored; they neither prove nor disprove anything.
+    stored(broker, streams::AUDIT, |_, body| serde_json::from_slice::<Head>(body).ok()).await
+}
+
+/// Reads all messages of a stream.
+async fn stored<T>(
+    broker: &Broker,
+    name: &str,
+    read: impl Fn(&str, &[u8]) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let stream = broker.jetstream.get_stream(name).await.map_err(|_| {
+        Error::nats(format!("stream {name} not found; cynode-gateway creates it if nats.url is set"))
     })?;
     if stream.cached_info().state.messages == 0 {
         return Ok(Vec::new());
@@ -174,15 +204,14 @@ async fn published(broker: &Broker) -> Result<Vec<Head>, Error> {
     let config = pull::OrderedConfig { deliver_policy: DeliverPolicy::All, ..Default::default() };
     let consumer = stream.create_consumer(config).await.map_err(Error::nats)?;
     let mut messages = consumer.messages().await.map_err(Error::nats)?;
-    let mut heads = Vec::new();
+    let mut found = Vec::new();
     loop {
         let next = timeout(NEXT_HEAD_TIMEOUT, messages.next()).await.map_err(Error::nats)?;
-        let Some(message) = next else { return Ok(heads) };
+        let Some(message) = next else { return Ok(found) };
         let message = message.map_err(Error::nats)?;
-        // Other messages in the stream are ignored; they neither prove nor disprove anything.
-        heads.extend(serde_json::from_slice::<Head>(&message.payload));
+        found.extend(read(&message.subject, &message.payload));
         if message.info().map_err(Error::nats)?.pending == 0 {
-            return Ok(heads);
+            return Ok(found);
         }
     }
 }

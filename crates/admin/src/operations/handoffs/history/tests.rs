@@ -77,6 +77,9 @@ fn answer(second: i64, steps: Value) -> RunMessage {
         verifications: Vec::new(),
         transcript: Vec::new(),
         resumes_as: None,
+        resumes_task: None,
+        steps: Vec::new(),
+        review: None,
         usage: Usage {
             prompt_tokens: 230,
             completion_tokens: 25,

@@ -1,6 +1,8 @@
 //! `cynodectl up` with a real stack: the tour, a conversation at a pseudo-terminal, signals, and the errors
 //! when the stack cannot start.
 
+mod runner;
+
 use std::{
     fs,
     io::Write,
@@ -19,6 +21,12 @@ use testkit::{
 
 const USAGE: i32 = 64;
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the runner of workflows, if it is on this machine.
+fn runner() -> Option<PathBuf> {
+    let program = workspace().join(".tools/workflow/bin/cynode-workflow");
+    program.is_file().then_some(program)
+}
 
 /// A data folder and free ports for one stack.
 struct StackFolder {
@@ -48,6 +56,9 @@ impl StackFolder {
             format!("--nats-server={}", nats_server().display()),
             format!("--instructions={}", workspace().join("instructions").display()),
         ];
+        if let Some(runner) = runner() {
+            arguments.push(format!("--workflow-runner={}", runner.display()));
+        }
         arguments.extend(more.iter().map(|&word| word.to_owned()));
         arguments
     }
@@ -110,6 +121,7 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
             "=== An analyst verifies one of them",
             "(Created the task `remedy-the-site-is-up` for what is not met.)",
             ": fail",
+            "=== The manager runs tests in a sandbox",
             "=== The same manager, over the OpenAI-compatible API",
             "`collect-the-texts`",
             "=== A worker is killed in the middle",
@@ -123,9 +135,39 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
             "deadline_exceeded",
             "replayed 1 as",
             "`db.task.list`",
+            "=== A goal, by chat, until it is done",
             "That was the tour.",
         ],
     );
+    // This machine either has a node, which runs the job, or says what is missing.
+    let ran = finished.stdout.contains("test_link_of_the_site_is_local");
+    let says_why = finished.stderr.contains("no node: this machine cannot sandbox jobs");
+    assert!(ran != says_why, "{}\n{}", finished.stdout, finished.stderr);
+    // The same for the goal, which needs a runner, too.
+    let is_done = finished.stdout.contains("/console/workflows/");
+    let has_no_runner = finished.stderr.contains("no runner, so workflows wait");
+    assert!(is_done != (says_why || has_no_runner), "{}\n{}", finished.stdout, finished.stderr);
+    if is_done {
+        assert_in_order(
+            &finished.stdout,
+            &[
+                "=== A schedule fires",
+                "verify_step_result find-xtype-l ended: pass",
+                "done: ",
+                "=== The tasks in the gateway's store",
+                "you> Do: write the first page",
+                "workflow.start",
+                "--follow",
+                "plan_steps",
+                "dispatch_step echo-h1-welcome-h1-index-html",
+                "verify_step_result grep-h-welcome-index-html",
+                "done: ",
+                "done    1 of 3  pass",
+                "An analyst found that “index.html has Welcome” is met",
+                "In the console: http://127.0.0.1:",
+            ],
+        );
+    }
     for step in
         ["nats-server on", "gateway on", "workers: manager-1, manager-2, analyst-1", "up in", "signal 9"]
     {
@@ -133,7 +175,7 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
     }
     assert_eq!(stack.processes(), []);
     let (gateway, api) = (stack.gateway_port, stack.api_port);
-    for port in [stack.nats_port, gateway, gateway + 1, api, api + 1] {
+    for port in [stack.nats_port, gateway, gateway + 1, api, api + 1, api + 5, api + 6] {
         assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{port} is still in use");
     }
     // Other users of the machine cannot read tokens and conversations, also where they could before.
@@ -145,6 +187,12 @@ async fn tour_runs_every_step_and_leaves_no_process_behind() {
     assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
     assert_eq!(again.stdout.matches(" collect-the-texts ").count(), 1, "{}", again.stdout);
     assert_eq!(mode(&stack.data()), 0o700);
+    // The logs of the first start are kept.
+    for process in ["nats", "gateway", "manager-1", "orchestrator"] {
+        let log = |ending: &str| fs::read_to_string(stack.data().join(format!("{process}{ending}"))).unwrap();
+        assert!(!log(".log").is_empty() && !log(".log.1").is_empty(), "{process}");
+        assert_ne!(log(".log"), log(".log.1"), "{process}");
+    }
 }
 
 /// P15: with nothing but a key in a file, managers ask an external provider, through the egress alone.
@@ -209,7 +257,9 @@ async fn chat_at_a_terminal_ends_the_stack_with_ctrl_c() {
     let (mut process, mut input, log) = at_a_terminal(&stack, &[]);
     shows(&log, "you> ").await;
     let pids = stack.processes();
-    assert_eq!(pids.len(), 6, "{pids:?}");
+    // A machine that cannot sandbox has no node, and one without the packages of the runner has none.
+    let optional = |name: &str| name == "node-1" || name == "workflow-1";
+    assert_eq!(pids.iter().filter(|(name, _)| !optional(name)).count(), 6, "{pids:?}");
 
     input.write_all(b"Create a task\n").unwrap();
     shows(&log, "What should the task be called?").await;
@@ -284,7 +334,11 @@ async fn processes_of_a_killed_supervisor_are_named_and_stopped() {
     assert_eq!(refused.code, USAGE, "{refused:?}");
     assert!(refused.stderr.contains("gateway (") && refused.stderr.contains("cynodectl down"), "{refused:?}");
     let ended = stack.run(stack.down()).await;
-    assert_eq!((ended.code, ended.stdout.contains("nats has stopped")), (0, true), "{ended:?}");
+    // Workers first, or they would wait for NATS in vain.
+    let stopped: Vec<&str> =
+        ended.stdout.lines().filter_map(|line| line.strip_suffix(" has stopped")).collect();
+    assert_eq!((ended.code, stopped.len()), (0, pids.len()), "{ended:?}");
+    assert!(stopped.ends_with(&["gateway", "nats"]), "{ended:?}");
     assert!(pids.iter().all(|(_, pid)| !is_running(*pid)), "{pids:?}");
     assert!(stack.run(stack.down()).await.stderr.contains("no stack is running here"));
 }
@@ -298,14 +352,44 @@ async fn a_provider_without_a_model_is_refused_before_anything_starts() {
     assert!(refused.stderr.contains("MODEL=") && !stack.data().exists(), "{refused:?}");
 }
 
+/// A key that cannot be read is reported at once, not by a program that starts last.
+#[tokio::test]
+async fn key_file_that_cannot_be_used_is_refused_before_anything_starts() {
+    let stack = StackFolder::new();
+    let open = stack.folder.path().join("open.txt");
+    fs::write(&open, "a-key\n").unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+    let empty = stack.folder.path().join("empty.txt");
+    fs::write(&empty, "\n").unwrap();
+    let missing = stack.folder.path().join("missing.txt");
+    for (setting, file, why) in [
+        ("provider-key-file", &missing, "No such file"),
+        ("provider-key-file", &open, "chmod 600"),
+        ("model-token-file", &missing, "No such file"),
+        ("model-token-file", &empty, "contains no token"),
+    ] {
+        let setting = format!("--{setting}={}", file.display());
+        let refused = stack.run(stack.up(&["--tour", "--model=m", &setting])).await;
+        assert_eq!((refused.code, refused.stdout.as_str()), (USAGE, ""), "{refused:?}");
+        let is_named = refused.stderr.contains(&file.display().to_string());
+        assert!(is_named && refused.stderr.contains(why) && !stack.data().exists(), "{refused:?}");
+    }
+}
+
 #[tokio::test]
 async fn down_stops_a_stack_through_its_supervisor() {
     let stack = StackFolder::new();
     let log = stack.folder.path().join("up.txt");
     let mut supervisor = Process::start(&cynodectl(), &stack.up(&["--stay"]), &[], &log);
     shows(&log, "the stack is up").await;
+    shows(&log, "The user of this stack is `you`").await;
+    let pids = stack.processes();
     let ended = stack.run(stack.down()).await;
-    assert_eq!((ended.code, ended.stdout.as_str()), (0, "the stack has stopped\n"), "{ended:?}");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.ends_with("the stack has stopped\n"), "{ended:?}");
+    for (name, _) in pids {
+        assert!(ended.stdout.contains(&format!("{name} has stopped\n")), "{name}: {ended:?}");
+    }
     assert!(supervisor.wait(TIMEOUT).success());
 }
 
