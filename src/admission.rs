@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use leased::HeldLease;
 use subjects::{
     Body, Encoding, ErrorCode, Handoff, HandoffId, Kind, Refusal, headers,
     signature::{self, SignatureBase, TrustedProducer},
@@ -13,7 +14,7 @@ use subjects::{
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use crate::lease::HeldLease;
+use crate::lease;
 
 /// How far a producer's clock may be ahead. Lower if answers are kept for less than four times as long.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
@@ -77,7 +78,7 @@ impl Policy {
         let refused = |refusal| Refused { refusal, identity: identity.clone() };
         let mut handoff = Handoff::decode(incoming.kind, &body).map_err(refused)?;
         let lease = headers::get_any_case(incoming.headers, headers::LEASE);
-        let lease = lease.map(|text| HeldLease::admit(text, &mut handoff)).transpose().map_err(refused)?;
+        let lease = lease.map(|text| lease::admit(text, &mut handoff)).transpose().map_err(refused)?;
         let lease = lease.map(Box::new);
         self.check(&handoff, now).map_err(refused)?;
         // Compared the way the server does: exact header name, exact spelling of the id.

@@ -19,20 +19,24 @@ mod plan_execution;
 mod recorded;
 mod remediation;
 mod resources;
+mod review_rules;
 mod scoped_ids;
 mod session;
+mod start_workflow;
 mod structured_outputs;
 mod verification;
+mod workflow_outputs;
 
 pub(crate) use ledger::{Ledger, LedgerSummary};
 pub(crate) use live::LivePublisher;
 pub(crate) use outcome::{AnswerBody, Outcome, WorkError};
 pub(crate) use resources::{AgentResources, Settings};
 
+use leased::HeldLease;
 use session::Session;
 use subjects::{Handoff, Work};
 
-use crate::{journal::Journal, lease::HeldLease};
+use crate::journal::Journal;
 
 /// One handoff and everything that is needed to work on it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,7 @@ pub(crate) async fn work(context: WorkContext<'_>) -> Outcome {
             Work::Plan(plan) => Box::pin(kinds::plan::work(&mut session, plan)).await,
             Work::Schedule(schedule) => Box::pin(kinds::schedule::work(&mut session, schedule)).await,
             Work::Continue(input) => Box::pin(kinds::resume::work(&mut session, input)).await,
+            Work::Review(review) => Box::pin(kinds::review::work(&mut session, review)).await,
             Work::Verify(verify) => Box::pin(kinds::verify::work(&mut session, verify)).await,
         }
     };

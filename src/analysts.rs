@@ -88,8 +88,14 @@ impl Analysts {
         let not_handed_off = |error: &dyn std::error::Error| Error::NotHandedOff(Chain(error).to_string());
         let subject = Subject::Findings(handoff.id).to_string();
         // Subscribed before the handoff is published, so that no answer is missed.
-        let mut published =
-            self.storage.broker.client.subscribe(subject).await.map_err(|error| not_handed_off(&error))?;
+        let mut published = self
+            .storage
+            .streams
+            .broker
+            .client
+            .subscribe(subject)
+            .await
+            .map_err(|error| not_handed_off(&error))?;
         if let Some(findings) = self.read_findings(handoff).await {
             return Ok(findings);
         }
@@ -102,10 +108,17 @@ impl Analysts {
             headers
         };
         let subject = handoff.subject();
-        broker::publish_within(&self.storage.broker.client, &subject, headers, &body, None, self.patience)
-            .instrument(spans::send(&subject, handoff.id))
-            .await
-            .map_err(|error| not_handed_off(&error))?;
+        broker::publish_within(
+            &self.storage.streams.broker.client,
+            &subject,
+            headers,
+            &body,
+            None,
+            self.patience,
+        )
+        .instrument(spans::send(&subject, handoff.id))
+        .await
+        .map_err(|error| not_handed_off(&error))?;
         loop {
             // Only the stored answer counts: any client may publish on the subject, but storing needs the
             // compare-and-set.
@@ -118,7 +131,8 @@ impl Analysts {
 
     /// Cancels a verification that is no longer awaited. Best effort.
     async fn cancel(&self, id: HandoffId) {
-        let cancel = self.storage.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
+        let cancel =
+            self.storage.streams.broker.client.publish(Subject::Cancel(id).to_string(), bytes::Bytes::new());
         if let Err(error) = cancel.await {
             debug!(handoff.id = %id, error = %Chain(&error), "Verification not cancelled.");
         }

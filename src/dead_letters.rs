@@ -11,8 +11,11 @@ use std::sync::Arc;
 use async_nats::{HeaderMap, jetstream};
 use broker::{Broker, PublishError};
 use bytes::Bytes;
+use chain::Committed;
 use protocol::Holder;
-use subjects::{DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp};
+use subjects::{
+    DeadLetter, ErrorCode, Failure, HandoffId, InstanceId, Kind, Refusal, Role, Stop, Timestamp, streams,
+};
 use time::OffsetDateTime;
 use tracing::warn;
 
@@ -20,7 +23,7 @@ use crate::{
     admission::{Identity, IncomingMessage, Policy},
     agent::LedgerSummary,
     journal::{self, RunState},
-    reply::{self, Committed, Run},
+    reply::{self, Run},
     storage::Storage,
     telemetry::Metrics,
 };
@@ -118,7 +121,8 @@ impl DeadLetterWriter<'_> {
     }
 
     async fn store(&self, letter: &DeadLetter, body: &Bytes) -> Result<(), Error> {
-        self.storage.publish(&letter.subject(), || letter.headers(), body, None).await?;
+        let streams = &self.storage.streams;
+        streams.publish(streams::DEAD, &letter.subject(), || letter.headers(), body, None).await?;
         Ok(())
     }
 
@@ -188,7 +192,8 @@ impl DeadLetterWriter<'_> {
         // is left to do then.
         let committed = reply::commit(self.storage, failed.kind, &answer, identity.encoding, after).await?;
         if let (Committed::Ours(stored), Some(reply_to)) = (committed, &identity.reply_to) {
-            reply::send_copy(&self.storage.broker, &answer, identity.encoding, stored, reply_to).await;
+            reply::send_copy(&self.storage.streams.broker, &answer, identity.encoding, stored, reply_to)
+                .await;
         }
         Ok(())
     }

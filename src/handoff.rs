@@ -5,10 +5,13 @@
 mod leases;
 mod owned;
 mod spans;
+mod workload;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use broker::Chain;
+use crash::reach;
+use intake::{Releasable, Settlement};
 use protocol::Holder;
 use subjects::{ErrorCode, HandoffId, InstanceId, Refusal, Stop, journal::Origin};
 use time::OffsetDateTime;
@@ -16,14 +19,14 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, debug, debug_span, warn};
 
 use owned::{OwnedHandoff, Stopped};
+pub(crate) use workload::{Delivery, Handoffs};
 
 use crate::{
     admission::{Admitted, IncomingMessage, Policy, Refused},
     agent::{AgentResources, LedgerSummary, LivePublisher},
     cancels::{Cancels, NotStarted, Running},
-    crash_points::{Point, reach},
+    crash_points::Point,
     dead_letters::{self, DeadLetterOutcome, DeadLetterWriter, FailedHandoff},
-    intake::{Delivery, Settlement},
     journal::{self, Claim, Claimant, Loss},
     reply,
     storage::Storage,
@@ -111,8 +114,9 @@ pub(crate) fn run(runner: Arc<HandoffRunner>, delivery: Delivery) -> impl Future
         };
         reach(Point::BeforeAck).await;
         let settling = spans::settle(&delivery, verdict.settlement);
-        let settled =
-            delivery.settle(&runner.storage.broker.client, verdict.settlement).instrument(settling.clone());
+        let settled = delivery
+            .settle(&runner.storage.streams.broker.client, verdict.settlement)
+            .instrument(settling.clone());
         // Boxed, as much below: while the agent works, a handoff should hold little.
         if let Err(error) = Box::pin(settled).await {
             metrics.ack_failures.inc();
@@ -181,7 +185,7 @@ impl HandoffRunner {
     /// The server's delivery count does not suffice: it includes deliveries that ended because an instance
     /// was stopped or waited for a stream.
     async fn begin_probation(&self, delivery: &Delivery) -> Result<Option<Verdict>, Error> {
-        let queue = self.storage.broker.layout.handoffs(delivery.kind.role());
+        let queue = self.storage.streams.broker.layout.handoffs(delivery.kind.role());
         let published = delivery.published_at.unix_timestamp_nanos();
         let id = HandoffId::for_queue_message(queue, delivery.sequence, published);
         let claimant = self.claimant(delivery, id);
@@ -414,7 +418,7 @@ impl HandoffRunner {
     /// Sends one heartbeat and a progress event. Checks ownership if the heartbeat is not confirmed.
     async fn send_heartbeat(&self, delivery: &Delivery, started: Instant) {
         let sent = Instant::now();
-        let extended = delivery.extend(&self.storage.broker.client).await;
+        let extended = delivery.extend(&self.storage.streams.broker.client).await;
         if let Err(error) = &extended {
             self.metrics.of_kind(delivery.kind).heartbeat_failures.inc();
             debug!(sequence = delivery.sequence, error = %Chain(error), "Heartbeat not confirmed.");
@@ -426,7 +430,7 @@ impl HandoffRunner {
             Err(_) => journal.check_ownership().await,
         }
         let live = LivePublisher {
-            client: &self.storage.broker.client,
+            client: &self.storage.streams.broker.client,
             instance: &self.instance,
             kind: delivery.kind,
             journal,

@@ -10,22 +10,20 @@
 
 mod claim;
 mod history;
+mod loss;
 mod prior;
 mod queued;
-mod tail;
+mod run_chain;
 
 pub(crate) use claim::{Claim, Claimant, RunState, claim, read_origin, read_records, read_run_state};
+pub(crate) use loss::Loss;
 pub(crate) use prior::Remembered;
-pub(crate) use tail::Loss;
 
-use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use chain::{Ownership, Tail};
+use crash::reach;
+use intake::{Releasable, Release};
 use subjects::{
     HandoffId,
     journal::{
@@ -37,16 +35,9 @@ use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{
-    crash_points::{Point, reach},
-    storage::Storage,
-};
+use crate::{crash_points::Point, storage::Storage};
 use prior::PriorRecords;
-use tail::Tail;
-
-/// A model may be called without another read if the stream confirmed the tail within this time. To
-/// interfere, another instance would have to claim the handoff, call a model and store a turn in that time.
-const TAIL_CONFIRMATION_LIFETIME: Duration = Duration::from_millis(100);
+use run_chain::RunChain;
 
 /// The journal of a handoff that this instance has claimed.
 #[derive(Debug)]
@@ -56,17 +47,10 @@ pub(crate) struct Journal {
     attempt: u32,
     state: Mutex<State>,
     /// Locked while writing, so that appends are sequential.
-    tail: sync::Mutex<Tail>,
+    tail: sync::Mutex<Tail<RunChain>>,
     lost: CancellationToken,
     loss: Mutex<Option<Loss>>,
-    /// When ownership was last confirmed, in milliseconds since `since`.
-    owned_at: AtomicU64,
-    /// When the stream last confirmed that the journal ends with our own entry, in milliseconds since
-    /// `since`.
-    tail_confirmed_at: AtomicU64,
-    since: Instant,
-    /// How long a confirmation of ownership stays valid.
-    fresh_for: Duration,
+    ownership: Ownership,
 }
 
 /// Records of earlier attempts, and records that are not stored yet.
@@ -77,17 +61,6 @@ struct State {
     pending: Vec<Record>,
     /// At least one pending record belongs to something that cost money or had an effect.
     has_costly: bool,
-}
-
-/// How to settle the message of a released handoff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
-    /// Hand it back; it may be redelivered at once.
-    HandBack,
-    /// Acknowledge it: the handoff is answered.
-    Acknowledge,
-    /// Do nothing: another instance owns the handoff and its message.
-    LeaveAlone,
 }
 
 /// A tool call that is about to be made.
@@ -204,7 +177,7 @@ impl Journal {
             Ok(()) => {
                 unwritten.entry.records.clear();
                 self.confirm_since(sent);
-                self.set_tail_confirmed(sent);
+                self.ownership.set_tail_confirmed(sent);
                 reach(Point::Appended).await;
             }
             Err(loss) => {
@@ -215,9 +188,9 @@ impl Journal {
         }
     }
 
-    async fn append(&self, tail: &mut Tail, entry: &Entry) -> Result<(), Loss> {
+    async fn append(&self, tail: &mut Tail<RunChain>, entry: &Entry) -> Result<(), Loss> {
         self.check_not_overtaken(tail).await?;
-        tail.append(&self.storage, entry).await
+        run_chain::append(&self.storage, tail, entry).await
     }
 
     /// Returns when everything is stored and ownership is fresh, so that an effect may follow. A process that
@@ -237,51 +210,34 @@ impl Journal {
     ///
     /// A heartbeat is no proof of ownership: the server confirms one to any sender.
     pub(crate) async fn confirm_tail(&self) {
-        if self.is_tail_confirmed() {
+        if self.ownership.is_tail_confirmed() {
             return;
         }
         let mut tail = self.tail.lock().await;
         // A write that finished in the meantime has confirmed it.
-        if self.is_tail_confirmed() {
+        if self.ownership.is_tail_confirmed() {
             return;
         }
         let looked_at = Instant::now();
         // Waits as long as the server takes to answer.
-        match Box::pin(tail.settle(&self.storage)).await {
-            Ok(()) => self.set_tail_confirmed(looked_at),
+        match Box::pin(tail.settle(&self.storage.streams)).await {
+            Ok(()) => self.ownership.set_tail_confirmed(looked_at),
             Err(loss) => {
                 drop(tail);
-                self.mark_lost(loss);
+                self.mark_lost(loss.into());
                 std::future::pending().await
             }
         }
     }
 
-    fn is_tail_confirmed(&self) -> bool {
-        let at = Duration::from_millis(self.tail_confirmed_at.load(Ordering::Relaxed));
-        self.since.elapsed().saturating_sub(at) < TAIL_CONFIRMATION_LIFETIME
-    }
-
-    fn set_tail_confirmed(&self, at: Instant) {
-        let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
-        self.tail_confirmed_at.fetch_max(at, Ordering::Relaxed);
-    }
-
-    /// Returns whether no other instance can have taken over, judging by the last confirmation. Valid for two
-    /// thirds of `ack_wait`; the last third is left for what was started.
+    /// Returns whether no other instance can have taken over, judging by the last confirmation.
     pub(crate) fn is_ownership_fresh(&self) -> bool {
-        let age = self.now().saturating_sub(self.owned_at.load(Ordering::Relaxed));
-        Duration::from_millis(age) < self.fresh_for && !self.lost.is_cancelled()
+        self.ownership.is_fresh() && !self.lost.is_cancelled()
     }
 
     /// Notes that the server confirmed the delivery, and so the ownership of the handoff, at `at`.
     pub(crate) fn confirm_since(&self, at: Instant) {
-        let at = u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
-        self.owned_at.fetch_max(at, Ordering::Relaxed);
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.ownership.confirm_since(at);
     }
 
     /// Checks whether another instance has taken over, if that is possible. If so, the handoff is lost.
@@ -303,12 +259,12 @@ impl Journal {
     /// Fails with [`Loss::Fenced`] if another instance has taken over. Call it before anything is published:
     /// the server does not store a fenced message, but plain subscribers of the subject still receive it.
     /// Does not ask the server while ownership is fresh.
-    async fn check_not_overtaken(&self, tail: &mut Tail) -> Result<(), Loss> {
+    async fn check_not_overtaken(&self, tail: &mut Tail<RunChain>) -> Result<(), Loss> {
         if self.is_ownership_fresh() {
             return Ok(());
         }
         // Boxed like all rare paths. A failed read proves nothing.
-        match Box::pin(tail.check_overtaken(&self.storage)).await {
+        match Box::pin(tail.check_overtaken(&self.storage.streams)).await {
             Ok(true) => Err(Loss::Fenced),
             Ok(false) | Err(_) => Ok(()),
         }
@@ -332,16 +288,46 @@ impl Journal {
         self.lost.cancel();
     }
 
+    /// Closes the journal and returns the sequence that the answer must follow. Pending records are
+    /// discarded: the answer contains what matters.
+    pub(crate) async fn close(&self) -> Result<u64, Loss> {
+        let mut tail = self.tail.lock().await;
+        self.take_pending();
+        self.check_not_overtaken(&mut tail).await?;
+        let still = || Entry::new(vec![Record::Still]).encode().into();
+        Ok(tail.close(&self.storage.streams, still).await?)
+    }
+
+    /// Returns the sequence that the answer must follow after it was refused at `refused`. Rewrites the
+    /// journal if the stream has lost it. Fails with [`Loss::Fenced`] if another instance owns the handoff.
+    pub(crate) async fn close_after_conflict(&self, refused: u64) -> Result<u64, Loss> {
+        let mut tail = self.tail.lock().await;
+        Ok(tail.close_after_conflict(&self.storage.streams, refused).await?)
+    }
+
+    fn take_pending(&self) -> Vec<Record> {
+        let mut state = self.state();
+        state.has_costly = false;
+        std::mem::take(&mut state.pending)
+    }
+
+    /// A panic cannot leave it half written.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Releasable for Journal {
     /// Stores the pending records and releases the handoff for its next owner. Best effort: without it the
     /// next owner finds less. Returns how to settle the message.
-    pub(crate) async fn release(&self) -> Release {
+    async fn release(&self) -> Release {
         let mut tail = self.tail.lock().await;
         let mut records = self.take_pending();
         records.push(Record::Released);
         let entry = Entry::new(records);
         match self.append(&mut tail, &entry).await {
             Ok(()) => Release::HandBack,
-            Err(Loss::Fenced) => match Box::pin(tail.check_answered(&self.storage)).await {
+            Err(Loss::Fenced) => match Box::pin(tail.check_ended(&self.storage.streams)).await {
                 Ok(true) => Release::Acknowledge,
                 Ok(false) | Err(_) => Release::LeaveAlone,
             },
@@ -354,39 +340,6 @@ impl Journal {
                 Release::HandBack
             }
         }
-    }
-
-    /// Closes the journal and returns the sequence that the answer must follow. Pending records are
-    /// discarded: the answer contains what matters.
-    pub(crate) async fn close(&self) -> Result<u64, Loss> {
-        let mut tail = self.tail.lock().await;
-        self.take_pending();
-        self.check_not_overtaken(&mut tail).await?;
-        if !tail.is_settled() {
-            // An interrupted append may still be stored after a read, but not after a further append.
-            let still = Entry::new(vec![Record::Still]);
-            Box::pin(tail.append(&self.storage, &still)).await?;
-        }
-        Ok(tail.sequence())
-    }
-
-    /// Returns the sequence that the answer must follow after it was refused at `refused`. Rewrites the
-    /// journal if the stream has lost it. Fails with [`Loss::Fenced`] if another instance owns the handoff.
-    pub(crate) async fn close_after_conflict(&self, refused: u64) -> Result<u64, Loss> {
-        let mut tail = self.tail.lock().await;
-        tail.settle(&self.storage).await?;
-        if tail.sequence() == refused { Err(Loss::Fenced) } else { Ok(tail.sequence()) }
-    }
-
-    fn take_pending(&self) -> Vec<Record> {
-        let mut state = self.state();
-        state.has_costly = false;
-        std::mem::take(&mut state.pending)
-    }
-
-    /// A panic cannot leave it half written.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

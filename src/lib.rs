@@ -3,7 +3,6 @@
 //! The process spawns no other process, opens no database and holds no provider key.
 //!
 //! - `worker`: starts and stops everything else in order
-//! - `intake`: pull requests, deliveries, settlement
 //! - `admission`: pure; decides whether a message is accepted as a handoff
 //! - `handoff`: runs one handoff from its delivery to its settlement
 //! - `journal`: records what each attempt did, so that the next one can resume
@@ -14,7 +13,6 @@
 mod admission;
 mod agent;
 mod analysts;
-mod breaker;
 mod cancels;
 pub mod config;
 mod context;
@@ -23,7 +21,6 @@ mod dead_letters;
 mod handoff;
 mod inference;
 pub mod instructions;
-mod intake;
 mod journal;
 mod lease;
 #[doc(hidden)]

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     match runtime(loaded.config.worker.threads) {
         Ok(runtime) if cli.command() == Command::Check => {
-            exit_code(runtime.block_on(cynode_pma::check(loaded.config)))
+            PROGRAM.exit_report(&runtime.block_on(cynode_pma::check(loaded.config)))
         }
         Ok(runtime) => run(&runtime, loaded.config),
         Err(error) => PROGRAM.fail(EX_UNAVAILABLE, &error),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
+use leased::HeldLease;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -22,7 +23,6 @@ use tracing::warn;
 
 use crate::{
     inference::{self, Reply, Request},
-    lease::HeldLease,
     tools::{CallError, Catalogue, PermittedCall, Returned, ToolInfo, Tools, TryListener},
 };
 

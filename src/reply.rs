@@ -3,6 +3,7 @@
 use async_nats::HeaderMap;
 use broker::{Broker, Chain, Expect, PublishError};
 use bytes::Bytes;
+use chain::Committed;
 use subjects::{
     Answer, ChatMessage, ChatRole, CodecError, Completion, Encoding, Failure, Findings, FindingsStatus,
     FinishReason, HandoffId, InstanceId, Kind, Pattern, Role, SCHEMA_VERSION, ScopeId, Status, Stop, Subject,
@@ -36,12 +37,21 @@ impl Run<'_> {
         let trace = trace.unwrap_or_else(|| Trace::new(self.trace_id, stop));
         match self.kind.role() {
             Role::ProjectManager => {
-                let (mut resumes_as, mut transcript) = (None, Vec::new());
+                let (mut resumes_as, mut resumes_task, mut transcript) = (None, None, Vec::new());
+                let (mut planned, mut review) = (Vec::new(), None);
                 let (status, content, finish_reason) = match (body, stop) {
                     (AnswerBody::Message { status, content, finish }, _) => (status, Some(content), finish),
-                    (AnswerBody::Question { content, resumes_as: kind, transcript: messages }, _) => {
-                        (resumes_as, transcript) = (Some(kind), messages);
+                    (AnswerBody::Question { content, resumes_as: kind, task, transcript: messages }, _) => {
+                        (resumes_as, resumes_task, transcript) = (Some(kind), task, messages);
                         (Status::NeedsClarification, Some(content), FinishReason::Stop)
+                    }
+                    (AnswerBody::Steps { content, steps }, _) => {
+                        planned = steps;
+                        (Status::Completed, Some(content), FinishReason::Stop)
+                    }
+                    (AnswerBody::Review { content, decision }, _) => {
+                        review = Some(decision);
+                        (Status::Completed, Some(content), FinishReason::Stop)
                     }
                     (AnswerBody::Findings(_) | AnswerBody::Empty, Stop::Cancelled) => {
                         (Status::Cancelled, None, FinishReason::Cancelled)
@@ -59,8 +69,11 @@ impl Run<'_> {
                     finish_reason,
                     tasks,
                     verifications,
+                    steps: planned,
+                    review,
                     transcript,
                     resumes_as,
+                    resumes_task,
                     usage,
                     trace,
                     attempts: self.attempts,
@@ -71,7 +84,11 @@ impl Run<'_> {
             Role::ProjectAnalyst => {
                 let judged = match body {
                     AnswerBody::Findings(judged) => Some(*judged),
-                    AnswerBody::Message { .. } | AnswerBody::Question { .. } | AnswerBody::Empty => None,
+                    AnswerBody::Message { .. }
+                    | AnswerBody::Question { .. }
+                    | AnswerBody::Steps { .. }
+                    | AnswerBody::Review { .. }
+                    | AnswerBody::Empty => None,
                 };
                 // Without a judgement there is no verdict; any other status would be one.
                 let status =
@@ -106,15 +123,6 @@ impl Run<'_> {
     }
 }
 
-/// Result of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Committed {
-    /// The answer is stored; these are its bytes.
-    Ours(Bytes),
-    /// The handoff has another answer or another owner. Nothing more may be published for it.
-    Fenced,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("writing the answer")]
@@ -137,23 +145,14 @@ pub(crate) async fn commit(
     let subject = answer.subject();
     let headers = || answer_headers(answer, encoding);
     let sending = spans::send(&subject, answer.handoff_id());
-    let published = storage.publish(&subject, headers, &body, Some(&expect));
+    let (streams, runs) = (&storage.streams, storage.streams.broker.layout.runs(kind.role()));
+    let published = streams.publish(runs, &subject, headers, &body, Some(&expect));
     let published = published.instrument(sending.clone()).await;
     if published.is_err() {
         telemetry::mark_failed(&sending, "not_stored");
     }
     drop(sending);
-    match published {
-        Ok(_) => Ok(Committed::Ours(body)),
-        // An earlier try may have been stored although its confirmation was lost.
-        Err(PublishError::Conflict { after_unconfirmed: true }) => {
-            let stored = Box::pin(storage.last_answer(kind.role(), &subject)).await;
-            let ours = stored.is_some_and(|message| message.payload == body);
-            Ok(if ours { Committed::Ours(body) } else { Committed::Fenced })
-        }
-        Err(PublishError::Conflict { after_unconfirmed: false }) => Ok(Committed::Fenced),
-        Err(error) => Err(error.into()),
-    }
+    Ok(streams.resolve(runs, &subject, body, published).await?)
 }
 
 /// Reads whether the handoff is already answered.
@@ -185,7 +184,7 @@ pub(crate) async fn resend_copy(storage: &Storage, kind: Kind, id: HandoffId, re
     if let Some(content_type) = stored.headers.get(headers::CONTENT_TYPE) {
         kept.insert(headers::CONTENT_TYPE, content_type.clone());
     }
-    let client = &storage.broker.client;
+    let client = &storage.streams.broker.client;
     if let Err(error) = client.publish_with_headers(reply_to.to_owned(), kept, stored.payload).await {
         warn!(handoff.id = %id, error = %Chain(&error), "Answer copy not sent.");
     }

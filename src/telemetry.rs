@@ -5,6 +5,6 @@ mod http;
 mod metrics;
 pub(crate) mod spans;
 
-pub(crate) use health::{Blocker, Health};
+pub(crate) use health::{Blocker, Breaker, Health};
 pub(crate) use http::{Error as HttpError, Server};
 pub(crate) use metrics::{KindMetrics, Metrics, Outcome};

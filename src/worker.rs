@@ -1,6 +1,7 @@
 //! Starts every component of an instance in order, runs until a signal, and stops them in order.
 
 mod background;
+mod check;
 mod resources;
 mod signals;
 
@@ -8,30 +9,30 @@ use std::{sync::Arc, time::Duration};
 
 use background::BackgroundTasks;
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::RetryDelays};
-use resources::ResourceInputs;
+pub use check::check;
+use intake::{Breakers, Gate, Pool, PoolOptions, PoolResources, Returner, Slots};
+use resources::{Needs, ResourceInputs};
 use signals::Signals;
 use subjects::{
     Pattern, Timestamp,
     streams::{self, Sizing},
 };
-use tokio::{sync::watch, task::JoinSet, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
     admission::Policy,
-    breaker::{Breaker, Breakers, Gate},
     cancels::Cancels,
     config::{Backend, Config},
     dead_letters,
-    handoff::{self, HandoffRunner},
+    handoff::{self, HandoffRunner, Handoffs},
     inference::Offline,
     instructions::{self, Bundle},
-    intake::{Pool, PoolResources, Returner},
     presence::{self, InstanceInfo, Presence},
     storage::Storage,
-    telemetry::{Blocker, Health, HttpError, Metrics, Server},
-    tools::{Allowlist, NoListener},
+    telemetry::{Blocker, Breaker, Health, HttpError, Metrics, Server},
+    tools::Allowlist,
 };
 
 const FIRST_CONNECT_WAIT: Duration = Duration::from_millis(200);
@@ -58,9 +59,6 @@ pub enum Error {
     Flush(#[from] async_nats::client::FlushError),
     #[error(transparent)]
     Resources(#[from] resources::Error),
-    /// A required service cannot be reached.
-    #[error("{0}")]
-    Unavailable(String),
     #[error("installing signal handlers")]
     Signals(#[source] std::io::Error),
     #[error("worker task ended unexpectedly: {0}")]
@@ -72,64 +70,6 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         matches!(self, Self::Instructions(_) | Self::Resources(_))
     }
-}
-
-/// Checks everything that a start needs and returns a report. Changes nothing.
-pub async fn check(config: Config) -> Result<String, Error> {
-    let bundle = Bundle::load(config.role, &config.instructions)?;
-    let broker = broker::connect(&config.nats.options).await?;
-    let server = broker.client.server_info().version;
-    let how = match config.nats.provision {
-        // A check never creates streams; it reports the missing ones.
-        broker::Provision::Create | broker::Provision::Verify => broker::Provision::Verify,
-        broker::Provision::None => broker::Provision::None,
-    };
-    let streams = match broker::provision(&broker, how, config.role, sizing(&config)).await {
-        Ok(_) => "as expected".to_owned(),
-        Err(error @ ProvisionError::Drifted(_)) if config.nats.provision == broker::Provision::Create => {
-            format!("created at start, or left unchanged: {}", Chain(&error))
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let (breakers, _) = Gate::new();
-    let (health, metrics) = (Arc::new(Health::starting()), Arc::new(Metrics::new()));
-    let storage = Storage::new(
-        Arc::new(broker),
-        Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&health)),
-        streams::ANSWER_RETENTION,
-    );
-    let inputs =
-        ResourceInputs { bundle: &bundle, storage: &storage, health: &health, metrics: &metrics, breakers };
-    let resources = resources::build(&config, &inputs)?;
-    if !resources.inference.probe().await {
-        return Err(Error::Unavailable(format!("no model answers: {}", route(&config))));
-    }
-    let tried = resources.inference.try_out(&resources.preamble).await.map_err(Error::Unavailable)?;
-    let tried: String = tried.iter().map(|line| format!("{line}\n")).collect();
-    let gateway = match &config.gateway {
-        None => "none: a worker without tools".to_owned(),
-        Some(gateway) => {
-            let listed = resources
-                .tools
-                .catalogue(None, &NoListener)
-                .await
-                .map_err(|error| Error::Unavailable(error.to_string()))?;
-            match listed.tools().count() {
-                0 => format!("{} (no tools without a lease)", gateway.url),
-                count => format!("{} ({count} tools for this role)", gateway.url),
-            }
-        }
-    };
-    let warnings: String = config.warnings.iter().map(|warning| format!("\nwarning    {warning}")).collect();
-    Ok(format!(
-        "role       {}\nbundle     {} ({})\nnats       {} (nats-server {server})\nstreams    {streams}\n\
-         model      {}\n{tried}gateway    {gateway}{warnings}\nall good",
-        config.role,
-        bundle.path.display(),
-        &bundle.hash[..12],
-        broker::redact_url(&config.nats.options.url),
-        route(&config),
-    ))
 }
 
 /// Processes handoffs until SIGTERM or SIGINT. A second signal ends the grace period at once.
@@ -319,11 +259,7 @@ impl Worker {
         }
     }
 
-    fn handoff_runner(
-        &self,
-        bundle: &Bundle,
-        breakers: watch::Sender<Breakers>,
-    ) -> Result<HandoffRunner, Error> {
+    fn handoff_runner(&self, bundle: &Bundle, breakers: Breakers) -> Result<HandoffRunner, Error> {
         let storage = Storage::new(
             Arc::clone(&self.broker),
             Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&self.health)),
@@ -332,9 +268,7 @@ impl Worker {
         let inputs = ResourceInputs {
             bundle,
             storage: &storage,
-            health: &self.health,
-            metrics: &self.metrics,
-            breakers,
+            needs: Needs { health: &self.health, metrics: &self.metrics, breakers },
         };
         Ok(HandoffRunner {
             resources: Arc::new(resources::build(&self.config, &inputs)?),
@@ -396,7 +330,7 @@ impl Worker {
         tasks.spawn_endless(storage.clone().watch_streams(role, stop.clone()));
         let ended = stop.clone();
         tasks.spawn_endless(async move {
-            storage.breaker().clone().watch(|| storage.check_available(role), ended).await;
+            storage.streams.outages().clone().watch(|| storage.check_available(role), ended).await;
         });
         let resources = Arc::clone(&runner.resources);
         tasks.spawn_endless(async move {
@@ -408,7 +342,7 @@ impl Worker {
     fn start_pools(
         &self,
         runner: &Arc<HandoffRunner>,
-        returner: &Returner,
+        returner: &Returner<Handoffs>,
         gate: &Gate,
         pulling: &CancellationToken,
         hurry: &CancellationToken,
@@ -422,7 +356,15 @@ impl Worker {
         };
         let mut pools = JoinSet::new();
         for (&kind, &slots) in &self.config.worker.slots {
-            let pool = Pool::new(kind, slots, self.ack_wait(), &shared);
+            let options = PoolOptions {
+                kind,
+                stream: self.broker.layout.handoffs(kind.role()).to_owned(),
+                consumer: streams::consumer_name(kind).to_owned(),
+                slots: Slots::new(slots),
+                ack_wait: self.ack_wait(),
+                blocker: Blocker::Pull(kind),
+            };
+            let pool = Pool::new(options, &shared);
             let runner = Arc::clone(runner);
             let work = move |delivery| handoff::run(Arc::clone(&runner), delivery);
             let (stop, hurry, grace) = (pulling.clone(), hurry.clone(), self.config.worker.grace);

@@ -15,7 +15,7 @@ use super::{
     ledger::Lane,
     session::{Session, StructuredRequest},
 };
-use crate::inference::{Finish, Hint, OutputSchema};
+use crate::inference::{Finish, Hint, OutputSchema, REPAIR};
 
 /// Default limits, since small models tend to write endless lists and sentences. A type may set its own.
 const MAX_ITEMS: usize = 12;
@@ -82,7 +82,7 @@ impl Session<'_> {
         };
         messages.push(Message::Assistant { content: first.content, calls: Vec::new() });
         let repair = format!(
-            "That is not what was asked for: {why}. Answer again with one JSON object that fits the \
+            "{REPAIR}: {why}. Answer again with one JSON object that fits the \
              schema, and nothing else."
         );
         messages.push(Message::user(repair));

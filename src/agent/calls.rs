@@ -2,6 +2,7 @@
 //! then performed.
 
 use contract::ToolContract;
+use crash::reach;
 use futures_util::future::join_all;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -19,7 +20,7 @@ use super::{
     session::{Session, excerpt},
 };
 use crate::{
-    crash_points::{Point, reach},
+    crash_points::Point,
     journal::{self, Remembered},
     recording::Timed,
     tools::{CallError, PermittedCall, spans},

@@ -4,8 +4,17 @@
 //! will be done, what others did and what was not done is no claim. Words can deceive, so an answer is never
 //! replaced: what was really done is added to it.
 
+mod vocabulary;
+
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde_json::Value;
 use subjects::Message;
+
+use self::vocabulary::{
+    BETWEEN, CHANGING, CONDITIONS, CREATING, NAMING, NO_CLAIM, NUMBERS, PLAIN, STATES, THINGS, VERBS,
+};
 
 /// A change that a call of this conversation made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,131 +46,6 @@ enum ChangeKind {
     /// The name of the tool does not tell.
     Other,
 }
-
-/// Last parts of the names of tools that create something.
-const CREATING: [&str; 9] =
-    ["create", "add", "put", "insert", "write", "register", "append", "upload", "post"];
-const CHANGING: [&str; 9] =
-    ["update", "set", "delete", "remove", "cancel", "move", "rename", "assign", "update_status"];
-
-/// Words for changes, in the forms in which answers claim them.
-const VERBS: [(&str, ChangeKind); 40] = [
-    ("created", ChangeKind::Created),
-    ("opened", ChangeKind::Created),
-    ("made", ChangeKind::Other),
-    ("archived", ChangeKind::Changed),
-    ("added", ChangeKind::Created),
-    ("registered", ChangeKind::Created),
-    ("scheduled", ChangeKind::Created),
-    ("uploaded", ChangeKind::Created),
-    ("updated", ChangeKind::Changed),
-    ("changed", ChangeKind::Changed),
-    ("renamed", ChangeKind::Changed),
-    ("marked", ChangeKind::Changed),
-    ("moved", ChangeKind::Changed),
-    ("closed", ChangeKind::Changed),
-    ("started", ChangeKind::Changed),
-    ("stopped", ChangeKind::Changed),
-    ("assigned", ChangeKind::Changed),
-    ("deleted", ChangeKind::Changed),
-    ("removed", ChangeKind::Changed),
-    ("cancelled", ChangeKind::Changed),
-    ("canceled", ChangeKind::Changed),
-    ("saved", ChangeKind::Changed),
-    ("stored", ChangeKind::Changed),
-    ("recorded", ChangeKind::Changed),
-    ("set", ChangeKind::Changed),
-    ("completed", ChangeKind::Changed),
-    ("finished", ChangeKind::Changed),
-    ("reopened", ChangeKind::Changed),
-    ("verified", ChangeKind::Verified),
-    ("wrote", ChangeKind::Created),
-    ("written", ChangeKind::Created),
-    ("issued", ChangeKind::Created),
-    ("sent", ChangeKind::Created),
-    ("published", ChangeKind::Created),
-    ("installed", ChangeKind::Created),
-    ("deployed", ChangeKind::Changed),
-    ("revoked", ChangeKind::Changed),
-    ("enabled", ChangeKind::Changed),
-    ("disabled", ChangeKind::Changed),
-    ("replaced", ChangeKind::Changed),
-];
-/// Verbs that say a change was made whatever they are about: "I renamed foo to bar".
-const PLAIN: [&str; 14] = [
-    "archived",
-    "registered",
-    "scheduled",
-    "uploaded",
-    "renamed",
-    "moved",
-    "assigned",
-    "deleted",
-    "removed",
-    "cancelled",
-    "canceled",
-    "revoked",
-    "installed",
-    "deployed",
-];
-/// What something is after a change: "`foo` is now done".
-const STATES: [&str; 10] =
-    ["done", "open", "closed", "active", "complete", "ready", "blocked", "progress", "pending", "gone"];
-
-/// Things that the tools change. A claim is about one of them, or about a name in quotes.
-const THINGS: [&str; 38] = [
-    "it",
-    "them",
-    "task",
-    "tasks",
-    "status",
-    "project",
-    "projects",
-    "criterion",
-    "criteria",
-    "dependency",
-    "dependencies",
-    "job",
-    "jobs",
-    "run",
-    "runs",
-    "preference",
-    "preferences",
-    "setting",
-    "settings",
-    "artifact",
-    "artifacts",
-    "finding",
-    "findings",
-    "skill",
-    "store",
-    "report",
-    "workflow",
-    "workflows",
-    "file",
-    "files",
-    "lease",
-    "leases",
-    "schedule",
-    "schedules",
-    "deployment",
-    "message",
-    "email",
-    "everything",
-];
-/// Words at the beginning of a sentence that make all of it a condition.
-const CONDITIONS: [&str; 7] = ["if", "once", "when", "until", "before", "after", "unless"];
-/// Words before a verb that make it no claim of something done.
-const NO_CLAIM: [&str; 30] = [
-    "not", "no", "nothing", "never", "cannot", "can", "could", "would", "will", "shall", "should", "must",
-    "may", "might", "if", "once", "when", "until", "before", "after", "unless", "to", "be", "being", "how",
-    "that", "which", "who", "unable", "failed",
-];
-/// Words between the subject and the verb.
-const BETWEEN: [&str; 9] = ["have", "has", "been", "now", "just", "also", "successfully", "already", "both"];
-/// Where arguments and results name what was changed.
-const NAMING: [&str; 4] = ["name", "title", "key", "task_id"];
-const NUMBERS: [&str; 9] = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 
 impl Change {
     /// Returns whether arguments or result name this id. A verification changes nothing.
@@ -201,8 +85,18 @@ pub(crate) struct Background<'m> {
     pub(crate) has_read: bool,
 }
 
+/// Finds a word without which no sentence speaks of a change.
+static ANY_MENTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let verbs: Vec<&str> = VERBS.iter().map(|(verb, _)| *verb).collect();
+    Regex::new(&format!("(?i-u:{}|now|done)", verbs.join("|"))).ok()
+});
+
 /// Compares what the answer says with what was done.
 pub(crate) fn assess(answer: &str, changes: &[Change], background: Background<'_>) -> Assessment {
+    // Most answers speak of no change, and are read once instead of word by word.
+    if ANY_MENTION.as_ref().is_some_and(|mention| !mention.is_match(answer)) {
+        return Assessment::Fine;
+    }
     let mut is_doubtful = false;
     for sentence in sentences(answer) {
         let claim = claimed(sentence);

@@ -8,7 +8,7 @@ use contract::{
 };
 use futures_util::future::join3;
 use serde::{Serialize, de::DeserializeOwned};
-use subjects::{PreferenceScope, Scope, Work};
+use subjects::{PreferenceScope, Scope, ScopeId, Work};
 use tracing::warn;
 
 use super::{WorkError, session::Session};
@@ -23,10 +23,14 @@ impl Session<'_> {
     pub(super) async fn gather(&mut self) -> Result<(), WorkError> {
         let given = &self.handoff.context;
         let mut scope = self.handoff.scope.clone();
-        if let Work::Verify(verify) = &self.handoff.work {
-            // The task to verify takes precedence over the task of the scope.
-            scope.task_id = Some(verify.task_id.clone());
-        }
+        // The task that the work is about takes precedence over the task of the scope.
+        let about = match &self.handoff.work {
+            Work::Verify(verify) => Some(&verify.task_id),
+            Work::Review(review) => Some(&review.task_id),
+            Work::Plan(plan) => plan.task_id.as_ref(),
+            Work::Chat(_) | Work::Schedule(_) | Work::Continue(_) => None,
+        };
+        scope.task_id = about.cloned().or(scope.task_id);
         let project = scope.project_id.as_ref().filter(|_| given.project.is_none());
         let task = scope.task_id.clone().filter(|_| given.task.is_none());
         let preferences = Some(list_preferences(&scope)).filter(|_| given.preferences.is_none());
@@ -48,6 +52,20 @@ impl Session<'_> {
         }
         self.layers.additional = self.preferences.additional_context();
         Ok(())
+    }
+
+    /// Fails with [`WorkError::InvalidHandoff`] if the handoff names another task than its payload.
+    pub(super) fn check_task(&self, of_payload: &ScopeId) -> Result<(), WorkError> {
+        let named = [
+            ("scope.task_id", self.handoff.scope.task_id.as_ref()),
+            ("context.task", self.handoff.context.task.as_ref().map(|task| &task.id)),
+        ];
+        match named.into_iter().find(|(_, task)| task.is_some_and(|task| task != of_payload)) {
+            Some((what, _)) => {
+                Err(WorkError::InvalidHandoff(format!("{what} and payload.task_id name different tasks")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the preferences of the first page and of those that follow it.

@@ -3,6 +3,7 @@
 use subjects::{
     ErrorCode, Failure, Finding, FindingsStatus, FinishReason, HandoffId, Kind, Message, PreferenceApplied,
     ScopeId, Status, Stop,
+    workflow::{ReviewDecision, Step},
 };
 
 use crate::{
@@ -38,7 +39,19 @@ pub(crate) enum AnswerBody {
     Question {
         content: String,
         resumes_as: Kind,
+        /// The task whose steps are planned.
+        task: Option<ScopeId>,
         transcript: Vec<Message>,
+    },
+    /// The steps of a task.
+    Steps {
+        content: String,
+        steps: Vec<Step>,
+    },
+    /// What a manager decided about the result of a step.
+    Review {
+        content: String,
+        decision: Box<ReviewDecision>,
     },
     /// An analyst's findings.
     Findings(Box<TaskFindings>),
@@ -58,7 +71,20 @@ pub(crate) struct TaskFindings {
 impl Outcome {
     pub(crate) fn completed(content: String, finish: FinishReason) -> Self {
         let body = AnswerBody::Message { status: Status::Completed, content, finish };
+        Self::answered(body)
+    }
+
+    /// Ends the work with what was asked for.
+    pub(crate) fn answered(body: AnswerBody) -> Self {
         Self { body, stop: Stop::GoalMet, failure: None, dead_letter: false }
+    }
+
+    /// Has a question resumed as the planning of the steps of this task.
+    pub(crate) fn about_task(mut self, task_id: ScopeId) -> Self {
+        if let AnswerBody::Question { task, .. } = &mut self.body {
+            *task = Some(task_id);
+        }
+        self
     }
 
     /// Ends the work with a question to the user. The transcript includes the question.
@@ -67,7 +93,7 @@ impl Outcome {
         let fitted = Budget { tokens: MAX_TRANSCRIPT_TOKENS }.fit(0, messages);
         let mut transcript = fitted.map(|fitted| fitted.messages.into_owned()).unwrap_or_default();
         transcript.push(Message::Assistant { content: question.clone(), calls: Vec::new() });
-        let body = AnswerBody::Question { content: question, resumes_as, transcript };
+        let body = AnswerBody::Question { content: question, resumes_as, task: None, transcript };
         Self { body, stop: Stop::NeedsClarification, failure: None, dead_letter: false }
     }
 }

@@ -43,11 +43,26 @@ impl<'s> PlanExecution<'s> {
             self.session.ledger.set_plan(self.plan.clone());
             self.tasks.push(created?);
         }
-        let done = match self.tasks.len() {
+        let mut done = match self.tasks.len() {
             1 => "One task was created.".to_owned(),
             count => format!("{count} tasks were created, in this order."),
         };
+        done.push_str(&self.start_workflows().await?);
         Ok(Outcome::completed(self.render(&done), FinishReason::Stop))
+    }
+
+    /// W7: starts the workflow of each task. One whose task depends on others waits for them. The tasks are
+    /// there in any case, so a workflow that cannot be started does not fail the plan.
+    async fn start_workflows(&self) -> Result<String, WorkError> {
+        for (step, task) in self.draft.steps.iter().zip(&self.tasks) {
+            if let Err(why) = self.session.start_workflow(task, None).await? {
+                return Ok(format!(" The workflow of `{}` was not started: {why}.", step.name));
+            }
+        }
+        Ok(match self.tasks.len() {
+            1 => " Its workflow was started.".to_owned(),
+            _ => " Their workflows were started; each begins when the tasks before it are done.".to_owned(),
+        })
     }
 
     /// Creates the task of a step and returns its id.

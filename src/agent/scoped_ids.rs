@@ -1,11 +1,12 @@
 //! The ids of the scope in tool calls: whom a call concerns follows from the lease and the scope of the
 //! handoff, not from what a model writes.
 
+use leased::HeldLease;
 use policy::ScopedId;
 use serde_json::{Map, Value};
 use subjects::Scope;
 
-use crate::{lease::HeldLease, tools::ToolInfo};
+use crate::tools::ToolInfo;
 
 /// The ids of a handoff. A fixed id is part of the lease: a call cannot be about another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +92,8 @@ mod tests {
 
     fn tool(name: &str, only_reads: bool, schema: Value) -> ToolInfo {
         let input_schema = object(schema);
-        ToolInfo { name: name.into(), description: String::new(), input_schema, only_reads }
+        let (name, title, description) = (name.into(), String::new(), String::new());
+        ToolInfo { name, title, description, input_schema, only_reads }
     }
 
     fn ids(fixed: bool) -> ScopedIds {

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
+use crash::reach;
 use futures_util::future::BoxFuture;
+use leased::HeldLease;
 use subjects::{
     Act, Handoff, Message, StepOutcome,
     journal::{ModelTurn, Question},
@@ -24,10 +26,9 @@ use super::{
 };
 use crate::{
     context::{Budget, Layers, Preferences, System},
-    crash_points::{Point, reach},
+    crash_points::Point,
     inference::{self, Hint, Listener, NoLease, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
-    lease::HeldLease,
     recording::{HandoffEffects, Timed},
     telemetry::spans,
     tools::{CallError, Catalogue, Offer, Tools},

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use contract::{ToolContract, lease, task};
+use crash::reach;
 use policy::AgentKind;
 use serde_json::json;
 use subjects::{
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     analysts,
+    crash_points::Point,
     journal::Remembered,
     recording::Timed,
     tools::{REQUEST_VERIFICATION, VerificationRequest},
@@ -40,10 +42,48 @@ impl Session<'_> {
                 return invalid(why);
             }
         };
-        let of = json!([task_id, request.acceptance_criteria]).to_string();
+        let verify = Verify {
+            task_id,
+            acceptance_criteria: request.acceptance_criteria,
+            artifacts: Vec::new(),
+            evidence: Vec::new(),
+            policy: None,
+        };
+        match self.verify_numbered(index, number, &request.task_id, verify).await {
+            Ok(findings) => {
+                let failed = outcome_of(&findings) == StepOutcome::Failed;
+                Observation { text: render_findings(&findings), failed }
+            }
+            // Not the model's mistake, so it is not reported as failed: the model should tell the user, not
+            // retry.
+            Err(why) => {
+                Observation { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
+            }
+        }
+    }
+
+    /// W6: has an analyst verify the result of a step. Returns the findings, which are also recorded for the
+    /// answer, or why there are none.
+    pub(super) async fn verify_result(&self, verify: Verify) -> Result<Findings, String> {
+        let name = verify.task_id.to_string();
+        let index = self.ledger.begin_step(Lane::MAIN, Act::Analyst, &name);
+        let number = self.verifications.fetch_add(1, Ordering::Relaxed);
+        self.verify_numbered(index, number, &name, verify).await
+    }
+
+    /// Has an analyst verify a task, as the `number`th verification of this handoff and the step `index`.
+    async fn verify_numbered(
+        &self,
+        index: usize,
+        number: u32,
+        name: &str,
+        verify: Verify,
+    ) -> Result<Findings, String> {
+        let task_id = verify.task_id.clone();
+        let of = json!([task_id, verify.acceptance_criteria]).to_string();
         let ids = self.verification_ids(u64::from(number), &of);
-        let mut handoff = self.verify_handoff(ids[0], task_id.clone(), request.acceptance_criteria);
-        let step = LiveStep { index, act: Act::Analyst, name: Some(&request.task_id) };
+        let mut handoff = self.verify_handoff(ids[0], verify);
+        let step = LiveStep { index, act: Act::Analyst, name: Some(name) };
         let Timed { value, ms } = self.obtain_findings(step, &mut handoff, &ids).await;
         let verification = |status, findings, error| Verification {
             handoff_id: handoff.id,
@@ -54,23 +94,19 @@ impl Session<'_> {
         };
         match value {
             Ok(findings) => {
-                let outcome = outcome_of(&findings);
                 let detail = findings.error.as_ref().map(|error| error.message.clone());
-                self.ledger.end_step(index, StepEnd { outcome, ms, tries: 1, detail });
-                let text = render_findings(&findings);
+                self.ledger.end_step(index, StepEnd { outcome: outcome_of(&findings), ms, tries: 1, detail });
                 let status = findings.error.is_none().then_some(findings.status);
-                self.ledger
-                    .record_verification(number, verification(status, findings.findings, findings.error));
-                Observation { text, failed: outcome == StepOutcome::Failed }
+                let found = verification(status, findings.findings.clone(), findings.error.clone());
+                self.ledger.record_verification(number, found);
+                Ok(findings)
             }
             Err(error) => {
                 let why = error.to_string();
                 self.ledger.end_step(index, failed_step(ms, 1, why.clone()));
                 let failure = Failure::new(ErrorCode::ToolFailed, why.clone());
                 self.ledger.record_verification(number, verification(None, Vec::new(), Some(failure)));
-                // Not the model's mistake, so it is not reported as failed: the model should tell the user,
-                // not retry.
-                Observation { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
+                Err(why)
             }
         }
     }
@@ -126,6 +162,7 @@ impl Session<'_> {
         self.journal.write_and_confirm().await;
         let asked = || json!(handoff.work.verify());
         let live = Box::pin(async {
+            reach(Point::BeforeVerification).await;
             self.ledger.verification_started(handoff.id);
             let found = match self.issue_analyst_lease(handoff).await {
                 Ok(lease) => {
@@ -135,6 +172,7 @@ impl Session<'_> {
                 Err(why) => Err(analysts::Error::NoLease(why)),
             };
             self.ledger.verification_ended(handoff.id);
+            reach(Point::VerificationAnswered).await;
             found
         });
         let missing = || Err(analysts::Error::NotRecorded);
@@ -185,8 +223,8 @@ impl Session<'_> {
         content
     }
 
-    fn verify_handoff(&self, id: HandoffId, task_id: ScopeId, acceptance_criteria: Vec<String>) -> Handoff {
-        let own = self.handoff;
+    fn verify_handoff(&self, id: HandoffId, verify: Verify) -> Handoff {
+        let (own, task_id) = (self.handoff, verify.task_id.clone());
         let is_own_task = own.context.task.as_ref().is_some_and(|task| task.id == task_id);
         Handoff {
             id,
@@ -194,20 +232,14 @@ impl Session<'_> {
             issued_at: own.issued_at.clone(),
             deadline: own.deadline.clone(),
             reply_to: None,
-            scope: Scope { task_id: Some(task_id.clone()), thread_id: None, ..own.scope.clone() },
+            scope: Scope { task_id: Some(task_id), thread_id: None, ..own.scope.clone() },
             context: Context {
                 project: own.context.project.clone(),
                 task: own.context.task.clone().filter(|_| is_own_task),
                 preferences: own.context.preferences.clone(),
             },
             replays: Vec::new(),
-            work: Work::Verify(Verify {
-                task_id,
-                acceptance_criteria,
-                artifacts: Vec::new(),
-                evidence: Vec::new(),
-                policy: None,
-            }),
+            work: Work::Verify(verify),
         }
     }
 }

@@ -191,6 +191,7 @@ impl Check<'_> {
                 Kind::Schedule => &raw.concurrency.schedule,
                 Kind::Plan => &raw.concurrency.plan,
                 Kind::Continue => &raw.concurrency.r#continue,
+                Kind::Review => &raw.concurrency.review,
                 Kind::Verify => &raw.concurrency.verify,
             };
             let key = format!("worker.concurrency.{kind}");

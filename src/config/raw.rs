@@ -195,6 +195,8 @@ section! {
         plan: Text = "4",
         /// Continue handoffs at a time.
         r#continue: Text = "8",
+        /// Review handoffs at a time.
+        review: Text = "4",
         /// Verify handoffs at a time.
         verify: Text = "8",
     }

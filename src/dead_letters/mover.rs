@@ -69,7 +69,7 @@ pub(crate) async fn run(resources: DeadLetterResources, stop: CancellationToken)
 }
 
 async fn pull_and_move(writer: &DeadLetterWriter<'_>, role: Role, policy: &Policy) -> Result<(), Error> {
-    let jetstream = &writer.storage.broker.jetstream;
+    let jetstream = &writer.storage.streams.broker.jetstream;
     let consumer: PullConsumer =
         jetstream.get_consumer_from_stream(streams::mover_name(role), streams::ADVISORIES).await?;
     let mut batch = consumer
@@ -96,7 +96,8 @@ async fn pull_and_move(writer: &DeadLetterWriter<'_>, role: Role, policy: &Polic
             Err(error) => warn!(%error, "Advisory unreadable; ignored."),
         }
         if let Some(ack) = &message.reply {
-            broker::confirm(&writer.storage.broker.client, ack, AckKind::Ack.into(), ACK_TIMEOUT).await?;
+            broker::confirm(&writer.storage.streams.broker.client, ack, AckKind::Ack.into(), ACK_TIMEOUT)
+                .await?;
         }
     }
     Ok(())
@@ -108,7 +109,7 @@ async fn move_one(
     policy: &Policy,
     advisory: &Advisory,
 ) -> Result<(), Error> {
-    let (broker, sequence) = (&*writer.storage.broker, advisory.stream_seq);
+    let (broker, sequence) = (&*writer.storage.streams.broker, advisory.stream_seq);
     let queue = broker.layout.handoffs(role);
     let Some(message) = broker::message_at(&broker.jetstream, queue, sequence).await? else {
         // Acknowledged late, or moved by another instance.

@@ -66,7 +66,7 @@ async fn sweep(
     ack_wait: Duration,
     before: &[u64],
 ) -> Result<Vec<u64>, Error> {
-    let broker = &*writer.storage.broker;
+    let broker = &*writer.storage.streams.broker;
     let settled_up_to = settled_up_to(broker, kind).await?;
     let queue = broker.layout.handoffs(kind.role());
     let filter = Subject::Handoff(kind).to_string();
@@ -110,7 +110,9 @@ async fn move_one(
 ) -> Result<(), Error> {
     let deliveries = u64::try_from(streams::MAX_DELIVER).unwrap_or(0);
     dead_letter_stored(writer, policy, kind, message, deliveries).await?;
-    remove_from_queue(&writer.storage.broker, kind.role(), message.sequence).await.map_err(Error::Remove)
+    remove_from_queue(&writer.storage.streams.broker, kind.role(), message.sequence)
+        .await
+        .map_err(Error::Remove)
 }
 
 /// Returns the sequence up to which the consumer will not deliver anything any more.

@@ -3,20 +3,22 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use broker::{Chain, PublishError};
+use chain::Committed;
+use crash::reach;
+use intake::{Releasable, Settlement};
 use subjects::{Answer, ErrorCode, Failure, Refusal, Stop, Subject, Work};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::{Error, HandoffRunner, Verdict, failed_handoff};
+use super::{Error, HandoffRunner, Verdict, failed_handoff, workload::Delivery};
 use crate::{
     admission::Admitted,
     agent::{self, Ledger, LedgerSummary, LivePublisher},
     cancels::Running,
-    crash_points::{Point, reach},
-    intake::{Delivery, Settlement},
+    crash_points::Point,
     journal::{Journal, Loss},
-    reply::{self, Committed, Run},
+    reply::{self, Run},
     telemetry::Outcome,
 };
 
@@ -131,10 +133,10 @@ impl OwnedHandoff<'_> {
         let streams = match &self.admitted.handoff.work {
             Work::Chat(chat) => chat.stream,
             Work::Continue(continued) => continued.stream,
-            Work::Schedule(_) | Work::Plan(_) | Work::Verify(_) => false,
+            Work::Schedule(_) | Work::Plan(_) | Work::Review(_) | Work::Verify(_) => false,
         };
         LivePublisher {
-            client: &self.runner.storage.broker.client,
+            client: &self.runner.storage.streams.broker.client,
             instance: &self.runner.instance,
             kind: self.delivery.kind,
             journal: &self.journal,
@@ -146,7 +148,9 @@ impl OwnedHandoff<'_> {
     /// Cancels a verification. Best effort: an analyst that misses it finishes for nothing.
     async fn cancel(&self, verification: subjects::HandoffId) {
         let subject = Subject::Cancel(verification).to_string();
-        if let Err(error) = self.runner.storage.broker.client.publish(subject, bytes::Bytes::new()).await {
+        if let Err(error) =
+            self.runner.storage.streams.broker.client.publish(subject, bytes::Bytes::new()).await
+        {
             debug!(error = %Chain(&error), "Verification not cancelled.");
         }
     }
@@ -227,8 +231,14 @@ impl OwnedHandoff<'_> {
         };
         reach(Point::Answered).await;
         if let Some(reply_to) = &self.admitted.handoff.reply_to {
-            reply::send_copy(&storage.broker, short.as_ref().unwrap_or(answer), encoding, stored, reply_to)
-                .await;
+            reply::send_copy(
+                &storage.streams.broker,
+                short.as_ref().unwrap_or(answer),
+                encoding,
+                stored,
+                reply_to,
+            )
+            .await;
         }
         debug!(
             handoff.id = %self.admitted.handoff.id,

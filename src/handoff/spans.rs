@@ -3,13 +3,14 @@
 //! They contain names and numbers only, never prompts, arguments or answers. Without a collector no span is
 //! created.
 
+use intake::Settlement;
 use subjects::{headers, streams};
 use telemetry::{TRACES, set_remote_parent};
 use tracing::{Span, field::Empty, info_span};
 
+use super::workload::Delivery;
 use crate::{
     admission::Admitted,
-    intake::{Delivery, Settlement},
     telemetry::spans::{handoff_traceparent, number},
 };
 

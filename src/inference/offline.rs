@@ -1,12 +1,16 @@
 //! A deterministic model made of rules. It says that it is no language model, and lets a person try
 //! everything, tools included, before a model is connected.
 
+mod dialogue;
 mod intent;
 mod report;
+mod review;
+mod steps;
 mod structured;
 
 use std::time::Duration;
 
+use dialogue::Asked;
 use subjects::{Message, ToolCall};
 
 use super::{Finish, Listener, Reply, Request, Tokens};
@@ -56,22 +60,23 @@ impl Offline {
 /// says what it understands.
 fn converse(request: &Request<'_>) -> (String, Vec<ToolCall>) {
     let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
-    let (asked, since) = match since {
-        Some(index) => (request.messages[index].content(), &request.messages[index + 1..]),
-        None => ("", request.messages),
-    };
+    let since = since.map_or(request.messages, |index| &request.messages[index + 1..]);
     let results: Vec<&Message> =
         since.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
+    let asked = Asked::read(request.messages, intent::command_of);
     if !results.is_empty() {
-        return (report::render(&results), Vec::new());
+        return match intent::follow_up(&asked, &results, request).filter(|_| request.may_call) {
+            Some(call) => (String::new(), vec![call]),
+            None => (report::render(&results), Vec::new()),
+        };
     }
-    let calls = intent::calls_for(asked, request);
+    let calls = intent::calls_for(&asked, request);
     if !calls.is_empty() {
         return (String::new(), calls);
     }
-    let asked = excerpt(asked, 240);
     let words = format!(
-        "No language model is connected, so this is all I can say: I was asked “{asked}”.{}",
+        "No language model is connected, so I answer by rules. You said “{}”.{}",
+        excerpt(&asked.text, 240),
         intent::hint(request)
     );
     (words, Vec::new())

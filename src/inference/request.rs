@@ -14,6 +14,8 @@ use crate::context::System;
 
 /// The function by which a model asks the user a question.
 pub(crate) const ASK_USER: &str = "ask_user";
+/// The beginning of the message that asks again for a structured output that did not fit.
+pub(crate) const REPAIR: &str = "That is not what was asked for";
 
 /// Longest description of a tool: `help.get` tells the rest.
 const MAX_DESCRIPTION: usize = 110;
@@ -178,8 +180,8 @@ pub(super) enum Fault {
     Transient { why: String, retry_after: Option<Duration>, kind: FaultKind },
     /// The server does not accept this worker's token.
     Unauthorized(String),
-    /// The egress denies this request, for its lease, a preference or a budget. Another handoff may be
-    /// permitted.
+    /// The egress denies this request, for its lease, a preference or a budget, or its provider cannot be
+    /// asked until an operator has done something. Another handoff may be permitted.
     Denied { why: String, is_expired_lease: bool },
     /// The request has more tokens than the model's context.
     TooLong { limit: Option<usize>, why: String },

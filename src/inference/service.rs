@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use broker::retry::RetryDelays;
 use futures_util::future::BoxFuture;
+use intake::WaitingGuard;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, warn};
 
@@ -14,9 +15,8 @@ use super::{
     transport::request_fault,
 };
 use crate::{
-    breaker::{Breaker, WaitingGuard},
     context::Routing,
-    telemetry::Metrics,
+    telemetry::{Breaker, Health, Metrics},
 };
 
 const FIRST_RETRY_WAIT: Duration = Duration::from_millis(500);
@@ -342,7 +342,7 @@ struct AskState<'a> {
     /// Set when the first try fails.
     waits: Option<RetryDelays>,
     patient_until: Option<Instant>,
-    waiting: Option<WaitingGuard>,
+    waiting: Option<WaitingGuard<Health>>,
 }
 
 impl Prices {

@@ -25,6 +25,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ERROR_BYTES: usize = 4 * 1_024;
 const MAX_ERROR_CHARS: usize = 300;
 const TRACEPARENT: &str = "traceparent";
+/// With the value `false`: the same request cannot succeed, whatever its status. The egress and OpenAI send
+/// it.
+const SHOULD_RETRY: &str = "x-should-retry";
 /// The data of the last event of a stream.
 const DONE: &str = "[DONE]";
 
@@ -195,6 +198,7 @@ async fn read_document(pieces: impl Stream<Item = std::io::Result<Bytes>>) -> Re
 async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(parse_retry_after);
+    let is_final = response.headers().get(SHOULD_RETRY).is_some_and(|it| it == "false");
     let mut body = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(Ok(piece)) = pieces.next().await {
@@ -218,6 +222,11 @@ async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
     let why = format!("HTTP {status}: {}", summarize(&message));
     let code = document.as_ref().and_then(|document| document.pointer("/error/code")).and_then(Value::as_str);
     match status {
+        // The message is for people; the status would tell them to wait.
+        status if is_final && (status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS) => {
+            let message = summarize(&message);
+            Fault::Denied { why: if message.is_empty() { why } else { message }, is_expired_lease: false }
+        }
         StatusCode::TOO_MANY_REQUESTS if code == Some(BUDGET_BUSY) => {
             Fault::Transient { why, retry_after, kind: FaultKind::Limited }
         }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
+use settings::Report;
 use subjects::Message;
 use tokio::time::timeout;
 
@@ -26,45 +27,37 @@ const NOT_CALLED: &str = "the model answered without calling one";
 const TOOL: &str = "remember_color";
 
 impl Inference {
-    /// Tries the first configured server and returns lines that say what works. `Err` if not even a chat
-    /// does.
-    pub(crate) async fn try_out(&self, preamble: &Preamble) -> Result<Vec<String>, String> {
-        let Backend::Routes(routes) = &self.backend else { return Ok(Vec::new()) };
+    /// Tries the first configured server and reports what works.
+    pub(crate) async fn try_out(&self, preamble: &Preamble, report: &mut Report) {
+        let Backend::Routes(routes) = &self.backend else { return };
         match routes.all().next() {
-            Some(route) if route.provider != LOCAL => route.endpoint.try_egress().await,
-            Some(route) => route.endpoint.try_out(preamble).await,
-            None => Ok(Vec::new()),
+            // The models behind the egress are asked on behalf of a user only.
+            Some(route) if route.provider != LOCAL => {
+                report.good("egress", "answers; external models are asked under the lease of a handoff");
+            }
+            Some(route) => route.endpoint.try_out(preamble, report).await,
+            None => {}
         }
     }
 }
 
 impl Endpoint {
-    /// Tries whether the egress answers. The models behind it are asked on behalf of a user only.
-    async fn try_egress(&self) -> Result<Vec<String>, String> {
-        if self.probe().await {
-            return Ok(vec![
-                "egress     answers; external models are asked under the lease of a handoff".to_owned(),
-            ]);
-        }
-        Err(format!("the egress does not answer for {}, or refuses this token", self.label(Hint::Usual)))
-    }
-
-    async fn try_out(&self, preamble: &Preamble) -> Result<Vec<String>, String> {
+    async fn try_out(&self, preamble: &Preamble, report: &mut Report) {
         let started = Instant::now();
-        let chat = self.trial(preamble, "Say hello in one word.", |_| {}).await;
-        let chat =
-            chat.map_err(|why| format!("{} does not answer a chat: {why}", self.label(Hint::Usual)))?;
+        let chat = match self.trial(preamble, "Say hello in one word.", |_| {}).await {
+            Ok(chat) => chat,
+            Err(why) => {
+                let why = format!("{} does not answer a chat: {why}", self.label(Hint::Usual));
+                return report.failed("chat", why, "Correct inference.model; the server may know others.");
+            }
+        };
         let learned = self.learn(Hint::Usual).await;
-        let profile = learned.profile();
-        let context = profile.context_tokens.map_or_else(
-            || "not told by the server; set agent.context_tokens to it".to_owned(),
-            |tokens| format!("{tokens} tokens"),
-        );
+        match learned.profile().context_tokens {
+            Some(tokens) => report.good("context", format!("{tokens} tokens")),
+            None => report.remark("context", "not told by the server; set agent.context_tokens to it"),
+        }
         let seconds = started.elapsed().as_secs_f64();
-        let mut lines = vec![
-            format!("context    {context}"),
-            format!("chat       works ({seconds:.1} s, {} prompt tokens)", chat.tokens.prompt),
-        ];
+        report.good("chat", format!("works ({seconds:.1} s, {} prompt tokens)", chat.tokens.prompt));
         let typed = self.trial(preamble, "What is two plus three?", |request| {
             let schema = json!({
                 "type": "object",
@@ -78,11 +71,13 @@ impl Endpoint {
             let is_enforced = reply.note.as_deref() != Some(WITHOUT_SCHEMA);
             has_sum(&reply).map(|()| is_enforced)
         });
-        lines.push(match typed {
-            Ok(true) => "typed      works".to_owned(),
-            Ok(false) => "typed      works, though the server refuses schemas: asked for in words".to_owned(),
-            Err(why) => format!("typed      does not work: {why}"),
-        });
+        match typed {
+            Ok(true) => report.good("typed", "works"),
+            Ok(false) => {
+                report.remark("typed", "works, though the server refuses schemas: asked for in words")
+            }
+            Err(why) => report.remark("typed", format!("does not work: {why}; a larger model may do better")),
+        }
         let tool = self.trial(preamble, "Call the tool to remember the color blue.", |request| {
             let schema = json!({
                 "type": "object", "properties": { "color": { "type": "string" } }, "required": ["color"],
@@ -97,16 +92,16 @@ impl Endpoint {
             Some(ToolMode::Native) | None => "native calls",
         };
         match tool.map(|reply| reply.calls.iter().any(|call| call.name == TOOL)) {
-            Ok(true) => lines.push(format!("tools      work, by {mode}")),
+            Ok(true) => report.good("tools", format!("work, by {mode}")),
             Ok(false) => {
-                lines.push(format!("tools      {NOT_CALLED}, by {mode}: a larger one may do better"))
+                report.remark("tools", format!("{NOT_CALLED}, by {mode}: a larger one may do better"))
             }
-            Err(why) => {
-                let (model, works) = (self.label(Hint::Usual), lines.join("\n"));
-                return Err(format!("{model} cannot be asked to call a tool: {why}\n{works}"));
-            }
+            Err(why) => report.failed(
+                "tools",
+                format!("{} cannot be asked to call a tool: {why}", self.label(Hint::Usual)),
+                "Set inference.tool_mode, or use another model.",
+            ),
         }
-        Ok(lines)
     }
 
     async fn trial(

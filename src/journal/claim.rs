@@ -1,12 +1,14 @@
 //! Claiming a handoff, and reading the state of one.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use broker::Chain;
 use bytes::Bytes;
+use chain::{Ownership, Tail};
+use crash::reach;
 use protocol::{ClaimDecision, Holder};
 use subjects::{
     HandoffId, InstanceId, Kind, Pattern, Role, Subject, Work,
@@ -18,14 +20,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Journal, State,
     history::history_of,
+    loss::Loss,
     prior::PriorRecords,
     queued::check_queued,
-    tail::{Loss, Tail},
+    run_chain::{self, RunChain},
 };
-use crate::{
-    crash_points::{Point, reach},
-    storage::Storage,
-};
+use crate::{crash_points::Point, storage::Storage};
 
 /// Limit on claim attempts that lose against another instance.
 const MAX_TRIES: u32 = 16;
@@ -132,7 +132,7 @@ pub(crate) async fn claim(
         let history = history_of(&entries);
         let copy_is_queued = match history.held_by_copy(claimant.holder) {
             Some(message) => {
-                Box::pin(check_queued(storage, claimant.kind.role(), claimant.id, message)).await
+                Box::pin(check_queued(&storage.streams, claimant.kind.role(), claimant.id, message)).await
             }
             None => false,
         };
@@ -149,7 +149,8 @@ pub(crate) async fn claim(
             return Ok(instead);
         }
         prior.add_own(entries);
-        let tail = Tail::new(claimant.kind.role(), claimant.id, claimant.holder.message, bodies, sequence);
+        let (role, id, message) = (claimant.kind.role(), claimant.id, claimant.holder.message);
+        let tail = Tail::new(RunChain { role, id, message }, bodies, sequence);
         match append_claim(storage, claimant, prior, tail, history.attempts + 1).await {
             Ok(journal) => return Ok(Claim::Ours(Arc::new(journal))),
             Err(Loss::Fenced) => read_journal = true,
@@ -164,7 +165,7 @@ async fn append_claim(
     storage: &Storage,
     claimant: Claimant<'_>,
     prior: PriorRecords,
-    mut tail: Tail,
+    mut tail: Tail<RunChain>,
     attempt: u32,
 ) -> Result<Journal, Loss> {
     reach(Point::BeforeClaim).await;
@@ -178,7 +179,7 @@ async fn append_claim(
         origin: claimant.origin.cloned(),
         request: claimant.work.filter(|_| attempt == 1).map(|work| work.request_excerpt(MAX_REQUEST_BYTES)),
     };
-    tail.append(storage, &Entry::new(vec![Record::Claimed(claimed)])).await?;
+    run_chain::append(storage, &mut tail, &Entry::new(vec![Record::Claimed(claimed)])).await?;
     reach(Point::Claimed).await;
     Ok(Journal {
         storage: storage.clone(),
@@ -188,17 +189,14 @@ async fn append_claim(
         tail: sync::Mutex::new(tail),
         lost: CancellationToken::new(),
         loss: Mutex::new(None),
-        owned_at: AtomicU64::new(0),
-        tail_confirmed_at: AtomicU64::new(0),
-        since,
-        fresh_for: claimant.ack_wait * 2 / 3,
+        ownership: Ownership::new(since, claimant.ack_wait),
     })
 }
 
 async fn read_run(storage: &Storage, role: Role, id: HandoffId) -> StoredRun {
-    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let runs = storage.streams.broker.layout.runs(role);
     let over = Pattern::Run(role, id);
-    let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await else {
+    let Some(last) = storage.streams.last_on(runs, &over).await else {
         return StoredRun::Nothing;
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
@@ -217,10 +215,11 @@ async fn entries_up_to(
     id: HandoffId,
     sequence: u64,
 ) -> Result<Entries, Unreadable> {
-    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
     let journal = Subject::Journal(role, id);
     let mut entries = Entries { sequence, ..Entries::default() };
-    for (_, body) in storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await {
+    for (_, body) in storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await
+    {
         entries.read.push(read(storage, role, &body).await?);
         entries.bodies.push(body);
     }
@@ -247,17 +246,17 @@ fn unreadable(why: Unreadable) -> Claim {
 /// Adds the records of the replayed handoffs to `prior`. Returns the result of the claim if they cannot be
 /// used.
 async fn read_replayed(storage: &Storage, claimant: Claimant<'_>, prior: &mut PriorRecords) -> Option<Claim> {
-    let (role, jetstream) = (claimant.kind.role(), &storage.broker.jetstream);
-    let runs = storage.broker.layout.runs(role);
+    let role = claimant.kind.role();
+    let runs = storage.streams.broker.layout.runs(role);
     for id in claimant.replays {
         let journal = Subject::Journal(role, *id);
         let over = Pattern::Run(role, *id);
-        let end = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await;
+        let end = storage.streams.last_on(runs, &over).await;
         if end.is_some_and(|end| end.subject.as_str() == journal.to_string()) {
             return Some(Claim::ReplayStillRunning { of: *id });
         }
         // A handoff that was dead-lettered before it was claimed has no journal.
-        let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &journal)).await else {
+        let Some(last) = storage.streams.last_on(runs, &journal).await else {
             continue;
         };
         let entries = match entries_up_to(storage, role, *id, last.sequence).await {
@@ -292,22 +291,22 @@ pub(crate) enum RunState {
 /// Reads whether a delivery may dead-letter its handoff. The rule is the one for claims, except that poisoned
 /// handoffs are open. Unreadable entries are ignored.
 pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId, holder: Holder) -> RunState {
-    let (role, jetstream) = (kind.role(), &storage.broker.jetstream);
-    let runs = storage.broker.layout.runs(role);
+    let (role, jetstream) = (kind.role(), &storage.streams.broker.jetstream);
+    let runs = storage.streams.broker.layout.runs(role);
     let over = Pattern::Run(role, id);
-    let Some(last) = storage.read(runs, || broker::last_on(jetstream, runs, &over)).await else {
+    let Some(last) = storage.streams.last_on(runs, &over).await else {
         return RunState::Open(0);
     };
     let (sequence, journal) = (last.sequence, Subject::Journal(role, id));
     if last.subject.as_str() != journal.to_string() {
         return RunState::Answered;
     }
-    let bodies = storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await;
+    let bodies = storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await;
     // Claims are never spilled, so nothing has to be fetched.
     let entries: Vec<Entry> = bodies.iter().filter_map(|(_, body)| Entry::decode(body).ok()).collect();
     let history = history_of(&entries);
     let copy_is_queued = match history.held_by_copy(holder) {
-        Some(message) => check_queued(storage, role, id, message).await,
+        Some(message) => check_queued(&storage.streams, role, id, message).await,
         None => false,
     };
     match history.decide(holder, copy_is_queued, u32::MAX) {
@@ -319,10 +318,11 @@ pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId,
 
 /// Reads all records of a journal up to a place in the stream. Those that cannot be read are left out.
 pub(crate) async fn read_records(storage: &Storage, role: Role, id: HandoffId, sequence: u64) -> Vec<Record> {
-    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
     let journal = Subject::Journal(role, id);
     let mut records = Vec::new();
-    for (_, body) in storage.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await {
+    for (_, body) in storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await
+    {
         if let Ok(entry) = read(storage, role, &body).await {
             records.extend(entry.records);
         }
@@ -341,9 +341,9 @@ pub(super) fn origin_of(entries: &[Entry]) -> Option<&Origin> {
 /// Reads the user and project of an earlier handoff. `None` if it was never claimed or its build did not
 /// record them.
 pub(crate) async fn read_origin(storage: &Storage, role: Role, id: HandoffId) -> Option<Origin> {
-    let (jetstream, runs) = (&storage.broker.jetstream, storage.broker.layout.runs(role));
+    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
     let journal = Subject::Journal(role, id).to_string();
-    let first = storage.read(runs, || broker::next_on(jetstream, runs, &journal, 1)).await?;
+    let first = storage.streams.read(runs, || broker::next_on(jetstream, runs, &journal, 1)).await?;
     let entry = read(storage, role, &first.payload).await.ok()?;
     origin_of(std::slice::from_ref(&entry)).cloned()
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use broker::{Auth, Broker, Options, Provision, Tls};
 use futures_util::FutureExt;
+use intake::Gate;
 use protocol::Holder;
 use subjects::{
     HandoffId, Kind, Role, Subject,
@@ -14,9 +15,8 @@ use testkit::Nats;
 
 use super::{Claim, Claimant, Journal, claim};
 use crate::{
-    breaker::{Breaker, Gate},
     storage::Storage,
-    telemetry::{Blocker, Health},
+    telemetry::{Blocker, Breaker, Health},
 };
 
 async fn connected(nats: &Nats) -> Storage {
@@ -94,7 +94,7 @@ async fn records_of_a_dropped_write_are_stored_by_the_next_one() {
     assert_eq!(journal.state().pending.len(), 1, "to be written still");
     note(&journal, 1);
     journal.write_if_costly().await;
-    let mut stored = stored(&storage.broker, &journal).await;
+    let mut stored = stored(&storage.streams.broker, &journal).await;
     // The records may be stored twice, which is harmless.
     stored.dedup();
     assert_eq!(stored, ["0", "1"]);

@@ -10,6 +10,7 @@ use std::{
 
 use broker::{Auth, Options, Tls};
 use contract::{ToolContract, task};
+use intake::Gate;
 use protocol::Holder;
 use subjects::{
     HandoffId, InstanceId, Kind,
@@ -18,10 +19,9 @@ use subjects::{
 };
 
 use crate::{
-    breaker::{Breaker, Gate},
     journal::{self, Claim, Claimant, Journal},
     storage::Storage,
-    telemetry::{Blocker, Health},
+    telemetry::{Blocker, Breaker, Health},
 };
 
 /// Approximate size of the record that a step writes.

@@ -35,6 +35,9 @@ impl Blocker {
 type Blockers = BTreeMap<Blocker, String>;
 type Backends = BTreeMap<Backend, BackendState>;
 
+/// Stops pulling handoffs while something that each needs is unavailable.
+pub(crate) type Breaker = intake::Breaker<Health>;
+
 /// Tracks whether this instance pulls handoffs, and if not, why, and which backends it reaches.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -71,7 +74,7 @@ impl Health {
     }
 
     /// G14: sets whether what is needed was reached, if it is a backend, and logs a change.
-    pub(crate) fn set_backend(&self, needed: Blocker, state: BackendState, why: &str) {
+    fn set_backend(&self, needed: Blocker, state: BackendState, why: &str) {
         let Some(backend) = needed.backend() else { return };
         let before = lock(&self.backends).insert(backend, state);
         match (before, state) {
@@ -110,6 +113,28 @@ impl Health {
     }
 }
 
+impl intake::Health for Health {
+    type Blocker = Blocker;
+
+    const PULLED: &'static str = "handoffs";
+
+    fn block(&self, blocker: Blocker, why: String) {
+        Self::block(self, blocker, why);
+    }
+
+    fn clear(&self, blocker: Blocker) {
+        Self::clear(self, blocker);
+    }
+
+    fn note_connected(&self, blocker: Blocker) {
+        self.set_backend(blocker, BackendState::Connected, "");
+    }
+
+    fn note_lost(&self, blocker: Blocker, why: &str) {
+        self.set_backend(blocker, BackendState::Lost, why);
+    }
+}
+
 fn state_of(blockers: &Blockers) -> InstanceState {
     if blockers.contains_key(&Blocker::Draining) {
         InstanceState::Draining
@@ -123,4 +148,32 @@ fn state_of(blockers: &Blockers) -> InstanceState {
 /// A panic cannot leave a map half written.
 fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
     map.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use intake::Health as _;
+
+    use super::*;
+
+    /// G14: the state of a backend is known from its first call on, and only a change is announced.
+    #[test]
+    fn backend_changes_are_announced_once() {
+        let health = Health::starting();
+        let mut changes = health.changes();
+        assert!(health.backends().is_empty(), "nothing was called yet");
+        for state in [BackendState::Lost, BackendState::Connected, BackendState::Lost] {
+            for _ in 0..2 {
+                match state {
+                    BackendState::Connected => health.note_connected(Blocker::Inference),
+                    BackendState::Lost => health.note_lost(Blocker::Inference, "connection refused"),
+                }
+            }
+            assert_eq!(health.backends().get(&Backend::Model), Some(&state));
+            assert!(changes.has_changed().unwrap());
+            changes.mark_unchanged();
+        }
+        health.note_lost(Blocker::Inference, "connection refused");
+        assert!(!changes.has_changed().unwrap(), "only a change is one");
+    }
 }

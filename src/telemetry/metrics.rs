@@ -82,15 +82,15 @@ impl Outcome {
 /// The metrics of one kind. Resolved once, since a label lookup for each handoff is measurable.
 #[derive(Debug)]
 pub(crate) struct KindMetrics {
-    pub(crate) received: Counter,
-    pub(crate) redelivered: Counter,
+    received: Counter,
+    redelivered: Counter,
     pub(crate) in_flight: Gauge,
     pub(crate) seconds: Histogram,
-    pub(crate) returned: Counter,
+    returned: Counter,
     pub(crate) heartbeat_failures: Counter,
     pub(crate) ack_failures: Counter,
-    pub(crate) pulls: Counter,
-    pub(crate) pull_errors: Counter,
+    pulls: Counter,
+    pull_errors: Counter,
     settled: [Counter; Outcome::ALL.len()],
 }
 
@@ -210,6 +210,28 @@ impl Metrics {
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)
+    }
+}
+
+impl intake::Metrics<Kind> for Metrics {
+    fn count_pull(&self, kind: &Kind) {
+        self.of_kind(*kind).pulls.inc();
+    }
+
+    fn count_pull_failure(&self, kind: &Kind) {
+        self.of_kind(*kind).pull_errors.inc();
+    }
+
+    fn count_delivery(&self, kind: &Kind, is_redelivery: bool) {
+        let metrics = self.of_kind(*kind);
+        metrics.received.inc();
+        if is_redelivery {
+            metrics.redelivered.inc();
+        }
+    }
+
+    fn count_returned(&self, kind: &Kind) {
+        self.of_kind(*kind).returned.inc();
     }
 }
 

@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     future::ready,
     path::PathBuf,
-    sync::{Arc, PoisonError},
+    sync::{Arc, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use broker::{Chain, retry::RetryDelays};
+use broker::Chain;
 use data_encoding::HEXLOWER;
+use leased::{HeldLease, under_lease};
 use mcp::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -17,16 +18,13 @@ use sha2::{Digest, Sha256};
 use subjects::Fault;
 pub(crate) use subjects::journal::Returned;
 use tokio::sync::Mutex;
-use tracing::debug;
 
-use super::{Allowlist, Catalogue, ToolInfo, lease_calls::under_lease};
-use crate::{breaker::Breaker, lease::HeldLease, telemetry::Metrics};
+use super::{Allowlist, Catalogue, ToolInfo};
+use crate::telemetry::{Breaker, Metrics};
 
 /// The catalogue is fetched again after this time.
 const CATALOGUE_TTL: Duration = Duration::from_secs(30);
 pub(crate) const LIST_METHOD: &str = "tools/list";
-const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(4);
 
 /// A call that the role's allowlist permits. Only such calls can be sent to the gateway.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +89,7 @@ pub(crate) struct Tools {
     token_file: Option<PathBuf>,
     allowlist: Allowlist,
     cache: std::sync::Mutex<HashMap<Audience, CachedCatalogue>>,
+    without_tools: OnceLock<Arc<Catalogue>>,
     /// Held while a caller fetches a catalogue.
     listing: Mutex<()>,
     breaker: Breaker,
@@ -133,6 +132,7 @@ impl Tools {
             token_file,
             allowlist,
             cache: std::sync::Mutex::default(),
+            without_tools: OnceLock::new(),
             listing: Mutex::new(()),
             breaker,
             patience,
@@ -176,6 +176,7 @@ impl Tools {
         let patience =
             if cached.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
         let catalogue = match (Box::pin(self.list(lease, patience, listener)).await, cached) {
+            (Ok(tools), _) if tools.is_empty() => Arc::clone(self.without_tools()),
             (Ok(tools), _) => Arc::new(Catalogue::new(self.allowlist, tools)),
             (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
             (Err(_), Some(old)) => old.catalogue,
@@ -191,6 +192,12 @@ impl Tools {
             cache.insert(audience, fetched);
         }
         Ok(catalogue)
+    }
+
+    /// Returns the catalogue of an empty list. It is made once: what it knows about words costs more than a
+    /// whole handoff.
+    fn without_tools(&self) -> &Arc<Catalogue> {
+        self.without_tools.get_or_init(|| Arc::new(Catalogue::new(self.allowlist, Vec::new())))
     }
 
     fn cached(&self, audience: &Audience) -> Option<CachedCatalogue> {
@@ -225,6 +232,7 @@ impl Tools {
             .into_iter()
             .map(|tool| ToolInfo {
                 name: tool.name,
+                title: tool.title.unwrap_or_default(),
                 description: tool.description,
                 input_schema: tool.input_schema,
                 only_reads: tool.read_only,
@@ -283,54 +291,50 @@ impl Tools {
         F: Future<Output = Result<T, mcp::Error>>,
         B: Future<Output = ()>,
     {
-        // Set when the first call fails.
-        let (mut waits, mut waiting) = (None, None);
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let error = match make().await {
-                Ok(value) => {
-                    self.breaker.record_success();
-                    self.breaker.note_connected();
-                    return Ok((value, tries));
-                }
-                Err(error) => error,
-            };
-            let why = Chain(&error).to_string();
+        // Set when the gateway is found to be away.
+        let mut waiting = None;
+        let on_failed_try = |tries, error: &mcp::Error| {
             match error {
                 mcp::Error::Unauthorized(_) | mcp::Error::Token(..) => {
                     listener.on_failed_try(tries, Fault::Unauthorized);
-                    break Err(self.token_refused(&why));
+                    return false;
                 }
-                mcp::Error::Rejected { message, .. } => {
-                    self.breaker.record_success();
-                    self.breaker.note_connected();
-                    self.metrics.tool_rejections.inc();
-                    break Err(CallError::Rejected { tool: tool.to_owned(), why: message });
-                }
+                mcp::Error::Rejected { .. } => return false,
                 _ => {}
             }
             self.metrics.tool_failures.inc();
-            listener.on_failed_try(tries, fault(&error));
-            let timed_out = matches!(error, mcp::Error::TimedOut);
+            listener.on_failed_try(tries, fault(error));
             // A tool call that times out says nothing about the gateway, but a list that does is an outage.
-            if !timed_out || tool == LIST_METHOD {
+            if !matches!(error, mcp::Error::TimedOut) || tool == LIST_METHOD {
                 waiting.get_or_insert_with(|| self.breaker.count_waiting());
-                let why = format!("MCP gateway: {why}");
+                let why = format!("MCP gateway: {}", Chain(error));
                 if error.is_unreachable() {
                     self.breaker.note_lost(&why);
                 }
                 self.breaker.record_failure(&why);
             }
-            let waits: &mut RetryDelays =
-                waits.get_or_insert_with(|| RetryDelays::within(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, patience));
-            // A call that timed out is tried only twice.
-            let wait = waits.next_delay().filter(|_| error.is_transient() && (!timed_out || tries < 2));
-            let Some(wait) = wait else { break Err(unavailable(tool, tries, why)) };
-            debug!(tool, why, tries, "Call failed; retrying with the same key.");
-            tokio::time::sleep(wait).await;
-            before_retry().await;
-        }
+            true
+        };
+        let (made, tries) = leased::retry(tool, patience, make, on_failed_try, before_retry).await;
+        let error = match made {
+            Ok(value) => {
+                self.breaker.record_success();
+                self.breaker.note_connected();
+                return Ok((value, tries));
+            }
+            Err(error) => error,
+        };
+        let why = Chain(&error).to_string();
+        Err(match error {
+            mcp::Error::Unauthorized(_) | mcp::Error::Token(..) => self.token_refused(&why),
+            mcp::Error::Rejected { message, .. } => {
+                self.breaker.record_success();
+                self.breaker.note_connected();
+                self.metrics.tool_rejections.inc();
+                CallError::Rejected { tool: tool.to_owned(), why: message }
+            }
+            _ => unavailable(tool, tries, why),
+        })
     }
 
     /// Opens the breaker, which stops pulling, and returns an error that names the token file. The next

@@ -22,11 +22,23 @@ use crate::{context::estimate_tokens, inference::Function};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ToolInfo {
     pub(crate) name: String,
+    /// Empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) title: String,
     pub(crate) description: String,
     pub(crate) input_schema: Map<String, Value>,
     /// The gateway declares that the tool has no effect. All other tools may have one.
     #[serde(default)]
     pub(crate) only_reads: bool,
+}
+
+impl ToolInfo {
+    /// Returns the names of the arguments, separated by spaces.
+    fn argument_names(&self) -> String {
+        let properties = self.input_schema.get("properties").and_then(Value::as_object);
+        let names: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        names.join(" ")
+    }
 }
 
 /// The tools that the gateway serves and the role may call.
@@ -97,8 +109,13 @@ impl Catalogue {
             .filter(|tool| allowlist.permits(&tool.name))
             .map(|tool| (tool.name.clone(), tool))
             .collect();
-        let candidates =
-            tools.values().map(|tool| Candidate { name: &tool.name, description: &tool.description });
+        let arguments: Vec<String> = tools.values().map(ToolInfo::argument_names).collect();
+        let candidates = tools.values().zip(&arguments).map(|(tool, arguments)| Candidate {
+            name: &tool.name,
+            title: &tool.title,
+            description: &tool.description,
+            arguments,
+        });
         let ranking = Ranking::new(candidates);
         let names = NameTable::new(tools.keys().map(String::as_str), &Control::RESERVED);
         let as_function = |tool: &ToolInfo| {

@@ -2,14 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use intake::Breakers;
 use mcp::{Client, Token};
 use secrets::signing_key;
-use tokio::sync::watch;
 
 use crate::{
     agent::{AgentResources, Settings},
     analysts::Analysts,
-    breaker::{Breaker, Breakers},
     config::{self, Config},
     context::Preamble,
     inference::{
@@ -18,7 +17,7 @@ use crate::{
     instructions::Bundle,
     recording::{self, Recording},
     storage::Storage,
-    telemetry::{Blocker, Health, Metrics},
+    telemetry::{Blocker, Breaker, Health, Metrics},
     tools::{Allowlist, Tools},
 };
 
@@ -40,23 +39,25 @@ pub enum Error {
 pub(super) struct ResourceInputs<'a> {
     pub(super) bundle: &'a Bundle,
     pub(super) storage: &'a Storage,
+    pub(super) needs: Needs<'a>,
+}
+
+/// What every part needs.
+pub(super) struct Needs<'a> {
     pub(super) health: &'a Arc<Health>,
     pub(super) metrics: &'a Arc<Metrics>,
-    pub(super) breakers: watch::Sender<Breakers>,
+    pub(super) breakers: Breakers,
+}
+
+impl Needs<'_> {
+    fn breaker(&self, needed: Blocker) -> Breaker {
+        Breaker::new(needed, self.breakers.clone(), Arc::clone(self.health))
+    }
 }
 
 pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<AgentResources, Error> {
-    install_tls_provider();
-    let breaker = |needed| Breaker::new(needed, inputs.breakers.clone(), Arc::clone(inputs.health));
-    let client = |gateway| client(gateway, &config.memory);
-    let tools = Tools::new(
-        config.gateway.as_ref().map(client).transpose()?,
-        config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
-        Allowlist::for_role(config.role),
-        breaker(Blocker::Gateway),
-        config.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.patience),
-        Arc::clone(inputs.metrics),
-    );
+    let patience = config.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.patience);
+    let tools = tools(config, &inputs.needs, patience)?;
     let recording = match (&config.inference.backend, &config.inference.record_to) {
         (config::Backend::Replay { recording }, _) => Recording::read_from(recording, &tools)?,
         (_, Some(path)) => Recording::write_to(path)?,
@@ -72,16 +73,7 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
         role: config.role,
         storage: inputs.storage.clone(),
         preamble: Preamble::new(inputs.bundle, config.inference.skills),
-        inference: Inference {
-            backend: backend(config, inputs.metrics)?,
-            limits: Limits {
-                tries: config.inference.tries,
-                patience: config.inference.patience,
-                prices: config.inference.prices.map(prices),
-            },
-            breaker: breaker(Blocker::Inference),
-            metrics: Arc::clone(inputs.metrics),
-        },
+        inference: inference(config, &inputs.needs)?,
         tools,
         analysts,
         recording,
@@ -94,6 +86,35 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
             think_timeout: config.agent.think_timeout,
             assess_input: config.agent.assess_input,
         },
+    })
+}
+
+/// Returns the tools of the gateway, if there is one; it is waited for as long as `patience`.
+pub(super) fn tools(config: &Config, needs: &Needs<'_>, patience: Duration) -> Result<Tools, Error> {
+    install_tls_provider();
+    let client = |gateway| client(gateway, &config.memory);
+    Ok(Tools::new(
+        config.gateway.as_ref().map(client).transpose()?,
+        config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
+        Allowlist::for_role(config.role),
+        needs.breaker(Blocker::Gateway),
+        patience,
+        Arc::clone(needs.metrics),
+    ))
+}
+
+/// Returns what asks the models.
+pub(super) fn inference(config: &Config, needs: &Needs<'_>) -> Result<Inference, Error> {
+    install_tls_provider();
+    Ok(Inference {
+        backend: backend(config, needs.metrics)?,
+        limits: Limits {
+            tries: config.inference.tries,
+            patience: config.inference.patience,
+            prices: config.inference.prices.map(prices),
+        },
+        breaker: needs.breaker(Blocker::Inference),
+        metrics: Arc::clone(needs.metrics),
     })
 }
 

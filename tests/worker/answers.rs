@@ -62,6 +62,7 @@ async fn schedule_and_plan_are_answered() {
         goal: "Ship it".into(),
         acceptance_criteria: vec![],
         constraints: vec![],
+        task_id: None,
     }));
     for handoff in [schedule("Check the links."), plan] {
         let id = orchestrator.publish(&handoff).await;

@@ -1,5 +1,7 @@
 //! The promise at every crash point: a worker is killed at each one, and another continues from there.
 
+mod reviews;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::StreamExt;
@@ -42,7 +44,7 @@ fn comparable_outcome(errands: &Errands, name: &str, completion: &Completion) ->
     })
 }
 
-/// Issue 5, every crash point: one answer, no finished turn paid twice, each effect once, the same
+/// At every crash point: one answer, no finished turn paid twice, each effect once, the same
 /// transcript.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_killed_at_any_point_is_continued_by_another() {

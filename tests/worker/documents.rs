@@ -36,7 +36,7 @@ fn settings_reference_is_what_the_programs_print() {
     let text = fs::read_to_string(&path).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut expected = text.clone();
-    for program in ["cynode-pma", "cynode-gateway", "cynode-orchestrator"] {
+    for program in ["cynode-pma", "cynode-gateway", "cynode-orchestrator", "cynode-node"] {
         let printed = run(&binary(program), folder.path(), &["config", "--reference"], &[]);
         assert_eq!(printed.code, 0, "{printed:?}");
         let (begin, end) = (format!("<!-- begin: {program} -->\n"), format!("<!-- end: {program} -->"));

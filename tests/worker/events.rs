@@ -78,7 +78,12 @@ fn call_list() -> Script {
 
 fn plan() -> Handoff {
     let (acceptance_criteria, constraints) = (Vec::new(), Vec::new());
-    handoff(Work::Plan(Plan { goal: format!("Publish {CONTENT}"), acceptance_criteria, constraints }))
+    handoff(Work::Plan(Plan {
+        goal: format!("Publish {CONTENT}"),
+        acceptance_criteria,
+        constraints,
+        task_id: None,
+    }))
 }
 
 /// A script that waits until it is released.

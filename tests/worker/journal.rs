@@ -48,7 +48,7 @@ async fn frozen_worker_does_not_answer_after_losing_its_claim() {
 /// Frozen until its deadline has passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_worker_does_not_dead_letter_after_losing_its_claim() {
-    check_frozen_worker(Errands::TURNS - 1, Some(Duration::from_secs(10))).await;
+    check_frozen_worker(Errands::TURNS - 1, Some(Duration::from_secs(25))).await;
 }
 
 /// The same, frozen before its last append was confirmed.
@@ -59,7 +59,7 @@ async fn worker_frozen_during_an_append_does_not_dead_letter() {
     let settings = errands.worker(&nats).set("worker.ack_wait", "1s");
     let zombie = settings.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let (handoff, deadline) = due_in(Duration::from_secs(10));
+    let (handoff, deadline) = due_in(Duration::from_secs(25));
     let (id, lease) = (handoff.id, errands.publish_leased(&orchestrator, &handoff).await);
     eventually("the second turn", async || (errands.asked("x1")[1] == 1).then_some(())).await;
     errands.gateway.process.freeze();

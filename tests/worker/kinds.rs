@@ -64,6 +64,7 @@ fn plan(goal: &str) -> Handoff {
         goal: goal.to_owned(),
         acceptance_criteria: criteria,
         constraints: vec!["No new server".to_owned()],
+        task_id: None,
     }));
     handoff.scope.project_id = Some("p-1".parse().unwrap());
     handoff

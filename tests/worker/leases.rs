@@ -38,9 +38,14 @@ impl Stage {
     }
 
     async fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::start_delivering_again_after("30s", settings).await
+    }
+
+    /// Creates queues that deliver a killed worker's handoff again after this time.
+    async fn start_delivering_again_after(ack_wait: &str, settings: &[(&str, &str)]) -> Self {
         let (nats, gateway) = (Nats::start(), GatewayProcess::start_with(settings).await);
         // The streams are there before anything is published.
-        drop(Worker::manager(&nats).start().await);
+        drop(Worker::manager(&nats).set("worker.ack_wait", ack_wait).start().await);
         drop(Worker::analyst(&nats).start().await);
         let orchestrator = Orchestrator::connect(&nats).await;
         Self { nats, gateway, orchestrator }
@@ -361,7 +366,7 @@ async fn handoff_under_a_revoked_lease_fails() {
 /// over after a crash; the effect happens once.
 #[tokio::test]
 async fn expired_lease_is_renewed_also_after_a_crash() {
-    let stage = Stage::start_with(&[("leases.lifetime", "1s")]).await;
+    let stage = Stage::start_delivering_again_after("2s", &[("leases.lifetime", "3s")]).await;
     let create = json!({ "name": "once" });
     let model = Model::start([Script::call("db__task__create", &create), Script::say("Created.")]).await;
     let settings = stage.worker("project_manager", &model).await.set("worker.ack_wait", "2s");
@@ -383,7 +388,7 @@ async fn expired_lease_is_renewed_also_after_a_crash() {
 /// A handoff that is given up after it created a task: the answer names the task and what was paid.
 #[tokio::test]
 async fn answer_of_a_poisoned_handoff_says_what_was_done() {
-    let stage = Stage::start().await;
+    let stage = Stage::start_delivering_again_after("2s", &[]).await;
     let create = json!({ "name": "done-before" });
     let model = Model::start([Script::call("db__task__create", &create), Script::say("Created.")]).await;
     let settings = stage.worker("project_manager", &model).await;
@@ -481,7 +486,7 @@ async fn tasks_of_a_plan_have_their_owner() {
     let _manager = stage.worker("project_manager", &model).await.start().await;
     let (acceptance_criteria, constraints) = (Vec::new(), Vec::new());
     let goal = "Publish the site".to_owned();
-    let handoff = handoff(Work::Plan(Plan { goal, acceptance_criteria, constraints }));
+    let handoff = handoff(Work::Plan(Plan { goal, acceptance_criteria, constraints, task_id: None }));
     let (answer, _) = stage.ask("ada", handoff).await;
     assert!(!answer.tasks.is_empty(), "{answer:?}");
     for change in &answer.tasks {

@@ -7,7 +7,7 @@ use subjects::{
     Kind, Role,
     streams::{self, Layout},
 };
-use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, old_nats_server, verify};
+use testkit::{Nats, Orchestrator, Worker, WorkerBuilder, chat, cynodectl, old_nats_server, run, verify};
 
 const UNAVAILABLE: i32 = 69;
 const WINDOW: Duration = Duration::from_secs(120);
@@ -32,6 +32,23 @@ async fn verify_accepts_what_create_created() {
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("hello")).await;
     orchestrator.wait_for_answer(Kind::Chat, id).await;
+}
+
+/// A server whose disk is full, or whose limit is low, cannot reserve what the logs of jobs need: the error
+/// says what to do.
+#[tokio::test]
+async fn server_without_room_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = format!(
+        "jetstream {{ store_dir: {:?}, max_file_store: 100MB }}",
+        folder.path().display().to_string()
+    );
+    let nats = Nats::start_with(&limit);
+    let made = run(&cynodectl(), folder.path(), &["--server", &nats.url(), "provision"], &[]);
+    assert_eq!(made.code, UNAVAILABLE, "{made:?}");
+    for part in ["no room for stream CYNODE_JOB_LOGS", "1024 MiB", "max_file_store"] {
+        assert!(made.stderr.contains(part), "{part} is not in:\n{}", made.stderr);
+    }
 }
 
 /// `verify` refuses to start without streams and names each missing one; it creates none.

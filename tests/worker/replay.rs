@@ -34,6 +34,7 @@ async fn a_recorded_handoff_is_answered_with_the_same_bytes() {
             goal: "Publish".to_owned(),
             acceptance_criteria: vec![],
             constraints: vec![],
+            task_id: None,
         })),
     ];
     let named = |worker: WorkerBuilder| worker.set("instance", "recorded");

@@ -1,13 +1,11 @@
-//! W7: a schedule that fires, with the gateway as the store of tasks and a workflow engine behind it.
+//! W7: a schedule that fires, with the gateway as the store of tasks and workflows.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use subjects::{Completion, ErrorCode, Handoff, SchedulePayloadType, Status, Work};
-use testkit::{Answer, Gateway, GatewayProcess, Model, Nats, Orchestrator, Tool, Worker, schedule};
+use testkit::{GatewayProcess, Model, Nats, Orchestrator, Worker, schedule};
 
 struct Stage {
     gateway: GatewayProcess,
-    /// An MCP server that serves `workflow.start` behind the gateway.
-    engine: Gateway,
     model: Model,
     orchestrator: Orchestrator,
     _manager: Worker,
@@ -16,19 +14,13 @@ struct Stage {
 
 impl Stage {
     async fn start() -> Self {
-        let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
-        let schema = json!({
-            "type": "object", "required": ["task_id", "run_id"],
-            "properties": { "task_id": { "type": "string" }, "run_id": { "type": "string" } },
-        });
-        let start = Tool::new("start", "Starts the workflow of a task.", schema, |_| Answer::text("started"));
-        let engine = Gateway::start(vec![start]).await;
-        gateway.install("workflow", &engine.url()).await;
+        let nats = Nats::start();
+        let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
         let model = Model::start([]).await;
         let manager = Worker::manager(&nats).asking(&model).calling_process(&gateway).await;
         let manager = manager.start().await;
         let orchestrator = Orchestrator::connect(&nats).await;
-        Self { gateway, engine, model, orchestrator, _manager: manager, _nats: nats }
+        Self { gateway, model, orchestrator, _manager: manager, _nats: nats }
     }
 
     /// Publishes a schedule on behalf of a user and returns the answer.
@@ -51,9 +43,9 @@ async fn schedule_becomes_a_task_whose_workflow_starts() {
     let task = stage.gateway.call(&client, "db.task.get", task).await.unwrap().structured.unwrap();
     let stored = ["name", "user_id", "schedule_id", "run_id"].map(|member| task[member].clone());
     assert_eq!(stored, ["check-links", "ada", "nightly", "run-1"]);
-    let [started] = &stage.engine.calls()[..] else { panic!("{:?}", stage.engine.calls()) };
-    let expected = json!({ "task_id": created.task_id, "run_id": "run-1" });
-    assert_eq!(Value::Object(started.arguments.clone()), expected);
+    let workflow = json!({ "task_id": created.task_id });
+    let workflow = stage.gateway.call(&client, "workflow.get", workflow).await.unwrap().structured.unwrap();
+    assert_eq!((&workflow["status"], &workflow["user_id"]), (&json!("queued"), &json!("ada")), "{workflow}");
     let rows = stage.gateway.audit("tool=workflow.start").await;
     let [row] = &rows[..] else { panic!("{rows:?}") };
     let call = ["agent", "user_id", "run_id", "decision", "status"].map(|member| row[member].clone());
@@ -73,6 +65,8 @@ async fn pre_specified_job_is_refused() {
     (work.payload_type, work.payload) = (SchedulePayloadType::JobSpec, json!({ "image": "alpine:3.20" }));
     let answer = stage.fire("ada", &job).await;
     assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::NotForPma));
-    assert!(stage.model.asked().is_empty() && stage.engine.calls().is_empty());
-    assert!(stage.gateway.audit("tool=db.*").await.is_empty());
+    assert!(stage.model.asked().is_empty());
+    for tools in ["db.*", "workflow.*"] {
+        assert!(stage.gateway.audit(&format!("tool={tools}")).await.is_empty(), "{tools}");
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use subjects::{Kind, Plan, Work};
 use testkit::{
     GatewayProcess, Model, Nats, Orchestrator, RealModel, Script, Worker, chat, grammar_refusals, handoff,
-    schedule, server_everything, server_filesystem, typical, verify,
+    job_step, review, schedule, server_everything, server_filesystem, typical, verify,
 };
 
 const FORMS: [Form; 3] = [Form::TOOL, Form::GRAMMAR, Form::STRICT];
@@ -66,12 +66,15 @@ async fn outputs() -> Vec<Value> {
         .await;
     let _analyst = typed(Worker::analyst(&nats)).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let plan = Plan { goal: "Publish".to_owned(), acceptance_criteria: vec![], constraints: vec![] };
+    let plan =
+        Plan { goal: "Publish".to_owned(), acceptance_criteria: vec![], constraints: vec![], task_id: None };
     let works = [
         (Kind::Chat, chat("What is there?")),
-        (Kind::Plan, handoff(Work::Plan(plan))),
+        (Kind::Plan, handoff(Work::Plan(plan.clone()))),
         (Kind::Schedule, schedule("Write the report")),
         (Kind::Verify, verify("t-1")),
+        (Kind::Plan, handoff(Work::Plan(Plan { task_id: Some("t-1".parse().unwrap()), ..plan }))),
+        (Kind::Review, review("t-1", job_step("build"))),
     ];
     for (kind, handoff) in works {
         let id = orchestrator.publish(&handoff).await;
@@ -81,7 +84,7 @@ async fn outputs() -> Vec<Value> {
     let mut forms: Vec<&str> = asked.iter().filter_map(|asked| asked.form()).collect();
     forms.sort_unstable();
     forms.dedup();
-    assert_eq!(forms, ["assessment", "judgement", "plan", "scheduled_task", "step"]);
+    assert_eq!(forms, ["assessment", "judgement", "plan", "review", "scheduled_task", "step", "steps"]);
     let schema =
         |asked: &testkit::ModelRequest| asked.body.pointer("/response_format/json_schema/schema").cloned();
     asked.iter().filter_map(schema).collect()

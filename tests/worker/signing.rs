@@ -95,6 +95,7 @@ async fn key_can_be_trusted_for_one_subject_only() {
         goal: "mine to ask".into(),
         acceptance_criteria: vec![],
         constraints: vec![],
+        task_id: None,
     }));
     let (headers, body) = signed(&key, &Subject::Handoff(Kind::Plan), &plan);
     orchestrator.publish_raw(Kind::Plan, headers, body).await;

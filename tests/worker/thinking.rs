@@ -15,7 +15,7 @@ const REASON: &str = "several pages change";
 
 fn plan(goal: &str) -> Handoff {
     let (acceptance_criteria, constraints) = (Vec::new(), Vec::new());
-    handoff(Work::Plan(Plan { goal: goal.to_owned(), acceptance_criteria, constraints }))
+    handoff(Work::Plan(Plan { goal: goal.to_owned(), acceptance_criteria, constraints, task_id: None }))
 }
 
 /// Asks a server that has a model for each hint: `fast`, `strong`, and `scripted` as the usual one.

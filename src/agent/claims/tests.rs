@@ -189,3 +189,13 @@ fn facts_name_what_was_changed() {
     assert_eq!(describe(&[]), "nothing was changed");
     assert_eq!(describe(&[created("kappa-1")]), "these calls succeeded: db.task.create `kappa-1`");
 }
+
+/// The words that are looked for first are those that the sentences are read for.
+#[test]
+fn every_word_for_a_change_is_looked_for() {
+    let mention = ANY_MENTION.as_ref().expect("a pattern");
+    for word in VERBS.iter().map(|(verb, _)| *verb).chain(["now", "done"]) {
+        assert!(mention.is_match(&format!("It was {}, too", word.to_uppercase())), "{word}");
+    }
+    assert!(!mention.is_match("Two tasks are open."));
+}

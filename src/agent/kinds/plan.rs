@@ -1,9 +1,10 @@
-//! `plan`: turns a goal into a plan and has it executed.
+//! `plan`: turns a goal into a plan and has it executed; [`plan_steps`] plans the steps of a task.
 
 use std::fmt::Write as _;
 
 use subjects::{Assessment, Kind, Message, Plan, WorkScope};
 
+use super::plan_steps;
 use crate::{
     agent::{
         Outcome, WorkError,
@@ -17,8 +18,16 @@ use crate::{
     inference::Hint,
 };
 
-/// Plans the goal of the handoff and puts the plan into tasks.
+/// Plans the goal of the handoff and puts the plan into tasks, or plans the steps of the task that it names.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, plan: &Plan) -> Result<Outcome, WorkError> {
+    if let Some(task_id) = &plan.task_id {
+        return plan_steps::work(session, plan, task_id).await;
+    }
+    from_messages(session, vec![Message::user(sanitize_message(&render_goal(plan)))]).await
+}
+
+/// Renders goal, criteria and constraints, a line for each. The offline model reads these lines.
+pub(super) fn render_goal(plan: &Plan) -> String {
     let mut goal = format!("Goal: {}", plan.goal);
     for criterion in &plan.acceptance_criteria {
         line(&mut goal, "Acceptance criterion", criterion);
@@ -26,7 +35,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, plan: &Plan) -> Re
     for constraint in &plan.constraints {
         line(&mut goal, "Constraint", constraint);
     }
-    from_messages(session, vec![Message::user(sanitize_message(&goal))]).await
+    goal
 }
 
 /// Plans from messages. After a clarification they include the question and its answer. Returns a question if
@@ -75,7 +84,7 @@ impl Session<'_> {
     }
 }
 
-fn line(out: &mut String, name: &str, value: &str) {
+pub(super) fn line(out: &mut String, name: &str, value: &str) {
     // Writing to a string cannot fail.
     let _written = write!(out, "\n{name}: {value}");
 }

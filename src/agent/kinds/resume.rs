@@ -1,8 +1,8 @@
 //! `continue`: resumes an earlier handoff that asked a question or was completed.
 
-use subjects::{Answer, Completion, Continue, Kind, Message, Role, Status, journal::Origin};
+use subjects::{Answer, Completion, Continue, Kind, Message, Role, ScopeId, Status, journal::Origin};
 
-use super::plan;
+use super::{plan, plan_steps};
 use crate::{
     agent::{Outcome, WorkError, session::Session},
     context::sanitize_message,
@@ -16,7 +16,7 @@ pub(in crate::agent) async fn work(
     input: &Continue,
 ) -> Result<Outcome, WorkError> {
     let answered = Message::user(sanitize_message(&input.input));
-    let Some((kind, mut messages)) = load_earlier(session, input).await? else {
+    let Some(Earlier { kind, task, mut messages }) = load_earlier(session, input).await? else {
         let question = format!(
             "Handoff {} cannot be continued: it has no answer here, or it failed. Please say again what is \
              wanted.",
@@ -25,9 +25,10 @@ pub(in crate::agent) async fn work(
         return Ok(Outcome::question(Kind::Chat, question, &[answered]));
     };
     messages.push(answered);
-    match kind {
-        Kind::Plan => plan::from_messages(session, messages).await,
-        Kind::Chat | Kind::Schedule | Kind::Continue | Kind::Verify => {
+    match (kind, task) {
+        (Kind::Plan, Some(task_id)) => plan_steps::from_messages(session, &task_id, messages).await,
+        (Kind::Plan, None) => plan::from_messages(session, messages).await,
+        (Kind::Chat | Kind::Schedule | Kind::Continue | Kind::Review | Kind::Verify, _) => {
             // The goal is stated in the first request as well as in the answer to the question.
             let asked = messages.iter().filter(|message| matches!(message, Message::User { .. }));
             let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
@@ -36,12 +37,17 @@ pub(in crate::agent) async fn work(
     }
 }
 
+/// What an earlier handoff left to resume.
+struct Earlier {
+    kind: Kind,
+    /// The task whose steps are planned.
+    task: Option<ScopeId>,
+    messages: Vec<Message>,
+}
+
 /// Loads the kind and transcript of the earlier handoff. Returns `None` if it has no answer that can be
 /// resumed, and [`WorkError::OtherScope`] if it belongs to another user or project.
-async fn load_earlier(
-    session: &Session<'_>,
-    input: &Continue,
-) -> Result<Option<(Kind, Vec<Message>)>, WorkError> {
+async fn load_earlier(session: &Session<'_>, input: &Continue) -> Result<Option<Earlier>, WorkError> {
     let (storage, role) = (&session.resources.storage, Role::ProjectManager);
     let stored = storage.read_answer(role, input.continues).await;
     let stored = stored.map_err(|error| WorkError::EarlierAnswer(error.to_string()))?;
@@ -52,13 +58,15 @@ async fn load_earlier(
     if !origin.is_some_and(|origin| origin.has_same_owner(&own)) {
         return Err(WorkError::OtherScope(input.continues));
     }
-    let Completion { resumes_as, status, message, transcript, .. } = completion;
+    let Completion { resumes_as, resumes_task, status, message, transcript, .. } = completion;
     Ok(match (status, message) {
         (Status::NeedsClarification, _) if !transcript.is_empty() => {
-            Some((resumes_as.unwrap_or(Kind::Chat), transcript))
+            let kind = resumes_as.unwrap_or(Kind::Chat);
+            Some(Earlier { kind, task: resumes_task, messages: transcript })
         }
         (Status::NeedsClarification | Status::Completed, Some(message)) => {
-            Some((Kind::Chat, vec![Message::Assistant { content: message.content, calls: Vec::new() }]))
+            let messages = vec![Message::Assistant { content: message.content, calls: Vec::new() }];
+            Some(Earlier { kind: Kind::Chat, task: None, messages })
         }
         _ => None,
     })

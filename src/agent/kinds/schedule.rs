@@ -61,17 +61,15 @@ async fn from_messages(
         ..task::Create::default()
     };
     let task_id = session.call_for_output(&new).await?.task_id;
-    if !session.catalogue.has(workflow::Start::NAME) {
-        return completed(format!(
-            "The task `{}` was created. No tool to start its workflow is offered here.",
-            task.name
-        ));
+    let can_start = session.catalogue.has(workflow::Start::NAME);
+    match session.start_workflow(&task_id, Some(&schedule.run_id)).await? {
+        Ok(()) => completed(format!("The task `{}` was created and its workflow started.", task.name)),
+        Err(why) if !can_start => {
+            completed(format!("The task `{}` was created. Its workflow was not started: {why}.", task.name))
+        }
+        Err(why) => {
+            let why = format!("the task `{}` was created, its workflow was not started: {why}", task.name);
+            Err(WorkError::ToolFailed { tool: workflow::Start::NAME.to_owned(), why })
+        }
     }
-    let started = session.call(&workflow::Start { task_id, run_id: schedule.run_id.clone() }).await?;
-    if started.failed {
-        let why =
-            format!("the task `{}` was created, its workflow was not started: {}", task.name, started.text);
-        return Err(WorkError::ToolFailed { tool: workflow::Start::NAME.to_owned(), why });
-    }
-    completed(format!("The task `{}` was created and its workflow started.", task.name))
 }

@@ -37,16 +37,7 @@ struct EvidenceItem {
 /// Judges the task against each acceptance criterion and records the findings. Returns
 /// [`WorkError::InvalidHandoff`] if the handoff names different tasks.
 pub(in crate::agent) async fn work(session: &mut Session<'_>, verify: &Verify) -> Result<Outcome, WorkError> {
-    if session.handoff.scope.task_id.as_ref().is_some_and(|task| *task != verify.task_id) {
-        return Err(WorkError::InvalidHandoff(
-            "scope.task_id and payload.task_id name different tasks".to_owned(),
-        ));
-    }
-    if session.handoff.context.task.as_ref().is_some_and(|task| task.id != verify.task_id) {
-        return Err(WorkError::InvalidHandoff(
-            "context.task and payload.task_id name different tasks".to_owned(),
-        ));
-    }
+    session.check_task(&verify.task_id)?;
     let of_task = session.layers.task.as_ref().map(|task| task.acceptance_criteria.clone());
     let given = Some(verify.acceptance_criteria.clone()).filter(|criteria| !criteria.is_empty());
     let criteria = given.or(of_task).unwrap_or_default();

@@ -1,18 +1,55 @@
 //! Finds the tool calls that a sentence asks for, by its first words.
 
 use serde_json::{Map, Value, json};
-use subjects::ToolCall;
+use subjects::{Message, ToolCall};
 
-use super::super::{Function, Request};
+use super::{
+    super::{ASK_USER, Function, Request},
+    dialogue::{Asked, WHAT_TO_RUN, WHICH_NAME, WHICH_STEPS, WHICH_TASK, WHICH_TASK_RUNS},
+};
 
 const PLAN: &str = "plan";
+const CREATE: &str = "db__task__create";
+/// Beginnings of a goal to be done.
+const GOALS: [&str; 2] = ["do:", "carry out"];
+/// What follows is what has to be seen when a goal is reached.
+const SO_THAT: &str = ", so that ";
+const START: &str = "workflow__start";
+const RESUME: &str = "workflow__resume";
+const VERIFY: &str = "request_verification";
 const MAX_STEPS: usize = 8;
+const RUN: &str = "sandbox__run";
+const RUN_PARAMETERS: [&str; 4] = ["task_id", "script", "artifacts", "wait_seconds"];
+const TESTS: [&str; 3] = ["run the tests", "run all tests", "run tests"];
+/// Runs the tests of a folder by what is in it.
+const RUN_TESTS: &str = "\
+if [ -f Makefile ]; then make test
+elif [ -f Cargo.toml ]; then cargo test
+elif [ -f package.json ]; then npm test
+elif [ -f go.mod ]; then go test ./...
+elif [ -d tests ] || ls *test*.py >/dev/null 2>&1; then python3 -m unittest discover -v
+else echo 'no tests were found: neither a Makefile nor a project of Rust, Node, Go or Python'; exit 2
+fi";
+/// How long a reply waits for a job, in seconds.
+const RUN_WAIT: u64 = 60;
 
-/// Beginnings of a sentence, each with the function to call. The first one whose function is offered is used.
-const COMMANDS: [(&[&str], &str); 11] = [
-    (&["plan the tasks", "plan tasks", PLAN], "db__task__create"),
-    (&["create a task", "create task", "add a task", "add task", "new task"], "db__task__create"),
-    (
+/// A command that is understood.
+struct Command {
+    /// Beginnings of a sentence.
+    beginnings: &'static [&'static str],
+    /// The function to call, and the parameters that are filled in if it is not among the offered ones.
+    function: &'static str,
+    parameters: &'static [&'static str],
+}
+
+const COMMANDS: [Command; 17] = [
+    command(&["plan the tasks", "plan tasks", PLAN], CREATE, &["name", "title", "project_id"]),
+    command(
+        &["create a task", "create task", "add a task", "add task", "new task"],
+        CREATE,
+        &["name", "title", "project_id"],
+    ),
+    command(
         &[
             "list tasks",
             "list the tasks",
@@ -24,46 +61,169 @@ const COMMANDS: [(&[&str], &str); 11] = [
             "what is there to do",
         ],
         "db__task__list",
+        &["project_id"],
     ),
-    (&["list projects", "show projects", "which projects"], "db__project__list"),
-    (&["show task", "show the task"], "db__task__get"),
-    (&["verify"], "request_verification"),
-    (&["list artifacts", "show artifacts", "which artifacts"], "artifact__list"),
-    (&["list nodes", "show nodes", "which nodes"], "node__list"),
-    (&["list models", "show models", "which models"], "model__list"),
-    (&["list skills", "show skills"], "skills__list"),
-    (&["help"], "help__list"),
+    command(&["list projects", "show projects", "which projects"], "db__project__list", &[]),
+    command(&["show task", "show the task"], "db__task__get", &["task_id"]),
+    command(&GOALS, CREATE, &["name", "title", "description", "project_id"]),
+    command(
+        &["start the workflow of", "start workflow", "start the task", "start task"],
+        START,
+        &["task_id"],
+    ),
+    command(&["show the workflow of", "show workflow"], "workflow__get", &["task_id"]),
+    command(&["answer"], RESUME, &["task_id", "input"]),
+    command(&["verify"], VERIFY, &["task_id"]),
+    command(&["list artifacts", "show artifacts", "which artifacts"], "artifact__list", &[]),
+    command(&["list nodes", "show nodes", "which nodes"], "node__list", &[]),
+    command(&["list models", "show models", "which models"], "model__list", &[]),
+    command(&["list skills", "show skills"], "skills__list", &[]),
+    command(&TESTS, RUN, &RUN_PARAMETERS),
+    command(&["run", "execute"], RUN, &RUN_PARAMETERS),
+    command(&["help"], "help__list", &[]),
 ];
 
-/// Returns the calls that a sentence asks for; none if no beginning matches or the function is not offered.
-pub(super) fn calls_for(asked: &str, request: &Request<'_>) -> Vec<ToolCall> {
+const fn command(
+    beginnings: &'static [&'static str],
+    function: &'static str,
+    parameters: &'static [&'static str],
+) -> Command {
+    Command { beginnings, function, parameters }
+}
+
+/// All that is understood, for the user.
+const UNDERSTOOD: &str = "“create a task: NAME”, “plan: STEP, STEP”, “do: GOAL, so that CRITERION”, “start \
+    task TASK”, “answer TASK: TEXT”, “list tasks” (or projects, artifacts, nodes, models, skills), “show \
+    task TASK” (or workflow), “verify TASK”, “run in TASK: COMMAND”, “run the tests in TASK”, “use TOOL: \
+    TEXT” and “help”, which lists the tools";
+
+/// Returns the function of the command that a text begins with.
+pub(super) fn command_of(text: &str) -> Option<&'static str> {
+    find_command(text.trim()).map(|(_, command)| command.function)
+}
+
+fn find_command(text: &str) -> Option<(&'static str, &'static Command)> {
+    // No beginning of a command is longer than this.
+    let plain = text[..text.floor_char_boundary(64)].to_lowercase();
+    COMMANDS.iter().find_map(|command| {
+        let beginning = command.beginnings.iter().find(|beginning| begins(&plain, beginning))?;
+        Some((*beginning, command))
+    })
+}
+
+/// Returns the calls that are asked for; none if no beginning matches or there is no such function.
+pub(super) fn calls_for(asked: &Asked<'_>, request: &Request<'_>) -> Vec<ToolCall> {
     parse(asked, request).unwrap_or_default()
 }
 
-fn parse(asked: &str, request: &Request<'_>) -> Option<Vec<ToolCall>> {
-    let asked = asked.trim();
-    if let Some(call) = named_tool(asked, request) {
+fn parse(asked: &Asked<'_>, request: &Request<'_>) -> Option<Vec<ToolCall>> {
+    let text = asked.text.trim();
+    if let Some(call) = named_tool(text, request) {
         return Some(vec![call]);
     }
-    // No beginning of a command is longer than this.
-    let plain = asked[..asked.floor_char_boundary(64)].to_lowercase();
-    let (beginning, function) = COMMANDS.iter().find_map(|(beginnings, name)| {
-        let beginning = beginnings.iter().find(|beginning| begins(&plain, beginning))?;
-        let function = request.tools.iter().find(|function| function.name == *name)?;
-        Some((*beginning, function))
-    })?;
-    let rest = asked.get(beginning.len()..).unwrap_or_default().trim_matches(is_padding);
-    if function.name == "db__task__create" && rest.is_empty() {
-        let is_plan = beginning.starts_with(PLAN);
-        let question = if is_plan { "Which steps are there?" } else { "What should the task be called?" };
-        let can_ask = request.tools.iter().any(|function| function.name == "ask_user");
-        return can_ask.then(|| vec![call(0, "ask_user", &json!({ "question": question }))]);
+    let (beginning, command) = find_command(text)?;
+    let offered = request.tools.iter().find(|function| function.name == command.function);
+    // A tool of the gateway can be called even if it is not among those that match the request best.
+    if offered.is_none() && !has_gateway(request) {
+        return None;
     }
-    let each: Vec<&str> = if beginning.starts_with(PLAN) { steps(rest) } else { vec![rest] };
+    let rest = text.get(beginning.len()..).unwrap_or_default();
+    // A goal keeps its commands in backticks.
+    let (rest, criteria) = if GOALS.contains(&beginning) {
+        split_criteria(rest.trim_start_matches([':', ' ']).trim())
+    } else {
+        (rest.trim_matches(is_padding), Vec::new())
+    };
+    let ask = |question: &str| {
+        let can_ask = request.tools.iter().any(|function| function.name == ASK_USER);
+        can_ask.then(|| vec![call(0, ASK_USER, &json!({ "question": question }))])
+    };
+    let (named, rest) = match command.function {
+        RUN => split_task(rest),
+        RESUME => split_answer(rest),
+        _ => (None, rest),
+    };
+    let is_tests = TESTS.contains(&beginning);
+    let task = asked.task.or(named).map(|task| task.trim_matches(is_padding));
+    let needs_task = |task: Option<&str>| task.is_none() && in_layers(request, "task_id").is_none();
+    match command.function {
+        CREATE if rest.is_empty() && beginning.starts_with(PLAN) => return ask(WHICH_STEPS),
+        CREATE if rest.is_empty() => return ask(WHICH_NAME),
+        RESUME if task.is_none() => return None,
+        RUN if rest.is_empty() && !is_tests => return ask(WHAT_TO_RUN),
+        RUN if needs_task(task) => return ask(WHICH_TASK_RUNS),
+        "db__task__get" | "workflow__get" | START | VERIFY if rest.is_empty() && needs_task(None) => {
+            return ask(WHICH_TASK);
+        }
+        _ => {}
+    }
+    let each: Vec<&str> = match beginning {
+        plan if plan.starts_with(PLAN) => steps(rest),
+        _ if is_tests => vec![RUN_TESTS],
+        _ => vec![rest],
+    };
+    let declared = offered.and_then(|function| properties(function));
+    let parameters = declared.unwrap_or_else(|| command.parameters.to_vec());
     let calls = each.into_iter().enumerate().map(|(number, text)| {
-        call(number, &function.name, &Value::Object(arguments(function, text, request)))
+        let mut arguments = arguments(command.function, &parameters, text, task, request);
+        if !criteria.is_empty() {
+            arguments.insert("acceptance_criteria".to_owned(), json!(criteria));
+        }
+        call(number, command.function, &Value::Object(arguments))
     });
     Some(calls.collect())
+}
+
+/// Splits `GOAL, so that CRITERION; CRITERION` into the goal and its criteria. A command is not split.
+fn split_criteria(rest: &str) -> (&str, Vec<&str>) {
+    match rest.rsplit_once(SO_THAT) {
+        Some((goal, criteria)) if goal.matches('`').count() % 2 == 0 => {
+            let criteria = criteria.split(';').map(|criterion| criterion.trim_matches([' ', '.', '\n']));
+            (goal, criteria.filter(|criterion| !criterion.is_empty()).collect())
+        }
+        _ => (rest, Vec::new()),
+    }
+}
+
+/// Splits `in TASK: COMMAND`, or `in TASK` alone, into the task and the command.
+fn split_task(rest: &str) -> (Option<&str>, &str) {
+    let beginning = |text: &str| text.get(..3).is_some_and(|it| it.eq_ignore_ascii_case("in "));
+    if !beginning(rest) {
+        return (None, rest);
+    }
+    let (task, command) = rest[3..].split_once(':').unwrap_or((&rest[3..], ""));
+    let task = task.trim_matches(is_padding);
+    let task = task.strip_prefix("task ").unwrap_or(task).trim_matches(is_padding);
+    let is_one_word = !task.is_empty() && !task.contains(char::is_whitespace);
+    if is_one_word { (Some(task), command.trim_matches(is_padding)) } else { (None, rest) }
+}
+
+/// Splits `TASK: TEXT` into the task and the answer to the question of its workflow.
+fn split_answer(rest: &str) -> (Option<&str>, &str) {
+    match rest.split_once(':') {
+        Some((task, text)) if !task.trim().contains(char::is_whitespace) => {
+            (Some(task.trim_matches(is_padding)), text.trim())
+        }
+        _ => (None, rest),
+    }
+}
+
+/// Returns the call that follows the results of earlier calls: a goal to be done is first a task, whose
+/// workflow is then started.
+pub(super) fn follow_up(asked: &Asked<'_>, results: &[&Message], request: &Request<'_>) -> Option<ToolCall> {
+    let (beginning, _) = find_command(asked.text.trim())?;
+    let [Message::Tool { name, content, .. }] = results else { return None };
+    if !GOALS.contains(&beginning) || name != CREATE || !has_gateway(request) {
+        return None;
+    }
+    let created: Value = serde_json::from_str(content).ok()?;
+    let task = created.get("task_id")?.as_str()?;
+    Some(call(1, START, &json!({ "task_id": task })))
+}
+
+/// Returns whether tools of the gateway are offered, not only the worker's own functions.
+fn has_gateway(request: &Request<'_>) -> bool {
+    request.tools.iter().any(|function| ![ASK_USER, VERIFY].contains(&function.name.as_str()))
 }
 
 /// Returns the call that `Use <tool>: <text>` asks for, if the tool is offered.
@@ -72,7 +232,9 @@ fn named_tool(asked: &str, request: &Request<'_>) -> Option<ToolCall> {
     let (tool, text) = rest.split_once([' ', ':']).unwrap_or((rest, ""));
     let name = tool.replace('.', "__");
     let function = request.tools.iter().find(|function| function.name == name)?;
-    let arguments = || arguments(function, text.trim_matches(is_padding), request);
+    let parameters = properties(function).unwrap_or_default();
+    let text = text.trim_matches(is_padding);
+    let arguments = || arguments(&function.name, &parameters, text, None, request);
     verb.eq_ignore_ascii_case("use").then(|| call(0, &function.name, &Value::Object(arguments())))
 }
 
@@ -82,15 +244,17 @@ fn steps(text: &str) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).take(MAX_STEPS).collect()
 }
 
-/// Lists the commands that can be understood, for the user.
+/// Says which commands are understood, for the user.
 pub(super) fn hint(request: &Request<'_>) -> String {
-    let understood: Vec<String> = COMMANDS
-        .iter()
-        .filter(|(_, name)| request.tools.iter().any(|function| function.name == *name))
-        .filter_map(|(beginnings, _)| beginnings.first())
-        .map(|first| format!("“{first}”"))
-        .collect();
-    if understood.is_empty() { String::new() } else { format!(" I do understand {}.", understood.join(", ")) }
+    if has_gateway(request) {
+        return format!(" I understand {UNDERSTOOD}.");
+    }
+    let has = |name: &str| request.tools.iter().any(|function| function.name == name);
+    if has(VERIFY) {
+        " I understand “verify TASK”; tools need a gateway.".to_owned()
+    } else {
+        String::new()
+    }
 }
 
 fn begins(text: &str, beginning: &str) -> bool {
@@ -105,23 +269,38 @@ fn call(number: usize, name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: format!("call_{number}"), name: name.to_owned(), arguments: arguments.to_string() }
 }
 
-/// Fills the arguments that the schema declares from the sentence and from the ids in the layers.
-fn arguments(function: &Function, rest: &str, request: &Request<'_>) -> Map<String, Value> {
+/// Returns the parameters that a function declares.
+fn properties(function: &Function) -> Option<Vec<&str>> {
+    let properties = function.parameters.get("properties").and_then(Value::as_object)?;
+    Some(properties.keys().map(String::as_str).collect())
+}
+
+/// Fills parameters from the sentence, from the task that it names, and from the ids in the layers.
+fn arguments(
+    function: &str,
+    parameters: &[&str],
+    rest: &str,
+    task: Option<&str>,
+    request: &Request<'_>,
+) -> Map<String, Value> {
     let mut out = Map::new();
-    let Some(properties) = function.parameters.get("properties").and_then(Value::as_object) else {
-        return out;
-    };
-    for name in properties.keys() {
-        let value = match name.as_str() {
+    for name in parameters {
+        let value = match *name {
             "name" => Some(json!(slug(rest))),
             "title" | "description" | "text" | "content" => Some(json!(rest)),
             "project_id" => in_layers(request, "project_id"),
-            "task_id" if rest.is_empty() => in_layers(request, "task_id"),
+            "script" => Some(json!(rest)),
+            "input" if function == RESUME => Some(json!(rest)),
+            // The files of the task are those of the job.
+            "artifacts" => Some(json!(["**"])),
+            "wait_seconds" => Some(json!(RUN_WAIT)),
+            "task_id" if task.is_some() => Some(json!(task)),
+            "task_id" if rest.is_empty() || function == RUN => in_layers(request, "task_id"),
             "task_id" => Some(json!(rest)),
             _ => None,
         };
         if let Some(value) = value {
-            out.insert(name.clone(), value);
+            out.insert((*name).to_owned(), value);
         }
     }
     out

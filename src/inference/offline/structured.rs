@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use subjects::Message;
 
-use super::{excerpt, intent::slug};
+use super::{excerpt, intent::slug, review, steps};
+use crate::inference::REPAIR;
 
 /// Number of messages at the end that ask for the output.
 const QUESTION_MESSAGES: usize = 1;
@@ -11,6 +12,15 @@ const QUESTION_MESSAGES: usize = 1;
 /// Returns the structured output `name` by rules. For an unknown name it is an empty object, which is never
 /// valid.
 pub(super) fn output_for(name: &str, messages: &[Message]) -> String {
+    // Asked again for an output that did not fit, it answers the first request.
+    let messages = match messages {
+        [before @ .., Message::Assistant { .. }, Message::User { content }]
+            if content.starts_with(REPAIR) =>
+        {
+            before
+        }
+        all => all,
+    };
     // The last message asks for the output; its subject stands before it.
     let about = &messages[..messages.len().saturating_sub(QUESTION_MESSAGES)];
     let text = about.iter().rev().find(|message| matches!(message, Message::User { .. }));
@@ -21,6 +31,8 @@ pub(super) fn output_for(name: &str, messages: &[Message]) -> String {
         "plan" => plan(text),
         "scheduled_task" => scheduled_task(text),
         "judgement" => judgement(text, asked),
+        "steps" => steps::plan(text),
+        "review" => review::decide(text),
         _ => json!({}),
     };
     output.to_string()
@@ -130,4 +142,21 @@ fn judgement(material: &str, asked: &str) -> Value {
         "recommended_action": "Connect a language model, or add evidence in the words of the criterion, \
             then verify again.",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_is_asked_for_again_is_about_the_same_subject() {
+        let material =
+            "Review 1 of 3.\n\n[result]\n> Outcome: succeeded\n\n[findings]\n> not_met: It is fast\n";
+        let mut messages = vec![Message::user(material), Message::user("Decide.")];
+        let first = output_for("review", &messages);
+        assert!(first.contains("revise"), "{first}");
+        messages.push(Message::Assistant { content: first.clone(), calls: Vec::new() });
+        messages.push(Message::user(format!("{REPAIR}: it has no changed step. Answer again.")));
+        assert_eq!(output_for("review", &messages), first);
+    }
 }

@@ -12,7 +12,7 @@ const HANDOFFS: usize = 240;
 /// Time limit for the cluster to recover between two kills.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Issue 5, cluster: streams with three replicas; each node is killed and restarted, then the leader of each
+/// Streams with three replicas; each node is killed and restarted, then the leader of each
 /// stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_and_effect_happens_once_whichever_node_dies() {

@@ -10,8 +10,8 @@ use subjects::{
     ErrorCode, FindingsStatus, Handoff, Kind, Role, Status, Subject, journal::SPILL_THRESHOLD, streams,
 };
 use testkit::{
-    Gateway, GatewayProcess, Model, ModelRequest, Orchestrator, OrchestratorBuilder, Script, Tool, Worker,
-    WorkerBuilder, chat, eventually, typical, verify,
+    Gateway, GatewayProcess, Model, ModelRequest, NodeBuilder, Orchestrator, OrchestratorBuilder,
+    RunnerBuilder, Script, Tool, Worker, WorkerBuilder, chat, eventually, eventually_within, typical, verify,
 };
 
 use super::stage::{LAYOUT, Stage};
@@ -266,6 +266,113 @@ async fn two_deliveries_only(stage: &Stage, kind: Kind) {
         ..pull::Config::default()
     };
     stream.create_consumer(config).await.unwrap();
+}
+
+/// A node takes a job from the gateway, runs it, and stores its log, file and result; it hears a cancel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_runs_jobs_with_the_deployed_credentials() {
+    let stage = Stage::start().await;
+    let link = |identity: &str| {
+        [
+            ("nats.url", stage.url()),
+            ("nats.nkey_file", stage.path(&format!("{identity}.nk"))),
+            ("nats.inbox_prefix", format!("_INBOX_{identity}")),
+            ("nats.tls.required", "true".to_owned()),
+            ("nats.tls.ca_file", stage.path("tls/ca.crt")),
+            ("nats.tls.cert_file", stage.path("tls/tls.crt")),
+            ("nats.tls.key_file", stage.path("tls/tls.key")),
+        ]
+    };
+    let settings = link("gateway");
+    let mut settings: Vec<_> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let layout = LAYOUT.to_string();
+    settings.push(("nats.layout", &layout));
+    let gateway = GatewayProcess::start_with(&settings).await;
+    let elsewhere = testkit::Nats::start();
+    let node = NodeBuilder::new("build-1", &elsewhere, &gateway).await.at_nats(&stage.url());
+    let settings = link("node-build-1").into_iter().skip(1);
+    let node = settings.fold(node, |node, (key, value)| node.set(key, value));
+    // As the unit does.
+    let node = node.set("nats.provision", "verify").set("node.ack_wait", "30s").start().await;
+    let manager = gateway.agent(&gateway.manager().await);
+    let call = async |tool: &str, arguments: serde_json::Value| {
+        let reply = gateway.call(&manager, tool, arguments).await.expect(tool);
+        assert!(!reply.is_error, "{tool}: {}", reply.text);
+        reply.structured.unwrap()
+    };
+    let task =
+        call("db.task.create", json!({ "title": "Run things", "user_id": "ada" })).await["task_id"].clone();
+    for place in [json!({ "pool": "default" }), json!({ "node_id": "build-1" })] {
+        let mut run = json!({
+            "task_id": task, "script": "echo built | tee out.txt", "outputs": ["out.txt"], "wait_seconds": 60,
+        });
+        run.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+        let job = call("sandbox.run", run).await;
+        assert_eq!((&job["status"], &job["node_id"]), (&json!("completed"), &json!("build-1")), "{job}");
+        assert_eq!(job["log_tail"], "built\n", "{job}");
+        assert_eq!(job["files"][0]["path"], "out.txt", "{job}");
+    }
+    let long = call("sandbox.run", json!({ "task_id": task, "script": "sleep 600" })).await["job_id"].clone();
+    let state = async || call("sandbox.job.get", json!({ "job_id": long })).await["status"].clone();
+    eventually("the job to run", async || (state().await == "running").then_some(())).await;
+    call("sandbox.job.cancel", json!({ "job_id": long })).await;
+    eventually("the job to end", async || (state().await == "canceled").then_some(())).await;
+    for log in [node.log(), gateway.log()] {
+        let objections: Vec<_> = log.lines().filter(|line| line.contains("ermissions")).collect();
+        assert!(objections.is_empty(), "{objections:#?}");
+    }
+}
+
+/// A runner takes a workflow, has a manager plan and do its step, and settles the message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflow_runner_drives_a_task_with_the_deployed_credentials() {
+    let stage = Stage::start().await;
+    let link = |identity: &str| {
+        [
+            ("nats.url", stage.url()),
+            ("nats.nkey_file", stage.path(&format!("{identity}.nk"))),
+            ("nats.inbox_prefix", format!("_INBOX_{identity}")),
+            ("nats.tls.required", "true".to_owned()),
+            ("nats.tls.ca_file", stage.path("tls/ca.crt")),
+            ("nats.tls.cert_file", stage.path("tls/tls.crt")),
+            ("nats.tls.key_file", stage.path("tls/tls.key")),
+        ]
+    };
+    let settings = link("gateway");
+    let mut settings: Vec<_> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let layout = LAYOUT.to_string();
+    settings.push(("nats.layout", &layout));
+    let gateway = GatewayProcess::start_with(&settings).await;
+    let manager = stage.worker(Role::ProjectManager).calling_process(&gateway).await.start().await;
+    let runner = RunnerBuilder::new(&stage.url(), &gateway).await;
+    let runner = link("workflow").iter().fold(runner, |runner, (key, value)| runner.set(key, value));
+    let runner = runner.start().await;
+    let agent = gateway.agent(&gateway.manager().await);
+    let call = async |tool: &str, arguments: serde_json::Value| {
+        let reply = gateway.call(&agent, tool, arguments).await.expect(tool);
+        assert!(!reply.is_error, "{tool}: {}", reply.text);
+        reply.structured.unwrap()
+    };
+    let task = call("db.task.create", json!({ "title": "List tasks", "user_id": "ada" })).await;
+    let task = json!({ "task_id": task["task_id"] });
+    call("workflow.start", task.clone()).await;
+    eventually_within(Duration::from_secs(60), "the workflow to end", async || {
+        let workflow = call("workflow.get", task.clone()).await;
+        assert!(!["failed", "waiting"].contains(&workflow["status"].as_str().unwrap()), "{workflow}");
+        (workflow["status"] == "done").then_some(())
+    })
+    .await;
+    let queue = async_nats::jetstream::new(stage.identity("observer").await.client);
+    eventually("the message to be settled", async || {
+        let stream = queue.get_stream(streams::WORKFLOWS).await.unwrap();
+        (stream.cached_info().state.messages == 0).then_some(())
+    })
+    .await;
+    for log in [runner.log(), gateway.log()] {
+        let objections: Vec<_> = log.lines().filter(|line| line.contains("ermissions")).collect();
+        assert!(objections.is_empty(), "{objections:#?}");
+    }
+    assert_no_violations(&manager);
 }
 
 /// The gateway publishes its audit heads, which an observer can verify, and shows handoffs. It may not

@@ -28,6 +28,22 @@ fn open_door(values: &mut Value) {
     door["egress"] = json!({ "providers": provider, "keysSecret": "provider-keys", "ports": [443] });
 }
 
+/// The chart with the node that `values.yaml` has as an example, and a second one.
+fn with_nodes(values: &mut Value) {
+    let node = |host: &str| {
+        json!({
+            "pool": "default", "secret": format!("cynode-node-{host}"),
+            "nodeSelector": { "kubernetes.io/hostname": host },
+            "tolerations": [{ "key": "cynode.dev/jobs", "operator": "Exists" }],
+            "runtimeClassName": "kata",
+            "resources": { "requests": { "cpu": "500m" }, "limits": { "memory": "8Gi" } },
+            "settings": { "CYNODE_NODE_NODE__SLOTS": "8", "CYNODE_NODE_NODE__LABELS": "[\"zone=a\"]" },
+            "egressPorts": [443],
+        })
+    };
+    values["nodes"] = json!({ "build-1": node("worker-1"), "build-2": node("worker-2") });
+}
+
 fn all_with(changed: impl Fn(&mut Value)) -> Vec<Value> {
     manifests(changed).into_iter().map(|(_, manifest)| manifest).collect()
 }
@@ -68,7 +84,13 @@ fn linter_accepts_every_manifest() {
     let databases = |values: &mut Value| values["gateway"]["databaseSecret"] = json!("cynode-database");
     let fixed = |values: &mut Value| values["autoscaling"]["enabled"] = json!(false);
     let folder = tempfile::tempdir().unwrap();
-    let variants = [manifests(|_| {}), manifests(databases), manifests(fixed), manifests(open_door)];
+    let variants = [
+        manifests(|_| {}),
+        manifests(databases),
+        manifests(fixed),
+        manifests(open_door),
+        manifests(with_nodes),
+    ];
     let mut files = Vec::new();
     for (number, (name, manifest)) in variants.into_iter().flatten().enumerate() {
         if manifest["apiVersion"] == "keda.sh/v1alpha1" {
@@ -106,8 +128,8 @@ fn every_queue_is_watched(all: &[Value], layout: Layout) {
             deployment["spec"]["replicas"].is_null(),
             "{target}: replicas would conflict with the autoscaler"
         );
-        let role =
-            deployment["spec"]["template"]["spec"]["containers"][0]["args"][0].as_str().unwrap().to_owned();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let role = container["args"][0].as_str().unwrap_or(target).to_owned();
         let (min, max) = (&scaled["spec"]["minReplicaCount"], &scaled["spec"]["maxReplicaCount"]);
         assert!(min.as_u64().unwrap() <= max.as_u64().unwrap(), "{target}");
         for trigger in items(scaled, "/spec/triggers") {
@@ -126,7 +148,11 @@ fn every_queue_is_watched(all: &[Value], layout: Layout) {
     let queue = |(role, kind): (Role, Kind)| {
         (format!("--role={role}"), layout.handoffs(role).to_owned(), streams::consumer_name(kind).to_owned())
     };
-    assert_eq!(watched, Role::ALL.into_iter().flat_map(of).map(queue).collect());
+    let mut queues: BTreeSet<_> = Role::ALL.into_iter().flat_map(of).map(queue).collect();
+    let of_runners = [streams::WORKFLOWS, streams::WORKFLOW_RUNNERS].map(str::to_owned);
+    let [stream, consumer] = of_runners;
+    queues.insert(("cynode-workflow".to_owned(), stream, consumer));
+    assert_eq!(watched, queues);
 }
 
 /// Every variable is a setting with an accepted value; secrets are mounted as files only.
@@ -157,6 +183,37 @@ fn every_variable_is_a_setting() {
         }
     }
     assert_eq!(seen, 4);
+}
+
+/// The runner's pod: its variables are settings, secrets are files, it scales with its slots, and it reaches
+/// the gateway and NATS alone.
+#[test]
+fn workflow_runner_accepts_what_the_chart_tells_it() {
+    let all = all();
+    let named = |kind: &str, name: &str| -> &Value {
+        let is_named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
+        all.iter().find(is_named).unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let pod = &named("Deployment", "cynode-workflow")["spec"]["template"]["spec"];
+    let variables = variables(&pod["containers"][0]);
+    settings::accepts(settings::RUNNER, &[], &variables);
+    for (key, path) in variables.iter().filter(|(key, _)| key.ends_with("_FILE")) {
+        let mounts = items(&pod["containers"][0], "/volumeMounts");
+        let provides = |mount: &&Value| path.starts_with(mount["mountPath"].as_str().unwrap());
+        assert!(mounts.iter().any(provides), "no mount provides {key}");
+    }
+    let lag = &named("ScaledObject", "cynode-workflow")["spec"]["triggers"][0]["metadata"]["lagThreshold"];
+    assert_eq!(*lag, *variables["CYNODE_WORKFLOW_RUNNER__SLOTS"]);
+    let policy = named("NetworkPolicy", "cynode-workflow");
+    let ports = |rules: &str| -> Vec<Value> {
+        let ports = items(policy, rules).into_iter().flat_map(|rule| items(rule, "/ports"));
+        ports.map(|port| port["port"].clone()).collect()
+    };
+    assert_eq!((ports("/spec/ingress"), ports("/spec/egress")), (vec![8786.into()], vec![8790.into()]));
+    let admitted = items(named("NetworkPolicy", "cynode-gateway"), "/spec/ingress/0/from");
+    let is_runner =
+        |peer: &&Value| peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "workflow";
+    assert!(admitted.iter().any(is_runner), "{admitted:?}");
 }
 
 /// G3: no pod has more than it needs: no root, no privileges, no service account token, a read-only file
@@ -202,7 +259,7 @@ fn probes_and_grace_periods_match_the_programs() {
         let container = &pod["containers"][0];
         let (alive, ready) = match container["name"].as_str().unwrap() {
             "worker" => ("/healthz", "/readyz"),
-            "gateway" | "orchestrator" => ("/livez", "/readyz"),
+            "gateway" | "orchestrator" | "workflow" => ("/livez", "/readyz"),
             _ => continue,
         };
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], alive, "{name}");
@@ -224,7 +281,8 @@ fn probes_and_grace_periods_match_the_programs() {
             let port = &container[probe]["httpGet"]["port"];
             assert!(items(container, "/ports").iter().any(|known| known["name"] == *port), "{name}: {probe}");
         }
-        let grace = variables.get("PMA_WORKER__GRACE").or(variables.get("ORCHESTRATOR_GRACE"));
+        let graces = ["PMA_WORKER__GRACE", "ORCHESTRATOR_GRACE", "CYNODE_WORKFLOW_RUNNER__GRACE"];
+        let grace = graces.into_iter().find_map(|name| variables.get(name));
         let grace = grace.map_or("20s", String::as_str);
         let grace: u64 = grace.trim_end_matches('s').parse().unwrap();
         assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > grace, "{name}");
@@ -245,7 +303,7 @@ fn network_policies_cover_every_pod() {
             assert!(wanted.iter().all(|(name, value)| labels[name] == *value), "{labels}");
         }
     }
-    let known = [53, 443, 4222, 8080, 8780, 8781, 8790, 8791, 9180];
+    let known = [53, 443, 4222, 8080, 8780, 8781, 8786, 8790, 8791, 9180];
     for policy in &policies {
         for rules in ["/spec/ingress", "/spec/egress"] {
             for port in items(policy, rules).into_iter().flat_map(|rule| items(rule, "/ports")) {
@@ -324,4 +382,55 @@ fn egress_and_ingress_are_open_only_if_set() {
     settings::accepts("cynode-orchestrator", &[], &variables);
     let mounts = items(container, "/volumeMounts");
     assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/secrets/providers"), "{mounts:?}");
+}
+
+/// Without being asked for, no pod is privileged. Each node has an id, an inbox and a secret of its own; it
+/// reaches NATS and the gateway, and what its jobs may reach if that is set.
+#[test]
+fn nodes_are_separate_and_only_there_if_named() {
+    assert!(of_kind("DaemonSet").is_empty());
+    let all = all_with(with_nodes);
+    let mut secrets = BTreeSet::new();
+    for (id, host) in [("build-1", "worker-1"), ("build-2", "worker-2")] {
+        let name = format!("cynode-node-{id}");
+        let named = |kind: &str| {
+            let is_named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == *name;
+            all.iter().find(is_named).unwrap_or_else(|| panic!("no {kind} {name}"))
+        };
+        let daemon = named("DaemonSet");
+        // Two pods with one id do not both take jobs.
+        assert_eq!(daemon["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"], 0);
+        let pod = &daemon["spec"]["template"]["spec"];
+        assert_eq!(pod["nodeSelector"]["kubernetes.io/hostname"], host);
+        assert_eq!(
+            (&pod["automountServiceAccountToken"], &pod["hostNetwork"]),
+            (&json!(false), &Value::Null)
+        );
+        assert_eq!((&pod["hostPID"], &pod["runtimeClassName"]), (&Value::Null, &json!("kata")));
+        let volumes = items(pod, "/volumes");
+        assert!(volumes.iter().all(|volume| volume["hostPath"].is_null()), "{volumes:?}");
+        let secret = volumes.iter().find(|volume| volume["name"] == "identity").unwrap();
+        secrets.insert(secret["secret"]["secretName"].as_str().unwrap().to_owned());
+        let container = &pod["containers"][0];
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        let variables = variables(container);
+        assert_eq!(variables["CYNODE_NODE_NODE__ID"], id);
+        assert_eq!(variables["CYNODE_NODE_NATS__INBOX_PREFIX"], format!("_INBOX_node-{id}"));
+        settings::accepts("cynode-node", &[], &variables);
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+        assert!(variables["CYNODE_NODE_ADMIN__LISTEN"].ends_with(":8785"));
+        let grace: u64 = variables["CYNODE_NODE_NODE__GRACE"].trim_end_matches('s').parse().unwrap();
+        assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > grace);
+        let policy = named("NetworkPolicy");
+        let ports = |rules: &str| -> Vec<Value> {
+            let ports = items(policy, rules).into_iter().flat_map(|rule| items(rule, "/ports"));
+            ports.map(|port| port["port"].clone()).collect()
+        };
+        assert_eq!(
+            (ports("/spec/ingress"), ports("/spec/egress")),
+            (vec![8785.into()], vec![8790.into(), 443.into()])
+        );
+    }
+    assert_eq!(secrets.len(), 2, "no node has the key of another");
 }

@@ -2,15 +2,26 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
 use subjects::{Kind, Role, Subject, streams};
 use testkit::{Orchestrator, chat, verify};
 
 use super::stage::Stage;
 
-const EVERYONE: [&str; 7] =
-    ["orchestrator", "project_manager", "project_analyst", "gateway", "operator", "observer", "provisioner"];
-const STREAMS: [&str; 10] = [
+const EVERYONE: [&str; 10] = [
+    "orchestrator",
+    "project_manager",
+    "project_analyst",
+    "gateway",
+    "operator",
+    "observer",
+    "provisioner",
+    "workflow",
+    "node-build-1",
+    "node-build-2",
+];
+const STREAMS: [&str; 15] = [
     "CYNODE_HANDOFFS",
     "CYNODE_PA_HANDOFFS",
     "CYNODE_RUNS",
@@ -19,6 +30,11 @@ const STREAMS: [&str; 10] = [
     "CYNODE_ADVISORIES",
     "CYNODE_AUDIT",
     "CYNODE_EVENTS",
+    "CYNODE_JOBS",
+    "CYNODE_JOB_RUNS",
+    "CYNODE_JOB_LOGS",
+    "CYNODE_EDGE_AUDIT",
+    "CYNODE_WORKFLOWS",
     "OBJ_CYNODE_SPILL",
     "OBJ_CYNODE_PA_SPILL",
 ];
@@ -28,14 +44,15 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// Each subject with the identities that may publish on it. All others are refused.
 const MAY_PUBLISH: &[(&str, &[&str])] = &[
-    // C6, P2: handoffs come from the orchestrator; a manager may publish verifications; a replay is a
-    // handoff.
-    ("pma.handoff.chat", &["orchestrator", "operator"]),
+    // C6, P2: handoffs come from the orchestrator, and those of workflows from the gateway; a manager may
+    // publish verifications; a replay is a handoff.
+    ("pma.handoff.chat", &["orchestrator", "operator", "gateway"]),
     ("pma.handoff.schedule", &["orchestrator", "operator"]),
-    ("pma.handoff.plan", &["orchestrator", "operator"]),
+    ("pma.handoff.plan", &["orchestrator", "operator", "gateway"]),
+    ("pma.handoff.review", &["orchestrator", "operator", "gateway"]),
     ("pma.handoff.continue", &["orchestrator", "operator"]),
     ("pa.verify", &["orchestrator", "operator", "project_manager"]),
-    ("pma.cancel.x", &["orchestrator", "operator", "project_manager"]),
+    ("pma.cancel.x", &["orchestrator", "operator", "project_manager", "gateway"]),
     // Journals and answers: only the role that owns the handoff.
     ("pma.run.x.journal", &["project_manager"]),
     ("pma.run.x.completion", &["project_manager"]),
@@ -53,6 +70,7 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     // Queues: only their own role pulls and settles.
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-chat", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-plan", &["project_manager"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_HANDOFFS.pma-review", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_PA_HANDOFFS.pa-verify", &["project_analyst"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_ADVISORIES.pma-dead-mover", &["project_manager"]),
     ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_ADVISORIES.pa-dead-mover", &["project_analyst"]),
@@ -111,6 +129,58 @@ const MAY_PUBLISH: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.SNAPSHOT.CYNODE_PA_RUNS", &[]),
     ("$JS.API.CONSUMER.DELETE.CYNODE_HANDOFFS.mine", &["provisioner"]),
     ("$JS.API.CONSUMER.PAUSE.CYNODE_HANDOFFS.mine", &["provisioner"]),
+    // Workflows come from the gateway; runners take and settle them, and do nothing else.
+    ("workflow.run", &["gateway"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_WORKFLOWS.workflow-runners", &["workflow"]),
+    ("$JS.ACK.CYNODE_WORKFLOWS.workflow-runners.1.1.1.1.0", &["workflow"]),
+    ("$JS.ACK._.hash.CYNODE_WORKFLOWS.workflow-runners.1.1.1.1.0", &["workflow"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_WORKFLOWS.mine", &["provisioner"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_WORKFLOWS", &["operator"]),
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_WORKFLOWS", &[]),
+    // Jobs come from the gateway. What a node writes has its id in the subject.
+    ("jobs.class.default_bwrap", &["gateway"]),
+    ("jobs.node.build-1", &["gateway"]),
+    ("jobs.cancel.x", &["gateway"]),
+    ("job.x.gateway.result", &["gateway"]),
+    ("job.x.gateway.journal", &[]),
+    ("job.x.build-1.journal", &["node-build-1"]),
+    ("job.x.build-1.result", &["node-build-1"]),
+    ("job.x.build-1.log", &["node-build-1"]),
+    ("job.x.build-2.result", &["node-build-2"]),
+    ("job.x.build-1.anything", &[]),
+    ("node.presence.build-1", &["node-build-1"]),
+    ("node.presence.build-2", &["node-build-2"]),
+    ("edge.audit.build-1.x", &["node-build-1"]),
+    ("edge.audit.build-2.x", &["node-build-2"]),
+    ("edge.audit.gateway.x", &[]),
+    // Queues of jobs: each node its own, and that of its class. `build-2` is in another pool.
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_JOBS.node-build-1", &["node-build-1"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_JOBS.node-build-2", &["node-build-2"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_JOBS.class-default_bwrap", &["node-build-1"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_JOBS.class-gpu_bwrap", &["node-build-2"]),
+    ("$JS.ACK.CYNODE_JOBS.node-build-1.1.1.1.1.0", &["node-build-1"]),
+    ("$JS.ACK._.hash.CYNODE_JOBS.class-default_bwrap.1.1.1.1.0", &["node-build-1"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOBS.node-build-1.jobs.node.build-1", &["node-build-1", "provisioner"]),
+    (
+        "$JS.API.CONSUMER.CREATE.CYNODE_JOBS.class-default_bwrap.jobs.class.default_bwrap",
+        &["node-build-1", "provisioner"],
+    ),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOBS.node-build-1.jobs.node.build-2", &["provisioner"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOBS.mine.jobs.class.default_bwrap", &["provisioner"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOBS.node-build-1", &["provisioner"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOBS", &["provisioner"]),
+    ("$JS.API.CONSUMER.CREATE.CYNODE_JOB_RUNS.mine", &["provisioner"]),
+    ("$JS.API.CONSUMER.DELETE.CYNODE_JOBS.class-default_bwrap", &["provisioner"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_JOB_RUNS.gateway-jobs", &["gateway"]),
+    ("$JS.API.CONSUMER.MSG.NEXT.CYNODE_EDGE_AUDIT.gateway-edge-audit", &["gateway"]),
+    ("$JS.ACK.CYNODE_JOB_RUNS.gateway-jobs.1.1.1.1.0", &["gateway"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_JOB_RUNS", &["gateway", "operator", "node-build-1", "node-build-2"]),
+    ("$JS.API.STREAM.MSG.GET.CYNODE_JOB_LOGS", &["gateway", "operator"]),
+    // Jobs that waited for a removed node.
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_JOBS", &["gateway"]),
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_JOB_RUNS", &[]),
+    ("$JS.API.STREAM.MSG.DELETE.CYNODE_EDGE_AUDIT", &[]),
+    ("_INBOX_node-build-1.x", &[]),
     ("$JS.API.STREAM.SNAPSHOT.CYNODE_HANDOFFS", &[]),
     ("$JS.API.STREAM.RESTORE.CYNODE_HANDOFFS", &[]),
     ("$JS.API.ACCOUNT.PURGE.CYNODE", &[]),
@@ -135,18 +205,30 @@ const MAY_LISTEN: &[(&str, &[&str])] = &[
     ("_INBOX_operator.>", &["operator"]),
     ("_INBOX_observer.>", &["observer"]),
     ("_INBOX_provisioner.>", &["provisioner"]),
+    ("_INBOX_workflow.>", &["workflow"]),
+    ("workflow.run", &[]),
+    ("_INBOX_node-build-1.>", &["node-build-1"]),
+    ("_INBOX_node-build-2.>", &["node-build-2"]),
+    // A node hears which jobs end, and nothing about the jobs of others.
+    ("jobs.cancel.*", &["node-build-1", "node-build-2"]),
+    ("jobs.class.*", &[]),
+    ("jobs.node.build-1", &[]),
+    ("job.*.*.log", &[]),
+    ("job.*.build-1.result", &[]),
+    ("node.presence.*", &["gateway"]),
+    ("edge.audit.*.*", &[]),
     // Handoffs and journals are visible to no plain subscriber.
     ("pma.handoff.*", &[]),
     ("pma.handoff.chat", &[]),
     ("pa.verify", &[]),
     ("pma.run.*.journal", &[]),
     ("pa.run.*.journal", &[]),
-    ("pma.run.*.completion", &["orchestrator", "operator", "observer"]),
+    ("pma.run.*.completion", &["orchestrator", "operator", "observer", "gateway"]),
     ("pa.run.*.findings", &["orchestrator", "operator", "observer", "project_manager"]),
     ("pma.delta.*", &["orchestrator", "operator", "observer"]),
     ("pma.dead.*", &[]),
     ("cynode.audit.head", &[]),
-    ("cynode.lease.revoked", &["orchestrator", "operator", "observer"]),
+    ("cynode.lease.revoked", &["orchestrator", "operator", "observer", "node-build-1", "node-build-2"]),
     ("cynode.key.revoked", &["orchestrator", "operator", "observer"]),
     ("$JS.ACK.>", &[]),
     ("$JS.API.>", &[]),
@@ -245,6 +327,11 @@ async fn analyst_key_cannot_read_a_managers_data() {
     let manager = stage.worker(Role::ProjectManager).start().await;
     let answered = orchestrator.publish(&chat("answered")).await;
     orchestrator.wait_for_answer(Kind::Chat, answered).await;
+    // The answer comes before the ack.
+    testkit::eventually("the handoff is acknowledged", || async {
+        (orchestrator.queued().await == 0).then_some(())
+    })
+    .await;
     drop(manager);
     orchestrator.publish(&chat("queued")).await;
     let thief = stage.acts_as("project_analyst").await;
@@ -277,6 +364,91 @@ async fn analyst_key_cannot_read_a_managers_data() {
     }
     assert!(orchestrator.answer(Kind::Chat, answered).await.is_some());
     assert_eq!(orchestrator.queued().await, 1);
+}
+
+/// G3: with the key of a node, a client writes under no other node's name, takes no job of another pool, and
+/// reaches no handoff and no answer.
+#[tokio::test]
+async fn key_of_a_node_reaches_only_its_own_jobs() {
+    let stage = Stage::start().await;
+    let orchestrator = stage.orchestrator().await;
+    orchestrator.publish(&chat("for a manager")).await;
+    let gateway = stage.acts_as("gateway").await;
+    let job = "0193f2c0-0000-7000-8000-0000000000aa";
+    for subject in ["jobs.class.default_bwrap", "jobs.node.build-1"] {
+        let queued = gateway.jetstream.publish(subject, "{}".into()).await.unwrap();
+        queued.await.expect(subject);
+    }
+    let of_first = stage.acts_as("node-build-1").await;
+    for queue in [Subject::NodeJobs("build-1".parse().unwrap()), "jobs.class.default_bwrap".parse().unwrap()]
+    {
+        let wanted = streams::node_consumer(&queue, Duration::from_secs(30));
+        of_first.jetstream.create_consumer_on_stream(wanted, streams::JOBS).await.expect("its own queue");
+    }
+    let thief = stage.acts_as("node-build-2").await;
+    for subject in [
+        format!("job.{job}.build-1.result"),
+        format!("job.{job}.gateway.result"),
+        format!("jobs.cancel.{job}"),
+        "jobs.node.build-1".to_owned(),
+        "pma.handoff.chat".to_owned(),
+        "edge.audit.build-1.x".to_owned(),
+    ] {
+        let sent = thief.jetstream.publish(subject.clone(), "{}".into()).await.unwrap();
+        let stored = tokio::time::timeout(BRIEFLY, sent.into_future()).await;
+        assert!(!matches!(stored, Ok(Ok(_))), "build-2 published {subject}: {stored:?}");
+    }
+    let steal =
+        streams::node_consumer(&Subject::NodeJobs("build-1".parse().unwrap()), Duration::from_secs(1));
+    let changed = thief.jetstream.create_consumer_on_stream(steal, streams::JOBS);
+    let changed = tokio::time::timeout(BRIEFLY, changed).await;
+    assert!(!matches!(changed, Ok(Ok(_))), "build-2 changed the queue of build-1");
+    for queue in ["CYNODE_JOBS.node-build-1", "CYNODE_JOBS.class-default_bwrap", "CYNODE_HANDOFFS.pma-chat"] {
+        assert_eq!(pull(&thief, queue).await, None, "build-2 pulled from {queue}");
+    }
+    for (subject, question) in [
+        ("$JS.API.STREAM.MSG.GET.CYNODE_HANDOFFS", r#"{"seq":1}"#),
+        ("$JS.API.STREAM.MSG.GET.CYNODE_RUNS", r#"{"seq":1}"#),
+        ("$JS.API.DIRECT.GET.CYNODE_RUNS", r#"{"seq":1}"#),
+        ("$JS.API.STREAM.MSG.GET.CYNODE_JOB_LOGS", r#"{"seq":1}"#),
+    ] {
+        let got = tokio::time::timeout(BRIEFLY, thief.client.request(subject, question.into())).await;
+        assert!(!matches!(got, Ok(Ok(_))), "{subject} was answered: {got:?}");
+    }
+    // The rightful node gets its jobs, and may report about them.
+    for queue in ["CYNODE_JOBS.node-build-1", "CYNODE_JOBS.class-default_bwrap"] {
+        assert_eq!(pull(&of_first, queue).await.as_deref(), Some("{}"), "{queue}");
+    }
+    let told = of_first.jetstream.publish(format!("job.{job}.build-1.result"), "{}".into()).await.unwrap();
+    told.await.expect("its own result");
+}
+
+/// Pulls one message from a queue. A message has the subject that it was stored under, so that a plain
+/// request would not find it.
+async fn pull(client: &Orchestrator, queue: &str) -> Option<String> {
+    let inbox = client.client.new_inbox();
+    let mut pulled = client.client.subscribe(inbox.clone()).await.unwrap();
+    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{queue}");
+    client.client.publish_with_reply(subject, inbox, r#"{"batch":1,"no_wait":true}"#.into()).await.unwrap();
+    let message = tokio::time::timeout(BRIEFLY, pulled.next()).await.ok()??;
+    message.status.is_none().then(|| String::from_utf8_lossy(&message.payload).into_owned())
+}
+
+/// The gateway hears a node's presence and may reply to it, which needs no permission for the node's inbox.
+#[tokio::test]
+async fn gateway_replies_to_the_presence_of_a_node() {
+    let stage = Stage::start().await;
+    let gateway = stage.identity("gateway").await.client;
+    let mut heard = gateway.subscribe("node.presence.*").await.unwrap();
+    gateway.flush().await.unwrap();
+    let node = stage.identity("node-build-1").await.client;
+    let asked = node.request("node.presence.build-1", "here".into());
+    let answered = async {
+        let message = heard.next().await.unwrap();
+        gateway.publish(message.reply.unwrap(), "cordoned".into()).await.unwrap();
+    };
+    let (reply, ()) = tokio::join!(asked, answered);
+    assert_eq!(&*reply.expect("a reply").payload, b"cordoned");
 }
 
 /// A client without a listed key cannot connect.

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use testkit::{binary, run, workspace};
+use testkit::{binary, run, workflow_runner, workspace};
+
+/// Written in Python, and not built with the others.
+pub(crate) const RUNNER: &str = "cynode-workflow";
 
 /// Runs `<program> config` with only these variables. Secret files that they name are created in a temporary
 /// folder.
@@ -14,10 +17,12 @@ pub(crate) fn accepts(program: &str, arguments: &[&str], variables: &BTreeMap<St
     let pairs: Vec<(&str, &str)> = here.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut all = vec!["config"];
     all.extend(arguments);
-    let finished = run(&binary(program), folder.path(), &all, &pairs);
+    let path = if program == RUNNER { workflow_runner() } else { binary(program) };
+    let finished = run(&path, folder.path(), &all, &pairs);
     assert_eq!(finished.code, 0, "{program}: {}\n{here:#?}", finished.stderr);
     for name in here.keys().filter(|name| name.as_str() != "PMA_ROLE" || arguments.is_empty()) {
-        let (_, key) = name.split_once('_').expect("a prefix");
+        let name_in_program = name.strip_prefix("CYNODE_").unwrap_or(name);
+        let (_, key) = name_in_program.split_once('_').expect("a prefix");
         let key = key.to_lowercase().replace("__", ".");
         let line = finished.stdout.lines().find(|line| line.starts_with(&format!("{key} = ")));
         let line =

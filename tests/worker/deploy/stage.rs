@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_nats::{Client, ConnectOptions, Event};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use subjects::{Role, streams::Layout};
 use tempfile::TempDir;
 use testkit::{
@@ -191,9 +191,23 @@ fn lay_out(folder: &Path) {
         let entry = entry.expect("readable");
         fs::copy(entry.path(), folder.join("permissions").join(entry.file_name())).expect("copied");
     }
-    let made = run(&cynodectl(), workspace(), &["nkeys", &text_of(folder)], &[]);
+    let made = run(&cynodectl(), workspace(), &["nkeys", &text_of(folder), "--node", "build-2"], &[]);
     assert_eq!(made.code, 0, "{made:?}");
+    add_a_node(folder);
     certificates(&folder.join("tls"));
+}
+
+/// Adds the node `build-2` of another pool, as docs/nodes.md says.
+fn add_a_node(folder: &Path) {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).expect("there");
+    let copied =
+        read("permissions/node-build-1.conf").replace("build-1", "build-2").replace("default", "gpu");
+    fs::write(folder.join("permissions/node-build-2.conf"), copied).expect("written");
+    let accounts = read("accounts.conf");
+    let line = accounts.lines().find(|line| line.contains("$NODE_BUILD_1_KEY")).expect("a node");
+    let another = line.replace("BUILD_1", "BUILD_2").replace("build-1", "build-2");
+    fs::write(folder.join("accounts.conf"), accounts.replace(line, &format!("{line}\n{another}")))
+        .expect("written");
 }
 
 /// Writes a certificate authority and one certificate for everything on this machine.
@@ -201,10 +215,15 @@ pub(crate) fn certificates(folder: &Path) {
     fs::create_dir(folder).expect("made");
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // OpenSSL, and so the runner of workflows, wants an authority to have a name of its own and a purpose.
+    authority.distinguished_name.push(DnType::CommonName, "cynode-ca");
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+    let mut certificate = CertificateParams::new(names).unwrap();
+    certificate.use_authority_key_identifier_extension = true;
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
     fs::write(folder.join("ca.crt"), authority.pem()).expect("written");
     fs::write(folder.join("tls.crt"), certificate.pem()).expect("written");
     fs::write(folder.join("tls.key"), key.serialize_pem()).expect("written");

@@ -160,6 +160,7 @@ async fn replay_requests_unusable_structured_output_again() {
         goal: "publish the pages".to_owned(),
         acceptance_criteria: vec!["The site shows them".to_owned()],
         constraints: Vec::new(),
+        task_id: None,
     };
     let id = orchestrator.publish(&handoff(Work::Plan(goal))).await;
     let failed = orchestrator.completion(Kind::Plan, id).await;
