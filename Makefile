@@ -5,7 +5,8 @@ DENY   := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
 # A test that cannot go on should stop where it stands, and may say what it measured.
 IN_TESTS := -A clippy::unwrap_used -A clippy::expect_used -A clippy::panic -A clippy::print_stdout -A clippy::print_stderr
-PROGRAMS := --package cynode-pma --package cynode-gateway --package cynode-orchestrator --package cynodectl --bins
+PROGRAMS := --package cynode-pma --package cynode-gateway --package cynode-orchestrator --package cynode-node \
+	--package cynodectl --bins
 # What the benches compare with is a workspace of its own, so that its dependencies are not ours.
 RESTATE_PEER := --manifest-path benches/restate/Cargo.toml --target-dir target/restate
 
@@ -14,13 +15,13 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: run
-run: nats-server ## build everything, start it on this machine, and talk to the project manager
+run: nats-server workflow-runner ## build everything, start it on this machine, and talk to the project manager
 	@echo "Building; the first time takes a few minutes."
 	@$(CARGO) build $(PROGRAMS)
 	@target/debug/cynodectl up
 
 .PHONY: run-model
-run-model: nats-server ## the same with a real small language model, on this machine's own cores
+run-model: nats-server workflow-runner ## the same with a real small language model, on this machine's own cores
 	@$(PYTHON) scripts/get_model.py --required
 	@echo "Building; the first time takes a few minutes."
 	@$(CARGO) build $(PROGRAMS)
@@ -45,12 +46,15 @@ check: $(DENY) ## formatting, lints, dependencies, documentation, guardrails
 bench: tools ## measure everything into one report: target/bench/report.json, .md and .svg
 	@$(PYTHON) scripts/get_restate_server.py
 	@$(PYTHON) scripts/get_litellm.py
-	$(CARGO) build --profile dist --workspace --bin cynode-pma --bin cynode-gateway --bin cynode-orchestrator --bin mcp-conformance-upstream
+	$(CARGO) build --profile dist --workspace --bin cynode-pma --bin cynode-gateway --bin cynode-orchestrator --bin cynode-node --bin mcp-conformance-upstream
 	$(CARGO) build --release --locked $(RESTATE_PEER)
 	@# A goal that is missed fails the target, after everything was measured.
 	@status=0; $(CARGO) bench --profile dist --workspace --bench worker || status=1; \
 		$(CARGO) bench --profile dist --workspace --bench gateway || status=1; \
 		$(CARGO) bench --profile dist --workspace --bench orchestrator || status=1; \
+		$(CARGO) bench --profile dist --workspace --bench node || status=1; \
+		$(CARGO) bench --profile dist --workspace --bench edge || status=1; \
+		$(CARGO) bench --profile dist --workspace --bench workflow || status=1; \
 		$(PYTHON) scripts/bench_report.py || status=1; exit $$status
 
 .PHONY: bench-agent
@@ -58,12 +62,25 @@ bench-agent: nats-server ## 24 small tasks for the model at INFERENCE_URL, named
 	$(CARGO) build --workspace --bins
 	$(CARGO) bench --profile dev --bench agent
 
+.PHONY: bench-memory
+bench-memory: ## how well texts are found, on public sets; CRANFIELD=folder names one that no package carries
+	@$(PYTHON) scripts/get_memory_sets.py
+	$(CARGO) bench --workspace --bench memory
+
 .PHONY: storm
-storm: tools ## kills, freezes, outages and copies under 5,000 handoffs, 10,000 messages and 1,000 chats; STORM_SEED=… repeats one
+storm: tools ## kills, freezes, outages and copies under 5,000 handoffs, 10,000 messages, 1,000 chats, 500 jobs, 10,000 calls on a node and 200 workflows; STORM_SEED=… repeats one
 	$(CARGO) build --workspace --bins
 	STORM_SECONDS=600 STORM_HANDOFFS=5000 $(CARGO) test --workspace --locked --test worker chaos::storm -- --nocapture
 	OUTBOX_CALLS=10000 $(CARGO) test --workspace --locked --test gateway outbox::storm -- --nocapture
 	DOOR_REQUESTS=1000 $(CARGO) test --workspace --locked --test orchestrator storm:: -- --nocapture
+	NODE_JOBS=500 $(CARGO) test --workspace --locked --test node storm:: -- --nocapture
+	EDGE_CALLS=10000 $(CARGO) test --workspace --locked --test edge storm:: -- --nocapture
+	WORKFLOW_TASKS=200 WORKFLOW_SECONDS=300 $(CARGO) test --workspace --locked --test workflow storm:: -- --nocapture
+	WORKFLOW_KILLS=all $(CARGO) test --workspace --locked --test workflow crash_points:: -- --nocapture
+
+.PHONY: test-workflow
+test-workflow: nats-server workflow-runner ## the tests of the workflow runner alone: formatting, lints, types, pytest
+	@$(PYTHON) scripts/test_workflow_runner.py
 
 .PHONY: conformance
 conformance: tools ## the official MCP conformance suite against gateway and client, both eras
@@ -85,19 +102,23 @@ fmt: ## format the code
 	$(CARGO) fmt --manifest-path benches/restate/Cargo.toml
 
 .PHONY: tools
-tools: nats-server ## get what the tests need besides Rust: nats-server, MCP peers and API clients of other makers, linters for deploy/
+tools: nats-server workflow-runner ## get what the tests need besides Rust: nats-server, MCP peers and API clients of other makers, linters for deploy/, the workflow runner
 	@$(PYTHON) scripts/get_mcp_peers.py
 	@$(PYTHON) scripts/get_api_clients.py
 	@$(PYTHON) scripts/get_model.py
 	@$(PYTHON) scripts/get_deploy_linters.py
 
 .PHONY: system-packages
-system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium, promtool
+system-packages: ## install, as root, what some tests need of the system: PostgreSQL, Chromium, promtool, bubblewrap
 	@$(PYTHON) scripts/get_system_packages.py
 
 .PHONY: nats-server
 nats-server:
 	@$(PYTHON) scripts/get_nats_server.py --with-old
+
+.PHONY: workflow-runner
+workflow-runner:
+	@$(PYTHON) scripts/get_workflow_runner.py
 
 $(DENY):
 	@echo "building cargo-deny $(DENY_VERSION) (once, a few minutes) ..."

@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BENCH = ROOT / "target" / "bench"
-PARTS = ("worker", "gateway", "orchestrator")
+PARTS = ("worker", "gateway", "orchestrator", "node", "edge", "workflow")
 # In the chart: what is measured as a share of its goal, so that all have one axis.
 LONGEST = 2.0
 

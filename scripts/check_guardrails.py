@@ -31,20 +31,27 @@ MAY_DEPEND_ON = {
     "subjects": set(),
     "policy": set(),
     "protocol": set(),
+    "retrieval": {"policy"},
     "mcp": set(),
     "secrets": set(),
     "listener": set(),
     "schema": set(),
+    "crash": set(),
+    "sandbox": {"policy", "crash"},
     "contract": {"subjects", "policy"},
     "timing": {"contract"},
     "api": {"subjects", "policy", "contract"},
     "broker": {"subjects"},
     "operate": {"subjects", "broker"},
+    "chain": {"subjects", "broker"},
+    "intake": {"broker", "chain"},
+    "leased": {"contract", "policy", "mcp", "broker"},
+    "edge": {"subjects", "contract", "policy", "schema", "mcp", "upstream", "broker", "leased"},
     "telemetry": {"secrets"},
     "settings": {"subjects", "secrets", "broker", "telemetry"},
     "upstream": {"mcp"},
     "store": {"broker"},
-    "control": {"subjects", "contract", "timing", "policy", "secrets", "store"},
+    "control": {"subjects", "contract", "timing", "policy", "secrets", "broker", "operate", "store"},
     "audit": {"subjects", "policy", "secrets", "broker", "store"},
     "access": {"policy", "secrets", "store", "audit"},
     "registry": {"subjects", "policy", "api", "mcp", "upstream", "store", "control", "schema"},
@@ -52,12 +59,16 @@ MAY_DEPEND_ON = {
               "audit", "access", "registry"},
     "cynode-gateway": {"subjects", "policy", "mcp", "secrets", "listener", "broker", "telemetry", "settings", "upstream",
                        "store", "control", "audit", "access", "registry", "admin"},
-    "cynode-pma": {"schema", "subjects", "contract", "policy", "protocol", "mcp", "secrets", "broker", "telemetry", "settings"},
-    "cynode-orchestrator": {"subjects", "contract", "policy", "mcp", "secrets", "listener", "broker", "operate", "telemetry", "settings"},
-    "cynodectl": {"subjects", "contract", "api", "mcp", "secrets", "broker", "operate"},
+    "cynode-pma": {"schema", "subjects", "contract", "policy", "protocol", "mcp", "secrets", "crash", "broker", "chain", "intake",
+                   "leased", "telemetry", "settings", "retrieval"},
+    "cynode-orchestrator": {"subjects", "contract", "policy", "mcp", "secrets", "crash", "listener", "broker", "operate", "telemetry",
+                            "settings"},
+    "cynode-node": {"subjects", "contract", "protocol", "mcp", "secrets", "crash", "listener", "sandbox", "broker", "chain", "intake",
+                    "leased", "edge", "telemetry", "settings"},
+    "cynodectl": {"subjects", "contract", "policy", "api", "mcp", "secrets", "broker", "operate"},
     "testkit": {"subjects", "contract", "mcp"},
 }
-PROGRAMS = {"cynode-pma", "cynode-gateway", "cynode-orchestrator", "cynodectl"}
+PROGRAMS = {"cynode-pma", "cynode-gateway", "cynode-orchestrator", "cynode-node", "cynodectl"}
 
 # What the worker must not be able to do, said by what it must not link.
 WORKER_NEVER_LINKS = {"sqlx", "sea-orm", "diesel", "rusqlite", "tokio-postgres"}
@@ -65,8 +76,9 @@ WORKER_NEVER_LINKS = {"sqlx", "sea-orm", "diesel", "rusqlite", "tokio-postgres"}
 DYNAMIC_CODE = {"libloading", "dlopen2", "mlua", "rhai", "pyo3", "rquickjs", "boa_engine", "v8", "deno_core", "wasmtime", "wasmer",
                 "wasmi"}
 
-# The files that may start processes: a server behind the gateway may be a program, and a local stack is made of them.
-MAY_SPAWN = {"crates/upstream/src/stdio/child.rs", "crates/ctl/src/up/child.rs"}
+# The files that may start processes: a server behind the gateway may be a program, a local stack is made of them, and a
+# sandbox is one.
+MAY_SPAWN = {"crates/upstream/src/stdio/child.rs", "crates/ctl/src/up/child.rs", "crates/sandbox/src/process.rs"}
 
 # The widest line, as rustfmt has it; but rustfmt breaks neither comments nor string literals.
 MAX_COLUMNS = 110
@@ -95,7 +107,7 @@ MAKE_RUNS = {
 SCRIPT_TESTS = '"-m", "unittest", "discover", "-s", "scripts/tests"'
 
 # The labels that metrics may have. Each has few values; ids and secrets have many.
-METRIC_LABELS = {"kind", "outcome", "code", "tool", "agent", "decision", "status", "state"}
+METRIC_LABELS = {"kind", "outcome", "code", "tool", "agent", "decision", "status", "state", "queue", "end"}
 # A setting whose name ends like this would hold a secret instead of the path of its file.
 SECRET_SETTING = re.compile(r"(^|[._])(token|secret|password|seed|creds|credentials|key|nkey)$")
 # Macros that write to logs and traces, and fields that must not be in them.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs what the tests need of the system and pip cannot bring: a PostgreSQL server, Chromium with chromedriver,
-promtool, systemd-analyze, Go with a NATS client.
+promtool, systemd-analyze, Go with a NATS client, bubblewrap for the sandboxes of nodes.
 
 Takes Debian's packages, as root or through a sudo that asks for no password. What is there already, on PATH or where
 POSTGRES_BIN, CHROMIUM, CHROMEDRIVER, PROMTOOL and SYSTEMD_ANALYZE say, is left as it is. crates/testkit looks in the same places.
@@ -46,6 +46,16 @@ def has_go_with_client():
     return pathlib.Path("/usr/bin/go").is_file() and pathlib.Path("/usr/share/gocode/src/github.com/nats-io/nats.go").is_dir()
 
 
+def has_bubblewrap():
+    return shutil.which("bwrap") is not None
+
+
+def has_sandboxes():
+    """Whether there are the programs that run jobs in sandboxes. Some are where only root looks."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return all(shutil.which(name, path=path) for name in ("bwrap", "runc"))
+
+
 def has_browser():
     """Whether there is a browser and what drives it."""
     return found("CHROMIUM", CHROMIUM_NAMES) and found("CHROMEDRIVER", ("chromedriver",))
@@ -56,6 +66,8 @@ PARTS = [
     ("PostgreSQL", has_postgres, ["postgresql"]),
     ("promtool", has_promtool, ["prometheus"]),
     ("systemd-analyze", has_systemd_analyze, ["systemd"]),
+    ("bubblewrap", has_bubblewrap, ["bubblewrap"]),
+    ("bubblewrap and runc", has_sandboxes, ["bubblewrap", "runc"]),
     ("Go with NATS' client", has_go_with_client, ["golang-go", "golang-github-nats-io-go-nats-dev"]),
     ("Chromium with chromedriver", has_browser, ["chromium", "chromium-driver", "fonts-dejavu-core"]),
 ]

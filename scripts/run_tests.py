@@ -15,6 +15,8 @@ import get_deploy_linters
 import get_mcp_peers
 import get_model
 import get_system_packages
+import get_workflow_runner
+import test_workflow_runner
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -38,6 +40,7 @@ NEEDED = [
     ("curl_client", lambda: shutil.which("curl"), "curl: install it with the system's package manager"),
     ("schemathesis", get_api_clients.SCHEMATHESIS.is_there, "schemathesis: `make tools` gets it"),
     ("open_webui", get_api_clients.OPEN_WEBUI.is_there, "the prompts of Open WebUI: `make tools` gets them"),
+    ("workflow_runner", get_workflow_runner.RUNNER.is_there, "the workflow runner: `make tools` gets it"),
     ("python_peer", lambda: get_mcp_peers.SDK.is_there() and get_mcp_peers.NEWER_SDK.is_there(), SDKS),
 ]
 
@@ -62,8 +65,12 @@ def test_scripts():
 
 def main():
     test_scripts()
+    if get_workflow_runner.RUNNER.is_there():
+        test_workflow_runner.main()
     absent = [(word, how) for word, there, how in NEEDED if not there()]
     missing = [f"tests named `{word}`, which need {how}" for word, how in absent]
+    if not get_workflow_runner.RUNNER.is_there():
+        missing.append("the tests of workflow/, which need its packages: `make tools` gets them")
     skipped = [argument for word, _ in absent for argument in ("--skip", word)]
     if shutil.which("cargo-nextest"):
         cargo("nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--", *skipped)

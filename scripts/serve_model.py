@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 
 # Before the engine loads: threads that wait should not keep the cores from everything else.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -36,12 +38,24 @@ def serve(port):
     return xllamacpp.Server(params)
 
 
+def wait_until_loaded(address):
+    """Waits until requests are answered: the address is there before the model is read."""
+    while True:
+        try:
+            with urllib.request.urlopen(f"{address}/health", timeout=10) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.05)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0, help="0 is any free one")
     parser.add_argument("command", nargs="*")
     arguments = parser.parse_args()
     server = serve(arguments.port)
+    wait_until_loaded(server.listening_address)
     url = f"{server.listening_address}/v1"
     print(f"{NAME} is served at {url}", flush=True)
     if arguments.command:

@@ -26,7 +26,7 @@ fn has_plan(after: &After) -> Result<(), String> {
 }
 
 fn planning(goal: String, acceptance_criteria: Vec<String>) -> subjects::Handoff {
-    handoff(Work::Plan(Plan { goal, acceptance_criteria, constraints: Vec::new() }))
+    handoff(Work::Plan(Plan { goal, acceptance_criteria, constraints: Vec::new(), task_id: None }))
 }
 
 async fn plan_launch(names: Names) -> Prepared {

@@ -21,7 +21,9 @@ pub use connect::{
 };
 pub use layout::{LayoutMismatch, MisplacedSubject, check_layout};
 pub use on_demand::{OnDemand, Unavailable};
-pub use provision::{Drift, Provision, ProvisionError, Provisioned, kept_for, provision, provision_streams};
+pub use provision::{
+    Drift, Provision, ProvisionError, Provisioned, kept_for, provision, provision_queue, provision_streams,
+};
 pub use publish::{Expect, PublishError, Stored, Unconfirmed, publish, publish_within};
 pub use read::{ReadError, last_on, message_at, next_on};
 pub use request::NoResponse;
@@ -36,10 +38,16 @@ pub struct Chain<'e>(pub &'e dyn Error);
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut last = self.0.to_string();
+        f.write_str(&last)?;
         let mut next = self.0.source();
         while let Some(error) = next {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            // Many errors end with the text of their source.
+            if !last.ends_with(&text) {
+                write!(f, ": {text}")?;
+                last = text;
+            }
             next = error.source();
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use async_nats::jetstream::{
     self, ErrorCode,
     consumer::{self, pull},
-    context::GetStreamErrorKind,
+    context::{CreateStreamErrorKind, GetStreamErrorKind},
     object_store,
     stream::{self, ConsumerErrorKind},
 };
@@ -13,7 +13,7 @@ use subjects::{
     Role,
     streams::{self, Sizing},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{Broker, LayoutMismatch, check_layout};
 
@@ -61,6 +61,12 @@ pub enum ProvisionError {
     NoJetStream,
     #[error("reading {what}")]
     Read { what: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(
+        "the server has no room for {what}, which reserves {mib} MiB: free space on its disk and start it \
+         anew (without max_file_store it uses three quarters of what is free when it starts), or raise \
+         max_file_store"
+    )]
+    NoRoom { what: String, mib: i64 },
     #[error("creating {what}")]
     Create { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
@@ -155,8 +161,16 @@ async fn provision_stream(
         }
         (None, Provision::Create) => {
             // Two instances may start at once; the second then finds the identical stream of the first.
-            let made =
-                jetstream.get_or_create_stream(expected).await.map_err(|error| not_created(&what, error))?;
+            let mib = expected.max_bytes / (1024 * 1024);
+            let made = jetstream.get_or_create_stream(expected).await;
+            let made = made.map_err(|error| match error.kind() {
+                CreateStreamErrorKind::JetStream(answer)
+                    if answer.error_code() == ErrorCode::STORAGE_RESOURCES_EXCEEDED =>
+                {
+                    ProvisionError::NoRoom { what: what.clone(), mib }
+                }
+                _ => not_created(&what, error),
+            })?;
             info!(%what, "Stream created.");
             Ok(Some(made.cached_info().config.clone()))
         }
@@ -178,6 +192,25 @@ pub async fn provision_streams(
         provision_stream(&broker.jetstream, how, config, &mut found).await?;
     }
     Ok(found.drifts)
+}
+
+/// Creates or compares one durable consumer that belongs to no role. Returns its `ack_wait` as the server has
+/// it; `None` if it was not looked for. Other differences are logged.
+pub async fn provision_queue(
+    broker: &Broker,
+    how: Provision,
+    stream: &str,
+    wanted: pull::Config,
+) -> Result<Option<Duration>, ProvisionError> {
+    if how == Provision::None {
+        return Ok(None);
+    }
+    let mut found = Provisioned::default();
+    let actual = provision_consumer(&broker.jetstream, how, stream, wanted, &mut found).await?;
+    for drift in &found.drifts {
+        warn!(%drift, "Configuration drift left as it is; change it with the nats CLI.");
+    }
+    Ok(actual.map(|actual| actual.ack_wait))
 }
 
 async fn provision_bucket(

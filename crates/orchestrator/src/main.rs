@@ -41,16 +41,20 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return PROGRAM.fail(EX_UNAVAILABLE, &error),
     };
+    if let Command::Check = cli.command() {
+        // Without a log: the report is for people.
+        let warnings = loaded.warnings();
+        let mut report = runtime.block_on(run::check(&loaded.config));
+        warnings.iter().for_each(|warning| report.remark("setting", warning));
+        return PROGRAM.exit_report(&report);
+    }
     let options = loaded.config.telemetry.clone();
     let service = Service { name: PROGRAM.name, version: env!("CARGO_PKG_VERSION"), instance: None };
     let work = async {
         for warning in loaded.warnings() {
             warn!("{warning}");
         }
-        match cli.command() {
-            Command::Check => run::check(&loaded.config).await,
-            _ => run::run(loaded.config).await.map(|()| String::new()),
-        }
+        run::run(loaded.config).await.map(|()| String::new())
     };
     match telemetry::run(service, &options, &runtime, work) {
         Ok(result) => PROGRAM.exit_code(EX_UNAVAILABLE, result),

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use broker::{ConnectError, OnDemand};
+use broker::{Chain, ConnectError, OnDemand};
 use secrets::signing_key;
+use settings::Report;
 use tokio::{
     net::TcpListener,
     select,
@@ -72,12 +73,36 @@ pub async fn run(config: Config) -> Result<(), Error> {
     served
 }
 
-/// Reaches NATS and the gateway. Returns a summary.
-pub async fn check(config: &Config) -> Result<String, Error> {
-    broker::connect(&config.nats.options).await?;
-    let gateway = Gateway::new(&config.gateway).map_err(Error::Gateway)?;
-    let tools = gateway.tools().await?;
-    Ok(format!("ok: NATS and the gateway answer, {} tools", tools.len()))
+/// Reaches NATS and the gateway.
+pub async fn check(config: &Config) -> Report {
+    let mut report = Report::default();
+    match broker::connect(&config.nats.options).await {
+        Ok(broker) => {
+            let url = broker::redact_url(&config.nats.options.url);
+            report.good("nats", format!("{url}, nats-server {}", broker.client.server_info().version));
+        }
+        Err(error) => report.failed("nats", Chain(&error), "Start nats-server, or correct nats.url."),
+    }
+    if let Some(file) = &config.nats.signing_key_file {
+        match signing_key::read(file) {
+            Ok(_) => report.good("signing", file.display()),
+            Err(error) => report.misconfigured("signing", &error, "Correct nats.signing_key_file."),
+        }
+    }
+    let url = &config.gateway.url;
+    match Gateway::new(&config.gateway) {
+        Err(error) => report.misconfigured("gateway", &error, ""),
+        Ok(gateway) => match gateway.tools().await {
+            Ok(tools) => report.good("gateway", format!("{url}, {} tools", tools.len())),
+            Err(error) => report.failed(
+                "gateway",
+                format!("{url}: {}", Chain(&error)),
+                "Start cynode-gateway, correct gateway.url, or issue a token with `cynodectl tokens issue \
+                 orchestrator`.",
+            ),
+        },
+    }
+    report
 }
 
 async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {

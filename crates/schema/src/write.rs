@@ -29,8 +29,9 @@ pub struct Form {
     pub strict: bool,
     /// With descriptions of the properties.
     pub descriptions: bool,
-    /// Leaves out what costs tokens and seldom matters: that an object has no other properties, and that an
-    /// optional property may also be null, unless its description speaks of null.
+    /// Leaves out what costs tokens and seldom matters: that an object has no other properties, that an
+    /// optional property may also be null unless its description speaks of null, that the values of a map are
+    /// scalars, and a description that only repeats the name of its property.
     pub brief: bool,
 }
 
@@ -79,7 +80,9 @@ impl Schema {
             }
             Shape::Map(value) => {
                 set("type", "object".into());
-                set("additionalProperties", value.write(form));
+                if !(form.brief && is_any_scalar(value)) {
+                    set("additionalProperties", value.write(form));
+                }
             }
             Shape::AnyOf(members) => {
                 let (plain, others): (Vec<&Schema>, Vec<&Schema>) =
@@ -103,7 +106,7 @@ impl Schema {
 fn write_object(out: &mut Map<String, Value>, properties: &[Property], form: Form) {
     let mut written = Map::new();
     for property in properties {
-        let value = if form.strict && !property.required && !property.schema.shape.admits_null() {
+        let mut value = if form.strict && !property.required && !property.schema.shape.admits_null() {
             let description = property.schema.description.clone();
             let either = vec![property.schema.clone(), Schema::new(Shape::Null)];
             Schema { description, ..Schema::any_of(either) }.write(form)
@@ -112,6 +115,9 @@ fn write_object(out: &mut Map<String, Value>, properties: &[Property], form: For
         } else {
             property.schema.write(form)
         };
+        if form.brief && value["description"].as_str().is_some_and(|text| repeats(text, &property.name)) {
+            value.as_object_mut().and_then(|value| value.remove("description"));
+        }
         written.insert(property.name.clone(), value);
     }
     let required: Vec<Value> = properties
@@ -127,6 +133,20 @@ fn write_object(out: &mut Map<String, Value>, properties: &[Property], form: For
     if !form.brief {
         out.insert("additionalProperties".to_owned(), json!(false));
     }
+}
+
+/// Whether the text only repeats a name: "An id." for `task_id`.
+fn repeats(text: &str, name: &str) -> bool {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut telling = words.map(str::to_lowercase).filter(|word| !matches!(&**word, "a" | "an" | "the"));
+    telling.all(|word| name.split('_').any(|part| part == word))
+}
+
+/// Whether a schema admits every value that is not an array or an object.
+fn is_any_scalar(schema: &Schema) -> bool {
+    let Shape::AnyOf(members) = &schema.shape else { return false };
+    let admits = |shape| members.iter().any(|member| member.shape == shape);
+    [Shape::Null, Shape::Boolean, Shape::Number, Shape::String].into_iter().all(admits)
 }
 
 /// Returns the schema without null, if something is left and the description does not speak of null.

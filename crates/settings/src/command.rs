@@ -1,10 +1,13 @@
 //! What the command lines of all programs have in common: flags, output and exit codes.
 
+mod report;
+
 use std::{error::Error, process::ExitCode};
 
 use broker::Chain;
 use clap::Parser;
 
+pub use self::report::Report;
 use crate::Program;
 
 /// Exit codes from `sysexits.h`, so that a supervisor can tell a configuration error from an outage.
@@ -35,6 +38,12 @@ impl Program {
     pub fn fail(&self, code: u8, error: &dyn Error) -> ExitCode {
         eprintln!("{}: {}", self.name, secrets::redact(&Chain(error).to_string()));
         ExitCode::from(code)
+    }
+
+    /// Prints the report of `check`.
+    pub fn exit_report(&self, report: &Report) -> ExitCode {
+        print(&report.to_string());
+        ExitCode::from(report.exit_code())
     }
 
     /// Prints what a command returned, or reports why it failed.

@@ -21,6 +21,7 @@ mod telemetry_section;
 mod text;
 
 pub use checker::Checker;
+pub use command::Report;
 pub use error::Error;
 pub use flags::Flags;
 pub use load::Loaded;

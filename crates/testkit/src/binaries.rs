@@ -93,6 +93,11 @@ pub fn open_webui() -> PathBuf {
     fetched("open-webui")
 }
 
+/// Returns `cynode-workflow`, the runner of workflows, which runs the source in `workflow/`.
+pub fn workflow_runner() -> PathBuf {
+    fetched("workflow").join("bin/cynode-workflow")
+}
+
 /// Returns a linter for files in `deploy/`: `hadolint` or `kubernetes-validate`.
 pub fn deploy_linter(name: &str) -> PathBuf {
     fetched("deploy-linters").join("bin").join(name)

@@ -20,9 +20,11 @@ mod engines;
 mod errand;
 mod gateway;
 mod gateway_process;
+mod link;
 mod logs;
 mod model;
 mod nats;
+mod node_process;
 mod orchestrator;
 mod orchestrator_process;
 mod port;
@@ -31,6 +33,7 @@ mod process;
 mod real_model;
 mod report;
 mod restate;
+mod runner_process;
 mod scripted;
 mod upstream;
 mod wait;
@@ -40,7 +43,7 @@ pub use binaries::{
     binary, conformance_suite, cynodectl, deploy_linter, loopback_preload, nats_server, node_api_clients,
     old_nats_server, open_webui, postgres_available, postgres_bin, promtool, python, python_api_clients,
     python_grammars, python_newer, schemathesis, server_everything, server_filesystem, systemd_analyze,
-    workspace,
+    workflow_runner, workspace,
 };
 pub use browser::{Browser, Message, browser_available};
 pub use chat_client::{ChatClient, ChatEvent, ChatResponse, ChatStream, Streamed, chat_body};
@@ -51,9 +54,11 @@ pub use engines::grammar_refusals;
 pub use errand::{Errands, QuickErrands};
 pub use gateway::{Answer, Gateway, RecordedCall, Tool};
 pub use gateway_process::{AdminResponse, GatewayProcess};
+pub use link::Link;
 pub use model::{Model, ModelRequest, Script, typical};
 pub use nats::Nats;
-pub use orchestrator::{Orchestrator, chat, handoff, schedule, verify};
+pub use node_process::{NodeBuilder, NodeProcess};
+pub use orchestrator::{Orchestrator, chat, handoff, job_step, review, schedule, verify};
 pub use orchestrator_process::{OrchestratorBuilder, OrchestratorProcess};
 pub use port::free_port;
 pub use postgres::Postgres;
@@ -61,6 +66,7 @@ pub use process::{Finished, Process, cpu_of, run};
 pub use real_model::RealModel;
 pub use report::{Goal, Report};
 pub use restate::{Restate, RestatePrograms};
+pub use runner_process::{RunnerBuilder, RunnerProcess};
 pub use scripted::ScriptedServer;
 pub use upstream::ConformanceUpstream;
 pub use wait::{eventually, eventually_within};

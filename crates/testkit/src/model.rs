@@ -228,6 +228,23 @@ pub fn typical(form: &str) -> Value {
             "location": "logs/deploy.txt",
             "recommended_action": null,
         }),
+        "steps" => json!({
+            "summary": "Build, then look.",
+            "steps": [
+                { "name": "build", "description": "Build the pages.", "kind": "job", "script": "make site",
+                  "files": [{ "path": "Makefile", "text": "site:\n\ttrue\n" }], "outputs": ["site/**"],
+                  "network": [], "seconds": 60, "criteria": ["The build passes"], "depends_on": [],
+                  "needs_approval": false },
+                { "name": "look", "description": "Look at the pages.", "kind": "manager", "script": null,
+                  "files": [], "outputs": [], "network": [], "seconds": null, "criteria": [],
+                  "depends_on": ["build"], "needs_approval": true },
+            ],
+            "question": null,
+        }),
+        "review" => json!({
+            "decision": "pass", "reasons": ["Every criterion is met."], "issues": [], "step": null,
+            "question": null,
+        }),
         "check" => json!({ "sum": 5 }),
         other => panic!("no typical answer for {other}"),
     }

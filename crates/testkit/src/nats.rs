@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use async_nats::jetstream;
 use tempfile::TempDir;
 
 use crate::{Process, nats_server};
@@ -24,6 +25,18 @@ pub struct Nats {
 }
 
 impl Nats {
+    /// Deletes a stream and creates it again, empty. A server confirms a deletion before it has removed the
+    /// files: a stream that is created meanwhile has the old messages again.
+    pub async fn lose_stream(&self, stream: jetstream::stream::Config) {
+        let jetstream = jetstream::new(self.client().await);
+        crate::eventually("the stream is empty", async || {
+            jetstream.delete_stream(&stream.name).await.expect("deleted");
+            let created = jetstream.get_or_create_stream(stream.clone()).await.expect("created");
+            (created.cached_info().state.messages == 0).then_some(())
+        })
+        .await;
+    }
+
     pub fn start() -> Self {
         Self::start_with("")
     }

@@ -17,6 +17,7 @@ use subjects::{
     Verify, Work, headers,
     journal::Entry,
     streams::{self, Layout},
+    workflow,
 };
 
 use crate::{Nats, eventually, eventually_within};
@@ -69,6 +70,45 @@ pub fn verify(task: &str) -> Handoff {
     }))
 }
 
+/// Returns the first of three reviews of a step that succeeded.
+pub fn review(task: &str, step: workflow::Step) -> Handoff {
+    handoff(Work::Review(Box::new(workflow::Review {
+        task_id: task.parse().unwrap(),
+        step,
+        result: workflow::StepResult {
+            outcome: workflow::Outcome::Succeeded,
+            end: Some(subjects::job::End::Exited { code: 0 }),
+            exit_code: Some(0),
+            // As the typical judgement quotes it.
+            output_tail: Some("published in 212 s\n".to_owned()),
+            artifacts: vec!["site/index.html".to_owned()],
+            answer: None,
+            error: None,
+        },
+        criteria: Vec::new(),
+        iteration: std::num::NonZeroU32::MIN,
+        max_iterations: std::num::NonZeroU32::MIN.saturating_add(2),
+    })))
+}
+
+/// Returns a step that runs a script and has one criterion.
+pub fn job_step(name: &str) -> workflow::Step {
+    workflow::Step {
+        name: name.to_owned(),
+        description: "Publish the pages.".to_owned(),
+        kind: workflow::StepKind::Job,
+        script: Some("make publish".to_owned()),
+        files: Vec::new(),
+        artifacts: vec!["**".to_owned()],
+        outputs: vec!["site/**".to_owned()],
+        network: Vec::new(),
+        seconds: Some(60),
+        criteria: vec!["It was published".to_owned()],
+        depends_on: Vec::new(),
+        needs_approval: false,
+    }
+}
+
 /// An orchestrator with its own connection.
 #[derive(Clone, Debug)]
 pub struct Orchestrator {
@@ -99,6 +139,14 @@ impl Orchestrator {
         let body = handoff.encode(Encoding::Json).unwrap();
         self.publish_raw(handoff.kind(), headers, body).await;
         handoff.id
+    }
+
+    /// Publishes a handoff in an encoding.
+    pub async fn publish_as(&self, encoding: Encoding, handoff: &Handoff) {
+        let mut headers = HeaderMap::new();
+        headers.insert(headers::MSG_ID, handoff.id.to_string());
+        headers.insert(headers::CONTENT_TYPE, encoding.content_type());
+        self.publish_raw(handoff.kind(), headers, handoff.encode(encoding).unwrap()).await;
     }
 
     /// Publishes a handoff under a lease.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{
-    ChatClient, ChatEvent, GatewayProcess, Goal, Model, Nats, OrchestratorBuilder, Report, Script,
+    ChatClient, ChatEvent, GatewayProcess, Goal, Model, ModelRequest, Nats, OrchestratorBuilder, Report,
+    Script,
 };
 use tokio::task::JoinSet;
 
@@ -15,9 +16,10 @@ const REQUESTS: usize = 300;
 const CONNECTIONS: usize = 64;
 const MEASURE_TIME: Duration = Duration::from_secs(5);
 pub(crate) const MODEL_ID: &str = "local";
+const ANSWER: &str = "A short answer.";
 
 pub(crate) async fn measure(report: &mut Report) {
-    let model = Model::start([Script::say("A short answer.")]).await;
+    let model = Model::start_answering(answer, answer).await;
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
     let models = format!(r#"[{{ id = "{MODEL_ID}", url = "{}" }}]"#, model.url());
     let builder = OrchestratorBuilder::new(&nats, &gateway).await;
@@ -47,6 +49,22 @@ pub(crate) async fn measure(report: &mut Report) {
         }
         None => println!("LiteLLM is not there (scripts/get_litellm.py); not compared"),
     }
+}
+
+/// Answers as a stream or as one document, as it was asked to.
+fn answer(request: &ModelRequest) -> Script {
+    if request.body["stream"] == true {
+        return Script::say(ANSWER);
+    }
+    let message = json!({ "role": "assistant", "content": ANSWER });
+    Script::Json(json!({
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": MODEL_ID,
+        "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16 },
+    }))
 }
 
 /// Measures what the orchestrator adds to the time until the first token.
@@ -93,7 +111,7 @@ async fn answers_per_second(client: &ChatClient) -> f64 {
             let mut count = 0_u32;
             while Instant::now() < end {
                 let answer = client.send("POST", "/chat/completions", Some(body(false))).await;
-                assert_eq!(answer.content(), "A short answer.");
+                assert_eq!(answer.content(), ANSWER);
                 count += 1;
             }
             count

@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use contract::thread::Turn;
+use crash::reach;
 use http::StatusCode;
 use tokio::{select, time::timeout};
 
 use super::{Surface, ask::name_turn, failure::stopping};
-use crate::{
-    crash_points::{Point, reach},
-    error::ApiError,
-    state::App,
-    turns::BegunTurn,
-};
+use crate::{crash_points::Point, error::ApiError, state::App, turns::BegunTurn};
 
 /// Waits for the answer of a turn, up to the configured time.
 pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl Surface) -> Response {

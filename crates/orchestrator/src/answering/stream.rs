@@ -13,6 +13,7 @@ use axum::{
 };
 use bytes::{Bytes, BytesMut};
 use contract::thread::TurnAnswer;
+use crash::reach;
 use futures_util::{FutureExt, stream::unfold};
 use subjects::HandoffId;
 use tokio::{select, sync::OwnedSemaphorePermit, time::sleep};
@@ -24,7 +25,7 @@ use super::{
     progress::{Progressing, Shown},
 };
 use crate::{
-    crash_points::{Point, reach},
+    crash_points::Point,
     error::ApiError,
     metrics::OpenStream,
     state::App,

@@ -1,6 +1,6 @@
 //! One external provider: its address, its key, its models and prices.
 
-use std::{io, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use bytes::Bytes;
 use contract::egress::{Consumption, Limits};
@@ -75,6 +75,11 @@ impl Provider {
 
     pub(super) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Returns the file that holds its key.
+    pub(super) fn key_file(&self) -> Option<&Path> {
+        self.settings.key_file.as_deref()
     }
 
     pub(super) fn limits(&self) -> Limits {

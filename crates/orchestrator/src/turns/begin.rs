@@ -9,15 +9,12 @@ use contract::{
     key::OnDisconnect,
     thread::{BeginOutcome, BeginTurn, Turn},
 };
+use crash::reach;
 use http::StatusCode;
 use tracing::{Instrument, debug, warn};
 
 use super::{Expected, Presence, Turns, live};
-use crate::{
-    crash_points::{Point, reach},
-    error::ApiError,
-    gateway::CallError,
-};
+use crate::{crash_points::Point, error::ApiError, gateway::CallError};
 
 /// Whether a request wants to see what happens before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use async_nats::HeaderMap;
 use broker::{Broker, Chain, PublishError};
 use bytes::Bytes;
 use contract::thread::Turn;
-use operate::publish::sign;
-use subjects::{CodecError, Encoding, Handoff, headers};
+use operate::publish::{Sealed, seal};
+use subjects::Handoff;
 use tracing::warn;
 
 use super::{
@@ -18,10 +18,8 @@ use crate::error::ApiError;
 pub(crate) enum HandOffError {
     #[error("the stored turn is not valid")]
     Compose(#[from] ComposeError),
-    #[error("encoding the handoff")]
-    Encode(#[from] CodecError),
-    #[error("signing the handoff")]
-    Sign(#[source] operate::Error),
+    #[error("encoding and signing the handoff")]
+    Seal(#[source] operate::Error),
     #[error("publishing the handoff")]
     Publish(#[from] PublishError),
 }
@@ -48,20 +46,11 @@ impl Turns {
         lease: Option<&str>,
         traceparent: Option<String>,
     ) -> Result<(), HandOffError> {
-        let (subject, encoding) = (handoff.subject(), Encoding::Json);
-        let body = handoff.encode(encoding)?;
+        let sealed = seal(handoff, self.key.as_ref(), lease, traceparent);
+        let Sealed { subject, headers, body } = sealed.map_err(HandOffError::Seal)?;
         let mut sent = HeaderMap::new();
-        sent.insert(headers::CONTENT_TYPE, encoding.content_type());
-        sent.insert(headers::MSG_ID, handoff.id.to_string());
-        if let Some(key) = &self.key {
-            let signature = sign(key, &subject, encoding, &body, lease).map_err(HandOffError::Sign)?;
-            sent.insert(headers::SIGNATURE, signature);
-        }
-        if let Some(lease) = lease {
-            sent.insert(headers::LEASE, lease);
-        }
-        if let Some(traceparent) = traceparent {
-            sent.insert(headers::TRACEPARENT, traceparent);
+        for (name, value) in headers {
+            sent.insert(name, value);
         }
         broker::publish(&broker.client, &subject, sent, Bytes::from(body), None).await?;
         self.metrics.handoffs.inc();
@@ -79,7 +68,7 @@ impl HandOffError {
             Self::Publish(PublishError::Unconfirmed(_)) => {
                 ("nats_unavailable", "The queue of the project manager does not answer")
             }
-            Self::Compose(_) | Self::Encode(_) | Self::Sign(_) | Self::Publish(_) => {
+            Self::Compose(_) | Self::Seal(_) | Self::Publish(_) => {
                 ("handoff_failed", "The request cannot be handed to the project manager")
             }
         };

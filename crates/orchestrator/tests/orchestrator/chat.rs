@@ -48,12 +48,12 @@ async fn other_models_never_reach_a_manager() {
     assert_eq!(client.send("GET", "/models/other", None).await.code(), "model_not_found");
 }
 
+/// A request that the model refuses, since one that fails as in an outage stops the pulling of the next.
 #[tokio::test]
 async fn a_failed_turn_is_an_error_with_its_code_that_is_not_retried() {
-    let stage = Stage::start([Script::Status(500, None)]).await;
+    let stage = Stage::start([Script::Refuse(400, "no such model".to_owned())]).await;
     let failed = stage.client().ask("What is left?").await;
-    assert!(matches!(failed.status, 502 | 503), "{failed:?}");
-    assert!(failed.code().starts_with("inference_"), "{failed:?}");
+    assert_eq!((failed.status, failed.code()), (502, "inference_failed"));
     assert_eq!(failed.header("x-should-retry"), Some("false"));
     let handoff = failed.header("x-cynode-handoff").unwrap().to_owned();
     let stored = stage.client().send("GET", &format!("/chat/completions/chatcmpl-{handoff}"), None).await;
@@ -64,6 +64,14 @@ async fn a_failed_turn_is_an_error_with_its_code_that_is_not_retried() {
     let streamed = streamed.read().await;
     assert!(!streamed.is_done && streamed.content.is_empty(), "{streamed:?}");
     assert_eq!(streamed.error.unwrap()["code"], failed.body["error"]["code"]);
+}
+
+#[tokio::test]
+async fn an_outage_of_the_model_is_an_error_with_its_code() {
+    let stage = Stage::start([Script::Status(500, None)]).await;
+    let failed = stage.client().ask("What is left?").await;
+    assert_eq!((failed.status, failed.code()), (503, "inference_unavailable"));
+    assert_eq!(failed.header("x-should-retry"), Some("false"));
 }
 
 #[tokio::test]

@@ -54,6 +54,24 @@ fn optional_property_of_a_tool_is_left_out_instead_of_null() {
 }
 
 #[test]
+fn description_that_repeats_the_name_and_types_of_any_scalar_are_left_out_for_tools() {
+    let scalar = json!({ "type": ["string", "number", "boolean", "null"] });
+    let own = json!({ "type": "object", "properties": {
+        "task_id": { "type": "string", "description": "An id. Opaque." },
+        "owner_id": { "type": "string", "description": "The id of a user." },
+        "payload": { "type": "object", "additionalProperties": scalar },
+        "labels": { "type": "object", "additionalProperties": { "type": "string" } },
+    } });
+    let tool = Schema::read(&own).write(Form::TOOL)["properties"].clone();
+    assert_eq!(tool["task_id"], json!({ "type": "string" }));
+    assert_eq!(tool["owner_id"]["description"], "The id of a user.");
+    assert_eq!(tool["payload"], json!({ "type": "object" }));
+    assert_eq!(tool["labels"]["additionalProperties"], json!({ "type": "string" }));
+    let strict = Schema::read(&own).write(Form::STRICT)["properties"].clone();
+    assert_eq!(strict["task_id"]["description"], "An id.");
+}
+
+#[test]
 fn parts_of_all_of_are_joined() {
     let both = json!({ "allOf": [
         { "type": "object", "properties": { "a": { "type": "number" } }, "required": ["a"] },

@@ -30,6 +30,11 @@ impl GatewayProcess {
         self.issue(json!({ "label": "test", "agent": agent })).await.1
     }
 
+    /// Issues a token for a node, and returns its secret.
+    pub async fn node_token(&self, node: &str) -> String {
+        self.issue(json!({ "label": "test", "agent": "node", "node": node })).await.1
+    }
+
     /// Issues a token for an analyst or a sandbox, bound to a user and a task, and returns its secret.
     pub async fn bound(&self, agent: &str, user: &str, task: &str) -> String {
         let new = json!({ "label": "test", "agent": agent, "user_id": user, "task_id": task });

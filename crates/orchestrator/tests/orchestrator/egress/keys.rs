@@ -90,3 +90,25 @@ async fn user_reads_why_a_call_is_denied_and_the_worker_goes_on() {
     let (status, _) = worker.get("/readyz").await;
     assert_eq!(status, 200, "no breaker is open");
 }
+
+/// A wrong key is not tried again and again: the user reads at once what is wrong, and never the key. With
+/// another key in the file, the next chat is answered.
+#[tokio::test]
+async fn wrong_key_of_a_provider_fails_the_chat_after_one_try() {
+    let key = provider_key();
+    let refusal = format!("Incorrect API key provided: {key}");
+    let turns = [Script::Refuse(401, refusal.clone()), Script::say("hello from outside")];
+    let stage = Stage::start(Model::start(turns).await).await;
+    let worker = worker(&stage).await;
+    let client = stage.orchestrator.client(&stage.gateway.api_key("ada").await.1);
+    let failed = client.ask("hello").await;
+    assert_eq!(stage.provider.turns().len(), 1, "one try");
+    assert_eq!((failed.status, &failed.body["error"]["code"]), (502, &json!("inference_failed")));
+    let message = failed.body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("The provider openai refuses the key of the egress (401)"), "{message}");
+    assert!(message.contains("put a valid key into the file") && !message.contains(&key), "{message}");
+    let log = stage.orchestrator.log();
+    assert!(log.contains(&stage.key_file().display().to_string()) && !log.contains(&key), "{log}");
+    assert_eq!(worker.get("/readyz").await.0, 200, "no breaker is open");
+    assert_eq!(client.ask("hello again").await.status, 200);
+}

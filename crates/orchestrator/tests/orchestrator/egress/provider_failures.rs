@@ -15,6 +15,7 @@ async fn errors_of_a_provider_are_passed_on_without_its_key() {
     let provider = Model::start([
         Script::Refuse(400, format!("The header was: Bearer {key}. Your tools are wrong.")),
         Script::Refuse(401, format!("Incorrect API key provided: {key}")),
+        Script::Refuse(403, format!("The project of {key} has no access to this model.")),
         Script::Status(429, Some("7".to_owned())),
         Script::Status(503, None),
         Script::Status(302, None),
@@ -25,6 +26,7 @@ async fn errors_of_a_provider_are_passed_on_without_its_key() {
     for (status, code) in [
         (400, None),
         (502, Some("provider_refused_key")),
+        (403, Some("provider_forbids")),
         (429, None),
         (503, None),
         (502, Some("provider_redirected")),
@@ -35,6 +37,13 @@ async fn errors_of_a_provider_are_passed_on_without_its_key() {
         assert!(!format!("{reply:?}").contains(&key), "{reply:?}");
         if let Some(code) = code {
             assert_eq!(reply.body["error"]["code"], code);
+        }
+        if matches!(code, Some("provider_refused_key" | "provider_forbids")) {
+            let message = reply.body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("The provider ") && message.contains("operator"), "{message}");
+        }
+        if status == 502 {
+            assert_eq!(reply.headers["x-should-retry"], "false", "only an operator can change that");
         }
         if status == 400 {
             let message = reply.body["error"]["message"].as_str().unwrap();
@@ -48,7 +57,7 @@ async fn errors_of_a_provider_are_passed_on_without_its_key() {
     let used = stage.usage().await;
     assert_eq!(
         (&used["calls"], &used["prompt_tokens"]),
-        (&json!(6), &json!(11)),
+        (&json!(7), &json!(11)),
         "errors cost nothing: {used}"
     );
 }
