@@ -27,7 +27,7 @@ impl Session<'_> {
     pub(super) async fn converse(&self, goal: &str, messages: Vec<Message>) -> Result<Outcome, WorkError> {
         let settings = &self.resources.settings;
         let offer = self.offer(goal);
-        self.ledger.set_offered_tools(&offer.tools);
+        self.ledger.set_offered_tools(&offer.tools, self.catalogue.matched_words(goal, &offer.tools));
         if !offer.tools.is_empty() {
             self.live.offered(&offer.tools);
         }

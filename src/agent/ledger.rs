@@ -55,6 +55,7 @@ struct Entries {
     steps: Vec<Entry>,
     input: Option<Assessment>,
     tools: Vec<String>,
+    tool_words: BTreeMap<String, Vec<String>>,
     plan: Vec<PlannedStep>,
     /// Keyed by the number of the call that changed the task.
     tasks: BTreeMap<u32, TaskChange>,
@@ -144,8 +145,11 @@ impl Ledger {
         self.lock().input = Some(input);
     }
 
-    pub(super) fn set_offered_tools(&self, tools: &[String]) {
-        tools.clone_into(&mut self.lock().tools);
+    /// Records which tools are offered, and the words of the goal that each of them matches.
+    pub(super) fn set_offered_tools(&self, tools: &[String], words: BTreeMap<String, Vec<String>>) {
+        let mut entries = self.lock();
+        tools.clone_into(&mut entries.tools);
+        entries.tool_words = words;
     }
 
     pub(super) fn set_plan(&self, plan: Vec<PlannedStep>) {
@@ -203,6 +207,7 @@ impl Ledger {
             profile: Some(role),
             input: entries.input,
             tools: entries.tools,
+            tool_words: entries.tool_words,
             plan: entries.plan,
             steps: steps.collect(),
             stop,

@@ -28,7 +28,7 @@ impl Session<'_> {
         if offer.tools.is_empty() {
             return Ok(Vec::new());
         }
-        self.ledger.set_offered_tools(&offer.tools);
+        self.ledger.set_offered_tools(&offer.tools, self.catalogue.matched_words(goal, &offer.tools));
         self.live.offered(&offer.tools);
         let messages = vec![Message::user(question)];
         let names = Arc::clone(&offer.names);

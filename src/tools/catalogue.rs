@@ -168,6 +168,11 @@ impl Catalogue {
         self.build_offer(role, &chosen)
     }
 
+    /// Returns the words of a goal that each of the tools matches, for people who ask why it was offered.
+    pub(crate) fn matched_words(&self, goal: &str, tools: &[String]) -> BTreeMap<String, Vec<String>> {
+        if tools.is_empty() { BTreeMap::new() } else { self.ranking.matched_words(goal, tools) }
+    }
+
     /// Offers the named tools again, as far as the catalogue still has them.
     pub(crate) fn restore_offer(&self, role: Role, tools: &[String]) -> Offer {
         let place = |tool: &String| self.tools.keys().position(|name| name == tool);

@@ -57,6 +57,15 @@ impl Ranking {
         hits.iter().filter_map(|hit| self.places.get(hit.id).copied()).collect()
     }
 
+    /// Returns the words of the goal that each of the tools matches. Tools that match none are left out: they
+    /// are similar to the goal, or the default.
+    pub(crate) fn matched_words(&self, goal: &str, tools: &[String]) -> BTreeMap<String, Vec<String>> {
+        let query = read(goal);
+        let words = |tool: &String| self.index.matched_words(&query, tool).into_iter().map(str::to_owned);
+        let matched = tools.iter().map(|tool| (tool.clone(), words(tool).collect::<Vec<_>>()));
+        matched.filter(|(_, words)| !words.is_empty()).collect()
+    }
+
     /// Returns the default for a goal that matches no tool: help tools first, then by name.
     fn without_match(&self, max: usize) -> Vec<usize> {
         let is_help = |name: &str| name.to_lowercase().starts_with("help");

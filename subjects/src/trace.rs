@@ -1,5 +1,7 @@
 //! The trace in an answer: what was done for a handoff, step by step.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,10 @@ pub struct Trace {
     /// The tools that were offered to the model, best match first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
+    /// The words of the goal for which each tool was offered. A tool without words is similar to the goal, or
+    /// is offered because nothing matches.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_words: BTreeMap<String, Vec<String>>,
     /// The planned steps, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlannedStep>,
@@ -33,6 +39,7 @@ impl Trace {
             profile: None,
             input: None,
             tools: Vec::new(),
+            tool_words: BTreeMap::new(),
             plan: Vec::new(),
             steps: Vec::new(),
             stop,

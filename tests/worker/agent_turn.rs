@@ -92,6 +92,8 @@ async fn a_turn_calls_tools_and_answers() {
     assert_eq!(answer.trace.input, None, "nothing in a chat is decided by an assessment");
     assert_eq!(answer.trace.profile, Some(subjects::Role::ProjectManager));
     assert!(answer.trace.tools.contains(&"db.task.create".to_owned()), "{:?}", answer.trace.tools);
+    let words = answer.trace.tool_words.get("db.task.create").expect("why it was offered");
+    assert!(words.contains(&"task".to_owned()), "{words:?}");
     let indices: Vec<u32> = answer.trace.steps.iter().map(|step| step.index).collect();
     assert_eq!(indices, (0..indices.len() as u32).collect::<Vec<_>>());
     let [call] = &stage.gateway.calls()[..] else { panic!("expected one call") };

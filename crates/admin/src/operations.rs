@@ -30,7 +30,7 @@ mod workflows;
 
 use control::ToolError;
 pub(crate) use handoffs::{
-    Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind,
+    Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, OfferedTool, Outcome, StepKind,
 };
 use serde_json::Value;
 pub(crate) use settings::is_permanent_setting;

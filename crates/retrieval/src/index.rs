@@ -130,6 +130,24 @@ impl Index {
         terms.any(|(term, _)| self.occurrences.contains_key(term))
     }
 
+    /// Returns the words of the query for which a document was found, as the query spells them. A document
+    /// that is only similar to the query has none.
+    pub fn matched_words<'q>(&self, query: &'q Query, id: &str) -> Vec<&'q str> {
+        let Ok(number) = self.documents.binary_search_by(|document| document.id.as_str().cmp(id)) else {
+            return Vec::new();
+        };
+        let has = |term: &str| {
+            let occurrences = self.occurrences.get(term).map_or(&[][..], Vec::as_slice);
+            occurrences.binary_search_by_key(&number, |(number, _)| *number).is_ok()
+        };
+        let matching =
+            query.0.iter().filter(|(_, words)| self.spellings(words).iter().any(|(term, _)| has(term)));
+        let spelt = |(term, words): (&'q String, &'q BTreeMap<Word, f64>)| {
+            words.keys().find(|word| word.term == *term).map_or(term.as_str(), |word| word.text.as_str())
+        };
+        matching.map(spelt).collect()
+    }
+
     fn lexical_scores(&self, query: &Query) -> Vec<f64> {
         let mut scores = vec![0.0; self.documents.len()];
         for words in query.0.values() {

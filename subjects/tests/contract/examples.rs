@@ -255,6 +255,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
         reasons: vec!["one command deploys it".into()],
     });
     asking.trace.tools = vec!["db.project.list".into()];
+    asking.trace.tool_words = [("db.project.list".to_owned(), vec!["website".to_owned()])].into();
     asking.trace.plan = vec![PlannedStep { name: "deploy".into(), state: PlannedState::NotStarted }];
     asking.trace.steps[0].tries = 2;
     asking.trace.steps[0].detail = Some("the first answer was not of the asked form".into());

@@ -1,6 +1,7 @@
 //! The live page of one handoff: facts, timeline, answer.
 
 mod facts;
+mod offered;
 mod timeline;
 
 use std::{
@@ -109,6 +110,7 @@ fn render(history: &HandoffHistory) -> Markup {
             section { h2 { "Timeline" } (timeline::render(history, clock::now())) }
         }
         (facts::answer(history))
+        (offered::offered(&history.offered))
     }
 }
 

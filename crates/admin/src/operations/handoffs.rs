@@ -5,7 +5,9 @@ mod history;
 use std::time::Duration;
 
 use broker::Broker;
-pub(crate) use history::{Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, Outcome, StepKind};
+pub(crate) use history::{
+    Attempt, AttemptEnd, HandoffHistory, HandoffState, HandoffStep, OfferedTool, Outcome, StepKind,
+};
 use operate::run::Run;
 use subjects::{HandoffId, Subject, journal::Record};
 

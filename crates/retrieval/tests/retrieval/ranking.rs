@@ -39,6 +39,16 @@ fn inflected_and_misspelt_words_are_found() {
 }
 
 #[test]
+fn matched_words_are_those_of_the_query_that_a_document_has() {
+    let index = index(&[("tasks", "creates a task"), ("files", "reads files"), ("zebra", "zebras")]);
+    let query = Query::new(&ENGLISH, "Please creating the tasks and filez");
+    let words = |id| index.matched_words(&query, id);
+    assert_eq!(words("tasks"), ["creating", "tasks"]);
+    assert_eq!(words("zebra"), [""; 0]);
+    assert_eq!(words("unknown"), [""; 0]);
+}
+
+#[test]
 fn equal_documents_are_ordered_by_id() {
     let index = index(&[("c", "a note"), ("a", "a note"), ("b", "a note"), ("d", "other")]);
     assert_eq!(ids(&index, "note").get(..3), Some(["a", "b", "c"].as_slice()));

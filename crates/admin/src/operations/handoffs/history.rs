@@ -9,7 +9,7 @@ use operate::{
 };
 use serde::Serialize;
 use subjects::{
-    Answer, Usage,
+    Act, Answer, Trace, Usage,
     journal::{Claimed, Record, Unreadable},
 };
 use utoipa::ToSchema;
@@ -39,6 +39,8 @@ pub(crate) struct HandoffHistory {
     pub(crate) attempts: Vec<Attempt>,
     /// Turns, calls and verifications, in order.
     pub(crate) steps: Vec<HandoffStep>,
+    /// The tools that were offered to the model, best match first; none before the answer.
+    pub(crate) offered: Vec<OfferedTool>,
     #[schema(value_type = Object)]
     pub(crate) usage: Usage,
     pub(crate) answer: Option<AnswerSummary>,
@@ -111,6 +113,16 @@ pub(crate) struct AnswerSummary {
     pub(crate) findings: Vec<(String, String)>,
 }
 
+/// A tool that was offered to the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct OfferedTool {
+    pub(crate) name: String,
+    /// The words of the request that it matches. Without any it is similar to the request, or a default.
+    pub(crate) words: Vec<String>,
+    /// How often it was called.
+    pub(crate) calls: usize,
+}
+
 /// A journal entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Torn)]
@@ -134,6 +146,7 @@ impl HandoffHistory {
             ended_at: None,
             attempts: Vec::new(),
             steps: Vec::new(),
+            offered: Vec::new(),
             usage: RunProgress::of(run).map_or_else(Usage::default, |progress| progress.usage),
             answer: None,
             unreadable: Vec::new(),
@@ -225,11 +238,22 @@ impl HandoffHistory {
             Answer::Findings(it) => (it.kind, &it.usage, &it.trace),
         };
         steps.add_unjournalled(&trace.steps, usage, &self.usage, self.current_attempt(at), at);
+        self.offered = offered(trace);
         self.end_attempt(AttemptEnd::Answered, at);
         (self.state, self.ended_at) = (HandoffState::Answered, Some(at));
         (self.kind, self.usage) = (Some(kind.as_str()), *usage);
         self.answer = Some(summarize(answer));
     }
+}
+
+fn offered(trace: &Trace) -> Vec<OfferedTool> {
+    let words = |tool: &str| trace.tool_words.get(tool).into_iter().flatten();
+    let describe = |tool: &String| OfferedTool {
+        name: tool.clone(),
+        words: words(tool).filter_map(|word| without_secrets(word)).collect(),
+        calls: trace.steps.iter().filter(|step| step.act == Act::Tool && step.name == *tool).count(),
+    };
+    trace.tools.iter().map(describe).collect()
 }
 
 fn summarize(answer: &Answer) -> AnswerSummary {

@@ -87,7 +87,12 @@ fn answer(second: i64, steps: Value) -> RunMessage {
             tool_calls: 1,
             cost_usd: Some(1.25),
         },
-        trace: Trace { steps: serde_json::from_value(steps).unwrap(), ..Trace::new("t", Stop::GoalMet) },
+        trace: Trace {
+            steps: serde_json::from_value(steps).unwrap(),
+            tools: vec!["db.task.create".into(), "help.list".into()],
+            tool_words: [("db.task.create".to_owned(), vec!["make".to_owned(), "task".to_owned()])].into(),
+            ..Trace::new("t", Stop::GoalMet)
+        },
         attempts: 2,
         instance: "two".parse().unwrap(),
         error: None,
@@ -125,6 +130,9 @@ fn history_of_a_killed_worker_has_both_attempts() {
         (history.attempts[0].last_at, history.attempts[0].ended_at),
         (105 * SECOND, Some(130 * SECOND))
     );
+    let offered: Vec<_> =
+        history.offered.iter().map(|tool| (&*tool.name, tool.words.join(" "), tool.calls)).collect();
+    assert_eq!(offered, [("db.task.create", "make task".to_owned(), 1), ("help.list", String::new(), 0)]);
     let request = history.request.as_deref().unwrap();
     assert!(request.starts_with("Greet me.") && !request.contains("abcdefgh12345678"), "{request}");
     let steps: Vec<_> =
