@@ -7,6 +7,7 @@ mod worker {
     pub(crate) mod bare;
     pub(crate) mod footprint;
     pub(crate) mod journal;
+    pub(crate) mod leases;
     pub(crate) mod restate;
     pub(crate) mod scale;
     pub(crate) mod throughput;
@@ -14,7 +15,7 @@ mod worker {
 }
 
 use testkit::Report;
-use worker::{footprint, journal, restate, scale, throughput, turns};
+use worker::{footprint, journal, leases, restate, scale, throughput, turns};
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
@@ -41,6 +42,9 @@ async fn main() -> std::process::ExitCode {
     }
     if wanted("turns") {
         turns::measure(&mut report).await;
+    }
+    if wanted("leases") {
+        leases::measure(&mut report).await;
     }
     if wanted("scale") {
         scale::measure(&mut report).await;
