@@ -224,7 +224,7 @@ impl Endpoint {
             }
             let (tried, refused) = self.find_refused_tools(request, &style).await?;
             // The last way is taken already, or tools are not the reason.
-            if refused.is_empty() || left_out.step_schema || notes.len() >= MAX_ADAPTATIONS {
+            if refused.is_empty() || left_out.omits_step_schema || notes.len() >= MAX_ADAPTATIONS {
                 return Err(Fault::Permanent(why));
             }
             let names = refused.join(", ");
@@ -240,7 +240,7 @@ impl Endpoint {
             } else {
                 notes.push("the server refuses this way of calling tools; another one is used".to_owned());
             }
-            learned.refuse_tools(refused, tried);
+            learned.record_refused_tools(refused, tried);
         }
     }
 

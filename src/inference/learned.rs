@@ -30,8 +30,8 @@ struct Entry {
 }
 
 impl LearnedModels {
-    /// Returns what is known of a model. Asks the server if that was not done for a while; if it cannot be
-    /// asked now, it will be later, and what was learned stays.
+    /// Returns what is known of a model. Asks the server if that was not done for a while. If it cannot be
+    /// reached, it is asked again later; everything learned except the context limit is kept.
     pub(super) async fn get(
         &self,
         model: &str,
@@ -85,8 +85,8 @@ pub(super) struct Adaptation {
     pub(super) tools: Vec<String>,
     /// Fields of the body.
     pub(super) fields: Vec<&'static str>,
-    /// The schema of typed steps: they are asked for in words only.
-    pub(super) step_schema: bool,
+    /// Whether the schema of typed steps is left out: they are asked for in words only.
+    pub(super) omits_step_schema: bool,
 }
 
 impl Learned {
@@ -114,7 +114,7 @@ impl Learned {
 
     /// Leaves out these tools from now on. A server that refuses all that were tried does not support this
     /// way of calling tools: then typed steps are used, and if it refuses those, without a schema.
-    pub(super) fn refuse_tools(&self, tools: Vec<String>, tried: usize) {
+    pub(super) fn record_refused_tools(&self, tools: Vec<String>, tried: usize) {
         let mut state = self.lock();
         if tools.len() < tried {
             state.adaptation.tools.extend(tools);
@@ -122,7 +122,7 @@ impl Learned {
         }
         state.adaptation.tools.clear();
         match state.profile.tool_mode {
-            Some(ToolMode::Typed) => state.adaptation.step_schema = true,
+            Some(ToolMode::Typed) => state.adaptation.omits_step_schema = true,
             Some(ToolMode::Native) | None => state.profile.tool_mode = Some(ToolMode::Typed),
         }
     }

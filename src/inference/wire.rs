@@ -128,7 +128,7 @@ impl Serialize for Body<'_> {
         }
         let offered = request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name));
         let tools: Vec<Tool<'_>> = offered.map(|function| Tool::Function { function }).collect();
-        if is_typed && !style.left_out.step_schema {
+        if is_typed && !style.left_out.omits_step_schema {
             let schema = steps::schema(request, style.form(), &style.left_out.tools);
             body.serialize_entry("response_format", &response_format(steps::NAME, &steps::Ordered(&schema)))?;
         } else if !is_typed && !tools.is_empty() {

@@ -20,7 +20,7 @@ use store::{
 /// Header of a request that carries a lease.
 pub const LEASE_HEADER: &str = "cynode-lease";
 
-/// The verified texts are dropped when there are more than this.
+/// The cache of verified texts is cleared beyond this size.
 const MAX_VERIFIED: usize = 4096;
 /// How long the key of another gateway is trusted before the store is asked again.
 const TRUST_KEY_FOR: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ impl Leases {
         })
     }
 
-    /// Returns what a presented lease is worth now.
+    /// Returns the standing of a presented lease now.
     pub async fn look_up(&self, store: &Store, text: Option<&str>) -> Result<LeaseStanding, DbErr> {
         let Some(text) = text else { return Ok(LeaseStanding::Absent(self.mode)) };
         let Some(lease) = self.verify(store, text).await? else { return Ok(LeaseStanding::Unknown) };

@@ -70,7 +70,7 @@ tool!("db.system_setting.get": Get => Setting);
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Get a system setting";
-    const DESCRIPTION: &'static str = "Gives one setting of the system by its key.";
+    const DESCRIPTION: &'static str = "Returns a system setting by key.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
 
@@ -88,7 +88,7 @@ impl BuiltInTool for Get {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct List {
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     #[schemars(length(max = MAX_KEY_BYTES))]
     key_prefix: Option<String>,
     limit: Option<u64>,
@@ -99,7 +99,7 @@ tool!("db.system_setting.list": List => Page<Setting>);
 
 impl BuiltInTool for List {
     const TITLE: &'static str = "List system settings";
-    const DESCRIPTION: &'static str = "Lists the settings of the system by key.";
+    const DESCRIPTION: &'static str = "Lists system settings by key.";
     const DOES: Does = Does::Read;
     const SCOPE: Scope = Scope::Pm;
 
@@ -121,9 +121,9 @@ impl BuiltInTool for List {
 struct Create {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
-    /// Any JSON of the type that is named.
+    /// JSON value; must match `value_type`.
     value: Value,
-    /// The type of the value when not given.
+    /// Defaults to the JSON type of `value`.
     value_type: Option<ValueType>,
 }
 
@@ -131,8 +131,7 @@ tool!("db.system_setting.create": Create => Setting);
 
 impl BuiltInTool for Create {
     const TITLE: &'static str = "Create a system setting";
-    const DESCRIPTION: &'static str =
-        "Creates a setting of the system; a key that is there already is a conflict.";
+    const DESCRIPTION: &'static str = "Creates a system setting; fails with a conflict if the key exists.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -152,7 +151,7 @@ impl BuiltInTool for Create {
         let insert = system_setting::Entity::insert(system_setting::ActiveModel::from(row.clone()))
             .on_conflict_do_nothing_on([system_setting::Column::Key]);
         if !check::was_inserted(&insert.exec_without_returning(&context.db).await?) {
-            return Err(ToolError::Conflict(format!("there is a system setting {} already", row.key)));
+            return Err(ToolError::Conflict(format!("system setting {} already exists", row.key)));
         }
         bump_revision(context).await?;
         Ok(row.into())
@@ -164,11 +163,11 @@ impl BuiltInTool for Create {
 struct Update {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
-    /// Any JSON of the type that is named.
+    /// JSON value; must match `value_type`.
     value: Value,
-    /// The type of the value when not given.
+    /// Defaults to the JSON type of `value`.
     value_type: Option<ValueType>,
-    /// The version that was read. When the setting has another one by now, nothing is changed.
+    /// The version that was read. Nothing changes if the current version differs.
     expected_version: Option<i64>,
 }
 
@@ -176,7 +175,7 @@ tool!("db.system_setting.update": Update => Setting);
 
 impl BuiltInTool for Update {
     const TITLE: &'static str = "Change a system setting";
-    const DESCRIPTION: &'static str = "Gives a setting of the system another value.";
+    const DESCRIPTION: &'static str = "Changes the value of a system setting.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -202,7 +201,7 @@ impl BuiltInTool for Update {
 struct Delete {
     #[schemars(length(max = MAX_KEY_BYTES))]
     key: String,
-    /// The version that was read. When the setting has another one by now, nothing is changed.
+    /// The version that was read. Nothing changes if the current version differs.
     expected_version: Option<i64>,
 }
 
@@ -216,8 +215,7 @@ tool!("db.system_setting.delete": Delete => Deleted);
 
 impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a system setting";
-    const DESCRIPTION: &'static str =
-        "Deletes a setting of the system; what it decided goes back to its default.";
+    const DESCRIPTION: &'static str = "Deletes a system setting; its default applies again.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 

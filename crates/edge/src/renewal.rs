@@ -20,7 +20,7 @@ pub(crate) async fn keep_renewed(session: &Session) -> Infallible {
     let mut waits = RetryDelays::forever(MIN_PAUSE, MAX_PAUSE);
     loop {
         let validity = session.validity();
-        sleep(validity.until_half_life()).await;
+        sleep(validity.until_renewal()).await;
         if session.is_revoked() || session.file.closed().is_some() {
             // Ended for good.
             return std::future::pending().await;
@@ -58,7 +58,7 @@ async fn renew(session: &Session, validity: &Validity) -> Result<(), String> {
     accept(session, validity, &issued, asked_at)
 }
 
-/// Uses a renewed lease, if it is the same lease with a later end.
+/// Uses a renewed lease, if it differs from the last one only in its times.
 fn accept(session: &Session, before: &Validity, issued: &Issued, at: i64) -> Result<(), String> {
     let renewed = Lease::read(&issued.lease).map_err(|error| Chain(&error).to_string())?;
     let (old, new) = (&before.lease, &renewed);

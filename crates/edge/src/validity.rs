@@ -23,8 +23,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Counts the lifetime of a lease that was received at `at`, by the clock of this node, which is now or,
-    /// for one that an earlier process received, some time ago.
+    /// Counts the lifetime of a lease from `at`, when this node received it, possibly in an earlier process.
     pub(crate) fn received(lease: Lease, text: Arc<str>, at: i64, now: i64) -> Self {
         let lifetime = lease.expires_at.saturating_sub(lease.not_before).max(0);
         let expires_at = at.saturating_add(lifetime);
@@ -33,7 +32,7 @@ impl Validity {
         Self { lease, text, expires_at, left, since: Instant::now() }
     }
 
-    /// Returns what the lease is worth now.
+    /// Returns the standing of the lease now.
     pub(crate) fn standing(&self, clock: &Clock) -> LeaseStanding {
         if self.is_valid(clock) {
             LeaseStanding::Valid(self.lease.clone())
@@ -46,8 +45,8 @@ impl Validity {
         self.since.elapsed() < self.left && clock.now().is_ok_and(|now| now < self.expires_at)
     }
 
-    /// Returns how long it takes until half of the lifetime is over; zero if it is.
-    pub(crate) fn until_half_life(&self) -> Duration {
+    /// Returns the time until the renewal is due: half of what remained on receipt. Zero if it is due.
+    pub(crate) fn until_renewal(&self) -> Duration {
         (self.left / 2).saturating_sub(self.since.elapsed())
     }
 

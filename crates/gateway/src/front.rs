@@ -1,8 +1,8 @@
 //! The listener for agents: MCP over HTTP without sessions, for all supported protocol versions.
 
 mod call;
-mod edge;
 mod fast_path;
+mod guard;
 mod headers;
 mod identity;
 mod peek;
@@ -85,7 +85,7 @@ impl Front {
     }
 
     pub(crate) fn router(self: Arc<Self>) -> Router {
-        Router::new().route("/mcp", any(edge::handle)).with_state(self)
+        Router::new().route("/mcp", any(guard::handle)).with_state(self)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::{fmt, future::Future};
 
-/// The messages that a program pulls, and what it does with them. A type without values, by which the types
-/// of this crate are compiled for one program.
+/// The messages that a program pulls, and what it does with them. A marker type that binds the
+/// generic types of this crate to one program.
 pub trait Workload: fmt::Debug + Send + Sync + 'static {
     /// Names a queue in logs and metrics.
     type Kind: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
@@ -42,10 +42,10 @@ pub trait Health: fmt::Debug + Send + Sync + 'static {
 
     fn clear(&self, blocker: Self::Blocker);
 
-    /// Notes that what the blocker stands for was reached. May be called when that is known.
+    /// Reports that the dependency behind the blocker is reachable. Idempotent.
     fn note_connected(&self, _blocker: Self::Blocker) {}
 
-    /// Notes that what the blocker stands for was not reached. May be called when that is known.
+    /// Reports that the dependency behind the blocker is not reachable. Idempotent.
     fn note_lost(&self, _blocker: Self::Blocker, _why: &str) {}
 }
 

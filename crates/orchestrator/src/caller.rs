@@ -68,7 +68,7 @@ pub(crate) async fn authenticate(
             request.extensions_mut().insert(caller);
             select! {
                 response = next.run(request).instrument(span.clone()) => until_revoked(response, in_use),
-                () = in_use.revoked() => revoked().into_response(),
+                () = in_use.revoked() => invalid_key().into_response(),
             }
         }
         Err(refused) => refused.into_response(),
@@ -78,8 +78,8 @@ pub(crate) async fn authenticate(
     response
 }
 
-/// Returns the key of a request. Requests without a valid one are limited by address; a key that was valid a
-/// moment ago is not affected by them.
+/// Returns the key of a request. Requests without a valid one are limited by address; keys that were found
+/// valid a moment ago skip this limit.
 async fn valid_key(
     app: &App,
     headers: &HeaderMap,
@@ -98,17 +98,17 @@ async fn valid_key(
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
     };
     let checked = app.keys.check(hash.clone()).await.map_err(|error| error.into_api_error())?;
-    let key = checked.ok_or_else(revoked)?;
+    let key = checked.ok_or_else(invalid_key)?;
     let in_use = app.keys.watch(&key, &hash);
     Ok((key, in_use))
 }
 
-fn revoked() -> ApiError {
+fn invalid_key() -> ApiError {
     let message = "The API key is unknown, expired or revoked; ask an operator for another.";
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
 }
 
-/// Breaks the connection of a stream when its key is revoked: a mere end would look like success.
+/// Breaks the connection of a stream when its key is revoked: a clean end would look like success.
 fn until_revoked(response: Response, key: Arc<InUse>) -> Response {
     let content_type = response.headers().get(CONTENT_TYPE);
     if content_type.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/event-stream")) {
@@ -131,7 +131,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Caller {
-    /// Decides for whom a request is made. Only a front end may name another user than its own.
+    /// Decides for whom a request is made. Only a front end may name a user other than its own.
     fn of(key: Arc<Key>, headers: &HeaderMap) -> Result<Self, ApiError> {
         let named = header(headers, USER)?;
         if named.is_some() && !key.is_front_end {

@@ -122,7 +122,7 @@ impl ApiError {
     }
 
     /// Marks that repeating the request cannot help.
-    pub(crate) fn final_(self) -> Self {
+    pub(crate) fn not_retryable(self) -> Self {
         Self { should_retry: Some(false), ..self }
     }
 

@@ -1,4 +1,4 @@
-//! Agents, their tokens and leases, and what a presented token is worth.
+//! Agents, their tokens and leases, and the standing of a presented token.
 
 use super::{AgentKind, Denial, Lease, LeaseMode, LeaseStanding, MemoryProfile, ScopedId};
 
@@ -9,8 +9,8 @@ pub struct TokenBinding {
     pub task: String,
 }
 
-/// M116: the agent type of a token, and the user and task that it is bound to. Tokens of analysts and
-/// sandboxes that are bound to nothing are worth something only with a lease.
+/// M116: the agent type of a token, and the user and task that it is bound to. Unbound tokens of analysts and
+/// sandboxes require a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     Manager,
@@ -214,7 +214,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns what a token of `caller` is worth at `now`, in microseconds since 1970.
+    /// Returns the standing of a token of `caller` at `now`, in microseconds since 1970.
     pub fn at(caller: Caller, now: i64, expires_at: i64, is_revoked: bool) -> Self {
         if is_revoked {
             Self::Revoked(caller)

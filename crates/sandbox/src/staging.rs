@@ -81,7 +81,7 @@ pub(crate) struct Staged {
 }
 
 impl Staging {
-    /// Does it on a thread of its own, which gives up its rights for good.
+    /// Stages on a dedicated thread, which drops its privileges permanently.
     pub(crate) async fn run(self) -> io::Result<Staged> {
         let (reply, staged) = oneshot::channel();
         thread::Builder::new().name("sandbox-staging".into()).spawn(move || {
@@ -167,7 +167,7 @@ fn listen_inside(pid: i32) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Makes this thread one of the job's user, without capabilities.
+/// Switches this thread to the job's user, without capabilities.
 fn become_user(uid: u32) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
     set_thread_groups(&[])?;

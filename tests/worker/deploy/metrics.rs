@@ -206,6 +206,7 @@ fn dashboard() -> Vec<(String, String)> {
     let board: Value = serde_json::from_str(&text).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let mut ids: Vec<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), panels.len(), "panel ids are unique");
     let of = |panel: &Value| {

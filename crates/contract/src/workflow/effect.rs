@@ -21,7 +21,8 @@ pub const MAX_KEY_BYTES: usize = 200;
 pub struct RunJob {
     pub task_id: ScopeId,
     pub epoch: i64,
-    /// Names the job within the workflow. A call with the same key gives the same job, whatever else it says.
+    /// Names the job within the workflow. A call with the same key returns the same job; its other
+    /// arguments are ignored.
     #[schemars(length(min = 1, max = MAX_KEY_BYTES))]
     pub key: String,
     /// The step that it is for.
@@ -34,7 +35,7 @@ pub struct RunJob {
     pub wait_seconds: Option<u64>,
 }
 
-/// The arguments of `sandbox.run` but `task_id` and `wait_seconds`.
+/// The arguments of `sandbox.run` except `task_id` and `wait_seconds`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobArguments(pub Map<String, Value>);
@@ -47,7 +48,7 @@ impl JobArguments {
     pub fn into_run(self, task_id: &ScopeId) -> Result<Run, String> {
         let mut arguments = self.0;
         if let Some(own) = OWN.into_iter().find(|name| arguments.contains_key(*name)) {
-            return Err(format!("`run` names `{own}`, which belongs beside it"));
+            return Err(format!("`run` must not contain `{own}`; pass it to `workflow.job` itself"));
         }
         arguments.insert(OWN[0].to_owned(), task_id.as_str().into());
         serde_json::from_value(Value::Object(arguments)).map_err(|error| format!("`run`: {error}"))
@@ -67,7 +68,7 @@ impl JsonSchema for JobArguments {
         let mut schema = Run::json_schema(generator);
         schema.insert(
             "description".to_owned(),
-            "The arguments of sandbox.run but task_id and wait_seconds.".into(),
+            "The arguments of sandbox.run except task_id and wait_seconds.".into(),
         );
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
             OWN.iter().for_each(|name| drop(properties.remove(*name)));
@@ -82,7 +83,7 @@ impl JsonSchema for JobArguments {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobBegun {
     pub job: Job,
-    /// Whether this call began it; false if it was there.
+    /// Whether this call began it; false if it already existed.
     pub began: bool,
 }
 
@@ -94,8 +95,8 @@ tool!("workflow.job": RunJob => JobBegun);
 pub struct HandOff {
     pub task_id: ScopeId,
     pub epoch: i64,
-    /// Names the handoff within the workflow. A call with the same key gives the same handoff, whatever else
-    /// it says.
+    /// Names the handoff within the workflow. A call with the same key returns the same handoff; its
+    /// other arguments are ignored.
     #[schemars(length(min = 1, max = MAX_KEY_BYTES))]
     pub key: String,
     /// The step that it is for.
@@ -110,8 +111,7 @@ pub struct HandOff {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = MAX_WAIT_SECONDS))]
     pub wait_seconds: Option<u64>,
-    /// Ends a handoff that was not answered in time: nothing is done for it any more. If no answer comes
-    /// within `wait_seconds`, its answer is a failure that says so.
+    /// Cancels the handoff if it is not answered within `wait_seconds`; the answer is then a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub give_up: bool,
 }
@@ -119,7 +119,7 @@ pub struct HandOff {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HandedOff {
     pub handoff_id: String,
-    /// Whether this call began it; false if it was there.
+    /// Whether this call began it; false if it already existed.
     pub began: bool,
     /// The completion, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

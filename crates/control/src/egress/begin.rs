@@ -46,8 +46,8 @@ async fn decide(
     let facts = agent::facts(context, standing).await?;
     let (caller, lease) = match (policy::check_acting_for(standing, &facts), standing.caller()) {
         (Ok(lease), Some(caller)) => (caller, lease),
-        (Err(why), _) => return Ok(Err(convert(&why, standing))),
-        (Ok(_), None) => return Ok(Err(convert(&PolicyDenial::UnknownToken, standing))),
+        (Err(why), _) => return Ok(Err(explain(&why, standing))),
+        (Ok(_), None) => return Ok(Err(explain(&PolicyDenial::UnknownToken, standing))),
     };
     let agent = caller.agent.kind();
     let provider = &input.provider;
@@ -129,9 +129,9 @@ fn attribute(standing: &Standing, provider: &str) -> Attribution {
 }
 
 /// Returns a denial with what to do about it.
-fn convert(why: &PolicyDenial, standing: &Standing) -> Denial {
+fn explain(why: &PolicyDenial, standing: &Standing) -> Denial {
     let kind = standing.caller().map(|caller| caller.agent.kind());
-    let (code, what_to_do) = match why {
+    let (code, remedy) = match why {
         _ if kind == Some(AgentKind::Orchestrator) => (
             DenialCode::WrongAgent,
             "the egress is for managers, analysts and sandboxes; set inference.egress_token_file to the \
@@ -150,7 +150,7 @@ fn convert(why: &PolicyDenial, standing: &Standing) -> Denial {
         PolicyDenial::UnknownLease => {
             (DenialCode::UnknownLease, "publish the handoff with a lease of this gateway")
         }
-        PolicyDenial::EarlyLease => (DenialCode::EarlyLease, "compare the clocks of the gateways"),
+        PolicyDenial::EarlyLease => (DenialCode::EarlyLease, "check that the gateways' clocks agree"),
         PolicyDenial::ExpiredLease => (DenialCode::ExpiredLease, "publish the work again as a new handoff"),
         PolicyDenial::RevokedLease => (DenialCode::RevokedLease, "publish the work again as a new handoff"),
         PolicyDenial::LeaseOfOtherAgent => {
@@ -168,9 +168,9 @@ fn convert(why: &PolicyDenial, standing: &Standing) -> Denial {
         ),
     };
     let message = match code {
-        DenialCode::WrongAgent => what_to_do.to_owned(),
-        DenialCode::UnknownToken => format!("{}; {what_to_do}", PolicyDenial::UnknownToken),
-        _ => format!("{why}; {what_to_do}"),
+        DenialCode::WrongAgent => remedy.to_owned(),
+        DenialCode::UnknownToken => format!("{}; {remedy}", PolicyDenial::UnknownToken),
+        _ => format!("{why}; {remedy}"),
     };
     Denial { code, message, retry_after_seconds: None }
 }

@@ -1,4 +1,4 @@
-//! The caller of a request, as the edge found it.
+//! The caller of a request, as it was authenticated.
 
 use std::sync::{
     Arc,

@@ -36,7 +36,7 @@ impl Server {
     }
 }
 
-/// Returns the identity that the edge attached to the request. A request without one has bypassed the edge
+/// Returns the identity that the guard attached to the request. A request without one has bypassed the guard
 /// and fails.
 fn identity(context: &RequestContext<RoleServer>) -> Result<Identity, ErrorData> {
     let found = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Identity>());

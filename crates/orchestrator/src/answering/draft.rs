@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use secrets::redact_by_kind;
 use subjects::Delta;
 
-/// Text is shown at line ends and at most this often, since each time it is searched for secrets.
+/// Between line ends, text is shown at most this often, because each time it is searched for secrets.
 const MIN_INTERVAL: Duration = Duration::from_millis(200);
-/// Text without a secret is searched again up to this length.
+/// Beyond this length, finished lines without secrets are not searched again.
 const MAX_CLEAN_BYTES: usize = 4 * 1024;
 /// Text with a secret is searched again up to this length; afterwards nothing more of it is shown.
 const MAX_BYTES: usize = 64 * 1024;
@@ -26,8 +26,9 @@ pub(super) struct Draft {
     /// What was shown of it: the beginning of `written` without its secrets.
     shown: String,
     shown_at: Option<Instant>,
-    /// Nothing more of this try is shown: a delta was lost, or what was shown is no longer right.
-    is_broken: bool,
+    /// Nothing more of this try is shown: the text has ended, a delta was lost, or what was
+    /// shown is no longer right.
+    is_closed: bool,
 }
 
 impl Draft {
@@ -41,16 +42,16 @@ impl Draft {
         if self.of != Some(of) {
             let starts_over = self.of.is_some_and(|(_, turn, _)| turn == of.1);
             // What broke off may be the beginning of a secret.
-            self.is_broken |= starts_over;
+            self.is_closed |= starts_over;
             out.push_str(&self.end().unwrap_or_default());
             if starts_over {
                 out.push_str("(starting over)\n");
             }
             *self = Self { of: Some(of), ..Self::default() };
         }
-        self.is_broken |= delta.sequence != self.next_sequence;
+        self.is_closed |= delta.sequence != self.next_sequence;
         self.next_sequence = delta.sequence + 1;
-        if !self.is_broken {
+        if !self.is_closed {
             self.written.push_str(&delta.text);
             let is_due = self.shown_at.is_none_or(|at| at.elapsed() >= MIN_INTERVAL);
             if is_due || delta.text.contains('\n') {
@@ -63,13 +64,13 @@ impl Draft {
 
     /// Ends the text, whose last word is now complete. Returns what is to be shown for that.
     pub(super) fn end(&mut self) -> Option<String> {
-        let mut out = if self.is_broken { String::new() } else { self.show(self.written.len()) };
+        let mut out = if self.is_closed { String::new() } else { self.show(self.written.len()) };
         let last = if out.is_empty() { self.shown.chars().last() } else { out.chars().last() };
         if last.is_some_and(|last| last != '\n') {
             out.push('\n');
         }
         self.shown.clear();
-        self.is_broken = true;
+        self.is_closed = true;
         (!out.is_empty()).then_some(out)
     }
 
@@ -77,7 +78,7 @@ impl Draft {
     fn show(&mut self, end: usize) -> String {
         let redacted = redact_by_kind(&self.written[..end]);
         let Some(new) = redacted.strip_prefix(self.shown.as_str()) else {
-            self.is_broken = true;
+            self.is_closed = true;
             return String::new();
         };
         let new = new.to_owned();
@@ -91,7 +92,7 @@ impl Draft {
             self.written.drain(..line);
             self.shown.drain(..line);
         }
-        self.is_broken |= self.written.len() > MAX_BYTES;
+        self.is_closed |= self.written.len() > MAX_BYTES;
         new
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn failure(answer: &TurnAnswer) -> Option<ApiError> {
         _ => ErrorCode::Internal,
     });
     let message = if answer.text.is_empty() { "The request failed." } else { &answer.text };
-    Some(ApiError::new(status(code), code.as_str(), message).final_())
+    Some(ApiError::new(status(code), code.as_str(), message).not_retryable())
 }
 
 /// Returns the error of a request whose orchestrator stops before the answer is there. `path` is where it can
@@ -41,7 +41,7 @@ fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::ToolFailed | ErrorCode::InferenceFailed => StatusCode::BAD_GATEWAY,
         ErrorCode::InferenceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::DeadlineExceeded | ErrorCode::StaleHandoff => StatusCode::GATEWAY_TIMEOUT,
-        // Of these the client is not the cause: it did not write the handoff.
+        // Not the client's fault: it did not write the handoff.
         ErrorCode::InvalidHandoff
         | ErrorCode::UnsupportedVersion
         | ErrorCode::UntrustedProducer

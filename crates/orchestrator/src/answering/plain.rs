@@ -48,7 +48,7 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl
     }
 }
 
-/// Responds with a turn that is worked on without this request.
+/// Responds at once; the turn continues in the background.
 pub(super) fn leave(mut begun: BegunTurn, surface: &impl Surface) -> Response {
     begun.presence.answered();
     let turn: &Turn = &begun.turn;
@@ -58,7 +58,7 @@ pub(super) fn leave(mut begun: BegunTurn, surface: &impl Surface) -> Response {
     }
 }
 
-/// OpenAI's SDKs repeat such a request, and so wait for the same turn.
+/// Returns the error of a request that waited too long. OpenAI's SDKs retry it and join the same turn.
 fn pending(app: &App, path: &str) -> ApiError {
     if app.closing.is_cancelled() {
         return stopping(path);

@@ -101,7 +101,7 @@ impl Server {
             // The orchestrator's own key is at fault, not the client's.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 warn!(%status, "Model server refused a request.");
-                ApiError::new(StatusCode::BAD_GATEWAY, "model_server_refused", message).final_()
+                ApiError::new(StatusCode::BAD_GATEWAY, "model_server_refused", message).not_retryable()
             }
             status if status.is_client_error() => ApiError::new(status, code, message),
             StatusCode::SERVICE_UNAVAILABLE => ApiError::new(status, code, message),

@@ -133,7 +133,7 @@ fn refuse(denial: Denial) -> ApiError {
     let refused = ApiError::new(status(denial.code), denial.code.as_str(), format!("{message}."));
     match denial.retry_after_seconds {
         Some(seconds) => refused.retry_in(Duration::from_secs(seconds)),
-        None => refused.final_(),
+        None => refused.not_retryable(),
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn not_asked(provider: &Provider, error: &AskError) -> ApiError {
                 "The egress cannot read the key for the provider {name}. An operator has to look at the log \
                  of the orchestrator, which names the reason."
             );
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "provider_key_unreadable", message).final_()
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "provider_key_unreadable", message).not_retryable()
         }
         AskError::Send(_) => {
             warn!(provider = name, error = %Chain(error), "Provider not reachable.");
@@ -59,7 +59,7 @@ pub(super) fn encoded(provider: &Provider) -> ApiError {
         "The provider {name} compressed or encoded its reply, in which the egress cannot find the provider's \
          key; an operator has to turn that off at the provider or at a proxy before it."
     );
-    ApiError::new(StatusCode::BAD_GATEWAY, "provider_encoded_reply", message).final_()
+    ApiError::new(StatusCode::BAD_GATEWAY, "provider_encoded_reply", message).not_retryable()
 }
 
 /// Passes an error of the provider on, without its key. One that is not about the request itself becomes one
@@ -79,13 +79,13 @@ pub(super) async fn pass_on(
             "The provider {name} refuses the key of the egress (401). An operator has to put a valid key \
              into the file that `key_file` of this provider names; no restart is needed."
         );
-        return Err(ApiError::new(StatusCode::BAD_GATEWAY, "provider_refused_key", message).final_());
+        return Err(ApiError::new(StatusCode::BAD_GATEWAY, "provider_refused_key", message).not_retryable());
     }
     if !status.is_client_error() && !status.is_server_error() {
         warn!(provider = name, status = status.as_u16(), "Provider answered with a redirect.");
         let message =
             format!("The provider {name} answered with {status}, which the egress does not follow.");
-        return Err(ApiError::new(StatusCode::BAD_GATEWAY, "provider_redirected", message).final_());
+        return Err(ApiError::new(StatusCode::BAD_GATEWAY, "provider_redirected", message).not_retryable());
     }
     let mut headers = passed_on(response.headers(), mask);
     let mut body = Vec::new();

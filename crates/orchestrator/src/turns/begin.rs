@@ -143,7 +143,7 @@ fn busy(open: &Turn) -> ApiError {
          /v1/chat/completions/chatcmpl-{}/cancel.",
         open.thread_id, open.handoff_id, open.handoff_id
     );
-    ApiError::new(StatusCode::CONFLICT, "thread_busy", message).final_()
+    ApiError::new(StatusCode::CONFLICT, "thread_busy", message).not_retryable()
 }
 
 fn too_many_open(max: Option<u64>) -> ApiError {

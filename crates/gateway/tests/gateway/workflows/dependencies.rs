@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::support::{World, on_both};
 
 on_both!(
-    last_dependency_sends_the_next,
+    completing_the_last_dependency_queues_the_workflow,
     failed_dependency_is_named_and_can_be_removed,
     status_of_a_task_and_its_workflow_agree,
     policy_starts_what_becomes_ready
@@ -19,7 +19,7 @@ async fn waiting_task(world: &World, title: &str, after: &[&str]) -> String {
 }
 
 /// A workflow is sent when the last task that it waits for is completed, by hand or by its workflow.
-async fn last_dependency_sends_the_next(world: World) {
+async fn completing_the_last_dependency_queues_the_workflow(world: World) {
     let (first, epoch) = world.taken("first").await;
     let second = world.task("second").await;
     let third = waiting_task(&world, "third", &[&first, &second]).await;
@@ -45,7 +45,7 @@ async fn failed_dependency_is_named_and_can_be_removed(world: World) {
     world.release(&first, epoch, json!({ "failed": { "error": "no disk" } })).await;
     let why = world.get(&next).await["waiting_because"].as_str().expect("a text").to_owned();
     assert!(why.contains("first failed") && why.contains("workflow.retry"), "{why}");
-    // Retried and done, it sends the next.
+    // After a retry it is a plain wait again.
     world.ok("workflow.retry", json!({ "task_id": first })).await;
     assert_eq!(world.get(&next).await["waiting_because"], "waits for first");
     let epoch = world.acquire(&first, 2).await["epoch"].as_i64().expect("an epoch");
@@ -105,7 +105,7 @@ async fn policy_starts_what_becomes_ready(world: World) {
     let epoch = world.acquire(&first, 1).await["epoch"].as_i64().expect("an epoch");
     world.release(&first, epoch, json!({ "done": { "summary": "built" } })).await;
     world.until_sent(&next, &[1]).await;
-    // One that was made to wait later is started when what it waits for is completed.
+    // A dependency that is added later counts too.
     let late = create(json!({})).await;
     world.ok("db.task.dependency.add", json!({ "task_id": late, "depends_on": vague })).await;
     for status in ["running", "completed"] {
