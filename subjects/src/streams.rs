@@ -108,6 +108,8 @@ fn base(name: &str, replicas: usize) -> stream::Config {
         max_messages_per_subject: -1,
         max_message_size: -1,
         max_consumers: -1,
+        // What a server uses if none is given, so that it is no difference.
+        duplicate_window: Duration::from_secs(120),
         ..stream::Config::default()
     }
 }

@@ -34,6 +34,7 @@ class Effect:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     answer: Json | None = None
     cancelled: bool = False
+    began_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -92,6 +93,8 @@ class StandIn:
         self.refused: list[tuple[str, Json, str]] = []
         self.acked: set[tuple[str, int]] = set()
         self.away = False
+        # What the gateway takes.
+        self.max_text_bytes = 16 * 1024
         self._answer = answer
         self._keyed: dict[str, Json] = {}
         self._changed = threading.Condition(threading.RLock())
@@ -225,6 +228,8 @@ class StandIn:
     def _workflow_lease_release(self, task_id: str, epoch: int, outcome: Json) -> Json:
         row = self._held(task_id, epoch)
         ((kind, fields),) = outcome.items()
+        if any(len(text.encode()) > self.max_text_bytes for text in fields.values()):
+            raise Refused("too long", code="invalid_arguments")
         row.holder, row.input, row.interrupt_id, row.question, row.waiting_for = None, None, None, None, None
         match kind:
             case "done":
@@ -351,6 +356,7 @@ class StandIn:
         return {
             "handoff_id": effect.id,
             "began": began,
+            "age_ms": int((time.monotonic() - effect.began_at) * 1000),
             **({"answer": effect.answer} if effect.answer else {}),
         }
 

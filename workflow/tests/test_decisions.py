@@ -184,6 +184,26 @@ def test_changed_step_has_the_answers_of_people_once() -> None:
     assert contract_step(new)["description"] == ("Do it otherwise.\n\nA person was asked: Q\nand answered: A")
 
 
+def test_answers_of_people_are_told_however_long_the_description_is() -> None:
+    (long,) = planned([step("a", description="é" * 8_000)])
+    long["answers"] = [{"question": "Q" * 5_000, "answer": "use the blue one"}]
+    text = contract_step(long)["description"]
+    assert text.endswith("and answered: use the blue one")
+    assert "more bytes; the plan of the workflow has all" in text
+    assert len(text.encode()) <= 16 * 1024
+    # Of very many answers, the last ones.
+    long["answers"] = [{"question": "Q", "answer": f"{number} " + "x" * 3_000} for number in range(9)]
+    text = contract_step(long)["description"]
+    assert "and answered: 8 x" in text
+    assert "and answered: 2 x" not in text
+    assert len(text.encode()) <= 16 * 1024
+
+
+def test_description_of_a_step_is_whole() -> None:
+    (long,) = planned([step("a", description="d" * 12_000 + " never delete anything")])
+    assert contract_step(long)["description"].endswith("never delete anything")
+
+
 def test_attempt_whose_node_was_lost_does_not_count() -> None:
     lost: StepResult = {"outcome": "failed", "end": {"how": "node_lost"}, "error": "the node was lost"}
     now = after(state(step("a"), policy=read_policy({"max_attempts": 1, "max_reviews": 1})))

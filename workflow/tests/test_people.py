@@ -20,9 +20,29 @@ async def test_approval_shows_all_that_a_step_would_do() -> None:
     task = standin.start([risky])
     await work_until_settled(standin, task)
     question = standin.workflows[task].question or ""
-    for part in ("rm -r everything", "more characters", "example.org:443", "list.txt", "out.txt"):
+    for part in ("rm -r everything", "more bytes", "example.org:443", "list.txt", "out.txt"):
         assert part in question
     assert question.endswith("Answer yes or no, or say what to change first.")
+
+
+async def test_approval_fits_in_every_script() -> None:
+    risky = step("risky", needs_approval=True, description="🦓" * 3_000, script="🐘" * 5_000)
+    standin = StandIn(scripted({}))
+    task = standin.start([risky])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert (row.status, row.waiting_for) == ("waiting", "approval")
+    assert "🐘" in (row.question or "")
+
+
+async def test_outcome_that_the_gateway_refuses_ends_the_workflow_with_the_reason() -> None:
+    standin = StandIn(scripted({}))
+    standin.max_text_bytes = 150
+    task = standin.start([step("risky", needs_approval=True, description="d" * 200)])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert row.status == "failed"
+    assert row.error == "its outcome “waiting” was refused: refused: too long"
 
 
 async def test_each_attempt_is_approved_for_itself() -> None:

@@ -10,7 +10,7 @@ use store::{clock, entity::task};
 use subjects::ScopeId;
 
 pub(super) use self::dependents::{
-    Locked, cancel, lock_with_all_dependents, lock_with_neighbours, set_status,
+    Locked, cancel, give_owner, lock_with_all_dependents, lock_with_neighbours, set_status,
 };
 use super::{Context, ToolError, check, confinement::Confinement};
 

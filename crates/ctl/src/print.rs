@@ -1,7 +1,10 @@
 //! The only module that writes to the terminal: results to standard output, everything else to standard
 //! error, so that a script can read the results and a person sees both.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::{
+    borrow::Cow,
+    io::{BufRead, IsTerminal, Write},
+};
 
 use serde::Serialize;
 
@@ -17,9 +20,19 @@ pub(crate) fn text(text: &str) {
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Writes bytes to standard output unchanged.
-pub(crate) fn bytes(bytes: &[u8]) {
-    drop(std::io::stdout().write_all(bytes));
+/// Writes foreign bytes to standard output: unchanged into a file or a pipe, and without control characters on a
+/// terminal, which they could command.
+pub(crate) fn foreign_bytes(bytes: &[u8]) {
+    let mut stdout = std::io::stdout();
+    let safe = if stdout.is_terminal() { Cow::Owned(without_controls(bytes)) } else { Cow::Borrowed(bytes) };
+    drop(stdout.write_all(&safe).and_then(|()| stdout.flush()));
+}
+
+/// Replaces control characters of one byte, except for line feeds and tabs.
+fn without_controls(bytes: &[u8]) -> Vec<u8> {
+    let is_safe = |byte: u8| matches!(byte, b'\n' | b'\t') || !byte.is_ascii_control();
+    let replaced = |byte: &u8| if is_safe(*byte) { vec![*byte] } else { "\u{fffd}".as_bytes().to_vec() };
+    bytes.iter().flat_map(replaced).collect()
 }
 
 /// Prints a result as one line of JSON.
@@ -63,6 +76,11 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) {
     }
 }
 
+/// Like [`sanitize`], in one line.
+pub(crate) fn one_line(text: &str) -> String {
+    sanitize(text).replace('\n', " ")
+}
+
 /// Replaces characters in foreign text that could move the cursor, hide output or show it in another order.
 pub(crate) fn sanitize(text: &str) -> String {
     let is_unsafe = |char: char| match char {
@@ -77,6 +95,15 @@ pub(crate) fn sanitize(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_could_command_a_terminal_are_replaced() {
+        assert_eq!(
+            without_controls("a\x1b[2J\r\n\té\x07".as_bytes()),
+            "a\u{fffd}[2J\u{fffd}\n\té\u{fffd}".as_bytes()
+        );
+        assert_eq!(one_line("a\nstatus done"), "a status done");
+    }
 
     #[test]
     fn what_could_deceive_a_reader_is_replaced() {

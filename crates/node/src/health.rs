@@ -47,6 +47,11 @@ impl Health {
         self.lock().values().cloned().collect()
     }
 
+    /// Returns whether a queue cannot be pulled from.
+    pub(crate) fn cannot_pull(&self) -> bool {
+        self.lock().keys().any(|blocker| matches!(blocker, Blocker::Pull(_)))
+    }
+
     pub(crate) fn state(&self) -> NodeState {
         let blockers = self.lock();
         if blockers.contains_key(&Blocker::Stopping) {

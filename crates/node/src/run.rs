@@ -94,7 +94,8 @@ pub async fn run(config: Config) -> Result<(), Error> {
         started = start::start(&config, &health) => Some(started?),
     };
     if let Some((host, engines, broker)) = started {
-        let node = Node { config, admin_address, host, engines, broker: Arc::new(broker), health, metrics };
+        let (config, broker) = (Arc::new(config), Arc::new(broker));
+        let node = Node { config, admin_address, host, engines, broker, health, metrics };
         node.serve(&background, &stop, &hurry, &ended).await?;
     } else {
         info!("Stopped before the node had started.");
@@ -146,7 +147,7 @@ async fn watch_token(token: &Breaker, gateway: &Client, background: &TaskTracker
 }
 
 struct Node {
-    config: Config,
+    config: Arc<Config>,
     admin_address: String,
     host: Arc<Host>,
     engines: Engines,
@@ -217,7 +218,7 @@ impl Node {
         self.health.unset(&Blocker::Starting);
         let kept = OrderFile::new(&self.config.node.data, self.config.node.id.clone());
         background.spawn(presence.run(kept, until_ordered, ended.clone()));
-        let served = self.run_pools(runner, &gate, stop, hurry).await;
+        let served = self.run_pools(runner, &gate, (stop, hurry), (background, ended)).await;
         // What is left would have to be removed by the next start.
         self.host.settled().await;
         if timeout(CLOSE_TIMEOUT, tools.close(&self.broker)).await.is_err() {
@@ -231,8 +232,8 @@ impl Node {
         &self,
         runner: Arc<JobRunner>,
         gate: &Gate,
-        stop: &CancellationToken,
-        hurry: &CancellationToken,
+        (stop, hurry): (&CancellationToken, &CancellationToken),
+        (background, ended): (&TaskTracker, &CancellationToken),
     ) -> Result<(), Error> {
         let (returner, returning) =
             Returner::<Jobs>::new(self.broker.client.clone(), Arc::clone(&self.metrics));
@@ -242,6 +243,9 @@ impl Node {
         let node = &self.config.node;
         let queues = queues(&node.id, &node.pool, &engines, &runner.images);
         let ack_waits = provision::consumers(&self.broker, &self.config, &queues).await?;
+        let (broker, config) = (Arc::clone(&self.broker), Arc::clone(&self.config));
+        let health = Arc::clone(&self.health);
+        background.spawn(provision::restore_consumers(broker, config, queues.clone(), health, ended.clone()));
         let one = NonZeroUsize::MIN;
         let slots = Slots::shared(
             NonZeroUsize::new(usize::try_from(node.slots).unwrap_or(usize::MAX)).unwrap_or(one),

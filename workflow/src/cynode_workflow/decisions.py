@@ -20,7 +20,7 @@ from cynode_workflow.plan import (
     needs_approval,
     ready,
 )
-from cynode_workflow.state import Event, PlannedStep, Question, Review, State, cut
+from cynode_workflow.state import Event, PlannedStep, Question, Review, State, cut, cut_with_note
 from cynode_workflow.words import Answer, read_answer, read_approval
 
 NODE = "decide_next"
@@ -300,22 +300,16 @@ def approval_text(step: PlannedStep, attempt: int) -> str:
     """Returns the question whether a step may run, with all that it would do, however long its texts are."""
     parts = [f"May step “{step['name']}” run?" + (f" It is attempt {attempt}." if attempt > 1 else "")]
     if step.get("note"):
-        parts.append(step["note"])
-    parts.append(_shortened(step.get("description", ""), 1_500))
+        parts.append(cut(step["note"], 1_000))
+    parts.append(cut_with_note(step.get("description", ""), 1_500))
     if step.get("script"):
-        parts.append("Script:\n" + _shortened(step["script"], 4_000))
+        parts.append("Script:\n" + cut_with_note(step["script"], 4_000))
     lists = (
         ("Network", step.get("network", [])),
         ("Files it is given", [file["path"] for file in step.get("files", [])]),
         ("Artifacts it is given", step.get("artifacts", [])),
         ("Files it keeps", step.get("outputs", [])),
     )
-    parts += [f"{title}: {_shortened(', '.join(items), 1_000)}" for title, items in lists if items]
+    parts += [f"{title}: {cut_with_note(', '.join(items), 1_000)}" for title, items in lists if items]
     parts.append("Answer yes or no, or say what to change first.")
     return "\n".join(part for part in parts if part)
-
-
-def _shortened(text: str, most: int) -> str:
-    """Returns a text, or its beginning with how much is missing: what is approved is not cut in silence."""
-    left = len(text) - most
-    return text if left <= 0 else f"{text[:most]}… ({left} more characters; the plan of the workflow has all)"

@@ -48,14 +48,15 @@ async def begin_handoff(
 async def await_handoff(
     context: RunContext, key: str, kind: str, payload: dict[str, Any], step: str | None, seconds: float
 ) -> dict[str, Any]:
-    """Waits for the answer to a handoff.
+    """Waits for the answer to a handoff, so many seconds from when it was begun, whichever runner began it.
 
     One that does not come in time is given up: the gateway ends it, so that nothing is done for it any more
     when the step is tried again, and answers that it came too late.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
-        left = deadline - time.monotonic()
+        called = time.monotonic()
+        left = began + seconds - called
         is_late = left <= 0
         wait = _LAST_WORD if is_late else min(context.wait_seconds, int(left) + 1)
         arguments = _handoff(key, kind, payload, step, wait)
@@ -63,6 +64,7 @@ async def await_handoff(
             arguments["give_up"] = True
         call = context.lease.call("workflow.handoff", arguments, wait_seconds=wait)
         handed = await context.unless_draining(call)
+        began = min(began, called - handed.get("age_ms", 0) / 1000)
         answer = handed.get("answer")
         if isinstance(answer, dict):
             return answer

@@ -44,11 +44,11 @@ async def execute(context: RunContext, control: RunControl) -> Ending:
         raise
     except ToolRefused as error:
         context.log.error("Workflow failed: the gateway refused a call.", tool=error.tool, code=error.code)
-        return _failed(f"the gateway refused {error.tool}: {error.message}")
+        return failed(f"the gateway refused {error.tool}: {error.message}")
     except Exception as error:
         # Running the same again would end the same; a person reads it and may retry.
         context.log.error("Workflow failed: error in the runner.", exception=error)
-        return _failed(f"an error in the runner: {type(error).__name__}: {error}")
+        return failed(f"an error in the runner: {type(error).__name__}: {error}")
 
 
 async def _run(context: RunContext, control: RunControl) -> Ending:
@@ -107,11 +107,11 @@ def _waiting(asked: Interrupt[Any]) -> Ending:
 def _ending(values: dict[str, Any]) -> Ending:
     outcome = values.get("outcome")
     if not outcome:
-        return _failed("an error in the runner: the graph ended without an outcome")
+        return failed("an error in the runner: the graph ended without an outcome")
     if outcome["kind"] == "done":
         return Ending("done", {"done": {"summary": values.get("summary") or "Done."}})
-    return _failed(values.get("error") or "it could not go on")
+    return failed(values.get("error") or "it could not go on")
 
 
-def _failed(error: str) -> Ending:
+def failed(error: str) -> Ending:
     return Ending("failed", {"failed": {"error": cut(error, 2000)}})

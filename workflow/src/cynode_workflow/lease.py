@@ -97,15 +97,15 @@ class Lease:
         await self.call("workflow.lease.renew", {"ttl_seconds": self._ttl})
         self._until = asked_at + self._ttl
 
-    async def release(self, outcome: dict[str, Any]) -> None:
-        """Gives the workflow back with what became of it."""
+    async def release(self, outcome: dict[str, Any], *, instead: bool = False) -> None:
+        """Gives the workflow back with what became of it, or `instead` of an outcome that was refused."""
         named = {"task_id": self.task_id, "epoch": self.epoch, "outcome": outcome}
         try:
             await self._gateway.call(
                 "workflow.lease.release",
                 named,
                 may_wait=self.is_alive,
-                key=f"release-{self.task_id}-{self.epoch}",
+                key=f"release-{self.task_id}-{self.epoch}" + ("-instead" if instead else ""),
                 trace=self._trace,
             )
         except GatewayAway as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cynode_workflow.state import PlannedStep, Policy, State, StepResult, cut
+from cynode_workflow.state import PlannedStep, Policy, State, StepResult, cut, cut_with_note, size_of
 
 MAX_STEPS = 50
-# The contract takes 16 KiB; a character may have four bytes.
-MAX_DESCRIPTION = 4000
+# In bytes. A message takes 16 KiB for the description with the answers and notes on what was cut.
+MAX_DESCRIPTION = 16_000
+MAX_ANSWERS = 10_000
+MAX_ANSWER = 4_000
+MAX_QUESTION = 500
 # An attempt whose node was lost does not count, this many times in a row.
 MAX_LOST = 3
 # The fields of a step in the contract.
@@ -127,12 +130,18 @@ def described(step: PlannedStep) -> str:
 
     A review gets this text, so the description of a step that it changed may have the answers already.
     """
-    text = step.get("description", "")
-    for each in step.get("answers", []):
-        answer = f"A person was asked: {each['question']}\nand answered: {each['answer']}"
-        if answer not in text:
-            text = f"{text}\n\n{answer}".strip()
-    return cut(text, MAX_DESCRIPTION)
+    text, told, room = step.get("description", ""), "", MAX_ANSWERS
+    # The newest answer counts most, and an answer more than the description that it is about.
+    for each in reversed(step.get("answers", [])):
+        question, said = cut(each["question"], MAX_QUESTION), cut_with_note(each["answer"], MAX_ANSWER)
+        answer = f"A person was asked: {question}\nand answered: {said}"
+        if answer in text:
+            continue
+        room -= size_of(answer)
+        if room < 0:
+            break
+        told = f"{answer}\n\n{told}"
+    return f"{cut_with_note(text, MAX_DESCRIPTION - size_of(told))}\n\n{told}".strip()
 
 
 def current_index(plan: list[PlannedStep]) -> int:

@@ -13,8 +13,17 @@ import nats.errors
 from langgraph.runtime import RunControl
 
 from cynode_workflow.context import RunContext
-from cynode_workflow.errors import GatewayError, Held, LeaseLost, NotActive, NotFound, OldRun, StaleEpoch
-from cynode_workflow.execution import HANDED_BACK, Ending, execute
+from cynode_workflow.errors import (
+    GatewayError,
+    Held,
+    LeaseLost,
+    NotActive,
+    NotFound,
+    OldRun,
+    StaleEpoch,
+    ToolRefused,
+)
+from cynode_workflow.execution import HANDED_BACK, Ending, execute, failed
 from cynode_workflow.gateway import Gateway
 from cynode_workflow.health import Health, HealthServer
 from cynode_workflow.lease import Lease, probe
@@ -122,7 +131,7 @@ class Runner:
             if not running.done():
                 # The heart stops only if the lease is lost.
                 beating.result()
-            await lease.release(ending.outcome)
+            ending = await self._release(lease, ending, log)
         except asyncio.CancelledError:
             # The grace is over.
             await _cancelled(running)
@@ -146,6 +155,19 @@ class Runner:
             await delivery.nak(0)
         else:
             await delivery.ack()
+        return ending
+
+    async def _release(self, lease: Lease, ending: Ending, log: Log) -> Ending:
+        """Releases a workflow and returns what with: an outcome that the gateway refuses is a failure."""
+        try:
+            await lease.release(ending.outcome)
+        except ToolRefused as error:
+            if type(error) is not ToolRefused:
+                raise
+            # It would be refused again and again, by every runner, and nobody would learn why.
+            log.error("Outcome refused; workflow failed.", outcome=ending.kind, error=error.message)
+            ending = failed(f"its outcome “{ending.kind}” was refused: {error.message}")
+            await lease.release(ending.outcome, instead=True)
         return ending
 
     async def wait_for_gateway(self) -> None:

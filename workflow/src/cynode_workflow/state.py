@@ -56,8 +56,6 @@ class Begun(TypedDict, total=False):
     key: str
     id: str
     run: int
-    # Seconds since 1970, for the time limit of handoffs.
-    began_at: float
     # Why nothing could be begun.
     error: str
 
@@ -187,8 +185,26 @@ def state_for_people(values: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
-    """Returns the text, shortened at its end."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Returns the text in at most so many bytes of UTF-8, as the gateway counts, shortened at its end."""
+    return text if size_of(text) <= most else first_bytes(text, most - size_of("…")) + "…"
+
+
+def cut_with_note(text: str, most: int) -> str:
+    """Returns the text, or its first bytes with how many are missing: nothing is cut in silence."""
+    left = size_of(text) - most
+    if left <= 0:
+        return text
+    return f"{first_bytes(text, most)}… ({left} more bytes; the plan of the workflow has all)"
+
+
+def size_of(text: str) -> int:
+    """Returns the size of a text in bytes of UTF-8."""
+    return len(text.encode(errors="replace"))
+
+
+def first_bytes(text: str, most: int) -> str:
+    """Returns as many whole characters of a text as fit."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _size(value: Any) -> int:

@@ -121,6 +121,9 @@ pub struct HandedOff {
     pub handoff_id: String,
     /// Whether this call began it; false if it already existed.
     pub began: bool,
+    /// How long ago it was begun, by the gateway's clock, in milliseconds, when this call was made.
+    #[serde(default)]
+    pub age_ms: i64,
     /// The completion, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Map<String, Value>>,

@@ -1,5 +1,5 @@
 //! Queues jobs again whose message the queue lost, such as with a stream that was restored from an older
-//! backup.
+//! backup, and ends those that were lost while they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,14 +32,15 @@ const READS: usize = 8;
 const BATCH: u64 = 512;
 
 /// Queues jobs again that wait for the database, and are not in their queue. One that has a message after all
-/// runs once, too: nodes see in its chain who has it. Returns how many.
+/// runs once, too: nodes see in its chain who has it. A job that runs has a message until it ends; if its chain
+/// is lost too, no node can store its result any more, and it ends. Returns how many were queued.
 pub async fn requeue_lost_jobs(
     store: &Store,
     sandboxes: &Sandboxes,
     leases: &LeaseIssuer,
 ) -> Result<u64, ToolError> {
     let waits = Condition::all()
-        .add(job::Column::Status.eq(JobStatus::Queued.as_str()))
+        .add(job::Column::Status.is_in([JobStatus::Queued.as_str(), JobStatus::Running.as_str()]))
         .add(job::Column::Queue.is_not_null())
         .add(job::Column::EndedAt.is_null())
         .add(job::Column::UpdatedAt.lt(clock::now().saturating_sub(LOST_AFTER_US)));
@@ -116,7 +117,14 @@ async fn requeue(
     // Another version is another message id: the stream remembers that of the lost message for a day.
     let (now, version) = (clock::now(), row.version + 1);
     let max_wait = i64::try_from(MAX_WAIT.as_micros()).unwrap_or(i64::MAX);
-    let why = if now.saturating_sub(row.created_at) > max_wait {
+    let is_running = row.status == JobStatus::Running.as_str();
+    if is_running {
+        let why = "the streams lost the job while it ran, and its result with it".to_owned();
+        cancel::end(&db, sandboxes, &row, End::NodeLost { why: Some(why) }, SendIf::Unclaimed).await?;
+    }
+    let why = if is_running {
+        None
+    } else if now.saturating_sub(row.created_at) > max_wait {
         Some("the job waited for a node for more than six days")
     } else if run::send_again(&db, sandboxes, leases, &row, &queue, version).await? {
         None
@@ -133,5 +141,5 @@ async fn requeue(
     change.update(&db).await?;
     drop(db);
     write.commit().await?;
-    Ok(why.is_none())
+    Ok(why.is_none() && !is_running)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use contract::task::Status;
+use policy::Bounds;
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
     sea_query::Expr,
@@ -73,15 +74,40 @@ pub(crate) async fn set_status(
     Ok(change.update(db).await?)
 }
 
-/// Cancels the tasks whose status is not final, and returns them as they are afterwards.
+/// Gives a locked task that belongs to no user an owner.
+pub(crate) async fn give_owner(
+    db: &DatabaseExecutor<'_>,
+    task: &task::Model,
+    user: &str,
+    now: i64,
+) -> Result<(), ToolError> {
+    let mut change = task::ActiveModel::from(task.clone());
+    change.user_id = Set(Some(user.to_owned()));
+    change.version = Set(task.version + 1);
+    change.updated_at = Set(now);
+    change.update(db).await?;
+    Ok(())
+}
+
+/// Cancels the tasks whose status is not final, and returns them as they are afterwards. Fails if one of them
+/// belongs to a user for whom the caller does not act.
 pub(crate) async fn cancel(
     db: &DatabaseExecutor<'_>,
     tasks: Vec<task::Model>,
+    within: Option<&Bounds>,
     now: i64,
 ) -> Result<Vec<task::Model>, ToolError> {
     let canceled = Status::Canceled.as_str();
     let is_open = |row: &task::Model| FINAL.iter().all(|status| status.as_str() != row.status);
     let mut open: Vec<task::Model> = tasks.into_iter().filter(is_open).collect();
+    let is_within = |row: &task::Model| within.is_none_or(|it| it.includes_owner(row.user_id.as_deref()));
+    let others = open.iter().filter(|row| !is_within(row)).count();
+    if others > 0 {
+        return Err(ToolError::Conflict(format!(
+            "tasks of other users depend on this one and would be canceled with it ({others}); only an \
+             administrator can cancel it"
+        )));
+    }
     for chunk in open.chunks(MAX_IDS_PER_STATEMENT) {
         task::Entity::update_many()
             .col_expr(task::Column::Status, Expr::value(canceled))

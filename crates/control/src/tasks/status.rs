@@ -68,7 +68,10 @@ impl BuiltInTool for UpdateStatus {
         }
         let task = task_rows::set_status(db, task, wanted, context.now).await?;
         let canceled = match wanted {
-            Status::Canceled => task_rows::cancel(db, others, context.now).await?,
+            Status::Canceled => {
+                let within = context.caller.bounds();
+                task_rows::cancel(db, others, within.as_ref(), context.now).await?
+            }
             _ => Vec::new(),
         };
         match wanted {

@@ -1,6 +1,7 @@
 //! Reads and steers workflows, for tools and for administrators.
 
 use contract::workflow::{Details, List, Workflow};
+use policy::Bounds;
 use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use store::entity::{workflow, workflow_checkpoint};
 
@@ -21,6 +22,8 @@ pub struct WorkflowBook<'b> {
     pub(super) now: i64,
     /// The author of changes.
     pub(super) by: String,
+    /// What the author is confined to.
+    pub(super) within: Option<Bounds>,
 }
 
 impl<'b> WorkflowBook<'b> {
@@ -33,11 +36,12 @@ impl<'b> WorkflowBook<'b> {
         now: i64,
         by: String,
     ) -> Self {
-        Self { db, sandboxes, leases, now, by }
+        Self { db, sandboxes, leases, now, by, within: None }
     }
 
     pub(super) fn of(context: &'b Context<'b>) -> Self {
-        Self::new(&context.db, context.sandboxes, context.leases, context.now, context.author())
+        let (within, author) = (context.caller.bounds(), context.author());
+        Self { within, ..Self::new(&context.db, context.sandboxes, context.leases, context.now, author) }
     }
 
     /// Lists workflows, the last changed first.

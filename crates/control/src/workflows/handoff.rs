@@ -54,7 +54,8 @@ impl BuiltInTool for HandOff {
             if input.give_up && answer.is_none() && effect.ended_at.is_none() {
                 WorkflowBook::of(context).end_handoff(&effect).await?;
             }
-            return Ok(HandedOff { handoff_id: effect.id, began: false, answer });
+            let age_ms = context.now.saturating_sub(effect.began_at).max(0) / 1_000;
+            return Ok(HandedOff { handoff_id: effect.id, began: false, age_ms, answer });
         }
         if input.give_up {
             return Err(ToolError::not_found("handoff", input.key));
@@ -76,7 +77,7 @@ impl BuiltInTool for HandOff {
         };
         let handoff_id = effect.id.clone();
         effects::insert(&context.db, effect).await?;
-        Ok(HandedOff { handoff_id, began: true, answer: None })
+        Ok(HandedOff { handoff_id, began: true, age_ms: 0, answer: None })
     }
 
     /// Waits for the answer.

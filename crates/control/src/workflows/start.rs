@@ -107,6 +107,10 @@ impl WorkflowBook<'_> {
                        --user ID`";
             ToolError::Conflict(why.to_owned())
         })?;
+        if task.user_id.is_none() {
+            // From now on the task acts for this user: others must not steer it, and its lease must reach it.
+            task_rows::give_owner(self.db, task, &user_id, self.now).await?;
+        }
         let row = workflow::Model {
             task_id: task.id.clone(),
             status: Status::Queued.as_str().to_owned(),

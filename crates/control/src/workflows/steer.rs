@@ -93,7 +93,7 @@ impl WorkflowBook<'_> {
         }
         let id = task.id.clone();
         others.push(task);
-        let canceled = task_rows::cancel(self.db, others, self.now).await?;
+        let canceled = task_rows::cancel(self.db, others, self.within.as_ref(), self.now).await?;
         let others = canceled.iter().filter(|other| other.id != id);
         let canceled_with: Vec<String> = others.map(|other| other.name.clone()).collect();
         let (mut ids, own): (Vec<String>, Vec<String>) =
@@ -157,6 +157,9 @@ impl WorkflowBook<'_> {
         }
         let input = check_input(waiting_for, answer.input)?;
         let (is_answer, run) = (input.is_some(), row.run + 1);
+        // A retry that was paused is still one: what failed or was cancelled before it is begun anew.
+        let is_paused_retry = waiting_for == WaitingFor::Pause && row.trigger == Trigger::Retry.as_str();
+        let trigger = if is_paused_retry { Trigger::Retry } else { Trigger::Resume };
         let mut change = workflow::ActiveModel::from(row);
         change.status = Set(Status::Queued.as_str().to_owned());
         change.waiting_for = Set(None);
@@ -168,8 +171,7 @@ impl WorkflowBook<'_> {
         if task.status == TaskStatus::Blocked.as_str() {
             self.set_task(task, TaskStatus::Ready).await?;
         }
-        let row =
-            message::queue(self.db, self.sandboxes, change, (task_id, run), Trigger::Resume, &others).await?;
+        let row = message::queue(self.db, self.sandboxes, change, (task_id, run), trigger, &others).await?;
         self.note(&row, if is_answer { Outcome::Answered } else { Outcome::Resumed }).await?;
         view::describe(self.db, row).await
     }

@@ -52,7 +52,7 @@ pub(super) async fn one(broker: &Broker, number: u64, raw: bool, json: bool) -> 
     let letter = Letter::read(broker, number).await?.ok_or(operate::Error::NoSuchLetter(number))?;
     let (body, state) = (letter.body(broker).await?, LetterState::read(broker, &letter).await?);
     if raw {
-        print::bytes(&body);
+        print::foreign_bytes(&body);
         return Ok(Exit::Done);
     }
     let readable = letter.readable(&body);

@@ -111,7 +111,7 @@ async fn export(gateway: &Gateway, out: Option<PathBuf>) -> Result<Exit, Error> 
     let mut pieces = response.bytes_stream();
     let Some(path) = out else {
         while let Some(piece) = pieces.next().await {
-            print::bytes(&piece.map_err(|error| gateway.unreachable(error))?);
+            print::foreign_bytes(&piece.map_err(|error| gateway.unreachable(error))?);
         }
         return Ok(Exit::Done);
     };

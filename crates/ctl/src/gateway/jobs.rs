@@ -56,7 +56,7 @@ fn row(job: &JobSummary) -> Vec<String> {
         print::sanitize(&place),
         cell(&job.task_id),
         cell(&job.created_at),
-        print::sanitize(&job.command).replace('\n', " "),
+        print::one_line(&job.command),
     ]
 }
 
@@ -93,10 +93,10 @@ fn show(job: &Job, json: bool) {
     }
     for file in &job.files {
         let text = format!("{} ({} bytes)", file.path, file.size);
-        print::line(&format!("{:16}{}", "file", print::sanitize(&text)));
+        print::line(&format!("{:16}{}", "file", print::one_line(&text)));
     }
     for problem in &job.problems {
-        print::line(&format!("{:16}{}", "problem", print::sanitize(problem)));
+        print::line(&format!("{:16}{}", "problem", print::one_line(problem)));
     }
     if let Some(tail) = &job.log_tail {
         print::line("");
@@ -114,7 +114,7 @@ async fn print_log(gateway: &Gateway, id: &str, follow: bool, json: bool) -> Res
             print_json(&piece);
         } else {
             let bytes = BASE64.decode(piece.content.as_bytes());
-            print::bytes(&bytes.map_err(|error| Error::GatewayResponse(error.to_string()))?);
+            print::foreign_bytes(&bytes.map_err(|error| Error::GatewayResponse(error.to_string()))?);
         }
         if piece.is_complete || !(follow || piece.has_more) {
             return Ok(Exit::Done);

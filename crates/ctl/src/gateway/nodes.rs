@@ -34,7 +34,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Nodes, json: bool) -> Result
         }
         Nodes::Uncordon { id } => {
             let node = change(gateway, ApiRequest::post(&["nodes", &id, "uncordon"])).await?;
-            let text = format!("{} may take jobs again; it is {}", node.node_id, node.state.as_str());
+            let text = format!("{} may take jobs again", node.node_id);
             Ok(print_outcome(json, &node, &text))
         }
         Nodes::Remove { id, yes } => {

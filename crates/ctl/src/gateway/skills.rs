@@ -97,7 +97,7 @@ fn show(details: &SkillDetails, text: bool, json: bool) {
     if json {
         print_json(details);
     } else if text {
-        print::bytes(details.content.as_bytes());
+        print::foreign_bytes(details.content.as_bytes());
     } else {
         print_skill(&details.skill);
         print::line(&format!("\n{}", print::sanitize(details.content.trim_end())));

@@ -1,12 +1,16 @@
 //! Creates the streams of jobs and the consumers of the node's queues, or checks them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Provision, ProvisionError};
 use subjects::streams::{self, Sizing};
-use tracing::warn;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
 
-use crate::{config::Config, queue::Queue};
+use crate::{config::Config, health::Health, queue::Queue};
+
+/// How often consumers are looked for while a queue cannot be pulled from.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Creates or checks the streams.
 pub(super) async fn streams(broker: &Broker, config: &Config) -> Result<(), ProvisionError> {
@@ -41,4 +45,27 @@ pub(super) async fn consumers(
         ack_waits.push(found.unwrap_or(config.node.ack_wait));
     }
     Ok(ack_waits)
+}
+
+/// Creates consumers again that were lost, such as with their stream: whoever creates that again does not know
+/// the queues of nodes.
+pub(super) async fn restore_consumers(
+    broker: Arc<Broker>,
+    config: Arc<Config>,
+    queues: Vec<Queue>,
+    health: Arc<Health>,
+    ended: CancellationToken,
+) {
+    let mut was_blocked = false;
+    while ended.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        let is_blocked = health.cannot_pull();
+        // Seen twice, so that a pull request that merely failed changes nothing.
+        if is_blocked && was_blocked {
+            match consumers(&broker, &config, &queues).await {
+                Ok(_) => info!("Queues looked for again, because one could not be pulled from."),
+                Err(error) => debug!(error = %broker::Chain(&error), "Queues not found."),
+            }
+        }
+        was_blocked = is_blocked;
+    }
 }

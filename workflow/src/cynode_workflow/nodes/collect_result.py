@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -71,10 +70,8 @@ async def _result(context: RunContext, state: State, step: PlannedStep) -> StepR
         job = await await_job(context, begun["key"], name, job_of(step, state))
         return None if job["status"] == "canceled" and is_cancelled_with_it else _of_job(job)
     limit = step.get("seconds") or state["policy"]["step_seconds"]
-    # The clock went on while no runner had the workflow.
-    left = max(0.0, limit - max(0.0, time.time() - begun["began_at"]))
     # It was begun, so that its key is all that counts.
-    answer = await await_handoff(context, begun["key"], "chat", chat_of(step, state, {}), name, left)
+    answer = await await_handoff(context, begun["key"], "chat", chat_of(step, state, {}), name, limit)
     return None if answer.get("status") == "cancelled" and is_cancelled_with_it else _of_answer(answer)
 
 

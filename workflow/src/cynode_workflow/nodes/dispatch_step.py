@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, TypedDict
 
 from langgraph.runtime import Runtime
@@ -28,7 +27,7 @@ class Dispatch(TypedDict):
 
 async def dispatch_step(sent: Dispatch, runtime: Runtime[RunContext]) -> dict[str, Any]:
     context, name = runtime.context, sent["step"]["name"]
-    begun: Begun = {"run": context.lease.run, "began_at": time.time()}
+    begun: Begun = {"run": context.lease.run}
     try:
         for number in range(MAX_CANCELLED):
             begun["key"] = f"{key_base(runtime)}/{number}"

@@ -109,6 +109,31 @@ async fn lost_messages_of_jobs_are_sent_again() {
     }
 }
 
+/// A job that runs when its queue and its chain are lost has an end: no node could store its result. One whose
+/// chain is there goes on.
+#[tokio::test]
+async fn job_that_the_streams_lost_while_it_ran_is_ended() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let mut world = World::with_variables(&[], &[clock.variable()]).await;
+    let node = world.node("one").await;
+    node.report(&node.status("i-1")).await;
+    let (lost, kept) = (world.run(json!({})).await, world.run(json!({})).await);
+    for job in [lost, kept] {
+        let claimed = node.claim(job, 1, 0).await.expect("claimed");
+        node.record(job, Record::Started, claimed).await.expect("started");
+        world.until(job, "running").await;
+    }
+    node.jetstream.get_stream(streams::JOBS).await.expect("the queue").purge().await.expect("emptied");
+    let runs = node.jetstream.get_stream(streams::JOB_RUNS).await.expect("the chains");
+    runs.purge().filter(format!("job.{lost}.>")).await.expect("the chain is lost");
+    clock.set("2026-11-18T10:06:00Z");
+    world.gateway.start_again().await;
+    let ended = world.until(lost, "failed").await;
+    assert_eq!(ended["end"]["how"], "node_lost", "{ended}");
+    assert!(ended["end"]["why"].as_str().is_some_and(|why| why.contains("the streams lost")), "{ended}");
+    assert_eq!(world.ok("sandbox.job.get", json!({ "job_id": kept })).await["status"], "running");
+}
+
 /// Two gateways on one store apply each message once, whichever receives it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_share_the_work_and_one_is_killed() {
