@@ -10,7 +10,7 @@ use policy::MemoryProfile;
 
 use crate::{
     embed::{DIMENSIONS, EMBEDDER_VERSION, Grams, SLOTS, Slot, Vector},
-    index::Query,
+    query::Query,
     words::Tokenizer,
 };
 

@@ -35,6 +35,12 @@ impl Vector {
         Self { components, length: f64::from(squares).sqrt() }
     }
 
+    /// Returns the components that are not 0, by dimension.
+    pub(crate) fn nonzero_components(&self) -> Vec<(usize, i8)> {
+        let components = self.components.iter().copied().enumerate();
+        components.filter(|(_, component)| *component != 0).collect()
+    }
+
     /// Returns the cosine of the angle between two vectors, or 0 if one of them has no direction.
     pub fn cosine(&self, other: &Self) -> f64 {
         let pairs = self.components.iter().zip(&other.components);
@@ -59,6 +65,13 @@ impl Grams {
 
     pub fn slots(&self) -> BTreeSet<Slot> {
         self.0.iter().map(|(gram, _)| slot(*gram)).collect()
+    }
+
+    pub(crate) fn sorted_slots(&self) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = self.0.iter().map(|(gram, _)| slot(*gram)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
     }
 
     /// Returns the vector of a document.
@@ -98,14 +111,31 @@ pub(crate) fn rarity(documents: u64, frequency: u64) -> f64 {
     ln(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
 }
 
-/// Returns the share of neighbouring letters that two words have in common.
-pub(crate) fn likeness(left: &str, right: &str) -> f64 {
-    let pairs = |word: &str| -> BTreeSet<(char, char)> {
+/// The neighbouring letters of a word, in order, each pair once.
+#[derive(Debug, Default)]
+pub(crate) struct LetterPairs(Vec<(char, char)>);
+
+impl LetterPairs {
+    pub(crate) fn of(word: &str) -> Self {
+        let mut pairs = Self::default();
+        pairs.read(word);
+        pairs
+    }
+
+    /// Replaces the pairs by those of another word.
+    pub(crate) fn read(&mut self, word: &str) {
+        self.0.clear();
         let marked = || ['<'].into_iter().chain(word.chars()).chain(['>']);
-        marked().zip(marked().skip(1)).collect()
-    };
-    let (left, right) = (pairs(left), pairs(right));
-    2.0 * left.intersection(&right).count() as f64 / (left.len() + right.len()) as f64
+        self.0.extend(marked().zip(marked().skip(1)));
+        self.0.sort_unstable();
+        self.0.dedup();
+    }
+
+    /// Returns the share of the pairs that two words have in common.
+    pub(crate) fn likeness(&self, other: &Self) -> f64 {
+        let common = self.0.iter().filter(|pair| other.0.binary_search(pair).is_ok()).count();
+        2.0 * common as f64 / (self.0.len() + other.0.len()) as f64
+    }
 }
 
 fn slot(gram: u64) -> Slot {

@@ -1,9 +1,19 @@
 //! Ranks documents for a query by their terms and by their vectors, and fuses both rankings.
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    ops::Bound::{Included, Unbounded},
+    sync::Arc,
+};
 
-use crate::embed::{Grams, SLOTS, Vector, likeness, rarity};
-use crate::words::{Tokenizer, Word};
+use crate::{
+    columns::Columns,
+    embed::{LetterPairs, SLOTS, rarity},
+    features::Features,
+    query::Query,
+    words::{Tokenizer, Word},
+};
 
 /// BM25: how slowly repetition stops to count, and how much length weakens.
 const SATURATION: f64 = 1.5;
@@ -18,13 +28,18 @@ const LEXICAL_WEIGHT: f64 = 2.0;
 const VECTOR_WEIGHT: f64 = 1.0;
 const PLACES_UNTIL_HALF: f64 = 60.0;
 const MAX_FUSED_PLACES: usize = 1000;
+/// What a document, a term and an occurrence take at most besides their texts: entries of trees and of
+/// vectors that are half empty, and what the allocator adds.
+const DOCUMENT_BYTES: usize = 320;
+const TERM_BYTES: usize = 160;
+const OCCURRENCE_BYTES: usize = 2 * size_of::<Occurrence>();
 
 /// A text to be found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Document {
     /// Unique; decides between documents of the same score.
     pub id: String,
-    /// Documents of one group, such as parts of a file, support each other. Empty if there is none.
+    /// Documents of one group, such as tools of one family, support each other. Empty if there is none.
     pub group: String,
     /// Texts, each with how many times it counts.
     pub fields: Vec<(String, u32)>,
@@ -37,82 +52,145 @@ pub struct Hit<'a> {
     pub score: f64,
 }
 
-/// What is searched: for each term, the words that may stand for it, with their weights.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Query(BTreeMap<String, BTreeMap<Word, f64>>);
-
-/// Documents in memory. The order in which they were given makes no difference.
+/// Documents in memory. The order in which they came, and what came and went, makes no difference.
 #[derive(Debug)]
 pub struct Index {
-    /// In the order of their ids.
-    documents: Vec<Indexed>,
-    /// For each term, the documents that have it and how often.
-    occurrences: BTreeMap<String, Vec<(usize, u32)>>,
-    slots: Vec<u64>,
-    average_length: f64,
+    /// By number; numbers of removed documents are used again.
+    documents: Vec<Option<Indexed>>,
+    numbers: BTreeMap<Arc<str>, u32>,
+    free: Vec<u32>,
+    /// For each term, the documents that have it, by number.
+    occurrences: BTreeMap<Box<str>, Vec<Occurrence>>,
+    /// How many documents are counted in each slot.
+    slots: Vec<u32>,
+    vectors: Columns,
+    total_length: u64,
+    /// What documents, terms and occurrences take at most.
+    held_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Indexed {
-    id: String,
-    group: String,
+    id: Arc<str>,
+    group: Box<str>,
     length: u32,
-    vector: Vector,
+    features: Features,
 }
 
-impl Query {
-    pub fn new(tokenizer: &Tokenizer, text: &str) -> Self {
-        let mut query = Self::default();
-        for word in tokenizer.words(text).into_iter().filter(|word| !word.is_common) {
-            query.add(&word.term.clone(), word, 1.0);
+#[derive(Clone, Copy, Debug)]
+struct Occurrence {
+    number: u32,
+    count: u32,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self {
+            documents: Vec::new(),
+            numbers: BTreeMap::new(),
+            free: Vec::new(),
+            occurrences: BTreeMap::new(),
+            slots: vec![0; SLOTS],
+            vectors: Columns::default(),
+            total_length: 0,
+            held_bytes: 0,
         }
-        query
-    }
-
-    /// Lets a word stand for a term of the query. Of all that stand for one, each document counts the best.
-    pub fn add(&mut self, term: &str, word: Word, weight: f64) {
-        let known = self.0.entry(term.to_owned()).or_default().entry(word).or_default();
-        *known = known.max(weight);
-    }
-
-    pub fn grams(&self) -> Grams {
-        let mut grams = Grams::default();
-        self.0.values().flatten().for_each(|(word, weight)| grams.weigh(&word.text, *weight));
-        grams
     }
 }
 
 impl Index {
     pub fn new(tokenizer: &Tokenizer, documents: impl IntoIterator<Item = Document>) -> Self {
         let mut documents: Vec<Document> = documents.into_iter().collect();
+        // Of several with one id, the first in order is kept.
         documents.sort_unstable();
         documents.dedup_by(|next, kept| next.id == kept.id);
-        let (slots, average_length) = (vec![0; SLOTS], 1.0);
-        let mut index = Self { documents: Vec::new(), occurrences: BTreeMap::new(), slots, average_length };
-        documents.into_iter().for_each(|document| index.add(tokenizer, document));
-        let length: u64 = index.documents.iter().map(|document| u64::from(document.length)).sum();
-        index.average_length = length.max(1) as f64 / index.documents.len().max(1) as f64;
+        let mut index = Self::default();
+        for Document { id, group, fields } in documents {
+            let fields = fields.iter().map(|(text, times)| (text.as_str(), *times));
+            index.insert_into_group(&id, &group, Features::new(tokenizer, fields));
+        }
         index
     }
 
-    fn add(&mut self, tokenizer: &Tokenizer, document: Document) {
-        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
-        let mut grams = Grams::default();
-        for (text, times) in &document.fields {
-            for word in tokenizer.words(text).into_iter().filter(|word| !word.is_common) {
-                grams.count(&word.text, *times);
-                *counts.entry(word.term).or_default() += times;
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Adds a document, or replaces the one with its id.
+    pub fn insert(&mut self, id: &str, features: Features) {
+        self.insert_into_group(id, "", features);
+    }
+
+    fn insert_into_group(&mut self, id: &str, group: &str, features: Features) {
+        self.remove(id);
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.documents.push(None);
+            u32::try_from(self.documents.len() - 1).unwrap_or(u32::MAX)
+        });
+        for (term, count) in features.terms() {
+            let occurrence = Occurrence { number, count };
+            if let Some(known) = self.occurrences.get_mut(term) {
+                let place = known.partition_point(|other| other.number < number);
+                known.insert(place, occurrence);
+            } else {
+                self.held_bytes += TERM_BYTES + 2 * term.len();
+                self.occurrences.insert(term.into(), vec![occurrence]);
             }
+            self.held_bytes += OCCURRENCE_BYTES;
         }
-        for slot in grams.slots() {
+        for slot in features.slots() {
             self.slots.get_mut(usize::from(slot)).into_iter().for_each(|frequency| *frequency += 1);
         }
-        let length = counts.values().sum();
-        for (term, count) in counts {
-            self.occurrences.entry(term).or_default().push((self.documents.len(), count));
+        self.vectors.set(number as usize, features.components());
+        let id: Arc<str> = id.into();
+        self.numbers.insert(Arc::clone(&id), number);
+        let length = features.length();
+        self.total_length += u64::from(length);
+        let document = Indexed { id, group: group.into(), length, features: features.without_vector() };
+        self.held_bytes += document.bytes();
+        if let Some(place) = self.documents.get_mut(number as usize) {
+            *place = Some(document);
         }
-        let Document { id, group, .. } = document;
-        self.documents.push(Indexed { id, group, length, vector: grams.to_vector() });
+    }
+
+    /// Removes a document with all that was counted of it. Returns whether it was there.
+    pub fn remove(&mut self, id: &str) -> bool {
+        let Some(number) = self.numbers.remove(id) else { return false };
+        let Some(document) = self.documents.get_mut(number as usize).and_then(Option::take) else {
+            return false;
+        };
+        for (term, _) in document.features.terms() {
+            let Some(known) = self.occurrences.get_mut(term) else { continue };
+            if let Ok(place) = known.binary_search_by_key(&number, |other| other.number) {
+                known.remove(place);
+                self.held_bytes -= OCCURRENCE_BYTES;
+            }
+            if known.is_empty() {
+                self.occurrences.remove(term);
+                self.held_bytes -= TERM_BYTES + 2 * term.len();
+            } else if known.capacity() > 2 * known.len() {
+                known.shrink_to_fit();
+            }
+        }
+        for slot in document.features.slots() {
+            self.slots.get_mut(usize::from(slot)).into_iter().for_each(|frequency| *frequency -= 1);
+        }
+        self.vectors.clear(number as usize);
+        self.total_length -= u64::from(document.length);
+        self.held_bytes -= document.bytes();
+        self.free.push(number);
+        true
+    }
+
+    /// Returns how many bytes the index takes at most.
+    pub fn bytes(&self) -> usize {
+        let places = self.documents.capacity() * size_of::<Option<Indexed>>() + self.free.capacity() * 4;
+        let slots = self.slots.capacity() * size_of::<u32>();
+        size_of::<Self>() + self.held_bytes + places + slots + self.vectors.bytes()
     }
 
     /// Returns the best documents for a query, best first, with their fused scores.
@@ -120,8 +198,7 @@ impl Index {
         let lexical = self.ranked(&self.lexical_scores(query));
         let vector = self.ranked(&self.vector_scores(query));
         let fused = fuse(&[(&lexical, LEXICAL_WEIGHT), (&vector, VECTOR_WEIGHT)]).into_iter().take(limit);
-        let named = |(number, score): (usize, f64)| Some(Hit { id: &self.documents.get(number)?.id, score });
-        fused.filter_map(named).collect()
+        fused.map(|(id, score)| Hit { id, score }).collect()
     }
 
     /// Returns whether a word of the query, or one that looks like it, occurs in a document.
@@ -150,19 +227,24 @@ impl Index {
 
     fn lexical_scores(&self, query: &Query) -> Vec<f64> {
         let mut scores = vec![0.0; self.documents.len()];
+        let average_length = self.total_length.max(1) as f64 / self.len().max(1) as f64;
         for words in query.0.values() {
-            let mut best: BTreeMap<usize, f64> = BTreeMap::new();
-            for (term, weight) in self.spellings(words) {
-                let occurrences = self.occurrences.get(term).map_or(&[][..], Vec::as_slice);
-                let weight = weight * rarity(self.documents.len() as u64, occurrences.len() as u64);
-                for (number, count) in occurrences {
-                    let known = best.entry(*number).or_default();
-                    *known = known.max(weight * self.saturated(*number, *count));
+            let spellings = self.spellings(words);
+            let mut best: BTreeMap<u32, f64> = BTreeMap::new();
+            for (term, weight) in &spellings {
+                let occurrences = self.occurrences.get(*term).map_or(&[][..], Vec::as_slice);
+                let weight = weight * rarity(self.len() as u64, occurrences.len() as u64);
+                for occurrence in occurrences {
+                    let score = weight * self.saturated(*occurrence, average_length);
+                    if spellings.len() == 1 {
+                        add(&mut scores, occurrence.number, score);
+                    } else {
+                        let known = best.entry(occurrence.number).or_default();
+                        *known = known.max(score);
+                    }
                 }
             }
-            for (number, score) in best {
-                scores.get_mut(number).into_iter().for_each(|sum| *sum += score);
-            }
+            best.into_iter().for_each(|(number, score)| add(&mut scores, number, score));
         }
         scores
     }
@@ -177,41 +259,90 @@ impl Index {
             |term: &str| term.chars().count() >= MIN_RESPELT_CHARS && term.chars().all(char::is_alphabetic);
         let alike = |(term, weight): (&'a str, f64)| {
             let first = term.get(..term.ceil_char_boundary(1)).unwrap_or_default();
-            let others = self.occurrences.range(first.to_owned()..).map(|(other, _)| other.as_str());
-            let others = others.take_while(move |other| other.starts_with(first));
-            let weighed = others.map(move |other| (other, likeness(term, other) * weight));
+            let others = self.occurrences.range::<str, _>((Included(first), Unbounded));
+            let others = others.map(|(other, _)| &**other).take_while(move |other| other.starts_with(first));
+            let (pairs, mut of_other) = (LetterPairs::of(term), LetterPairs::default());
+            let weighed = others.map(move |other| {
+                of_other.read(other);
+                (other, pairs.likeness(&of_other) * weight)
+            });
             weighed.filter(move |(_, like)| *like >= MIN_LIKENESS * weight)
         };
         terms().filter(|(term, _)| is_word(term)).flat_map(alike).collect()
     }
 
-    fn saturated(&self, number: usize, count: u32) -> f64 {
-        let length = self.documents.get(number).map_or(0.0, |document| f64::from(document.length));
-        let relative = 1.0 - LENGTH_SHARE + LENGTH_SHARE * length / self.average_length;
-        f64::from(count) * (SATURATION + 1.0) / (f64::from(count) + SATURATION * relative)
+    fn saturated(&self, occurrence: Occurrence, average_length: f64) -> f64 {
+        let count = f64::from(occurrence.count);
+        let length = self.document(occurrence.number).map_or(0.0, |document| f64::from(document.length));
+        let relative = 1.0 - LENGTH_SHARE + LENGTH_SHARE * length / average_length;
+        count * (SATURATION + 1.0) / (count + SATURATION * relative)
     }
 
     fn vector_scores(&self, query: &Query) -> Vec<f64> {
-        let frequency = |slot| self.slots.get(usize::from(slot)).copied().unwrap_or_default();
-        let wanted = query.grams().to_query_vector(self.documents.len() as u64, frequency);
-        self.documents.iter().map(|document| document.vector.cosine(&wanted)).collect()
+        let frequency = |slot| self.slots.get(usize::from(slot)).copied().map_or(0, u64::from);
+        let wanted = query.grams().to_query_vector(self.len() as u64, frequency);
+        let mut scores = self.vectors.cosines(&wanted.nonzero_components());
+        scores.truncate(self.documents.len());
+        scores
     }
 
-    /// Returns the documents that have a score, best first.
-    fn ranked(&self, scores: &[f64]) -> Vec<usize> {
-        let mut best: BTreeMap<&str, f64> = BTreeMap::new();
-        for (document, score) in self.documents.iter().zip(scores) {
-            let known = best.entry(&document.group).or_default();
-            *known = if document.group.is_empty() { 0.0 } else { known.max(*score) };
+    /// Returns the documents that have a score, best first, as many as are fused.
+    fn ranked(&self, scores: &[f64]) -> Vec<&str> {
+        let documents = || self.documents.iter().zip(scores);
+        let documents = || documents().filter_map(|(document, score)| Some((document.as_ref()?, *score)));
+        let mut of_groups: BTreeMap<&str, f64> = BTreeMap::new();
+        for (document, score) in documents().filter(|(document, _)| !document.group.is_empty()) {
+            let known = of_groups.entry(&document.group).or_default();
+            *known = known.max(score);
         }
-        let of_group = |document: &Indexed| best.get(document.group.as_str()).copied().unwrap_or_default();
-        let mut ranked: Vec<(f64, usize)> = (self.documents.iter().zip(scores).enumerate())
-            .map(|(number, (document, score))| (score + GROUP_SHARE * of_group(document), number))
+        let of_group = |document: &Indexed| match of_groups.is_empty() {
+            true => 0.0,
+            false => of_groups.get(&*document.group).copied().unwrap_or_default(),
+        };
+        let mut ranked: Vec<(f64, &str)> = documents()
+            .map(|(document, score)| (score + GROUP_SHARE * of_group(document), &*document.id))
             .filter(|(score, _)| *score > 0.0)
             .collect();
-        ranked.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
-        ranked.into_iter().map(|(_, number)| number).collect()
+        if ranked.len() > MAX_FUSED_PLACES {
+            ranked.select_nth_unstable_by(MAX_FUSED_PLACES, by_place);
+            ranked.truncate(MAX_FUSED_PLACES);
+        }
+        ranked.sort_unstable_by(by_place);
+        ranked.into_iter().map(|(_, id)| id).collect()
     }
+
+    fn document(&self, number: u32) -> Option<&Indexed> {
+        self.documents.get(number as usize)?.as_ref()
+    }
+}
+
+impl Indexed {
+    fn bytes(&self) -> usize {
+        document_bytes(&self.id, &self.group, &self.features)
+    }
+}
+
+impl Features {
+    /// Returns how many bytes an index takes at most for a document of this id: as if no other document had
+    /// one of its terms.
+    pub fn index_bytes(&self, id: &str) -> usize {
+        let terms = self.terms().map(|(term, _)| TERM_BYTES + OCCURRENCE_BYTES + 2 * term.len());
+        let place = 2 * (size_of::<Option<Indexed>>() + size_of::<f64>());
+        crate::embed::DIMENSIONS + place + document_bytes(id, "", self) + terms.sum::<usize>()
+    }
+}
+
+fn document_bytes(id: &str, group: &str, features: &Features) -> usize {
+    DOCUMENT_BYTES + id.len() + group.len() + features.counted_bytes()
+}
+
+fn add(scores: &mut [f64], number: u32, score: f64) {
+    scores.get_mut(number as usize).into_iter().for_each(|sum| *sum += score);
+}
+
+/// Orders by falling score, and those of the same score by id.
+fn by_place(left: &(f64, &str), right: &(f64, &str)) -> Ordering {
+    right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
 }
 
 /// Fuses rankings by the places in them. What is first in all has the score 1.

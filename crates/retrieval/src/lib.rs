@@ -5,7 +5,8 @@
 //!
 //! - [`words`]: text into words, parts of identifiers and stems
 //! - [`embed`]: text into a vector
-//! - [`index`]: documents in memory, ranked by BM25 and by vectors, both fused
+//! - [`features`]: what an index needs of a text, in bytes
+//! - [`query`], [`index`]: documents in memory, ranked by BM25 and by vectors, both fused
 //! - [`whole_words`]: the fallback where there is no index
 //! - [`backend`]: stores that hold the vectors of many profiles
 //!
@@ -20,11 +21,16 @@
 //! - That of [`whole_words::rank`] is the share of the query's words that the document has.
 
 pub mod backend;
+mod columns;
 pub mod embed;
+pub mod features;
 pub mod index;
+pub mod query;
 pub mod whole_words;
 pub mod words;
 
 pub use backend::{BackendError, MemoryBackend, Retriever, VectorBackend};
-pub use index::{Document, Hit, Index, Query};
+pub use features::{Features, UnreadableFeatures};
+pub use index::{Document, Hit, Index};
+pub use query::Query;
 pub use words::{Language, Tokenizer};

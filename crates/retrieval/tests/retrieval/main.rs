@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod backends;
+mod features;
 mod ranking;
 mod vectors;
 mod words;

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use retrieval::{Document, Index, Query, Tokenizer, index::fuse, whole_words};
+use retrieval::{Document, Features, Index, Query, Tokenizer, index::fuse, whole_words};
 
 use crate::{ENGLISH, document, texts};
 
@@ -118,6 +118,32 @@ proptest! {
         let build = |texts: &[String]| Index::new(&ENGLISH, texts.iter().map(|text| document(text, text)));
         let (first, second) = (build(&texts), build(&shuffled));
         prop_assert_eq!(found(&first, &query), found(&second, &query));
+    }
+
+    /// What came and went leaves nothing behind, not even in the last bit of a score.
+    #[test]
+    fn an_index_that_changed_is_the_same_as_a_new_one(
+        (kept, gone) in (texts(), texts()),
+        query in "[a-z ]{0,30}|deploy gateway|biling",
+    ) {
+        let mut changed = Index::default();
+        let features = |text: &str| Features::of(&ENGLISH, text);
+        for (number, text) in gone.iter().enumerate() {
+            changed.insert(&number.to_string(), features(text));
+        }
+        for (number, text) in kept.iter().enumerate().rev() {
+            changed.insert(&number.to_string(), features(text));
+        }
+        for number in kept.len()..gone.len() {
+            prop_assert!(changed.remove(&number.to_string()));
+        }
+        prop_assert!(!changed.remove("never there"));
+        let documents = kept.iter().enumerate().map(|(number, text)| document(&number.to_string(), text));
+        let fresh = Index::new(&ENGLISH, documents);
+        prop_assert_eq!(found(&changed, &query), found(&fresh, &query));
+        prop_assert_eq!(changed.len(), fresh.len());
+        let wanted = Query::new(&ENGLISH, &query);
+        prop_assert_eq!(changed.knows(&wanted), fresh.knows(&wanted));
     }
 
     #[test]
