@@ -51,7 +51,7 @@ MAY_DEPEND_ON = {
     "settings": {"subjects", "secrets", "broker", "telemetry"},
     "upstream": {"mcp"},
     "store": {"broker"},
-    "control": {"subjects", "contract", "timing", "policy", "secrets", "broker", "operate", "store"},
+    "control": {"subjects", "contract", "timing", "policy", "retrieval", "secrets", "broker", "operate", "store"},
     "audit": {"subjects", "policy", "secrets", "broker", "store"},
     "access": {"policy", "secrets", "store", "audit"},
     "registry": {"subjects", "policy", "api", "mcp", "upstream", "store", "control", "schema"},

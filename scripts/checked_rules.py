@@ -77,6 +77,12 @@ CHECKED_RULES = [
         "src/tools/rank/tests.rs::finds_the_right_tool_for_written_goals",
     )),
     Rule("No `unwrap`, `expect` or `panic!`", "1ef0ad55", checks=("lints", "suppressions", "make_targets")),
+    Rule("What one profile stored MUST NOT be found", "fe27ca9c", tests=(
+        "crates/control/tests/tools/memory/isolation.rs::profiles_do_not_influence_each_other",
+        "crates/control/tests/tools/memory/isolation.rs::no_argument_names_a_profile",
+        "crates/control/tests/tools/memory/isolation.rs::order_and_database_make_no_difference",
+        "crates/retrieval/tests/retrieval/vectors.rs::vectors_of_a_version_never_change",
+    )),
     Rule("One kind of handoff MUST NOT starve another", "96ee5914", tests=(
         "tests/worker/holding.rs::a_flood_of_one_kind_does_not_delay_another",
     )),

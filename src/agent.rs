@@ -16,6 +16,7 @@ mod live;
 mod look_up;
 mod outcome;
 mod plan_execution;
+mod recall;
 mod recorded;
 mod remediation;
 mod resources;

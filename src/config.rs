@@ -80,6 +80,8 @@ pub struct Gateway {
 pub struct Memory {
     /// G12: the profile that every tool call carries.
     pub profile: policy::MemoryProfile,
+    /// Memories that a manager recalls for a handoff.
+    pub recall: u64,
 }
 
 #[derive(Clone, Debug)]

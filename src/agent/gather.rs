@@ -51,6 +51,7 @@ impl Session<'_> {
             warn!(handoff.id = %self.handoff.id, key, scope, why, "Preference ignored.");
         }
         self.layers.additional = self.preferences.additional_context();
+        self.layers.memories = self.recall().await?;
         Ok(())
     }
 
@@ -95,7 +96,7 @@ impl Session<'_> {
     /// Fetches a record, if it is wanted and its tool is offered. A record that cannot be fetched is left out
     /// of its layer; the step in the trace says why. The call is prepared before the future is polled, so
     /// that the intents of several are journalled together.
-    fn fetch<T, R>(&self, wanted: Option<T>) -> impl Future<Output = Result<Option<R>, WorkError>>
+    pub(super) fn fetch<T, R>(&self, wanted: Option<T>) -> impl Future<Output = Result<Option<R>, WorkError>>
     where
         T: ToolContract<Output: DeserializeOwned> + Serialize,
         R: TryFrom<T::Output>,

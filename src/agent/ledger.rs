@@ -111,6 +111,13 @@ impl Ledger {
         }
     }
 
+    /// Says of the last step with a name what came of it.
+    pub(super) fn describe_last(&self, name: &str, detail: String) {
+        let mut entries = self.lock();
+        let last = entries.steps.iter_mut().rev().find(|entry| entry.step.name == name);
+        last.into_iter().for_each(|entry| entry.step.detail = Some(detail.clone()));
+    }
+
     /// Records a tool call that was not executed.
     pub(super) fn record_refusal(&self, name: &str, why: &str) {
         let step = Step {

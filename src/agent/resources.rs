@@ -35,4 +35,6 @@ pub(crate) struct Settings {
     pub(crate) think_timeout: std::time::Duration,
     /// Whether the model is asked for the type and scope of the input.
     pub(crate) assess_input: bool,
+    /// Maximum number of memories that a manager recalls; 0 for none.
+    pub(crate) recalled_memories: u64,
 }

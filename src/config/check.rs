@@ -180,7 +180,8 @@ impl Check<'_> {
         let profile = raw.profile.0.parse().map_err(|error: policy::InvalidProfile| {
             self.refuse("memory.profile", format!("`{}` is invalid: {error}", raw.profile.0))
         })?;
-        Ok(Memory { profile })
+        let recall = self.number("memory.recall", &raw.recall, 0..=10)?;
+        Ok(Memory { profile, recall })
     }
 
     fn worker(&self, role: Role, raw: &raw::Worker) -> Result<Worker, Error> {

@@ -86,6 +86,9 @@ section! {
         /// Memory profile under which this worker calls tools. Whether their calls may reach the network is a
         /// setting of the gateway; see [memory profiles](gateway.md#memory-profiles).
         profile: Text = "default",
+        /// Memories that a manager recalls before it plans or answers, 0 to 10; 0 recalls none and costs
+        /// nothing. See [memory](memory.md).
+        recall: Text = "0",
     }
 }
 

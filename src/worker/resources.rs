@@ -85,6 +85,7 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
             offered_tools: config.agent.offered_tools,
             think_timeout: config.agent.think_timeout,
             assess_input: config.agent.assess_input,
+            recalled_memories: config.memory.recall,
         },
     })
 }

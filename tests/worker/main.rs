@@ -16,6 +16,7 @@ mod journal;
 mod kinds;
 mod layers;
 mod leases;
+mod memory;
 mod models;
 mod presence;
 mod producers;

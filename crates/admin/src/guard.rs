@@ -33,6 +33,9 @@ pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than any form or REST request needs.
 const MAX_BODY_BYTES: usize = 256 << 10;
+/// A request that changes memories has whole texts.
+const MAX_MEMORY_BODY_BYTES: usize = 12 << 20;
+const MEMORY_PATH: &str = "/api/v1/memory/";
 
 /// Limits the rate of requests without a valid token or session by address, before anything is looked up.
 /// Reads the whole body under a timeout, so that no client can hold a connection with a slow body.
@@ -50,10 +53,12 @@ pub(super) async fn limit_rate(
         return rate_limited(wait);
     }
     let (parts, body) = request.into_parts();
-    match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await {
+    let has_texts = parts.method == Method::POST && parts.uri.path().starts_with(MEMORY_PATH);
+    let limit = if has_texts { MAX_MEMORY_BODY_BYTES } else { MAX_BODY_BYTES };
+    match timeout(BODY_TIMEOUT, to_bytes(body, limit)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
         Ok(Err(_)) => {
-            let why = format!("the body must have at most {MAX_BODY_BYTES} bytes");
+            let why = format!("the body must have at most {limit} bytes");
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why).into_response()
         }
         Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time")

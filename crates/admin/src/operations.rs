@@ -10,6 +10,7 @@ mod egress;
 mod handoffs;
 mod jobs;
 mod leases;
+mod memory;
 mod namespaces;
 mod nodes;
 mod outbox;

@@ -8,6 +8,7 @@ mod egress;
 mod extract;
 mod jobs;
 mod leases;
+mod memory;
 mod nodes;
 mod outbox;
 mod preferences;
@@ -25,7 +26,7 @@ mod workflows;
 
 use std::sync::Arc;
 
-use axum::{Json, Router, middleware, response::Response, routing::any};
+use axum::{Json, Router, extract::DefaultBodyLimit, middleware, response::Response, routing::any};
 pub(super) use extract::bearer;
 use http::{HeaderValue, StatusCode, header::CACHE_CONTROL};
 pub(super) use refusal::Refusal;
@@ -44,6 +45,8 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/api/{*rest}", any(not_found))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::map_response(forbid_caching))
+        // `guard::limit_rate` has read the body and limits its size.
+        .layer(DefaultBodyLimit::disable())
         .with_state(admin)
 }
 
@@ -76,6 +79,9 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(preferences::list, preferences::set, preferences::delete))
         .routes(routes!(skills::list, skills::put))
         .routes(routes!(skills::get, skills::delete))
+        .routes(routes!(memory::list, memory::change))
+        .routes(routes!(memory::get))
+        .routes(routes!(memory::search))
         .routes(routes!(schedules::list, schedules::create))
         .routes(routes!(schedules::preview))
         .routes(routes!(schedules::get, schedules::update, schedules::delete))

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc, time::Duration}
 use access::{admin_token::AdminToken, unauthenticated::UnauthenticatedLimiter};
 use audit::{Ledger, Seal};
 use broker::OnDemand;
-use control::{LeaseIssuer, Sandboxes};
+use control::{LeaseIssuer, Memories, Sandboxes};
 use nkeys::KeyPair;
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::Store;
@@ -55,6 +55,7 @@ pub struct Resources {
     pub seal: Arc<Seal>,
     pub leases: Arc<LeaseIssuer>,
     pub sandboxes: Arc<Sandboxes>,
+    pub memories: Arc<Memories>,
     pub nats: Option<Arc<OnDemand>>,
     /// Signs replayed handoffs.
     pub signing_key: Option<KeyPair>,

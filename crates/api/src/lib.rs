@@ -9,6 +9,7 @@ mod egress;
 mod error;
 mod jobs;
 mod leases;
+mod memory;
 mod nodes;
 mod outbox;
 mod preferences;
@@ -31,6 +32,10 @@ pub use self::{
     error::{ErrorBody, ErrorDetails},
     jobs::{Job, JobFilter, JobLog, JobLogPosition, JobStatus, JobSummary},
     leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
+    memory::{
+        ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter,
+        MemorySearch, MemorySource, PutMemory,
+    },
     nodes::{Drain, Node, NodeCondition, RemovedNode},
     outbox::WaitingMessages,
     preferences::{Preference, PreferenceAddress, PreferenceFilter, PutPreference},

@@ -9,6 +9,7 @@ pub mod egress;
 pub mod finding;
 pub mod key;
 pub mod lease;
+pub mod memory;
 pub mod node;
 pub mod preference;
 pub mod project;

@@ -1,6 +1,5 @@
 //! `artifact.*`: the files of a task.
 
-mod path;
 mod put;
 mod read;
 
@@ -8,8 +7,6 @@ use contract::artifact::{Artifact, Get, List};
 use sea_orm::{
     ColumnTrait, DatabaseExecutor, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect, Select,
 };
-
-pub(super) use path::check as check_path;
 
 use super::{Entry, ToolError};
 use store::{

@@ -4,6 +4,7 @@
 //! which its effect and the record of the call are committed together.
 
 mod attribution;
+mod characters;
 mod error;
 mod spec;
 mod visible_tools;
@@ -13,7 +14,9 @@ mod confinement;
 mod known_node;
 mod lease_issuer;
 mod lookup;
+mod memories;
 mod page;
+mod path;
 mod search;
 mod slice;
 mod task_rows;
@@ -27,6 +30,7 @@ mod images;
 mod jobs;
 mod keys;
 mod leases;
+mod memory;
 mod models;
 mod nodes;
 mod personas;
@@ -46,6 +50,9 @@ pub use egress::{close_lost_calls, delete_old_calls, list_usage};
 pub use error::ToolError;
 pub use findings::latest_findings;
 pub use lease_issuer::{LeaseIssuer, NewLease};
+pub use memories::{
+    MAX_TEXT_BYTES, Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, delete_expired_memories,
+};
 pub use nodes::NodeBook;
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};
 pub use sandbox::{JobBook, NotApplied, requeue_lost_jobs};
@@ -74,6 +81,7 @@ pub fn all() -> Vec<Entry> {
         settings::tools(),
         findings::tools(),
         artifacts::tools(),
+        memory::tools(),
         skills::tools(),
         personas::tools(),
         nodes::tools(),

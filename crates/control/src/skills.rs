@@ -11,7 +11,6 @@ use sea_orm::{ColumnTrait, Condition, ExprTrait};
 use serde::{Deserialize, Serialize};
 use subjects::ScopeId;
 
-pub(super) use scan::is_hidden;
 pub use seed::seed;
 pub use writer::{SkillTarget, SkillWriter};
 

@@ -9,7 +9,7 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{AttributionSlot, LeaseIssuer, Sandboxes, ToolError, VisibleTools};
+use super::{AttributionSlot, LeaseIssuer, Memories, Sandboxes, ToolError, VisibleTools};
 use policy::{Caller, MemoryProfile, Scope, ScopedId, Switch};
 use store::Store;
 
@@ -72,6 +72,7 @@ pub struct Context<'a> {
     pub visible_tools: &'a dyn VisibleTools,
     pub leases: &'a LeaseIssuer,
     pub sandboxes: &'a Sandboxes,
+    pub memories: &'a Memories,
     /// The id of the call in the audit.
     pub call_id: &'a str,
     /// Takes whom the call was made for, if not for the caller.

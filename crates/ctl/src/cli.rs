@@ -7,6 +7,7 @@ mod gateway;
 mod handoff_id;
 mod jobs;
 mod keys;
+mod memory;
 mod nodes;
 mod schedules;
 mod skills;
@@ -25,6 +26,7 @@ pub(crate) use gateway::{
 use handoff_id::handoff_id;
 pub(crate) use jobs::Jobs;
 pub(crate) use keys::{Keys, NewKey};
+pub(crate) use memory::{Ingest, Memory};
 pub(crate) use nodes::Nodes;
 pub(crate) use schedules::{NewSchedule, PayloadArgs, ScheduleAt, ScheduleUpdate, Schedules, TimingArgs};
 pub(crate) use skills::{NewSkill, SkillAt, Skills};
@@ -214,6 +216,9 @@ pub(crate) enum Command {
     /// Gateway: manage skills, the instructions that agents load when they need them.
     #[command(subcommand)]
     Skills(Skills),
+    /// Gateway: ingest, search and delete memories, the texts that agents search.
+    #[command(subcommand)]
+    Memory(Memory),
     /// Gateway: query, export and verify the audit log.
     #[command(subcommand)]
     Audit(Audit),

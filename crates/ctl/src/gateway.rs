@@ -7,6 +7,7 @@ pub(crate) mod egress;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod leases;
+pub(crate) mod memory;
 pub(crate) mod nodes;
 pub(crate) mod outbox;
 pub(crate) mod preferences;

@@ -22,7 +22,7 @@ use self::keyed_calls::KeyedCalls;
 use policy::{CallIds, Denial, LeaseStanding, Permitted, Standing};
 
 use audit::{Announcement, Decision, Ledger, Record, Status, Unavailable, Unrecorded};
-use control::{LeaseIssuer, Sandboxes};
+use control::{LeaseIssuer, Memories, Sandboxes};
 use registry::{
     canonical,
     catalogue::{Backend, CatalogueCache, ServedTool},
@@ -73,6 +73,7 @@ pub struct Calls {
     upstreams: Arc<Upstreams>,
     pub(crate) leases: Arc<LeaseIssuer>,
     sandboxes: Arc<Sandboxes>,
+    memories: Arc<Memories>,
     limits: Limits,
     tasks: TaskTracker,
     keyed_calls: KeyedCalls,
@@ -137,6 +138,7 @@ impl Calls {
         upstreams: Arc<Upstreams>,
         leases: Arc<LeaseIssuer>,
         sandboxes: Arc<Sandboxes>,
+        memories: Arc<Memories>,
         limits: Limits,
     ) -> Self {
         Self {
@@ -146,6 +148,7 @@ impl Calls {
             upstreams,
             leases,
             sandboxes,
+            memories,
             limits,
             tasks: TaskTracker::new(),
             keyed_calls: KeyedCalls::default(),

@@ -44,6 +44,7 @@ pub struct Config {
     pub unauthenticated: unauthenticated::Settings,
     pub upstreams: upstreams::Settings,
     pub sandbox: control::SandboxSettings,
+    pub memory: control::MemorySettings,
     pub workflows: Workflows,
     /// `None`: no heads are published, and the console shows no handoffs.
     pub nats: Option<Nats>,

@@ -23,7 +23,7 @@ use access::{
 };
 use admin::Admin;
 use audit::{Announcement, Ledger, Record, Seal, Sealed};
-use control::{LeaseIssuer, Sandboxes};
+use control::{LeaseIssuer, Memories, Sandboxes, ToolError};
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::{Outbox, Store, clock};
 
@@ -126,6 +126,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let handoff_key = signing_key_file.map(signing_key::read).transpose()?;
     let sandboxes = Sandboxes::new(config.sandbox, outbox.clone(), nats.clone(), stop.clone());
     let sandboxes = Arc::new(sandboxes.signing_with(handoff_key));
+    let memories = Arc::new(Memories::new(config.memory));
     let issuer = Arc::new(LeaseIssuer {
         outbox,
         key: signing_key::read_or_create(&config.leases.signing_key_file)?,
@@ -159,6 +160,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         upstreams.clone(),
         issuer.clone(),
         sandboxes.clone(),
+        memories.clone(),
         limits,
     ));
     let unauthenticated = UnauthenticatedLimiter::new(store.clone(), ledger.clone(), config.unauthenticated);
@@ -172,6 +174,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         seal: seal.clone(),
         leases: issuer,
         sandboxes,
+        memories,
         nats,
         signing_key,
         unauthenticated: unauthenticated.clone(),
@@ -271,8 +274,8 @@ async fn run_maintenance(
     }
 }
 
-/// Recovers lost calls, deletes expired idempotency keys, leases and calls to providers, and prunes the
-/// audit.
+/// Recovers lost calls, deletes expired idempotency keys, leases, memories and calls to providers, and prunes
+/// the audit.
 async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     let lost = audit::recover(store, false).await?;
     if lost > 0 {
@@ -285,6 +288,12 @@ async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
         warn!(calls = lost, "Calls to providers that were not ended counted with an estimate.");
     }
     control::delete_old_calls(store, micros_ago(KEEP_ENDED_PROVIDER_CALLS)).await?;
+    match control::delete_expired_memories(store, clock::now()).await {
+        Ok(0) => {}
+        Ok(memories) => info!(memories, "Expired memories deleted."),
+        Err(ToolError::Store(error)) => return Err(error),
+        Err(error) => error!(%error, "Expired memories not deleted; retrying."),
+    }
     if let Some(keep) = config.audit.keep {
         let gone = audit::prune(store, micros_ago(keep)).await?;
         if gone > 0 {

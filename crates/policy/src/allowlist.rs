@@ -28,11 +28,12 @@ pub const FAMILIES: [&str; 20] = [
 ];
 
 /// P16: what a manager may call.
-const MANAGER: [&str; 17] = [
+const MANAGER: [&str; 18] = [
     "db.*",
     "node.*",
     "sandbox.*",
     "artifact.*",
+    "memory.*",
     "model.*",
     "connector.*",
     "web.fetch",
@@ -49,10 +50,13 @@ const MANAGER: [&str; 17] = [
 ];
 
 /// P16: what an analyst may call besides database reads. Only `db.finding.create` writes.
-const ANALYST: [&str; 13] = [
+const ANALYST: [&str; 16] = [
     "db.finding.create",
     "artifact.get",
     "artifact.list",
+    "memory.search",
+    "memory.get",
+    "memory.list",
     "web.fetch",
     "web.search",
     "api.call",

@@ -163,6 +163,9 @@ fn hash(bytes: &[u8]) -> u64 {
 /// Returns the natural logarithm of a number from 1. That of the standard library is the machine's own, and
 /// not the same on all.
 fn ln(number: f64) -> f64 {
+    if number == 1.0 {
+        return 0.0;
+    }
     let exponent = (number.to_bits() >> 52) as i32 - 1023;
     let fraction = f64::from_bits(number.to_bits() & (u64::MAX >> 12) | 1023 << 52);
     let ratio = (fraction - 1.0) / (fraction + 1.0);

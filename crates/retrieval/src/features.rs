@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    embed::{DIMENSIONS, EMBEDDER_VERSION, Grams, Slot, Vector},
+    embed::{DIMENSIONS, EMBEDDER_VERSION, Grams, SLOTS, Slot, Vector},
     words::Tokenizer,
 };
 
@@ -14,8 +14,10 @@ const MASK_BYTES: usize = DIMENSIONS / 8;
 /// How often each term occurs in a text, the slots of its n-grams, and its vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Terms in order, each with its count; then the slots in order, each as the distance from the last.
-    counted: Box<[u8]>,
+    /// In order, each with its count.
+    terms: Box<[u8]>,
+    /// In order, each as the distance from the last.
+    slots: Box<[u8]>,
     /// A bit for each dimension whose component is not 0, then these components.
     vector: Box<[u8]>,
 }
@@ -35,25 +37,23 @@ impl Features {
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
         let mut grams = Grams::default();
         for (text, times) in fields {
-            for word in tokenizer.words(text).into_iter().filter(|word| !word.is_common) {
-                grams.count(&word.text, times);
-                *counts.entry(word.term).or_default() += times;
+            for (word, count) in tokenizer.count_words(text) {
+                grams.count(&word.text, times * count);
+                *counts.entry(word.term).or_default() += times * count;
             }
         }
-        let mut counted = Vec::new();
-        push_number(&mut counted, counts.len() as u64);
+        let mut terms = Vec::new();
         for (term, count) in &counts {
-            push_number(&mut counted, term.len() as u64);
-            counted.extend_from_slice(term.as_bytes());
-            push_number(&mut counted, u64::from(*count));
+            push_number(&mut terms, term.len() as u64);
+            terms.extend_from_slice(term.as_bytes());
+            push_number(&mut terms, u64::from(*count));
         }
-        let slots = grams.sorted_slots();
-        push_number(&mut counted, slots.len() as u64);
-        let before = [0].iter().chain(&slots);
-        for (slot, before) in slots.iter().zip(before) {
-            push_number(&mut counted, u64::from(slot - before));
+        let (mut slots, mut last) = (Vec::new(), 0);
+        for slot in grams.sorted_slots() {
+            push_number(&mut slots, u64::from(slot - last));
+            last = slot;
         }
-        Self { counted: counted.into(), vector: pack(&grams.to_vector()) }
+        Self { terms: terms.into(), slots: slots.into(), vector: pack(&grams.to_vector()) }
     }
 
     /// Returns the features of a text.
@@ -62,10 +62,12 @@ impl Features {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.counted.len() + self.vector.len() + 8);
+        let mut bytes = Vec::with_capacity(self.counted_bytes() + self.vector.len() + 16);
         push_number(&mut bytes, u64::from(EMBEDDER_VERSION));
-        push_number(&mut bytes, self.counted.len() as u64);
-        bytes.extend_from_slice(&self.counted);
+        for part in [&self.terms, &self.slots] {
+            push_number(&mut bytes, part.len() as u64);
+            bytes.extend_from_slice(part);
+        }
         bytes.extend_from_slice(&self.vector);
         bytes
     }
@@ -80,43 +82,45 @@ impl Features {
     }
 
     fn split(mut bytes: &[u8]) -> Option<Self> {
-        let length = usize::try_from(take_number(&mut bytes)?).ok()?;
-        let (counted, vector) = bytes.split_at_checked(length)?;
-        Some(Self { counted: counted.into(), vector: vector.into() })
+        let mut take = || {
+            let length = usize::try_from(take_number(&mut bytes)?).ok()?;
+            let (part, rest) = bytes.split_at_checked(length)?;
+            bytes = rest;
+            Some(Box::from(part))
+        };
+        let (terms, slots) = (take()?, take()?);
+        Some(Self { terms, slots, vector: bytes.into() })
     }
 
     fn is_readable(&self) -> bool {
-        let mut rest = self.counted();
-        let terms = take_number(&mut rest).unwrap_or(u64::MAX);
-        let terms = (0..terms).try_for_each(|_| take_term(&mut rest).map(drop));
-        let mut last = 0;
-        let slots = take_number(&mut rest).unwrap_or(u64::MAX);
-        let slots = terms.and_then(|()| {
-            (0..slots).try_for_each(|_| {
-                last += take_number(&mut rest)?;
-                Slot::try_from(last).ok().map(drop)
-            })
-        });
+        let mut rest = &*self.terms;
+        while !rest.is_empty() {
+            if take_term(&mut rest).is_none() {
+                return false;
+            }
+        }
+        let (mut rest, mut last) = (&*self.slots, 0);
+        while !rest.is_empty() {
+            match take_number(&mut rest) {
+                Some(distance) if last + distance < SLOTS as u64 => last += distance,
+                _ => return false,
+            }
+        }
         let mask = self.vector.get(..MASK_BYTES).unwrap_or_default();
         let ones: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
-        slots.is_some() && rest.is_empty() && self.vector.len() == MASK_BYTES + ones as usize
+        self.vector.len() == MASK_BYTES + ones as usize
     }
 
     /// Returns the terms in order, each with how often it occurs.
     pub fn terms(&self) -> impl Iterator<Item = (&str, u32)> {
-        let mut rest = self.counted();
-        let terms = take_number(&mut rest).unwrap_or_default();
-        (0..terms).map_while(move |_| take_term(&mut rest))
+        let mut rest = &*self.terms;
+        std::iter::from_fn(move || take_term(&mut rest))
     }
 
     /// Returns the slots in order.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        let mut rest = self.counted();
-        let terms = take_number(&mut rest).unwrap_or_default();
-        (0..terms).for_each(|_| drop(take_term(&mut rest)));
-        let slots = take_number(&mut rest).unwrap_or_default();
-        let mut last = 0;
-        (0..slots).map_while(move |_| {
+        let (mut rest, mut last) = (&*self.slots, 0);
+        std::iter::from_fn(move || {
             last += take_number(&mut rest)?;
             Slot::try_from(last).ok()
         })
@@ -137,18 +141,14 @@ impl Features {
         self.terms().map(|(_, count)| count).sum()
     }
 
-    fn counted(&self) -> &[u8] {
-        &self.counted
-    }
-
     /// Returns the number of bytes that hold terms and slots.
     pub(crate) fn counted_bytes(&self) -> usize {
-        self.counted.len()
+        self.terms.len() + self.slots.len()
     }
 
     /// Drops the vector, which an index holds elsewhere.
     pub(crate) fn without_vector(self) -> Self {
-        Self { counted: self.counted, vector: Box::default() }
+        Self { vector: Box::default(), ..self }
     }
 }
 

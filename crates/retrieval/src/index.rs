@@ -2,8 +2,8 @@
 
 use std::{
     cmp::Ordering,
-    collections::BTreeMap,
-    ops::Bound::{Included, Unbounded},
+    collections::{BTreeMap, HashMap},
+    hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
 
@@ -59,8 +59,10 @@ pub struct Index {
     documents: Vec<Option<Indexed>>,
     numbers: BTreeMap<Arc<str>, u32>,
     free: Vec<u32>,
-    /// For each term, the documents that have it, by number.
-    occurrences: BTreeMap<Box<str>, Vec<Occurrence>>,
+    /// How many words each document has, by number.
+    lengths: Vec<u32>,
+    /// For each term, the documents that have it, by number. Nothing depends on the order of the terms.
+    occurrences: HashMap<Box<str>, Vec<Occurrence>, BuildHasherDefault<DefaultHasher>>,
     /// How many documents are counted in each slot.
     slots: Vec<u32>,
     vectors: Columns,
@@ -73,7 +75,6 @@ pub struct Index {
 struct Indexed {
     id: Arc<str>,
     group: Box<str>,
-    length: u32,
     features: Features,
 }
 
@@ -89,7 +90,8 @@ impl Default for Index {
             documents: Vec::new(),
             numbers: BTreeMap::new(),
             free: Vec::new(),
-            occurrences: BTreeMap::new(),
+            lengths: Vec::new(),
+            occurrences: HashMap::default(),
             slots: vec![0; SLOTS],
             vectors: Columns::default(),
             total_length: 0,
@@ -129,9 +131,12 @@ impl Index {
         self.remove(id);
         let number = self.free.pop().unwrap_or_else(|| {
             self.documents.push(None);
+            self.lengths.push(0);
             u32::try_from(self.documents.len() - 1).unwrap_or(u32::MAX)
         });
+        let mut length = 0;
         for (term, count) in features.terms() {
+            length += count;
             let occurrence = Occurrence { number, count };
             if let Some(known) = self.occurrences.get_mut(term) {
                 let place = known.partition_point(|other| other.number < number);
@@ -148,9 +153,9 @@ impl Index {
         self.vectors.set(number as usize, features.components());
         let id: Arc<str> = id.into();
         self.numbers.insert(Arc::clone(&id), number);
-        let length = features.length();
         self.total_length += u64::from(length);
-        let document = Indexed { id, group: group.into(), length, features: features.without_vector() };
+        self.lengths.get_mut(number as usize).into_iter().for_each(|place| *place = length);
+        let document = Indexed { id, group: group.into(), features: features.without_vector() };
         self.held_bytes += document.bytes();
         if let Some(place) = self.documents.get_mut(number as usize) {
             *place = Some(document);
@@ -180,7 +185,8 @@ impl Index {
             self.slots.get_mut(usize::from(slot)).into_iter().for_each(|frequency| *frequency -= 1);
         }
         self.vectors.clear(number as usize);
-        self.total_length -= u64::from(document.length);
+        let length = self.lengths.get_mut(number as usize).map(std::mem::take);
+        self.total_length -= u64::from(length.unwrap_or_default());
         self.held_bytes -= document.bytes();
         self.free.push(number);
         true
@@ -188,7 +194,8 @@ impl Index {
 
     /// Returns how many bytes the index takes at most.
     pub fn bytes(&self) -> usize {
-        let places = self.documents.capacity() * size_of::<Option<Indexed>>() + self.free.capacity() * 4;
+        let places = self.documents.capacity() * size_of::<Option<Indexed>>()
+            + (self.free.capacity() + self.lengths.capacity()) * size_of::<u32>();
         let slots = self.slots.capacity() * size_of::<u32>();
         size_of::<Self>() + self.held_bytes + places + slots + self.vectors.bytes()
     }
@@ -259,8 +266,8 @@ impl Index {
             |term: &str| term.chars().count() >= MIN_RESPELT_CHARS && term.chars().all(char::is_alphabetic);
         let alike = |(term, weight): (&'a str, f64)| {
             let first = term.get(..term.ceil_char_boundary(1)).unwrap_or_default();
-            let others = self.occurrences.range::<str, _>((Included(first), Unbounded));
-            let others = others.map(|(other, _)| &**other).take_while(move |other| other.starts_with(first));
+            let others = self.occurrences.keys().map(|other| &**other);
+            let others = others.filter(move |other| other.starts_with(first));
             let (pairs, mut of_other) = (LetterPairs::of(term), LetterPairs::default());
             let weighed = others.map(move |other| {
                 of_other.read(other);
@@ -273,7 +280,7 @@ impl Index {
 
     fn saturated(&self, occurrence: Occurrence, average_length: f64) -> f64 {
         let count = f64::from(occurrence.count);
-        let length = self.document(occurrence.number).map_or(0.0, |document| f64::from(document.length));
+        let length = self.lengths.get(occurrence.number as usize).copied().map_or(0.0, f64::from);
         let relative = 1.0 - LENGTH_SHARE + LENGTH_SHARE * length / average_length;
         count * (SATURATION + 1.0) / (count + SATURATION * relative)
     }
@@ -288,31 +295,36 @@ impl Index {
 
     /// Returns the documents that have a score, best first, as many as are fused.
     fn ranked(&self, scores: &[f64]) -> Vec<&str> {
-        let documents = || self.documents.iter().zip(scores);
-        let documents = || documents().filter_map(|(document, score)| Some((document.as_ref()?, *score)));
         let mut of_groups: BTreeMap<&str, f64> = BTreeMap::new();
-        for (document, score) in documents().filter(|(document, _)| !document.group.is_empty()) {
-            let known = of_groups.entry(&document.group).or_default();
-            *known = known.max(score);
+        let documents = self.documents.iter().zip(scores);
+        for (document, score) in documents.filter_map(|(document, score)| Some((document.as_ref()?, score))) {
+            if !document.group.is_empty() {
+                let known = of_groups.entry(&document.group).or_default();
+                *known = known.max(*score);
+            }
         }
         let of_group = |document: &Indexed| match of_groups.is_empty() {
             true => 0.0,
             false => of_groups.get(&*document.group).copied().unwrap_or_default(),
         };
-        let mut ranked: Vec<(f64, &str)> = documents()
-            .map(|(document, score)| (score + GROUP_SHARE * of_group(document), &*document.id))
+        let scored = self.documents.iter().zip(scores).zip(0..);
+        let mut ranked: Vec<(f64, u32)> = scored
+            .filter_map(|((document, score), number)| {
+                Some((score + GROUP_SHARE * of_group(document.as_ref()?), number))
+            })
             .filter(|(score, _)| *score > 0.0)
             .collect();
+        let id = |number: u32| self.documents.get(number as usize)?.as_ref().map(|document| &*document.id);
+        // By falling score, and those of the same score by id.
+        let by_place = |left: &(f64, u32), right: &(f64, u32)| -> Ordering {
+            right.0.total_cmp(&left.0).then_with(|| id(left.1).cmp(&id(right.1)))
+        };
         if ranked.len() > MAX_FUSED_PLACES {
             ranked.select_nth_unstable_by(MAX_FUSED_PLACES, by_place);
             ranked.truncate(MAX_FUSED_PLACES);
         }
         ranked.sort_unstable_by(by_place);
-        ranked.into_iter().map(|(_, id)| id).collect()
-    }
-
-    fn document(&self, number: u32) -> Option<&Indexed> {
-        self.documents.get(number as usize)?.as_ref()
+        ranked.into_iter().filter_map(|(_, number)| id(number)).collect()
     }
 }
 
@@ -327,7 +339,7 @@ impl Features {
     /// one of its terms.
     pub fn index_bytes(&self, id: &str) -> usize {
         let terms = self.terms().map(|(term, _)| TERM_BYTES + OCCURRENCE_BYTES + 2 * term.len());
-        let place = 2 * (size_of::<Option<Indexed>>() + size_of::<f64>());
+        let place = 2 * (size_of::<Option<Indexed>>() + size_of::<f64>() + size_of::<u32>());
         crate::embed::DIMENSIONS + place + document_bytes(id, "", self) + terms.sum::<usize>()
     }
 }
@@ -338,11 +350,6 @@ fn document_bytes(id: &str, group: &str, features: &Features) -> usize {
 
 fn add(scores: &mut [f64], number: u32, score: f64) {
     scores.get_mut(number as usize).into_iter().for_each(|sum| *sum += score);
-}
-
-/// Orders by falling score, and those of the same score by id.
-fn by_place(left: &(f64, &str), right: &(f64, &str)) -> Ordering {
-    right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
 }
 
 /// Fuses rankings by the places in them. What is first in all has the score 1.

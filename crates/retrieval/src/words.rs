@@ -1,5 +1,7 @@
 //! Splits text into words and parts of identifiers, and reduces them to terms.
 
+use std::borrow::Cow;
+
 use frostem::Stemmer;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_segmentation::UnicodeSegmentation as _;
@@ -39,17 +41,20 @@ impl Tokenizer {
     /// Returns the words of a text in order. An identifier, such as `db.taskList2`, gives itself and its
     /// parts.
     pub fn words(&self, text: &str) -> Vec<Word> {
-        let normal: String = text.nfkc().collect();
-        let runs = normal.unicode_words().flat_map(|run| run.split(['\'', '’', ':']));
-        let with_parts = |run| {
-            let parts = parts(run);
-            (parts.len() > 1).then_some(run).into_iter().chain(parts)
-        };
-        let fitting = runs.flat_map(with_parts).filter(|word| word.len() <= MAX_WORD_BYTES);
-        fitting
-            .map(|word| self.word(word))
-            .filter(|word| !word.term.is_empty() && !word.text.is_empty())
-            .collect()
+        let normal = normalize(text);
+        written_words(&normal).map(|word| self.word(word)).filter(Word::says_something).collect()
+    }
+
+    /// Returns the words of a text that are not common, each with how often it is written so.
+    pub(crate) fn count_words(&self, text: &str) -> Vec<(Word, u32)> {
+        let normal = normalize(text);
+        let mut written: Vec<&str> = written_words(&normal).collect();
+        written.sort_unstable();
+        let words = written.chunk_by(|left, right| left == right).filter_map(|same| {
+            let count = u32::try_from(same.len()).unwrap_or(u32::MAX);
+            Some((self.word(same.first()?), count))
+        });
+        words.filter(|(word, _)| word.says_something() && !word.is_common).collect()
     }
 
     pub fn word(&self, word: &str) -> Word {
@@ -59,6 +64,26 @@ impl Tokenizer {
         let is_common = is_english && COMMON_IN_ENGLISH.contains(&format!(" {lower} "));
         Word { term: without_accents(&term), text: without_accents(&lower), is_common }
     }
+}
+
+impl Word {
+    fn says_something(&self) -> bool {
+        !self.term.is_empty() && !self.text.is_empty()
+    }
+}
+
+/// Returns the text with one way to write each letter.
+fn normalize(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(text.nfkc().collect()) }
+}
+
+fn written_words(normal: &str) -> impl Iterator<Item = &str> {
+    let runs = normal.unicode_words().flat_map(|run| run.split(['\'', '’', ':']));
+    let with_parts = |run| {
+        let parts = parts(run);
+        (parts.len() > 1).then_some(run).into_iter().chain(parts)
+    };
+    runs.flat_map(with_parts).filter(|word| word.len() <= MAX_WORD_BYTES)
 }
 
 fn is_accent(letter: char) -> bool {

@@ -352,6 +352,8 @@ fn sqlite_options(options: SqliteConnectOptions, durability: Durability) -> Sqli
         .pragma("synchronous", durability.pragma())
         // A checkpoint makes the committing caller wait for the disk, so it runs seldom: every 4,000 pages.
         .pragma("wal_autocheckpoint", "4000")
+        // What is deleted is overwritten in the file, also on pages that are no longer used.
+        .pragma("secure_delete", "ON")
 }
 
 /// Sets the server-side timeouts of a PostgreSQL connection.

@@ -6,6 +6,7 @@ mod edge;
 mod egress;
 mod jobs;
 mod leases;
+mod memory;
 mod node_identity;
 mod outbox;
 mod profiles;
@@ -37,6 +38,7 @@ impl MigratorTrait for Migrator {
             Box::new(edge::Edge),
             Box::new(node_identity::NodeIdentity),
             Box::new(workflows::Workflows),
+            Box::new(memory::Memory),
         ]
     }
 }

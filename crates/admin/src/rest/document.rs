@@ -42,6 +42,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "settings", description = "System settings."),
         (name = "schedules", description = "Schedules: work that is due at certain times."),
         (name = "skills", description = "Skills: instructions that agents load when they need them."),
+        (name = "memory", description = "Memories: texts that agents search, by memory profile."),
         (name = "tasks", description = "Tasks: what managers work on. Agents create and change them."),
         (name = "workflows", description = "Workflows: they drive tasks to done. Requires nats.url."),
         (name = "nodes", description = "Nodes: the machines that run jobs. They report themselves."),

@@ -15,12 +15,12 @@ use sha2::{Digest, Sha256};
 use subjects::ScopeId;
 use uuid::Uuid;
 
-use super::{Metadata, not_found, path};
+use super::{Metadata, not_found};
 use policy::ScopedId;
 
 use store::entity::artifact;
 
-use crate::{BuiltInTool, Context, Does, ToolError, check, tasks};
+use crate::{BuiltInTool, Context, Does, ToolError, check, path, tasks};
 
 const MAX_CONTENT_BYTES: usize = 1024 * 1024;
 /// Base64 encodes three bytes in four characters.

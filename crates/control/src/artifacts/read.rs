@@ -6,12 +6,12 @@ use contract::{
 };
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
-use super::{Metadata, not_found, path};
+use super::{Metadata, not_found};
 use policy::ScopedId;
 
 use store::entity::artifact;
 
-use crate::{BuiltInTool, Context, Does, ToolError, page::PageRequest, search, slice::slice, tasks};
+use crate::{BuiltInTool, Context, Does, ToolError, page::PageRequest, path, search, slice::slice, tasks};
 
 impl BuiltInTool for Get {
     const TITLE: &'static str = "Read an artifact";

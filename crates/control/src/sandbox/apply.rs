@@ -20,7 +20,7 @@ use subjects::{
 use uuid::Uuid;
 
 use super::{Sandboxes, stage, view};
-use crate::{LeaseIssuer, ToolError, artifacts};
+use crate::{LeaseIssuer, ToolError, artifacts, path};
 
 /// The author of what follows from the end of a job.
 const GATEWAY: &str = "gateway";
@@ -208,7 +208,7 @@ async fn keep(
     file: &StoredFile,
     now: i64,
 ) -> Result<(), ToolError> {
-    artifacts::check_path(&file.path)?;
+    path::check(&file.path)?;
     let content = stage::take(db, &row.id, i64::from(result.attempt), &file.path).await?;
     let content = content.ok_or_else(|| ToolError::Invalid("it was not stored".to_owned()))?;
     let sha256 = HEXLOWER.encode(&Sha256::digest(&content));

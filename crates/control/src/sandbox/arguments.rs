@@ -8,7 +8,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use policy::{AgentKind, Lease, NetworkHost};
 use subjects::job::Engine;
 
-use crate::{ToolError, artifacts, check, images};
+use crate::{ToolError, check, images, path as artifact_path};
 
 const MAX_ARGUMENTS: usize = 256;
 const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
@@ -97,7 +97,7 @@ pub(super) fn files(files: &[RunFile]) -> Result<(), ToolError> {
 }
 
 fn path(what: &str, path: &str) -> Result<(), ToolError> {
-    artifacts::check_path(path).map_err(|error| match error {
+    artifact_path::check(path).map_err(|error| match error {
         ToolError::Invalid(why) => ToolError::Invalid(format!("`{what}` has {path:?}: {why}")),
         other => other,
     })

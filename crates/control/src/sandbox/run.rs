@@ -23,7 +23,7 @@ use subjects::{
 use tokio::time::Instant;
 
 use super::{Sandboxes, arguments, limits, place, place::Placement, view};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, artifacts, jobs, tasks};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, jobs, tasks};
 
 /// What every job's lease includes: its node stores files with it and reads those that the job starts with.
 const OWN_TOOLS: [&str; 2] = ["sandbox.job.store", "artifact.get"];
@@ -305,7 +305,7 @@ async fn find_artifact(
         }
         (None, path) => {
             let path = path.unwrap_or_default();
-            artifacts::check_path(&path)?;
+            crate::path::check(&path)?;
             query = query.filter(artifact::Column::Path.eq(&path));
             path
         }

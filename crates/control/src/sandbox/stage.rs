@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use store::entity::{job, job_file};
 
 use super::{book::require, view};
-use crate::{BuiltInTool, Context, Does, ToolError, artifacts};
+use crate::{BuiltInTool, Context, Does, ToolError, path};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -59,7 +59,7 @@ impl BuiltInTool for StoreFile {
 
 fn check(context: &Context<'_>, input: &StoreFile) -> Result<Vec<u8>, ToolError> {
     let invalid = |why: String| Err(ToolError::Invalid(why));
-    artifacts::check_path(&input.path)?;
+    path::check(&input.path)?;
     if input.attempt == 0 {
         return invalid("`attempt` is counted from 1".to_owned());
     }

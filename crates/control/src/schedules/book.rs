@@ -19,7 +19,7 @@ use super::{
     rows::{concurrency_of, describe, describe_run},
     start::{Start, give_up, open_runs, start},
 };
-use crate::{ToolError, check, skills::is_hidden};
+use crate::{ToolError, characters::is_hidden, check};
 
 /// Reads and changes schedules within a transaction.
 #[derive(Debug)]

@@ -11,8 +11,6 @@ mod tests;
 
 use std::fmt;
 
-pub(crate) use hidden::is_hidden;
-
 /// A match of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScanMatch {

@@ -10,6 +10,7 @@ mod effective;
 mod egress;
 mod help;
 mod jobs;
+mod memory;
 mod nodes;
 mod preferences;
 mod sandbox;

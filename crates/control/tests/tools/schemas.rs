@@ -70,6 +70,7 @@ fn all_families_exist() {
         help.get help.list
         key.check
         lease.bind lease.issue lease.renew lease.revoke
+        memory.delete memory.get memory.list memory.put memory.search
         model.get model.list node.get node.list persona.get persona.list
         sandbox.allowed_images.add sandbox.allowed_images.list
         sandbox.job.cancel sandbox.job.get sandbox.job.list sandbox.job.logs sandbox.job.store sandbox.run

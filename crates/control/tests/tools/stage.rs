@@ -13,8 +13,8 @@ use std::{
 };
 
 use control::{
-    AttributionSlot, Context, Does, Entry, LeaseIssuer, SandboxSettings, Sandboxes, ToolError, VisibleTool,
-    VisibleTools,
+    AttributionSlot, Context, Does, Entry, LeaseIssuer, Memories, SandboxSettings, Sandboxes, ToolError,
+    VisibleTool, VisibleTools,
 };
 use sea_orm::{ActiveModelTrait, DatabaseExecutor, IntoActiveModel, ModelTrait};
 use serde_json::{Map, Value};
@@ -63,6 +63,7 @@ pub(crate) struct Stage {
     tools: BTreeMap<&'static str, Entry>,
     pub(crate) leases: LeaseIssuer,
     pub(crate) sandboxes: Sandboxes,
+    pub(crate) memories: Memories,
     /// What tools are told to be the time, in microseconds since 1970; 0 for the clock's.
     time: AtomicI64,
     _folder: Option<TempDir>,
@@ -109,7 +110,7 @@ impl Stage {
         Self { _postgres: Some(postgres), ..stage }
     }
 
-    async fn open(url: String, folder: Option<TempDir>) -> Self {
+    pub(crate) async fn open(url: String, folder: Option<TempDir>) -> Self {
         let patience = Duration::from_secs(30);
         let options = Options { url, max_connections: 8, patience, durability: Durability::Process };
         let store = Store::open(&options).await.unwrap();
@@ -124,7 +125,8 @@ impl Stage {
             lifetime: Duration::from_secs(900),
             renewable_for: Duration::from_secs(86_400),
         };
-        Self { store, tools, leases, sandboxes, time: AtomicI64::new(0), _folder: folder, _postgres: None }
+        let (memories, time) = (Memories::default(), AtomicI64::new(0));
+        Self { store, tools, leases, sandboxes, memories, time, _folder: folder, _postgres: None }
     }
 
     /// Sets the time of all later calls, in RFC 3339.
@@ -174,10 +176,20 @@ impl Stage {
                 time => time,
             };
             let (visible_tools, leases, trace_id) = (&visible_tools, &self.leases, TRACE);
-            let sandboxes = &self.sandboxes;
+            let (sandboxes, memories) = (&self.sandboxes, &self.memories);
             let (call_id, attribution) = (&*uuid::Uuid::now_v7().to_string(), &AttributionSlot::default());
-            let context =
-                Context { db, caller, visible_tools, leases, sandboxes, trace_id, now, call_id, attribution };
+            let context = Context {
+                db,
+                caller,
+                visible_tools,
+                leases,
+                sandboxes,
+                memories,
+                trace_id,
+                now,
+                call_id,
+                attribution,
+            };
             tool.run(&context, given.clone()).await
         };
         match tool.does {

@@ -81,8 +81,19 @@ impl Calls {
     ) -> Context<'a> {
         let (caller, leases, sandboxes) = (permitted.caller(), &*self.leases, &*self.sandboxes);
         let (call_id, trace_id) = (&*record.call_id, record.trace_id.as_deref().unwrap_or_default());
-        let now = clock::now();
-        Context { db, visible_tools, caller, leases, sandboxes, call_id, attribution, trace_id, now }
+        let (memories, now) = (&*self.memories, clock::now());
+        Context {
+            db,
+            visible_tools,
+            caller,
+            leases,
+            sandboxes,
+            memories,
+            call_id,
+            attribution,
+            trace_id,
+            now,
+        }
     }
 
     async fn read(

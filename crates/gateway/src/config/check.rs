@@ -24,6 +24,9 @@ const MAX_LEASE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_ACK_WAIT: Duration = Duration::from_secs(10 * 60);
 const MAX_BYTES: usize = 64 << 20;
 const MAX_RATE: u32 = 10_000_000;
+/// Documents of an index are numbered with 32 bits.
+const MAX_CHUNKS: u64 = 100_000_000;
+const MAX_MEMORY_BYTES: u64 = 1 << 40;
 
 pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Result<Config, Error> {
     let data = PathBuf::from(raw.data.as_str());
@@ -94,6 +97,11 @@ pub(super) fn check(check: &Checker<'_>, raw: &Raw, file: Option<PathBuf>) -> Re
             fast_path: check.boolean("upstreams.fast_path", &raw.upstreams.fast_path)?,
         },
         sandbox: super::sandbox::check(check, &raw.sandbox)?,
+        memory: control::MemorySettings {
+            max_chunks: check.number("memory.max_chunks", &raw.memory.max_chunks, 1..=MAX_CHUNKS)?,
+            max_bytes: check.number("memory.max_bytes", &raw.memory.max_bytes, 1..=MAX_MEMORY_BYTES)?,
+            index_bytes: check.number("memory.index_bytes", &raw.memory.index_bytes, 1..=MAX_MEMORY_BYTES)?,
+        },
         workflows: Workflows {
             ack_wait: check.duration("workflows.ack_wait", &raw.workflows.ack_wait, SECOND..=MAX_ACK_WAIT)?,
         },

@@ -16,6 +16,7 @@ section! {
         unauthenticated: Unauthenticated,
         upstreams: Upstreams,
         sandbox: Sandbox,
+        memory: Memory,
         workflows: Workflows,
         nats: Nats,
         /// Time that running calls get after SIGTERM.
@@ -201,6 +202,18 @@ section! {
         max_mb: Text = "16",
         /// What all kept files of one job may have, in MiB.
         max_total_mb: Text = "64",
+    }
+}
+
+section! {
+    pub(crate) struct Memory {
+        /// Chunks that one memory profile may have; see [memory](memory.md).
+        max_chunks: Text = "200000",
+        /// Bytes of text that one memory profile may have.
+        max_bytes: Text = "536870912",
+        /// Bytes that the search indexes of all profiles may take in memory. The index that was not used for
+        /// the longest time makes room. A profile whose index might take more accepts no further text.
+        index_bytes: Text = "4294967296",
     }
 }
 

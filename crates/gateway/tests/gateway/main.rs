@@ -14,6 +14,7 @@ mod instances;
 mod jobs;
 mod keys;
 mod leases;
+mod memory;
 mod outbox;
 mod plain;
 mod process;

@@ -111,8 +111,12 @@ pub(super) const TABLE: &str = "
     api.call                         y y y - -  -
     git.commit                       y - - - -  task_id
     connector.mail.send              y - - - -  -
-    memory.put                       - - y - -  -
-    memory.search                    - - y - -  run_id
+    memory.put                       y - y - -  -
+    memory.search                    y y y - -  -
+    memory.get                       y y y - -  -
+    memory.list                      y y y - -  -
+    memory.delete                    y - y - -  -
+    memory.forget                    y - y - -  run_id
     shell.run                        - - - - -  -
     admin.token.issue                - - - - -  -
     ours:weather.today               y - y - -  -

@@ -84,6 +84,7 @@ impl World {
             upstreams.clone(),
             leases,
             sandboxes,
+            Arc::default(),
             limits,
         );
         let calls = Arc::new(calls);

@@ -1,8 +1,8 @@
-//! Validates the paths of artifacts.
+//! Validates the paths of artifacts and memories.
 
 use contract::artifact::MAX_PATH_BYTES;
 
-use crate::{ToolError, skills::is_hidden};
+use crate::{ToolError, characters::is_hidden};
 
 /// Longest name of a file or folder, as file systems have it.
 const MAX_PART_BYTES: usize = 255;

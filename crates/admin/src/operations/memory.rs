@@ -1,0 +1,170 @@
+//! Memories: search, list, read and change, under the same rules as for tools.
+
+use api::{
+    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch,
+    MemorySource, PutMemory,
+};
+use contract::memory::{Memory, Source};
+use control::{MemoryBook, NewMemory, PreparedMemory, ToolError};
+use policy::MemoryProfile;
+use sea_orm::DatabaseExecutor;
+use serde_json::json;
+use store::clock;
+
+use super::convert_tool_error;
+use crate::{Actor, Admin, Error};
+
+const FIELD: &str = "memory";
+const MAX_LISTED: usize = 1000;
+/// Texts and paths of one request.
+const MAX_CHANGES: usize = 1000;
+
+fn convert(error: ToolError) -> Error {
+    convert_tool_error(FIELD, error)
+}
+
+fn parse(profile: &str) -> Result<MemoryProfile, Error> {
+    profile.parse().map_err(|error: policy::InvalidProfile| Error::invalid("profile", error.to_string()))
+}
+
+impl Admin {
+    /// Makes all of the changes, or none.
+    pub(crate) async fn change_memories(
+        &self,
+        actor: &Actor,
+        profile: &str,
+        changes: MemoryChanges,
+    ) -> Result<ChangedMemories, Error> {
+        const WHAT: &str = "admin.memory.change";
+        self.require_admin(actor, WHAT).await?;
+        let profile = parse(profile)?;
+        if changes.put.len() + changes.delete.len() > MAX_CHANGES {
+            return Err(Error::invalid(FIELD, format!("at most {MAX_CHANGES} changes are made at once")));
+        }
+        let put: Vec<&str> = changes.put.iter().map(|new| new.path.as_str()).collect();
+        let about = json!({ "profile": profile.as_str(), "put": put, "delete": changes.delete });
+        let now = clock::now();
+        let mut prepared = Vec::with_capacity(changes.put.len());
+        for new in changes.put {
+            let path = new.path.clone();
+            let ready = PreparedMemory::new(&profile, to_new(new, now)).await;
+            prepared.push(ready.map_err(|error| name(&path, error)).map_err(convert)?);
+        }
+        let open = self.begin(actor, WHAT, &about).await?;
+        let db = DatabaseExecutor::Transaction(&open.write);
+        let book = MemoryBook::new(&db, &profile, now);
+        let mut done = ChangedMemories::default();
+        for path in &changes.delete {
+            match book.delete(path, false).await {
+                Ok(()) => done.deleted += 1,
+                Err(ToolError::NotFound { .. }) => {}
+                Err(error) => return Err(convert(error)),
+            }
+        }
+        for new in prepared {
+            let kept = book.put(&self.memories.settings, new, false).await.map_err(convert)?;
+            *(if kept.changed { &mut done.changed } else { &mut done.unchanged }) += 1;
+        }
+        self.commit(open).await?;
+        Ok(done)
+    }
+
+    /// Lists texts by path.
+    pub(crate) async fn list_memories(
+        &self,
+        actor: &Actor,
+        profile: &str,
+        filter: &MemoryFilter,
+    ) -> Result<Vec<MemorySource>, Error> {
+        actor.ensure_admin()?;
+        let (profile, db) = (parse(profile)?, DatabaseExecutor::from(self.store.read()));
+        let book = MemoryBook::new(&db, &profile, clock::now());
+        let sources = book.sources(filter.prefix.as_deref().unwrap_or_default()).await.map_err(convert)?;
+        let after = |source: &Source| filter.after.as_ref().is_none_or(|after| source.path > *after);
+        let limit = filter.limit.unwrap_or(MAX_LISTED).clamp(1, MAX_LISTED);
+        Ok(sources.into_iter().filter(after).take(limit).map(body).collect())
+    }
+
+    /// Returns a text, or a piece of it.
+    pub(crate) async fn get_memory(
+        &self,
+        actor: &Actor,
+        profile: &str,
+        at: &MemoryAddress,
+    ) -> Result<MemoryContent, Error> {
+        actor.ensure_admin()?;
+        let (profile, db) = (parse(profile)?, DatabaseExecutor::from(self.store.read()));
+        let book = MemoryBook::new(&db, &profile, clock::now());
+        let content = book.get(&at.path, at.cursor.as_deref()).await.map_err(convert)?;
+        Ok(MemoryContent {
+            source: body(content.source),
+            first_line: content.first_line,
+            last_line: content.last_line,
+            text: content.text,
+            next_cursor: content.next_cursor,
+        })
+    }
+
+    /// Returns the pieces of texts that match a query, best first.
+    pub(crate) async fn search_memories(
+        &self,
+        actor: &Actor,
+        profile: &str,
+        wanted: &MemorySearch,
+    ) -> Result<Vec<FoundMemory>, Error> {
+        actor.ensure_admin()?;
+        let (profile, db) = (parse(profile)?, DatabaseExecutor::from(self.store.read()));
+        let found = self.memories.find(&db, &profile, &wanted.query, wanted.limit, clock::now()).await;
+        Ok(found.map_err(convert)?.memories.into_iter().map(found_body).collect())
+    }
+}
+
+/// Says which of several texts is refused.
+fn name(path: &str, error: ToolError) -> ToolError {
+    match error {
+        ToolError::Store(error) => ToolError::Store(error),
+        error => ToolError::Invalid(format!("{path}: {error}")),
+    }
+}
+
+fn to_new(new: PutMemory, now: i64) -> NewMemory {
+    let lives = |seconds: u64| i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
+    NewMemory {
+        path: new.path,
+        text: new.text,
+        source: new.source,
+        tags: new.tags,
+        expires_at: new.expires_in_seconds.map(|seconds| now.saturating_add(lives(seconds))),
+    }
+}
+
+fn body(source: Source) -> MemorySource {
+    MemorySource {
+        path: source.path,
+        profile: source.profile,
+        source: source.source,
+        tags: source.tags,
+        digest: source.digest,
+        bytes: source.bytes,
+        chunks: source.chunks,
+        created_at: source.created_at,
+        updated_at: source.updated_at,
+        expires_at: source.expires_at,
+    }
+}
+
+fn found_body(memory: Memory) -> FoundMemory {
+    FoundMemory {
+        id: memory.id,
+        path: memory.path,
+        first_line: memory.first_line,
+        last_line: memory.last_line,
+        text: memory.text,
+        score: memory.score,
+        source: memory.source,
+        tags: memory.tags,
+        digest: memory.digest,
+        created_at: memory.created_at,
+        expires_at: memory.expires_at,
+    }
+}

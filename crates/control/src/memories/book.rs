@@ -1,0 +1,305 @@
+//! Reads and changes the texts of a memory profile. Tools and administrators go through [`MemoryBook`] alone.
+
+use contract::memory::{Content, Kept, Source};
+use policy::MemoryProfile;
+use sea_orm::{
+    ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
+    QueryOrder, QuerySelect, sea_query::Expr,
+};
+use store::{
+    clock,
+    entity::{memory_chunk as chunk, memory_profile as profile_row, memory_source as source},
+};
+
+use super::{MemorySettings, PreparedMemory};
+use crate::{ToolError, check};
+
+/// Rows of one statement. Both databases limit the number of values.
+const ROWS_AT_ONCE: usize = 200;
+/// A piece of a text that is read.
+const CONTENT_BYTES: usize = 16 * 1024;
+const MAX_CHUNKS_READ: u64 = 256;
+/// How the source of a folder that an administrator ingested begins.
+const INGESTED: &str = "ingest:";
+
+/// The memories of one profile, within a transaction for whatever changes something.
+#[derive(Debug)]
+pub struct MemoryBook<'w> {
+    db: &'w DatabaseExecutor<'w>,
+    profile: &'w MemoryProfile,
+    /// Microseconds since 1970.
+    now: i64,
+}
+
+/// What a change adds to a profile, or takes from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    chunks: i64,
+    bytes: i64,
+    index_bytes: i64,
+}
+
+impl<'w> MemoryBook<'w> {
+    pub fn new(db: &'w DatabaseExecutor<'w>, profile: &'w MemoryProfile, now: i64) -> Self {
+        Self { db, profile, now }
+    }
+
+    /// Keeps a text: all of its chunks, in place of those that were under its path. An agent does not replace
+    /// what an administrator ingested.
+    pub async fn put(
+        &self,
+        settings: &MemorySettings,
+        prepared: PreparedMemory,
+        is_agent: bool,
+    ) -> Result<Kept, ToolError> {
+        if prepared.profile != *self.profile {
+            // The ids of its chunks are made of the profile.
+            let why = format!("the text was prepared for the memory profile `{}`", prepared.profile);
+            return Err(ToolError::Invalid(why));
+        }
+        let tags = check::to_json("tags", &prepared.new.tags.clone().into(), usize::MAX)?;
+        let before = self.find(&prepared.new.path).await?;
+        check_owner(before.as_ref(), is_agent)?;
+        if let Some(before) = before.filter(|before| is_same(before, &prepared, &tags)) {
+            return Ok(Kept { source: describe(before)?, changed: false });
+        }
+        let totals = self.lock().await?;
+        // Another gateway may have written before the lock was taken.
+        let before = self.find(&prepared.new.path).await?;
+        check_owner(before.as_ref(), is_agent)?;
+        let row = source::Model {
+            profile: self.profile.to_string(),
+            path: prepared.new.path,
+            digest: prepared.digest,
+            source: prepared.new.source,
+            tags,
+            version: totals.version,
+            chunks: to_signed(prepared.chunks.len() as u64),
+            bytes: to_signed(prepared.new.text.len() as u64),
+            index_bytes: to_signed(prepared.index_bytes),
+            created_at: before.as_ref().map_or(self.now, |before| before.created_at),
+            updated_at: self.now,
+            expires_at: prepared.new.expires_at,
+        };
+        let (new, old) = (Size::of(&row), before.as_ref().map(Size::of).unwrap_or_default());
+        let size = Size::of_profile(&totals).plus(new).minus(old);
+        size.check(settings, self.profile)?;
+        if let Some(before) = &before {
+            self.delete_rows(&before.path).await?;
+        }
+        let insert = source::Entity::insert(source::ActiveModel::from(row.clone()));
+        insert.exec_without_returning(self.db).await?;
+        let mut chunks = prepared.chunks.into_iter().enumerate().map(|(number, piece)| {
+            chunk::ActiveModel::from(chunk::Model {
+                id: piece.id,
+                profile: row.profile.clone(),
+                path: row.path.clone(),
+                number: to_signed(number as u64),
+                version: row.version,
+                first_line: to_signed(piece.first_line as u64),
+                last_line: to_signed(piece.last_line as u64),
+                text: piece.text,
+                features: piece.features,
+            })
+        });
+        loop {
+            let rows: Vec<chunk::ActiveModel> = chunks.by_ref().take(ROWS_AT_ONCE).collect();
+            if rows.is_empty() {
+                break;
+            }
+            chunk::Entity::insert_many(rows).exec_without_returning(self.db).await?;
+        }
+        self.set_size(size, None).await?;
+        Ok(Kept { source: describe(row)?, changed: true })
+    }
+
+    /// Deletes a text with all of its chunks.
+    pub async fn delete(&self, path: &str, is_agent: bool) -> Result<(), ToolError> {
+        check_owner(self.find(path).await?.as_ref(), is_agent)?;
+        let totals = self.lock().await?;
+        let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
+        self.delete_rows(path).await?;
+        let size = Size::of_profile(&totals).minus(Size::of(&row));
+        self.set_size(size, Some(totals.version)).await
+    }
+
+    /// Returns a text, or the piece of it that begins at a cursor.
+    pub async fn get(&self, path: &str, cursor: Option<&str>) -> Result<Content, ToolError> {
+        let from = cursor.map_or(Ok(0), str::parse::<u32>);
+        let from = from.map_err(|_| {
+            ToolError::Invalid("`cursor` must be the `next_cursor` of the piece before".to_owned())
+        })?;
+        let row = self.find(path).await?.filter(|row| !has_expired(row, self.now));
+        let row = row.ok_or_else(|| not_found(path))?;
+        let chunks = chunk::Entity::find()
+            .filter(self.of_path(path))
+            .filter(chunk::Column::Number.gte(i64::from(from)))
+            .order_by_asc(chunk::Column::Number)
+            .limit(MAX_CHUNKS_READ)
+            .all(self.db)
+            .await?;
+        let (first_line, count) = (chunks.first().map_or(0, |chunk| chunk.first_line), row.chunks);
+        let (mut text, mut last_line, mut next) = (String::new(), first_line, i64::from(from));
+        for chunk in chunks {
+            if !text.is_empty() && text.len() + chunk.text.len() > CONTENT_BYTES {
+                break;
+            }
+            text.push_str(&chunk.text);
+            (last_line, next) = (chunk.last_line, chunk.number + 1);
+        }
+        let next_cursor = (next < count).then(|| next.to_string());
+        Ok(Content { source: describe(row)?, first_line, last_line, text, next_cursor })
+    }
+
+    /// Returns all texts whose path begins with a prefix, by path. They are ordered here, since the order of
+    /// PostgreSQL depends on its locale.
+    pub async fn sources(&self, prefix: &str) -> Result<Vec<Source>, ToolError> {
+        let rows = source::Entity::find().filter(source::Column::Profile.eq(self.profile.as_str()));
+        let mut rows = rows.all(self.db).await?;
+        rows.retain(|row| row.path.starts_with(prefix) && !has_expired(row, self.now));
+        rows.sort_by(|left, right| left.path.cmp(&right.path));
+        rows.into_iter().map(describe).collect()
+    }
+
+    pub(super) async fn find(&self, path: &str) -> Result<Option<source::Model>, ToolError> {
+        let key = (self.profile.to_string(), path.to_owned());
+        Ok(source::Entity::find_by_id(key).one(self.db).await?)
+    }
+
+    /// Raises the version of the profile, which keeps other writers of it out until the transaction ends.
+    async fn lock(&self) -> Result<profile_row::Model, ToolError> {
+        let raise = profile_row::Entity::update_many()
+            .col_expr(profile_row::Column::Version, Expr::col(profile_row::Column::Version).add(1))
+            .filter(profile_row::Column::Profile.eq(self.profile.as_str()));
+        if raise.clone().exec(self.db).await?.rows_affected == 0 {
+            let empty = profile_row::ActiveModel {
+                profile: Set(self.profile.to_string()),
+                version: Set(0),
+                deleted_version: Set(0),
+                chunks: Set(0),
+                bytes: Set(0),
+                index_bytes: Set(0),
+            };
+            let insert = profile_row::Entity::insert(empty);
+            insert
+                .on_conflict_do_nothing_on([profile_row::Column::Profile])
+                .exec_without_returning(self.db)
+                .await?;
+            raise.exec(self.db).await?;
+        }
+        let row = profile_row::Entity::find_by_id(self.profile.as_str()).one(self.db).await?;
+        row.ok_or_else(|| ToolError::not_found("memory profile", self.profile.as_str()))
+    }
+
+    async fn set_size(&self, size: Size, deleted_version: Option<i64>) -> Result<(), ToolError> {
+        let mut update = profile_row::Entity::update_many()
+            .col_expr(profile_row::Column::Chunks, size.chunks.into())
+            .col_expr(profile_row::Column::Bytes, size.bytes.into())
+            .col_expr(profile_row::Column::IndexBytes, size.index_bytes.into());
+        if let Some(version) = deleted_version {
+            update = update.col_expr(profile_row::Column::DeletedVersion, version.into());
+        }
+        update.filter(profile_row::Column::Profile.eq(self.profile.as_str())).exec(self.db).await?;
+        Ok(())
+    }
+
+    async fn delete_rows(&self, path: &str) -> Result<(), ToolError> {
+        chunk::Entity::delete_many().filter(self.of_path(path)).exec(self.db).await?;
+        let key = (self.profile.to_string(), path.to_owned());
+        source::Entity::delete_by_id(key).exec(self.db).await?;
+        Ok(())
+    }
+
+    fn of_path(&self, path: &str) -> Condition {
+        let of_profile = chunk::Column::Profile.eq(self.profile.as_str());
+        Condition::all().add(of_profile).add(chunk::Column::Path.eq(path))
+    }
+}
+
+impl Size {
+    fn of(row: &source::Model) -> Self {
+        Self { chunks: row.chunks, bytes: row.bytes, index_bytes: row.index_bytes }
+    }
+
+    fn of_profile(row: &profile_row::Model) -> Self {
+        Self { chunks: row.chunks, bytes: row.bytes, index_bytes: row.index_bytes }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            chunks: self.chunks + other.chunks,
+            bytes: self.bytes + other.bytes,
+            index_bytes: self.index_bytes + other.index_bytes,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.plus(Self { chunks: -other.chunks, bytes: -other.bytes, index_bytes: -other.index_bytes })
+    }
+
+    fn check(self, settings: &MemorySettings, profile: &MemoryProfile) -> Result<(), ToolError> {
+        let limits = [
+            ("chunks", self.chunks, settings.max_chunks, "memory.max_chunks"),
+            ("bytes of text", self.bytes, settings.max_bytes, "memory.max_bytes"),
+            ("bytes in memory when searched", self.index_bytes, settings.index_bytes, "memory.index_bytes"),
+        ];
+        for (what, would_be, limit, setting) in limits {
+            if would_be > to_signed(limit) {
+                return Err(ToolError::Conflict(format!(
+                    "the memory profile `{profile}` would have {would_be} {what}; the limit is {limit}: \
+                     delete what is no longer needed, or raise the setting {setting} of the gateway"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_same(before: &source::Model, prepared: &PreparedMemory, tags: &str) -> bool {
+    before.digest == prepared.digest
+        && before.source == prepared.new.source
+        && before.tags == tags
+        && before.expires_at == prepared.new.expires_at
+}
+
+/// Agents write beside what administrators ingest, so that no text of a user can replace it.
+fn check_owner(before: Option<&source::Model>, is_agent: bool) -> Result<(), ToolError> {
+    match before {
+        Some(row) if is_agent && row.source.starts_with(INGESTED) => {
+            Err(ToolError::ReadOnly(format!("{} was ingested by an administrator and", row.path)))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn has_expired(row: &source::Model, now: i64) -> bool {
+    row.expires_at.is_some_and(|at| at <= now)
+}
+
+fn not_found(path: &str) -> ToolError {
+    ToolError::not_found("memory", path)
+}
+
+pub(super) fn read_tags(row: &source::Model) -> Result<Vec<String>, ToolError> {
+    serde_json::from_str(&row.tags)
+        .map_err(|_| ToolError::Store(sea_orm::DbErr::Type(format!("the tags of {} are not JSON", row.path))))
+}
+
+fn describe(row: source::Model) -> Result<Source, ToolError> {
+    Ok(Source {
+        tags: read_tags(&row)?,
+        path: row.path,
+        profile: row.profile,
+        source: row.source,
+        digest: row.digest,
+        bytes: row.bytes,
+        chunks: row.chunks,
+        created_at: clock::text(row.created_at),
+        updated_at: clock::text(row.updated_at),
+        expires_at: row.expires_at.map(clock::text),
+    })
+}
+
+fn to_signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

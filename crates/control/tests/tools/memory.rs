@@ -1,0 +1,183 @@
+//! The `memory.*` tools.
+
+mod isolation;
+mod limits;
+
+use control::{Memories, ToolError};
+use policy::{Caller, MemoryProfile};
+use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
+use serde_json::{Value, json};
+use store::entity::{memory_chunk, memory_profile, memory_source};
+
+use crate::stage::{Stage, analyst, each, manager, on_both};
+
+on_both![
+    text_is_kept_found_read_and_deleted,
+    text_is_replaced_as_a_whole,
+    another_process_sees_every_change,
+    long_text_is_read_in_pieces,
+    texts_are_listed_by_path,
+    analysts_read,
+    what_an_administrator_ingested_is_not_changed,
+];
+
+pub(crate) fn of_profile(name: &str) -> Caller {
+    Caller { profile: name.parse().unwrap(), ..manager() }
+}
+
+pub(crate) async fn put(stage: &Stage, path: &str, text: &str) -> Value {
+    stage.ok("memory.put", json!({ "path": path, "text": text })).await
+}
+
+pub(crate) async fn search(stage: &Stage, query: &str) -> Value {
+    stage.ok("memory.search", json!({ "query": query, "limit": 50 })).await
+}
+
+pub(crate) async fn paths(stage: &Stage, query: &str) -> Vec<String> {
+    each(&search(stage, query).await, "memories", "path").into_iter().map(str::to_owned).collect()
+}
+
+async fn text_is_kept_found_read_and_deleted(stage: Stage) {
+    stage.set_time("2026-11-18T10:00:00Z");
+    let new = json!({
+        "path": "decisions/store.md", "text": "# Store\nWe chose PostgreSQL for the ledger.\n",
+        "tags": ["decision", "ledger"],
+    });
+    let kept = stage.ok("memory.put", new.clone()).await;
+    assert_eq!((&kept["changed"], &kept["chunks"]), (&json!(true), &json!(1)));
+    assert_eq!((&kept["profile"], &kept["source"]), (&json!("default"), &json!("project_manager")));
+    assert_eq!(stage.ok("memory.put", new).await["changed"], false);
+    put(&stage, "people/lunch.md", "Lunch is at noon.").await;
+
+    let found = search(&stage, "which database for the ledgers?").await;
+    let best = &found["memories"][0];
+    assert_eq!(best["path"], "decisions/store.md");
+    assert_eq!(best["text"], "# Store\nWe chose PostgreSQL for the ledger.\n");
+    assert_eq!((&best["first_line"], &best["last_line"]), (&json!(1), &json!(2)));
+    assert_eq!((&best["tags"], &best["digest"]), (&json!(["decision", "ledger"]), &kept["digest"]));
+    assert_eq!(best["created_at"], "2026-11-18T10:00:00Z");
+    assert!(best["score"].as_f64().unwrap() > 0.9);
+
+    let got = stage.ok("memory.get", json!({ "path": "decisions/store.md" })).await;
+    assert_eq!(got["text"], best["text"]);
+    stage.ok("memory.delete", json!({ "path": "decisions/store.md" })).await;
+    assert_eq!(paths(&stage, "ledger").await, Vec::<String>::new());
+    for tool in ["memory.get", "memory.delete"] {
+        assert_eq!(stage.fails(tool, json!({ "path": "decisions/store.md" })).await.0, "not_found");
+    }
+    let left = memory_chunk::Entity::find().filter(memory_chunk::Column::Path.eq("decisions/store.md"));
+    assert_eq!(left.count(stage.store.read()).await.unwrap(), 0);
+}
+
+async fn text_is_replaced_as_a_whole(stage: Stage) {
+    let long: String = (0..300).map(|line| format!("zebra {line} crosses the road\n")).collect();
+    assert!(put(&stage, "a.md", &long).await["chunks"].as_i64().unwrap() > 3);
+    put(&stage, "b.md", "an elephant").await;
+    assert!(paths(&stage, "zebra").await.contains(&"a.md".to_owned()));
+    put(&stage, "a.md", "giraffes are tall").await;
+    let chunks = memory_chunk::Entity::find().filter(memory_chunk::Column::Path.eq("a.md"));
+    assert_eq!(chunks.count(stage.store.read()).await.unwrap(), 1);
+    let found = search(&stage, "zebra giraffe").await;
+    assert!(each(&found, "memories", "text").iter().all(|text| !text.contains("zebra")), "{found}");
+    let totals =
+        memory_profile::Entity::find_by_id("default").one(stage.store.read()).await.unwrap().unwrap();
+    assert_eq!((totals.chunks, totals.bytes), (2, 17 + 11));
+    let created: Vec<i64> = (memory_source::Entity::find().all(stage.store.read()).await.unwrap().iter())
+        .map(|row| row.version)
+        .collect();
+    assert!(created.contains(&3), "each change has a version: {created:?}");
+}
+
+/// A second process has an index of its own, and follows the store by its version.
+async fn another_process_sees_every_change(stage: Stage) {
+    let other = Memories::default();
+    let profile = MemoryProfile::default();
+    let search = async |query: &str| {
+        let db = stage.store.read().into();
+        let found = other.find(&db, &profile, query, Some(50), store::clock::now()).await.unwrap();
+        found.memories.into_iter().map(|memory| memory.path).collect::<Vec<_>>()
+    };
+    assert!(search("otter").await.is_empty());
+    for number in 0..20 {
+        put(&stage, &format!("{number:02}.md"), &format!("otter number {number} swims")).await;
+    }
+    assert_eq!(search("otter").await.len(), 20);
+    put(&stage, "07.md", "a beaver builds").await;
+    let found = search("otter swims").await;
+    assert!(found.len() >= 19 && !found[..19].contains(&"07.md".to_owned()), "{found:?}");
+    assert_eq!(search("beaver").await[0], "07.md");
+    stage.ok("memory.delete", json!({ "path": "07.md" })).await;
+    assert!(!search("beaver otter").await.contains(&"07.md".to_owned()));
+    put(&stage, "07.md", "the beaver is back").await;
+    assert_eq!(search("beaver").await[0], "07.md");
+    let own: Vec<String> = paths(&stage, "otter").await;
+    assert_eq!(own, search("otter").await, "both processes find the same in the same order");
+}
+
+async fn long_text_is_read_in_pieces(stage: Stage) {
+    let text: String = (1..=2_000).map(|line| format!("line {line} of a long text\n")).collect();
+    put(&stage, "long.txt", &text).await;
+    let (mut read, mut cursor, mut pieces) = (String::new(), Value::Null, 0);
+    loop {
+        let mut wanted = json!({ "path": "long.txt" });
+        if !cursor.is_null() {
+            wanted["cursor"] = cursor;
+        }
+        let piece = stage.ok("memory.get", wanted).await;
+        let first = read.lines().count() + 1;
+        assert_eq!(piece["first_line"], first);
+        read.push_str(piece["text"].as_str().unwrap());
+        (cursor, pieces) = (piece["next_cursor"].clone(), pieces + 1);
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert!(read == text && pieces > 2);
+    let wrong = json!({ "path": "long.txt", "cursor": "x" });
+    assert_eq!(stage.fails("memory.get", wrong).await.0, "invalid_arguments");
+    // A hit says where it stands.
+    let hit = &search(&stage, "1234").await["memories"][0];
+    let lines: Vec<&str> = text.lines().collect();
+    let first = usize::try_from(hit["first_line"].as_i64().unwrap()).unwrap();
+    assert!(hit["text"].as_str().unwrap().starts_with(lines[first - 1]));
+}
+
+async fn texts_are_listed_by_path(stage: Stage) {
+    for path in ["b/2", "a/1", "B/3", "b/1", "\u{e4}/1"] {
+        put(&stage, path, "text").await;
+    }
+    let all = stage.ok("memory.list", json!({})).await;
+    assert_eq!(each(&all, "items", "path"), ["B/3", "a/1", "b/1", "b/2", "\u{e4}/1"]);
+    let some = stage.ok("memory.list", json!({ "prefix": "b/", "limit": 1 })).await;
+    assert_eq!(each(&some, "items", "path"), ["b/1"]);
+    let next = json!({ "prefix": "b/", "limit": 1, "cursor": some["next_cursor"] });
+    assert_eq!(each(&stage.ok("memory.list", next).await, "items", "path"), ["b/2"]);
+}
+
+async fn analysts_read(stage: Stage) {
+    put(&stage, "a.md", "a fact about otters").await;
+    let found = stage.call(&analyst("u", "t"), "memory.search", json!({ "query": "otter" })).await.unwrap();
+    assert_eq!(each(&found, "memories", "path"), ["a.md"]);
+}
+
+/// Text that an agent wrote, perhaps on the word of a hostile page, does not take the place of a document.
+async fn what_an_administrator_ingested_is_not_changed(stage: Stage) {
+    let profile = MemoryProfile::default();
+    let new = control::NewMemory {
+        path: "docs/rules.md".into(),
+        text: "Deploy on Mondays.".into(),
+        source: "ingest:docs".into(),
+        ..Default::default()
+    };
+    let prepared = control::PreparedMemory::new(&profile, new).await.unwrap();
+    let write = stage.store.write().await.unwrap();
+    let db = sea_orm::DatabaseExecutor::Transaction(&write);
+    let book = control::MemoryBook::new(&db, &profile, store::clock::now());
+    book.put(&stage.memories.settings, prepared, false).await.unwrap();
+    write.commit().await.unwrap();
+    let forged = json!({ "path": "docs/rules.md", "text": "Deploy whenever the agent says." });
+    assert_eq!(stage.fails("memory.put", forged).await.0, "read_only");
+    let gone = stage.call(&manager(), "memory.delete", json!({ "path": "docs/rules.md" })).await;
+    assert!(matches!(gone, Err(ToolError::ReadOnly(_))));
+    assert_eq!(paths(&stage, "deploy").await, ["docs/rules.md"]);
+}

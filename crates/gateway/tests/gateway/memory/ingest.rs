@@ -1,0 +1,167 @@
+//! `cynodectl memory ingest` and its siblings.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{GatewayProcess, Process, cynodectl, eventually};
+
+use super::sources;
+use crate::administration::support::{ctl, parsed};
+
+fn write(folder: &Path, path: &str, content: impl AsRef<[u8]>) {
+    let file = folder.join(path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, content).unwrap();
+}
+
+/// A PDF of one page with one line.
+fn pdf(line: &str) -> Vec<u8> {
+    let content = format!("BT /F1 12 Tf 72 720 Td ({line}) Tj ET");
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R \
+         /Resources << /Font << /F1 5 0 R >> >> >>"
+            .to_owned(),
+        format!("<< /Length {} >>\nstream\n{content}\nendstream", content.len()),
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_owned(),
+    ];
+    let (mut out, mut places) = ("%PDF-1.4\n".to_owned(), Vec::new());
+    for (number, object) in objects.iter().enumerate() {
+        places.push(out.len());
+        out.push_str(&format!("{} 0 obj\n{object}\nendobj\n", number + 1));
+    }
+    let start = out.len();
+    out.push_str("xref\n0 6\n0000000000 65535 f \n");
+    places.iter().for_each(|place| out.push_str(&format!("{place:010} 00000 n \n")));
+    out.push_str(&format!("trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"));
+    out.into_bytes()
+}
+
+/// A folder with what is taken, what is left out silently, and what is skipped by name.
+fn folder() -> (TempDir, std::path::PathBuf) {
+    let outer = tempfile::tempdir().unwrap();
+    let docs = outer.path().join("docs");
+    write(&docs, "guide.md", "# Guide\n\nDeploy the website on Mondays.\n");
+    write(&docs, "src/main.rs", "fn main() { deploy_website(); }\n");
+    write(&docs, "paper.pdf", pdf("Quokkas are small marsupials"));
+    write(&docs, "page.txt", "first page\u{c}second page");
+    write(&docs, ".gitignore", "target/\n*.tmp\n");
+    write(&docs, "target/out.txt", "ignored");
+    write(&docs, "note.tmp", "ignored");
+    write(&docs, ".env", "SECRET=1");
+    write(&docs, "latin1.txt", b"caf\xe9");
+    write(&docs, "binary.dat", b"\x7fELF\x01\x02");
+    write(&docs, "broken.pdf", "%PDF-1.4\nnot really");
+    write(&docs, "empty.md", " \n");
+    fs::File::create(docs.join("huge.log")).unwrap().set_len(50 << 20).unwrap();
+    write(outer.path(), "outside.md", "outside of the folder");
+    symlink(outer.path().join("outside.md"), docs.join("link.md")).unwrap();
+    symlink(&docs, docs.join("loop")).unwrap();
+    (outer, docs)
+}
+
+#[tokio::test]
+async fn folder_is_ingested_brought_up_to_date_and_searched() {
+    let gateway = GatewayProcess::start().await;
+    let (_outer, docs) = folder();
+    let dir = docs.display().to_string();
+    let ran = ctl(&gateway, &["memory", "ingest", &dir, "--profile", "team-a", "--tag", "handbook"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stdout.contains("4 new or changed, 0 unchanged, 0 removed, 7 skipped"), "{}", ran.stdout);
+    for (name, why) in [
+        ("huge.log", "52428800 bytes"),
+        ("latin1.txt", "not UTF-8"),
+        ("binary.dat", "control character U+007F"),
+        ("broken.pdf", "not a readable PDF"),
+        ("empty.md", "no text"),
+        ("link.md", "symbolic link"),
+        ("loop", "symbolic link"),
+    ] {
+        let line = ran.stdout.lines().find(|line| line.starts_with(&format!("skipped {name}:")));
+        assert!(line.is_some_and(|line| line.contains(why)), "{name}: {}", ran.stdout);
+    }
+    let found = sources(&gateway, "team-a").await;
+    let paths: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(paths, ["docs/guide.md", "docs/page.txt", "docs/paper.pdf", "docs/src/main.rs"]);
+    assert!(sources(&gateway, "default").await.is_empty());
+
+    let of_team = |line: &[&'static str]| [line, &["--profile", "team-a"]].concat();
+    let hit = ctl(&gateway, &of_team(&["memory", "search", "when to deploy the website"])).await;
+    assert!(hit.stdout.starts_with("docs/guide.md:1-3"), "{hit:?}");
+    let hit = ctl(&gateway, &of_team(&["--json", "memory", "search", "quokka", "--limit", "1"])).await;
+    let hit: Value = parsed(&hit);
+    assert_eq!((&hit["path"], &hit["tags"][0]), (&"docs/paper.pdf".into(), &"handbook".into()));
+    let shown = ctl(&gateway, &of_team(&["memory", "show", "docs/page.txt"])).await;
+    assert_eq!(shown.stdout, "first page\nsecond page\n");
+
+    write(&docs, "guide.md", "# Guide\n\nDeploy the website on Fridays.\n");
+    fs::remove_file(docs.join("page.txt")).unwrap();
+    let again = ["memory", "ingest", &dir, "--profile", "team-a", "--tag", "handbook"];
+    let ran = ctl(&gateway, &again).await;
+    assert!(ran.stdout.contains("1 new or changed, 2 unchanged, 1 removed, 7 skipped"), "{}", ran.stdout);
+    let ran = ctl(&gateway, &again).await;
+    assert!(ran.stdout.contains("0 new or changed, 3 unchanged, 0 removed, 7 skipped"), "{}", ran.stdout);
+    let hit = ctl(&gateway, &of_team(&["memory", "search", "deploy website"])).await;
+    assert!(hit.stdout.contains("Fridays") && !hit.stdout.contains("Mondays"), "{hit:?}");
+
+    let listed = ctl(&gateway, &of_team(&["memory", "ls", "docs/src/"])).await;
+    assert!(
+        listed.stdout.contains("docs/src/main.rs") && listed.stdout.contains("ingest:docs"),
+        "{listed:?}"
+    );
+    let gone = ctl(&gateway, &of_team(&["memory", "rm", "docs/guide.md", "--yes"])).await;
+    assert_eq!((gone.code, gone.stdout.trim()), (0, "1 deleted"));
+    let gone = ctl(&gateway, &of_team(&["memory", "rm", "docs/guide.md", "--yes"])).await;
+    assert_ne!(gone.code, 0, "{gone:?}");
+    let gone = ctl(&gateway, &of_team(&["memory", "rm", "docs/", "--all-below", "--yes"])).await;
+    assert_eq!(gone.stdout.trim(), "2 deleted");
+    // Two changes and three deletions; runs without a change leave no row.
+    assert_eq!(
+        gateway.audit("tool=admin.memory.change").await.len(),
+        7 - 1,
+        "each request that changes is audited"
+    );
+}
+
+#[tokio::test]
+async fn watched_folder_is_followed() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    let mut arguments = vec!["--gateway".to_owned(), gateway.admin_url(), "--admin-token-file".to_owned()];
+    arguments.push(gateway.admin_token_file().display().to_string());
+    arguments.extend(["memory", "ingest", "--watch"].map(str::to_owned));
+    arguments.push(outer.path().join("notes").display().to_string());
+    let mut watcher = Process::start(&cynodectl(), &arguments, &[], &outer.path().join("log"));
+    let has = async |paths: &[&str]| {
+        let found = sources(&gateway, "default").await;
+        found.keys().map(String::as_str).eq(paths.iter().copied()).then_some(())
+    };
+    eventually("the first file", async || has(&["notes/a.md"]).await).await;
+    write(outer.path(), "notes/sub/b.md", "the second otter");
+    eventually("a new file", async || has(&["notes/a.md", "notes/sub/b.md"]).await).await;
+    fs::remove_file(outer.path().join("notes/a.md")).unwrap();
+    eventually("a removed file", async || has(&["notes/sub/b.md"]).await).await;
+    watcher.terminate();
+    assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
+/// A text that the gateway refuses is skipped by name, and the others of its request are kept.
+#[tokio::test]
+async fn refused_text_does_not_keep_others_out() {
+    let gateway = GatewayProcess::start_with(&[("memory.max_bytes", "4000")]).await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    write(outer.path(), "notes/large.md", "x ".repeat(3_000));
+    write(outer.path(), "notes/z.md", "the last otter");
+    let dir = outer.path().join("notes").display().to_string();
+    let ran = ctl(&gateway, &["memory", "ingest", &dir]).await;
+    assert!(
+        ran.stdout.contains("skipped notes/large.md: ") && ran.stdout.contains("memory.max_bytes"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("2 new or changed"), "{ran:?}");
+    assert_eq!(sources(&gateway, "default").await.len(), 2);
+}

@@ -1,0 +1,111 @@
+//! Recalls memories before a manager plans or answers.
+
+use contract::{
+    ToolContract,
+    memory::{Found, Memory, Search},
+};
+use subjects::{ChatRole, Role, Work};
+
+use super::{WorkError, session::Session};
+use crate::context::Recalled;
+
+/// Of a long request, the beginning is searched for.
+const MAX_QUERY_BYTES: usize = 2 * 1024;
+/// Memories take as much of a request at most.
+const MAX_RECALLED_BYTES: usize = 8 * 1024;
+
+impl Session<'_> {
+    /// Returns the memories that match the handoff best. The search is a step like any tool call: it is in
+    /// the trace, and an attempt that resumes takes its result from the journal, so that all requests of a
+    /// handoff have the same memories. A search that fails leaves the handoff without memories; a gateway
+    /// that is away is waited for, as for all context.
+    pub(super) async fn recall(&self) -> Result<Vec<Recalled>, WorkError> {
+        let limit = self.resources.settings.recalled_memories;
+        if limit == 0 || self.resources.role != Role::ProjectManager {
+            return Ok(Vec::new());
+        }
+        let Some(query) = query(&self.handoff.work) else { return Ok(Vec::new()) };
+        if !self.catalogue.has(Search::NAME) {
+            self.ledger.record_refusal(Search::NAME, "nothing recalled: the gateway does not offer it");
+            return Ok(Vec::new());
+        }
+        let wanted = Search { query, limit: Some(limit) };
+        let Some(Found { memories }) = self.fetch(Some(wanted)).await? else { return Ok(Vec::new()) };
+        let recalled = bound(memories);
+        let places: Vec<&str> = recalled.iter().map(|memory| memory.place.as_str()).collect();
+        let detail = if places.is_empty() { "nothing".to_owned() } else { places.join(", ") };
+        self.ledger.describe_last(Search::NAME, format!("recalled: {detail}"));
+        Ok(recalled)
+    }
+}
+
+/// Returns what is searched for; `None` for work that brings all that it is about.
+fn query(work: &Work) -> Option<String> {
+    let text = match work {
+        Work::Chat(chat) => {
+            let last = chat.messages.iter().rev().find(|message| message.role == ChatRole::User);
+            last.or(chat.messages.last())?.content.clone()
+        }
+        Work::Plan(plan) => plan.goal.clone(),
+        Work::Continue(further) => further.input.clone(),
+        Work::Schedule(schedule) => match &schedule.payload {
+            serde_json::Value::String(prompt) => prompt.clone(),
+            task => task.get("name")?.as_str()?.to_owned(),
+        },
+        Work::Review(_) | Work::Verify(_) => return None,
+    };
+    let text = text.get(..text.floor_char_boundary(MAX_QUERY_BYTES)).unwrap_or_default();
+    // The gateway refuses a NUL.
+    let text = text.replace('\0', " ");
+    (!text.trim().is_empty()).then_some(text)
+}
+
+/// Keeps the best as long as they fit.
+fn bound(memories: Vec<Memory>) -> Vec<Recalled> {
+    let mut room = MAX_RECALLED_BYTES;
+    let recalled = memories.into_iter().map(|Memory { path, first_line, last_line, text, .. }| Recalled {
+        place: format!("{path}, lines {first_line} to {last_line}"),
+        text,
+    });
+    recalled
+        .take_while(|memory| {
+            let fits = memory.text.len() + memory.place.len() <= room;
+            room = room.saturating_sub(memory.text.len() + memory.place.len());
+            fits
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(path: &str, bytes: usize) -> Memory {
+        let of = |text: &str| text.to_owned();
+        Memory {
+            id: of("id"),
+            path: of(path),
+            profile: of("default"),
+            first_line: 1,
+            last_line: 2,
+            text: "x".repeat(bytes),
+            score: 1.0,
+            source: of("project_manager"),
+            tags: Vec::new(),
+            digest: of("digest"),
+            created_at: of("2026-11-18T10:00:00Z"),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn recalled_text_is_bounded() {
+        let places = |memories| bound(memories).into_iter().map(|it| it.place).collect::<Vec<_>>();
+        assert_eq!(places(vec![memory("a", 10), memory("b", 20)]), ["a, lines 1 to 2", "b, lines 1 to 2"]);
+        assert_eq!(
+            places(vec![memory("a", 6_000), memory("b", 6_000), memory("c", 10)]),
+            ["a, lines 1 to 2"]
+        );
+        assert!(places(vec![memory("a", MAX_RECALLED_BYTES)]).is_empty());
+    }
+}
