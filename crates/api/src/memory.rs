@@ -109,7 +109,7 @@ pub struct MemoryFilter {
     pub prefix: Option<String>,
     /// Only texts whose path is greater.
     pub after: Option<String>,
-    /// Default and at most 1000.
+    /// Default and at most 10,000.
     pub limit: Option<usize>,
 }
 

@@ -6,6 +6,7 @@ use api::{
 };
 use contract::memory::{Memory, Source};
 use control::{MemoryBook, NewMemory, PreparedMemory, ToolError};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
 use sea_orm::DatabaseExecutor;
 use serde_json::json;
@@ -15,7 +16,9 @@ use super::convert_tool_error;
 use crate::{Actor, Admin, Error};
 
 const FIELD: &str = "memory";
-const MAX_LISTED: usize = 1000;
+const MAX_LISTED: usize = 10_000;
+/// Texts that are read at the same time, before the transaction begins.
+const PREPARED_AT_ONCE: usize = 4;
 /// Texts and paths of one request.
 const MAX_CHANGES: usize = 1000;
 
@@ -44,12 +47,13 @@ impl Admin {
         let put: Vec<&str> = changes.put.iter().map(|new| new.path.as_str()).collect();
         let about = json!({ "profile": profile.as_str(), "put": put, "delete": changes.delete });
         let now = clock::now();
-        let mut prepared = Vec::with_capacity(changes.put.len());
-        for new in changes.put {
+        let prepare = async |new: PutMemory| {
             let path = new.path.clone();
-            let ready = PreparedMemory::new(&profile, to_new(new, now)).await;
-            prepared.push(ready.map_err(|error| name(&path, error)).map_err(convert)?);
-        }
+            let prepared = PreparedMemory::new(&profile, to_new(new, now)).await;
+            prepared.map_err(|error| convert(name(&path, error)))
+        };
+        let prepared = stream::iter(changes.put).map(prepare).buffered(PREPARED_AT_ONCE);
+        let prepared: Vec<PreparedMemory> = prepared.try_collect().await?;
         let open = self.begin(actor, WHAT, &about).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
         let book = MemoryBook::new(&db, &profile, now);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Texts of one page of the list.
-const PAGE: usize = 1000;
+const PAGE: usize = 10_000;
 /// Paths of one request.
 const DELETED_AT_ONCE: usize = 500;
 

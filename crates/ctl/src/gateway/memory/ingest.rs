@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use api::{MemoryChanges, PutMemory};
+use api::{MemoryChanges, MemorySource, PutMemory};
 use data_encoding::HEXLOWER;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -107,8 +107,11 @@ impl Folder<'_> {
     async fn update(&mut self, root: &Path) -> Result<Summary, Error> {
         let (prefix, source) = (format!("{}/", self.name), format!("ingest:{}", self.name));
         let known = list(self.gateway, &self.command.at.profile, Some(prefix.clone())).await?;
-        let own = known.into_iter().filter(|it| it.source == source && it.tags == self.command.tags);
-        let mut known: BTreeMap<String, String> = own.map(|it| (it.path, it.digest)).collect();
+        let own = known.into_iter().filter(|it| it.source == source);
+        // One with other tags is sent again.
+        let digest_of = |it: MemorySource| (it.tags == self.command.tags).then_some(it.digest);
+        let mut known: BTreeMap<String, Option<String>> =
+            own.map(|it| (it.path.clone(), digest_of(it))).collect();
         let walk = walk(root);
         let mut summary = Summary::default();
         summary.skipped.extend(walk.skipped.into_iter().map(|(path, why)| Skipped { path, why }));
@@ -130,7 +133,8 @@ impl Folder<'_> {
                 }
             };
             let path = format!("{prefix}{path}");
-            if known.remove(&path).is_some_and(|digest| digest == HEXLOWER.encode(&Sha256::digest(&text))) {
+            let digest = HEXLOWER.encode(&Sha256::digest(&text));
+            if known.remove(&path).flatten() == Some(digest) {
                 summary.unchanged += 1;
                 continue;
             }
