@@ -393,7 +393,9 @@ fn table_matches_the_built_in_tools() {
         let needed = |id: &ScopedId| matches!(id, ScopedId::Task | ScopedId::Run | ScopedId::Job);
         let needs: Vec<ScopedId> = entry.needs.iter().copied().filter(needed).collect();
         assert_eq!(needs, line.needs.into_iter().collect::<Vec<_>>(), "{}", entry.name);
+        // Memories are on the list of sandboxes, which see them once an administrator sets their scope.
+        let is_opened_later = entry.name.starts_with("memory.");
         let for_sandboxes = entry.scope != Scope::Pm;
-        assert_eq!(for_sandboxes, line.on_list[2], "scope of {}", entry.name);
+        assert_eq!(for_sandboxes, line.on_list[2] && !is_opened_later, "scope of {}", entry.name);
     }
 }
