@@ -54,7 +54,8 @@ mod tests {
             ("skills.create", true, false),
             ("help.list", true, true),
             ("workflow.start", true, false),
-            ("memory.put", false, false),
+            ("memory.put", true, false),
+            ("memory.search", true, true),
             ("lease.issue", false, false),
             ("lease.renew", false, false),
             // Of an installed server.
