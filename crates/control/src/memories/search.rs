@@ -31,10 +31,9 @@ impl Memories {
         let limit = usize::try_from(limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND)).unwrap_or(1);
         let hits = self.search(db, profile, Query::new(&TOKENIZER, query), limit, now).await?;
         let ids = hits.iter().map(|(id, _)| id.as_str());
-        let chunks = chunk::Entity::find()
-            .filter(chunk::Column::Profile.eq(profile.as_str()))
-            .filter(chunk::Column::Id.is_in(ids));
-        let chunks = chunks.all(db).await?;
+        // Not by profile too: SQLite would then read all chunks of the profile. An id is made of its profile.
+        let mut chunks = chunk::Entity::find().filter(chunk::Column::Id.is_in(ids)).all(db).await?;
+        chunks.retain(|chunk| chunk.profile == profile.as_str());
         let mut paths: Vec<&str> = chunks.iter().map(|chunk| chunk.path.as_str()).collect();
         paths.sort_unstable();
         paths.dedup();
