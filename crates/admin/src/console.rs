@@ -20,6 +20,7 @@ mod leases;
 mod live;
 mod login;
 mod markdown;
+mod memory;
 mod nodes;
 mod overview;
 mod page;
@@ -120,6 +121,9 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/console/skills/new", get(skills::new))
         .route("/console/skills/skill", get(skills::show).post(skills::update))
         .route("/console/skills/delete", post(skills::delete))
+        .route("/console/memory", get(memory::list))
+        .route("/console/memory/text", get(memory::show))
+        .route("/console/memory/delete", post(memory::delete))
         .route("/console/schedules", get(schedules::list).post(schedules::create))
         .route("/console/schedules/new", get(schedules::new))
         .route("/console/schedules/schedule", get(schedules::show))

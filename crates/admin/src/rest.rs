@@ -79,6 +79,7 @@ fn routes() -> OpenApiRouter<Arc<Admin>> {
         .routes(routes!(preferences::list, preferences::set, preferences::delete))
         .routes(routes!(skills::list, skills::put))
         .routes(routes!(skills::get, skills::delete))
+        .routes(routes!(memory::profiles))
         .routes(routes!(memory::list, memory::change))
         .routes(routes!(memory::get))
         .routes(routes!(memory::search))

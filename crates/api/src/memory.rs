@@ -43,6 +43,16 @@ pub struct ChangedMemories {
     pub deleted: usize,
 }
 
+/// How much a memory profile holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MemoryProfileSize {
+    pub profile: String,
+    pub chunks: i64,
+    /// Of all its texts.
+    pub bytes: i64,
+}
+
 /// A text without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -20,8 +20,8 @@ pub(crate) fn text(text: &str) {
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Writes foreign bytes to standard output: unchanged into a file or a pipe, and without control characters on a
-/// terminal, which they could command.
+/// Writes foreign bytes to standard output: unchanged into a file or a pipe, and without control characters
+/// on a terminal, which they could command.
 pub(crate) fn foreign_bytes(bytes: &[u8]) {
     let mut stdout = std::io::stdout();
     let safe = if stdout.is_terminal() { Cow::Owned(without_controls(bytes)) } else { Cow::Borrowed(bytes) };

@@ -217,12 +217,10 @@ impl Index {
     /// Returns the words of the query for which a document was found, as the query spells them. A document
     /// that is only similar to the query has none.
     pub fn matched_words<'q>(&self, query: &'q Query, id: &str) -> Vec<&'q str> {
-        let Ok(number) = self.documents.binary_search_by(|document| document.id.as_str().cmp(id)) else {
-            return Vec::new();
-        };
+        let Some(number) = self.numbers.get(id) else { return Vec::new() };
         let has = |term: &str| {
             let occurrences = self.occurrences.get(term).map_or(&[][..], Vec::as_slice);
-            occurrences.binary_search_by_key(&number, |(number, _)| *number).is_ok()
+            occurrences.binary_search_by_key(number, |occurrence| occurrence.number).is_ok()
         };
         let matching =
             query.0.iter().filter(|(_, words)| self.spellings(words).iter().any(|(term, _)| has(term)));

@@ -22,6 +22,7 @@ pub(super) enum Section {
     Quarantine,
     Schedules,
     Skills,
+    Memory,
     Tokens,
     Leases,
     Egress,
@@ -32,7 +33,7 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Overview,
         Self::Chat,
         Self::Threads,
@@ -48,6 +49,7 @@ impl Section {
         Self::Quarantine,
         Self::Servers,
         Self::Skills,
+        Self::Memory,
         Self::Tokens,
         Self::Leases,
         Self::Egress,
@@ -72,6 +74,7 @@ impl Section {
             Self::Quarantine => "/console/quarantine",
             Self::Schedules => "/console/schedules",
             Self::Skills => "/console/skills",
+            Self::Memory => "/console/memory",
             Self::Tokens => "/console/tokens",
             Self::Leases => "/console/leases",
             Self::Egress => "/console/egress",
@@ -98,6 +101,7 @@ impl Section {
             Self::Quarantine => "Quarantine",
             Self::Schedules => "Schedules",
             Self::Skills => "Skills",
+            Self::Memory => "Memory",
             Self::Tokens => "Tokens",
             Self::Leases => "Leases",
             Self::Egress => "Egress",
@@ -126,6 +130,7 @@ impl Section {
             | Self::Jobs
             | Self::Nodes
             | Self::Skills
+            | Self::Memory
             | Self::Tokens
             | Self::Leases
             | Self::Egress

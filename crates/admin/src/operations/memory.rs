@@ -1,16 +1,16 @@
 //! Memories: search, list, read and change, under the same rules as for tools.
 
 use api::{
-    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch,
-    MemorySource, PutMemory,
+    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter,
+    MemoryProfileSize, MemorySearch, MemorySource, PutMemory,
 };
 use contract::memory::{Memory, Source};
 use control::{MemoryBook, NewMemory, PreparedMemory, ToolError};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
-use sea_orm::DatabaseExecutor;
+use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder};
 use serde_json::json;
-use store::clock;
+use store::{clock, entity::memory_profile};
 
 use super::convert_tool_error;
 use crate::{Actor, Admin, Error};
@@ -71,6 +71,22 @@ impl Admin {
         }
         self.commit(open).await?;
         Ok(done)
+    }
+
+    /// Lists the profiles that hold something, by name.
+    pub(crate) async fn list_memory_profiles(&self, actor: &Actor) -> Result<Vec<MemoryProfileSize>, Error> {
+        actor.ensure_admin()?;
+        let rows = memory_profile::Entity::find()
+            .filter(memory_profile::Column::Chunks.gt(0))
+            .order_by_asc(memory_profile::Column::Profile)
+            .all(self.store.read())
+            .await?;
+        let size = |row: memory_profile::Model| MemoryProfileSize {
+            profile: row.profile,
+            chunks: row.chunks,
+            bytes: row.bytes,
+        };
+        Ok(rows.into_iter().map(size).collect())
     }
 
     /// Lists texts by path.

@@ -1,8 +1,8 @@
 //! REST handlers of memories.
 
 use api::{
-    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch,
-    MemorySource,
+    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter,
+    MemoryProfileSize, MemorySearch, MemorySource,
 };
 use axum::{Json, extract::Path};
 
@@ -11,6 +11,17 @@ use super::{
     extract::{Authenticated, Body, Query},
     refusal::Refusals,
 };
+
+/// List the memory profiles that hold something, with how much
+#[utoipa::path(
+    get, path = "/api/v1/memory", tag = "memory", operation_id = "memory_profiles",
+    responses((status = 200, description = "OK", body = [MemoryProfileSize]), Refusals),
+)]
+pub(super) async fn profiles(
+    Authenticated(admin, actor): Authenticated,
+) -> JsonResult<Vec<MemoryProfileSize>> {
+    Ok(Json(admin.list_memory_profiles(&actor).await?))
+}
 
 /// List the texts of a memory profile by path, without their contents
 #[utoipa::path(

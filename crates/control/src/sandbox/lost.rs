@@ -32,8 +32,8 @@ const READS: usize = 8;
 const BATCH: u64 = 512;
 
 /// Queues jobs again that wait for the database, and are not in their queue. One that has a message after all
-/// runs once, too: nodes see in its chain who has it. A job that runs has a message until it ends; if its chain
-/// is lost too, no node can store its result any more, and it ends. Returns how many were queued.
+/// runs once, too: nodes see in its chain who has it. A job that runs has a message until it ends; if its
+/// chain is lost too, no node can store its result any more, and it ends. Returns how many were queued.
 pub async fn requeue_lost_jobs(
     store: &Store,
     sandboxes: &Sandboxes,

@@ -4,6 +4,7 @@ pub(crate) mod browser;
 mod chat;
 mod chat_browser;
 mod forgery;
+mod memory;
 mod pages;
 mod schedules;
 mod secrets;

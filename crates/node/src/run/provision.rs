@@ -47,8 +47,8 @@ pub(super) async fn consumers(
     Ok(ack_waits)
 }
 
-/// Creates consumers again that were lost, such as with their stream: whoever creates that again does not know
-/// the queues of nodes.
+/// Creates consumers again that were lost, such as with their stream: whoever creates that again does not
+/// know the queues of nodes.
 pub(super) async fn restore_consumers(
     broker: Arc<Broker>,
     config: Arc<Config>,

@@ -25,6 +25,7 @@ const FORMS: [(&str, &[(&str, &str)]); 38] = [
     ("/console/skills", &[("name", "forged"), ("description", "a"), ("content", "b")]),
     ("/console/skills/skill", &[("id", "1"), ("name", "forged"), ("description", "a"), ("content", "b")]),
     ("/console/skills/delete", &[("id", "1")]),
+    ("/console/memory/delete", &[("profile", "default"), ("path", "a")]),
     (
         "/console/schedules",
         &[("name", "forged"), ("expression", "0 9 * * *"), ("prompt", "a"), ("user_id", "b")],

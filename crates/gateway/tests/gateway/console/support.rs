@@ -18,7 +18,7 @@ use tokio::{
 };
 use url::form_urlencoded::Serializer;
 
-pub(crate) const PAGES: [&str; 26] = [
+pub(crate) const PAGES: [&str; 27] = [
     "/console",
     "/console/chat",
     "/console/threads",
@@ -31,6 +31,7 @@ pub(crate) const PAGES: [&str; 26] = [
     "/console/workflows",
     "/console/jobs",
     "/console/nodes",
+    "/console/memory",
     "/console/schedules",
     "/console/schedules/new",
     "/console/tools",

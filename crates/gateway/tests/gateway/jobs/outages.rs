@@ -109,8 +109,8 @@ async fn lost_messages_of_jobs_are_sent_again() {
     }
 }
 
-/// A job that runs when its queue and its chain are lost has an end: no node could store its result. One whose
-/// chain is there goes on.
+/// A job that runs when its queue and its chain are lost has an end: no node could store its result. One
+/// whose chain is there goes on.
 #[tokio::test]
 async fn job_that_the_streams_lost_while_it_ran_is_ended() {
     let clock = TestClock::at("2026-11-18T10:00:00Z");
