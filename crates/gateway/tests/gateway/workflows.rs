@@ -12,6 +12,7 @@ mod given_up;
 mod handoffs;
 mod jobs;
 mod leases;
+mod owners;
 mod people;
 mod rights;
 mod start;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use subjects::streams::{self, Sizing};
 use testkit::{Link, NodeBuilder, NodeProcess, eventually_within};
 
 use crate::{
@@ -46,6 +47,22 @@ async fn artifacts(stage: &Stage) -> Vec<(Value, Value)> {
     let listed = stage.call("artifact.list", json!({ "task_id": stage.task })).await;
     let items = listed["items"].as_array().unwrap().iter();
     items.map(|item| (item["path"].clone(), item["sha256"].clone())).collect()
+}
+
+/// Whoever creates a lost stream again does not know the consumers of nodes: they create these themselves.
+#[tokio::test]
+async fn node_takes_jobs_again_after_its_queue_was_lost() {
+    let stage = Stage::start().await;
+    let _node = stage.node("n1").await.start().await;
+    let before = stage.script("true", json!({})).await;
+    stage.ended(&before).await;
+    let sizing =
+        Sizing { replicas: 1, ack_wait: Duration::from_secs(30), dedupe_window: Duration::from_secs(120) };
+    let [jobs, ..] = streams::of_jobs(sizing);
+    stage.nats.lose_stream(jobs).await;
+    let after = stage.script("echo here", json!({})).await;
+    let job = stage.ended(&after).await;
+    assert_eq!(job["exit_code"], 0, "{job}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::support::{Gateway, Visitor, form};
 
 /// Every form of the console, with fields that would change something.
-const FORMS: [(&str, &[(&str, &str)]); 38] = [
+const FORMS: [(&str, &[(&str, &str)]); 39] = [
     ("/console/chat", &[("message", "forged")]),
     ("/console/chat/stream", &[("message", "forged")]),
     ("/console/chat/stop", &[("turn", "0197f0a0-0000-7000-8000-000000000001")]),
