@@ -114,8 +114,9 @@ impl Ledger {
     /// Says of the last step with a name what came of it.
     pub(super) fn describe_last(&self, name: &str, detail: String) {
         let mut entries = self.lock();
-        let last = entries.steps.iter_mut().rev().find(|entry| entry.step.name == name);
-        last.into_iter().for_each(|entry| entry.step.detail = Some(detail.clone()));
+        if let Some(last) = entries.steps.iter_mut().rev().find(|entry| entry.step.name == name) {
+            last.step.detail = Some(detail);
+        }
     }
 
     /// Records a tool call that was not executed.

@@ -130,15 +130,21 @@ impl From<DbErr> for CallError {
     }
 }
 
+/// What built-in tools need besides the store.
+#[derive(Debug)]
+pub struct ToolResources {
+    pub leases: Arc<LeaseIssuer>,
+    pub sandboxes: Arc<Sandboxes>,
+    pub memories: Arc<Memories>,
+}
+
 impl Calls {
     pub fn new(
         store: Store,
         catalogue: Arc<CatalogueCache>,
         ledger: Ledger,
         upstreams: Arc<Upstreams>,
-        leases: Arc<LeaseIssuer>,
-        sandboxes: Arc<Sandboxes>,
-        memories: Arc<Memories>,
+        ToolResources { leases, sandboxes, memories }: ToolResources,
         limits: Limits,
     ) -> Self {
         Self {

@@ -28,7 +28,7 @@ use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
 use store::{Outbox, Store, clock};
 
 use crate::{
-    calls::{Calls, Limits},
+    calls::{Calls, Limits, ToolResources},
     config::{Cli, Config},
     data_lock::{self, DataLock},
     edge_audit::EdgeAudit,
@@ -158,9 +158,7 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         catalogue.clone(),
         ledger.clone(),
         upstreams.clone(),
-        issuer.clone(),
-        sandboxes.clone(),
-        memories.clone(),
+        ToolResources { leases: issuer.clone(), sandboxes: sandboxes.clone(), memories: memories.clone() },
         limits,
     ));
     let unauthenticated = UnauthenticatedLimiter::new(store.clone(), ledger.clone(), config.unauthenticated);

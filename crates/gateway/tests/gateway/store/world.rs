@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use access::tokens::{self, Holder};
 use audit::Ledger;
-use cynode_gateway::calls::{Calls, Limits, Outcome, Request};
+use cynode_gateway::calls::{Calls, Limits, Outcome, Request, ToolResources};
 use registry::{
     catalogue::{self, CatalogueCache},
     upstreams::Upstreams,
@@ -82,9 +82,7 @@ impl World {
             catalogue,
             ledger_of_calls,
             upstreams.clone(),
-            leases,
-            sandboxes,
-            Arc::default(),
+            ToolResources { leases, sandboxes, memories: Arc::default() },
             limits,
         );
         let calls = Arc::new(calls);
