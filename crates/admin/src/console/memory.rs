@@ -38,7 +38,9 @@ pub(super) async fn list(
     let inner = match fields.given("query") {
         Some(query) => {
             let wanted = MemorySearch { query: query.to_owned(), limit: Some(FOUND) };
-            found::found(profile, &console.admin.search_memories(&session.actor, profile, &wanted).await?)
+            let mut found = console.admin.search_memories(&session.actor, profile, &wanted).await?;
+            found.retain(|memory| memory.path.starts_with(fields.text("prefix")));
+            found::found(profile, &found)
         }
         None => sources(&console, &session, profile, &fields).await?,
     };

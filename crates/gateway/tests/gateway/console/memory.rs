@@ -38,6 +38,8 @@ async fn memories_are_searched_shown_and_deleted() {
     let found = admin.get(&format!("{page}&query=zebras")).await;
     assert!(found.shows("animals/zebra.md") && found.shows("zebra stripes"), "{}", found.body);
     assert!(!found.body.contains("<script>alert"), "{}", found.body);
+    let elsewhere = admin.get(&format!("{page}&query=zebras&prefix=plants/")).await;
+    assert!(!elsewhere.shows("animals/zebra.md"), "{}", elsewhere.body);
     assert!(admin.get(&format!("{page}&query=quixotic")).await.shows("Nothing was found."));
 
     let text = format!("/console/memory/text?profile={profile}&path=animals/zebra.md");

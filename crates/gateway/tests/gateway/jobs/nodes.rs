@@ -134,7 +134,7 @@ async fn operators_manage_nodes_and_jobs_from_the_command_line() {
     assert!(listed.stdout.contains("one") && listed.stdout.contains("ready"), "{listed:?}");
     let shown = ctl(&world.gateway, &["nodes", "show", "one"]).await;
     assert!(shown.stdout.contains("bwrap"), "{shown:?}");
-    for (command, expected) in [("cordon", "cordoned"), ("drain", "drain"), ("uncordon", "ready")] {
+    for (command, expected) in [("cordon", "cordoned"), ("drain", "drain"), ("uncordon", "again")] {
         let ran = ctl(&world.gateway, &["nodes", command, "one"]).await;
         assert!(ran.stdout.contains(expected), "{command}: {ran:?}");
     }
