@@ -62,7 +62,11 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
         ("workflow.job", json!({ "key": "~1/x" }), "reserved"),
         ("workflow.job", json!({ "wait_seconds": 61 }), "at most 60"),
         ("workflow.job", json!({ "run": {} }), "`command` or `script`"),
-        ("workflow.job", json!({ "run": { "command": ["true"], "task_id": "t" } }), "belongs beside it"),
+        (
+            "workflow.job",
+            json!({ "run": { "command": ["true"], "task_id": "t" } }),
+            "must not contain `task_id`",
+        ),
         ("workflow.job", json!({ "run": { "command": ["true"], "imgae": "x" } }), "unknown field `imgae`"),
         ("workflow.handoff", json!({ "kind": "verify" }), "unknown variant `verify`"),
         ("workflow.handoff", json!({ "key": "k".repeat(201) }), "the limit is 200"),

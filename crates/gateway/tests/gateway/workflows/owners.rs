@@ -48,8 +48,11 @@ async fn task_without_an_owner_belongs_to_whom_its_workflow_acts_for() {
 async fn tasks_of_other_users_are_not_canceled_with_one_that_they_depend_on() {
     let world = World::new().await;
     let ada = lease(&world, "ada").await;
-    let shared = world.task_with(json!({ "title": "shared" })).await;
-    let others = json!({ "title": "secret plans", "user_id": "bob", "depends_on": [shared] });
+    let project = world.ok("db.project.create", json!({ "name": "shared" })).await["project_id"].clone();
+    let shared = world.task_with(json!({ "title": "shared", "project_id": project })).await;
+    let others = json!({
+        "title": "secret plans", "project_id": project, "user_id": "bob", "depends_on": [shared],
+    });
     let others = world.task_with(others).await;
     world.ok("workflow.start", json!({ "task_id": others })).await;
     let cancel = json!({ "task_id": shared, "status": "canceled" });
