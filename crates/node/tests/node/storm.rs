@@ -6,7 +6,10 @@ use async_nats::jetstream;
 use futures_util::StreamExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
-use subjects::{job::LogChunk, streams};
+use subjects::{
+    job::{LogChunk, MAX_ATTEMPTS},
+    streams,
+};
 use testkit::{NodeBuilder, NodeProcess};
 
 use crate::{host::wait_until_clean, stage::Stage};
@@ -53,13 +56,22 @@ async fn every_job_has_one_result_and_leaves_nothing_behind() {
         }
     }
     let jetstream = jetstream::new(stage.nats.client().await);
+    let mut given_up = 0;
     for (number, id) in ids.iter().enumerate() {
         let job = stage.ended(id).await;
-        assert_eq!(job["exit_code"], 0, "{job}");
         assert_eq!(stage.results(id).await, 1, "{job}");
+        if job["end"]["how"] == "node_lost" {
+            // It was run as often as it may be, and each time its node was killed.
+            assert!(job["attempt"].as_u64().unwrap() > u64::from(MAX_ATTEMPTS), "{job}");
+            given_up += 1;
+            continue;
+        }
+        assert_eq!(job["exit_code"], 0, "{job}");
         assert_eq!(stage.artifact(&format!("out-{number}.txt")).await, format!("{number}\n").repeat(100));
         assert_log_is_whole(&jetstream, id, &job).await;
     }
+    println!("{given_up} jobs were killed as often as they may be run");
+    assert!(given_up * 20 <= jobs, "{given_up} of {jobs}");
     for builder in &builders {
         wait_until_clean(&builder.data(), &ids).await;
     }
