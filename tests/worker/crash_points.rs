@@ -2,7 +2,10 @@
 
 mod reviews;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use subjects::{
@@ -33,13 +36,15 @@ fn turns(journal: &[Entry]) -> usize {
 fn comparable_outcome(errands: &Errands, name: &str, completion: &Completion) -> serde_json::Value {
     let steps: Vec<_> =
         completion.trace.steps.iter().map(|step| (step.act, &step.name, step.outcome)).collect();
+    // Their order depends a little on the name of the errand, which stands in the goal.
+    let tools: BTreeSet<&String> = completion.trace.tools.iter().collect();
     serde_json::json!({
         "transcript": errands.transcript(name),
         "said": completion.message.as_ref().map(|message| message.content.replace(name, "<errand>")),
         "status": completion.status,
         "tasks": completion.tasks.len(),
         "usage": (completion.usage.model_calls, completion.usage.tool_calls),
-        "tools": completion.trace.tools,
+        "tools": tools,
         "steps": steps,
     })
 }

@@ -79,25 +79,26 @@ async fn rejected_call_ends_the_handoff() {
 #[tokio::test]
 async fn tool_outside_the_allowlist_of_the_role_is_not_called() {
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
-    let put = Tool::new("put", "Remembers a text.", json!({ "type": "object" }), |_| Answer::text("kept"));
-    let memory = Gateway::start(vec![put]).await;
-    gateway.install("memory", &memory.url()).await;
+    let upload =
+        Tool::new("upload", "Uploads a text.", json!({ "type": "object" }), |_| Answer::text("kept"));
+    let web = Gateway::start(vec![upload]).await;
+    gateway.install("web", &web.url()).await;
     let token = gateway.bound("sandbox", "ada", &create_task(&gateway, "ada").await).await;
-    assert!(gateway.tools(&token).await.contains(&"memory.put".to_owned()));
+    assert!(gateway.tools(&token).await.contains(&"web.upload".to_owned()));
     let file = gateway.folder().join("sandbox.token");
     fs::write(&file, &token).unwrap();
-    let model = Model::start([Script::call("memory__put", &json!({})), Script::say("I cannot.")]).await;
+    let model = Model::start([Script::call("web__upload", &json!({})), Script::say("I cannot.")]).await;
     let manager = Worker::manager(&nats).asking(&model).set("gateway.url", gateway.url());
     let _manager = manager.set("gateway.token_file", file.display().to_string()).start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
-    let id = orchestrator.publish(&chat("Remember this")).await;
+    let id = orchestrator.publish(&chat("Upload this")).await;
     let answer = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(answer.status, Status::Completed, "{answer:?}");
     assert_eq!(answer.message.unwrap().content, "I cannot.");
     let offered = &answer.trace.tools;
-    assert!(!offered.is_empty() && !offered.contains(&"memory.put".to_owned()), "{offered:?}");
+    assert!(!offered.is_empty() && !offered.contains(&"web.upload".to_owned()), "{offered:?}");
     let last = model.turns().pop().unwrap();
     let told = last.messages().last().unwrap()["content"].as_str().unwrap();
     assert!(told.contains("there is no such tool"), "{told}");
-    assert!(memory.calls().is_empty() && gateway.audit("tool=memory.*").await.is_empty());
+    assert!(web.calls().is_empty() && gateway.audit("tool=web.*").await.is_empty());
 }
