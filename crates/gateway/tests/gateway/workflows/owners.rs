@@ -48,7 +48,9 @@ async fn task_without_an_owner_belongs_to_whom_its_workflow_acts_for() {
 async fn tasks_of_other_users_are_not_canceled_with_one_that_they_depend_on() {
     let world = World::new().await;
     let ada = lease(&world, "ada").await;
-    let project = world.ok("db.project.create", json!({ "name": "shared" })).await["project_id"].clone();
+    let project = "shared";
+    let named = json!({ "name": project, "title": "For all" });
+    world.gateway.must("PUT", "/api/v1/projects/shared", Some(named)).await;
     let shared = world.task_with(json!({ "title": "shared", "project_id": project })).await;
     let others = json!({
         "title": "secret plans", "project_id": project, "user_id": "bob", "depends_on": [shared],
