@@ -14,7 +14,6 @@ use testkit::{Errands, Nats, Orchestrator, Worker, eventually};
 
 /// Crash points that are tested concurrently.
 const AT_ONCE: usize = 3;
-/// Neutral name, so that it does not change which tools are offered.
 const UNDISTURBED: &str = "y0";
 
 /// The crash points that a worker passed: name and count.
