@@ -86,7 +86,7 @@ async fn next_write(stage: &Stage, task: &str, epoch: i64) -> OffsetDateTime {
         if let Some(first) = events.chain(effects).map(|at| time_of(at)).min() {
             return first;
         }
-        assert!(tokio::time::Instant::now() < until, "nobody took the workflow: {found:#?}");
+        assert!(tokio::time::Instant::now() < until, "no runner took the workflow: {found:#?}");
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }

@@ -216,7 +216,7 @@ async fn cancelled_handoff_is_watched_to_its_end() {
     assert!(finished.stderr.contains("nothing to cancel: no worker works on 01890a5d"), "{finished:?}");
 }
 
-/// Whoever has a lease can act under it, so it is no part of what is shown of a dead letter.
+/// The holder of a lease can act under it, so it is no part of what is shown of a dead letter.
 #[tokio::test]
 async fn lease_of_a_dead_handoff_is_not_shown() {
     let nats = Nats::start();

@@ -42,7 +42,7 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Reads a piece of the file: a job decides how large a file is, so nobody holds one as a whole. The
+    /// Reads a piece of the file: a job decides how large a file is, so no process holds one as a whole. The
     /// last piece may be shorter.
     pub async fn read_piece(&self, offset: u64, max_bytes: usize) -> io::Result<Bytes> {
         let (work, path) = (self.work.clone(), self.path.clone());

@@ -142,7 +142,7 @@ async fn answer_an_hour_later(clock: &Clock) {
     let waiting = stage.workflow(&task).await;
     assert_eq!((&waiting["status"], &waiting["updated_at"]), (&json!("waiting"), &asked["updated_at"]));
 
-    // Somebody else cannot answer it.
+    // Another user cannot answer it.
     let other = orchestrator.client(&gateway.api_key("eve").await.1);
     let refused = say(&other, "answer paint-wall: green, please").await;
     assert!(refused.contains("not found"), "{refused}");

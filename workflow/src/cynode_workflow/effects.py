@@ -1,4 +1,4 @@
-"""Jobs and handoffs. Each has a key; the same key joins what was begun, whoever began it."""
+"""Jobs and handoffs. Each has a key; the same key joins what was begun, by whichever runner."""
 
 from __future__ import annotations
 

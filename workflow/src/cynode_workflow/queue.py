@@ -213,7 +213,7 @@ class WorkQueue:
 
     async def _give_back(self, subscription: JetStreamContext.PullSubscription) -> None:
         """Gives back what the server had sent for a pull that was given up."""
-        # The server forgets the pull when nobody listens; what it sent before is here after a round trip.
+        # The server forgets the pull when no client listens; what it sent before is here after a round trip.
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             await self._client.flush(timeout=2)
         local = subscription._sub._pending_queue

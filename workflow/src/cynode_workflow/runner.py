@@ -164,7 +164,7 @@ class Runner:
         except ToolRefused as error:
             if type(error) is not ToolRefused:
                 raise
-            # It would be refused again and again, by every runner, and nobody would learn why.
+            # It would be refused again and again, by every runner, and no person would learn why.
             log.error("Outcome refused; workflow failed.", outcome=ending.kind, error=error.message)
             ending = failed(f"its outcome “{ending.kind}” was refused: {error.message}")
             await lease.release(ending.outcome, instead=True)

@@ -94,7 +94,7 @@ pub(super) async fn wait(
                     return keep(store, awaited, ended).await.map(Some);
                 }
                 (Ok(Some(answer)), _) => return keep(store, awaited, answer).await.map(Some),
-                // Nobody may be there to answer it.
+                // No person may be there to answer it.
                 (Ok(None), Some(ended)) if is_over || !awaited.is_given_up => {
                     return keep(store, awaited, ended).await.map(Some);
                 }

@@ -45,7 +45,7 @@ impl WorkflowBook<'_> {
         let why = reason.map_or_else(|| format!("cancelled by {}", self.by), str::to_owned);
         let mut change = workflow::ActiveModel::from(row);
         change.status = Set(Status::Cancelled.as_str().to_owned());
-        // Whoever holds it is refused from now on.
+        // The runner that holds it is refused from now on.
         change.epoch = Set(epoch);
         change.holder = Set(None);
         change.lease_expires_at = Set(None);

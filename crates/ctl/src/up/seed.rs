@@ -166,7 +166,7 @@ pub(super) async fn seed(config: &StackConfig) -> Result<Tasks, Error> {
             name: Some(name.to_owned()),
             title: Some(title.to_owned()),
             project_id: Some(project.clone()),
-            // Of nobody, it could not be verified on behalf of a user.
+            // Without an owner, it could not be verified on behalf of a user.
             user_id: Some(LOCAL_USER.parse().map_err(Error::nats)?),
             ..task::Create::default()
         };

@@ -113,7 +113,7 @@ async fn lease_of_a_node_ends_with_the_one_of_the_manager() {
     assert!(refused.contains("revoked"), "{refused} {revoked}");
 }
 
-/// A token is for one node: with it, nobody acts as another one.
+/// A token is for one node: with it, no process acts as another one.
 #[tokio::test]
 async fn token_of_a_node_is_of_no_use_for_another_node() {
     let world = World::start().await;

@@ -35,7 +35,7 @@ pub(super) async fn consumers(
 ) -> Result<Vec<Duration>, ProvisionError> {
     let mut ack_waits = Vec::with_capacity(queues.len());
     for queue in queues {
-        // A queue of jobs has a consumer once a node serves it, whoever made the streams.
+        // A queue of jobs has a consumer once a node serves it, whichever program made the streams.
         let how = match config.nats.provision {
             Provision::Create | Provision::Verify => Provision::Create,
             Provision::None => Provision::None,
@@ -47,8 +47,8 @@ pub(super) async fn consumers(
     Ok(ack_waits)
 }
 
-/// Creates consumers again that were lost, such as with their stream: whoever creates that again does not
-/// know the queues of nodes.
+/// Creates consumers again that were lost, such as with their stream: an operator who creates that again
+/// does not know the queues of nodes.
 pub(super) async fn restore_consumers(
     broker: Arc<Broker>,
     config: Arc<Config>,

@@ -49,7 +49,7 @@ async fn artifacts(stage: &Stage) -> Vec<(Value, Value)> {
     items.map(|item| (item["path"].clone(), item["sha256"].clone())).collect()
 }
 
-/// Whoever creates a lost stream again does not know the consumers of nodes: they create these themselves.
+/// An operator who creates a lost stream again does not know the consumers of nodes: nodes create these.
 #[tokio::test]
 async fn node_takes_jobs_again_after_its_queue_was_lost() {
     let stage = Stage::start().await;

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{HostError, HostSettings};
 
-/// Lower ones are accounts, or stand for nobody.
+/// Lower ones are accounts, or stand for no user.
 const LOWEST_UID: u32 = 65_537;
 
 #[derive(Debug)]

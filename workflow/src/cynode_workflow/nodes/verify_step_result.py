@@ -78,7 +78,7 @@ def _review(answer: dict[str, Any], iteration: int) -> Review:
             if decided.get(field) is not None:
                 review[field] = decided[field]  # type: ignore[literal-required]
         return review
-    # The work may be good; only nobody could say so. A person decides.
+    # The work may be good, but no review could say so. A person decides.
     why = failure_of(answer) if answer.get("status") != "completed" else "the manager did not decide"
     return {
         "iteration": iteration,

@@ -102,7 +102,7 @@ async fn bad_arguments_are_refused_by_name(stage: Stage) {
     stage.ok("db.task.update_status", closed).await;
     let run = json!({ "task_id": task, "command": ["true"] });
     assert_eq!(stage.fails("sandbox.run", run).await.0, "conflict");
-    let ownerless = stage.ok("db.task.create", json!({ "title": "of nobody" })).await;
+    let ownerless = stage.ok("db.task.create", json!({ "title": "ownerless" })).await;
     let run = json!({ "task_id": ownerless["task_id"], "command": ["true"] });
     assert!(stage.fails("sandbox.run", run).await.1.contains("belongs to no user"));
     assert_eq!(stage.ok("sandbox.job.list", json!({})).await["items"], json!([]), "nothing was created");

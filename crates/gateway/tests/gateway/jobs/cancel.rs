@@ -47,7 +47,7 @@ async fn running_job_is_ended_by_its_node() {
     assert_eq!(world.until(job, "canceled").await["node_id"], "one");
 }
 
-/// A node handed the job back: nobody has it, so it ends at once.
+/// A node handed the job back: no node has it, so it ends at once.
 #[tokio::test]
 async fn job_that_was_handed_back_is_cancelled_at_once() {
     let world = World::new().await;

@@ -52,7 +52,7 @@ async fn canceled_task_without_a_workflow_is_started_from_its_page() {
     world.until_sent(&task, &[1]).await;
 }
 
-/// A task without a user is nobody's: an administrator says for whom its workflow acts.
+/// A task without a user has no owner: an administrator says for whom its workflow acts.
 #[tokio::test]
 async fn administrator_starts_a_task_without_a_user_for_one() {
     let world = World::new().await;

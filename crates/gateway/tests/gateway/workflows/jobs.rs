@@ -57,7 +57,7 @@ async fn same_key_joins_the_job(world: World) {
 
 /// The job acts for the user of the workflow, also if the task has none.
 async fn job_acts_for_the_user_of_the_workflow(world: World) {
-    let task = world.task_with(json!({ "title": "nobody's" })).await;
+    let task = world.task_with(json!({ "title": "ownerless" })).await;
     let (_, lease) = world.gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
     let start = json!({ "task_id": task });
     let started = world.gateway.call_under(&world.manager, Some(&lease), "workflow.start", start).await;

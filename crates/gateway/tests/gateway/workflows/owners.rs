@@ -1,4 +1,4 @@
-//! Whose workflow it is: nobody steers or ends what acts for another user.
+//! Whose workflow it is: no user steers or ends what acts for another.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn call(world: &World, lease: &str, tool: &str, arguments: Value) -> Resul
 async fn task_without_an_owner_belongs_to_whom_its_workflow_acts_for() {
     let world = World::new().await;
     let (ada, bob) = (lease(&world, "ada").await, lease(&world, "bob").await);
-    let task = world.task_with(json!({ "title": "nobody's" })).await;
+    let task = world.task_with(json!({ "title": "ownerless" })).await;
     let named = json!({ "task_id": task });
     call(&world, &ada, "workflow.start", named.clone()).await.expect("started");
     let found = call(&world, &ada, "db.task.get", named.clone()).await.expect("hers");
@@ -67,7 +67,7 @@ async fn tasks_of_other_users_are_not_canceled_with_one_that_they_depend_on() {
         call(&world, &ada, "workflow.cancel", json!({ "task_id": shared })).await.expect_err("not hers");
     assert!(why.contains("tasks of other users"), "{why}");
     assert_eq!(world.status(&others).await.0, "queued");
-    // Whoever acts for all users may.
+    // A caller that acts for all users may.
     world.ok("workflow.cancel", json!({ "task_id": shared })).await;
     assert_eq!(world.status(&others).await.0, "cancelled");
 }

@@ -87,7 +87,7 @@ async fn bad_starts_are_refused_with_what_to_do() {
         assert!(error["message"].as_str().expect("a text").contains(expected), "{more}: {error}");
     }
     assert_eq!(world.fails("workflow.start", json!({ "task_id": "none" })).await["code"], "not_found");
-    let ownerless = world.task_with(json!({ "title": "nobody's" })).await;
+    let ownerless = world.task_with(json!({ "title": "ownerless" })).await;
     let error = world.fails("workflow.start", json!({ "task_id": ownerless })).await;
     assert!(error["message"].as_str().expect("a text").contains("belongs to no user"), "{error}");
     assert_eq!(world.fails("workflow.get", json!({ "task_id": task })).await["reason"], "not_found");
