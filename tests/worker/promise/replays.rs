@@ -189,11 +189,16 @@ async fn replay_uses_the_findings_of_the_earlier_verification() {
         Tool::new("db.finding.create", "Records.", json!({ "type": "object" }), |_| ToolAnswer::text("ok"));
     let gateway = Gateway::start(vec![task, finding]).await;
     let manager = Worker::manager(&nats).asking(&model).calling(&gateway).set("analysts.enabled", "true");
-    let first = manager.clone().set("agent.max_turn", "3s").start().await;
+    let first = manager.clone().set("agent.max_turn", "8s").start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let id = orchestrator.publish(&chat("Is t-1 done?")).await;
     let failed = orchestrator.completion(Kind::Chat, id).await;
     assert_eq!(failed.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    // Only a manager can acknowledge the failed handoff: it must do so before it is killed.
+    eventually("a queue with the verification alone", async || {
+        (orchestrator.queued().await == 1).then_some(())
+    })
+    .await;
     drop(first);
     // No analyst was running to receive the cancel of the verification.
     let _analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
