@@ -44,3 +44,12 @@ pub(crate) fn equals() -> String {
 pub(crate) fn before_quote() -> String {
     format!(r"(?:{TAG}[ \t]+)?(?:[bBrRfFuUL@$]{{1,2}}|[A-Za-z_][A-Za-z0-9_.:]{{0,40}}\()?")
 }
+
+/// Returns the pattern of what stands before the value of a pair: `name: DB_PASSWORD`, and on the next line
+/// `value: `, as Kubernetes writes variables, or `{"name":"X-Api-Key","value":`.
+pub(crate) fn pair() -> String {
+    let quote = r#"(?:\\*["'])?"#;
+    let (name, is) = (name(), r"[ \t]*[:=][ \t]*");
+    let between = format!(r"(?:[ \t]*,)?(?:[ \t]|{LINE_END}|\\+t)*");
+    format!("(?-u:\\b)(?i-u:name|key){quote}{is}{quote}{name}{quote}{between}{quote}(?i-u:value){quote}{is}")
+}

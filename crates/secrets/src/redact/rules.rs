@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 use super::{
     guards::{self, Guard},
     notation::{
-        BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name,
+        BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name, pair,
     },
 };
 use crate::shapes::SHAPES;
@@ -72,6 +72,7 @@ pub(super) fn sources() -> Vec<Source> {
     let mut sources = vec![private_keys()];
     sources.extend(by_place());
     sources.extend(named_values());
+    sources.extend(pairs());
     sources.extend(elements());
     sources.extend(arguments());
     sources.extend(named_lines());
@@ -146,6 +147,21 @@ fn named_values() -> Vec<Source> {
                 r#"([|│][^|│\r\n]*{NAME_END}{CLOSED_NAME}[:：]?{MARKS}{BLANK}*[|│]{BLANK}*[*_`]*\\*["']?)(?:[^ \t\r\n"'`|│\\*_]|\\+[^"'\\nrt \t])(?:[^ \t\r\n"'`|│\\]|\\+[^"'\\nrt \t])*"#
             ),
             guards::is_value_of_a_cell,
+        ),
+    ]
+}
+
+/// Pairs of `name` and `value`, with backslashes where JSON is quoted in JSON.
+fn pairs() -> Vec<Source> {
+    let pair = pair();
+    vec![
+        (format!(r#"({pair}\\*")(?:[^"\\]|\\+[^"\\])+"#), "${1}[redacted]", guards::none, true),
+        (format!(r#"({pair}\\*')(?:[^'"\\]|\\+[^'"\\])+"#), "${1}[redacted]", guards::none, true),
+        (
+            format!(r#"({pair})[^ \t\r\n"'\\,{{}}\[][^ \t\r\n"'\\,}}]*"#),
+            "${1}[redacted]",
+            guards::is_value,
+            true,
         ),
     ]
 }

@@ -80,6 +80,11 @@ pub(crate) fn shapes() -> Vec<(String, &'static str)> {
         "https://hooks.slack.com/services/T01ABCDEF/B02ABCDEF/BODY",
         "https://api.telegram.org/bot123456789:AABODY/getMe",
         "123456789:AABODY",
+        "env:\n- name: DB_PASSWORD\n  value: BODY\n- name: MODE",
+        "- name: DB_PASSWORD\n  value: \"BODY\"",
+        "{\"name\":\"X-Api-Key\",\"value\":\"BODY\"}",
+        "[{\"name\": \"token\",\n  \"value\": \"BODY\"}]",
+        "{ key = 'api_key', value = 'BODY' }",
     ] {
         shapes.push((text.replace("BODY", BODY), BODY));
     }
@@ -170,6 +175,7 @@ fn ordinary_lines_are_unchanged() {
         "Write <password> where the password goes and <token>where the token goes",
         "I forgot my password\nWhat can I do?",
         "Password\nEmail\nName",
+        "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      name: db\n      key: password\n- name: MODE\n  value: fast",
         "db:\n  password:\n    valueFrom:\n      secretKeyRef: {}",
         "Enter your password:\nand then your name.",
         "curl -u sends a name and a password; curl -s https://api.example:8443/v1 does not.",
@@ -190,6 +196,7 @@ fn values_of_passwords_are_replaced_and_nothing_else() {
         ("password:\nhunter2\nDone.", "password:\n[redacted]\nDone."),
         ("Password:\ncorrecthorse\n", "Password:\n[redacted]\n"),
         ("Password\nhunter2\nEmail", "Password\n[redacted]\nEmail"),
+        ("- name: TOKEN\n  value: hunter2\n- name: B", "- name: TOKEN\n  value: [redacted]\n- name: B"),
         ("密码：hunter2 谢谢", "密码：[redacted] 谢谢"),
     ] {
         assert_eq!(redact(text), expected, "{text}");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::redact::notation::{
-    BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name,
+    BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name, pair,
 };
 
 /// The characters of a secret after its fixed ones.
@@ -61,6 +61,8 @@ fn unfinished_named() -> Vec<String> {
         format!(r#"{named}({before_quote}`+[^`\r\n]*)\z"#),
         // … in a row of a table, …
         format!(r#"[|│][^|│\r\n]*{NAME_END}{CLOSED_NAME}[:：]?{MARKS}{BLANK}*[|│]({BLANK}*[^|│\r\n]*)\z"#),
+        // … as the value of a pair, …
+        format!(r#"{}(\\*(?:"[^"]*|'[^']*|[^ \t\r\n"',}}]*))\z"#, pair()),
         // … as an attribute, …
         format!(
             r#"<[^<>]*{name}(?:\\*["'])?[ \t][^<>]*(?-u:\b)(?i-u:value)[ \t]*=[ \t]*(\\*(?:"[^"<>]*|'[^'<>]*))\z"#
