@@ -25,9 +25,9 @@ pub struct Features {
 /// Stored features cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableFeatures {
-    #[error("the features are of embedder {found}, not {EMBEDDER_VERSION}; ingest the text again")]
+    #[error("the features are of embedder {found}, not {EMBEDDER_VERSION}")]
     OtherEmbedder { found: u64 },
-    #[error("the features are damaged; ingest the text again")]
+    #[error("the features are damaged")]
     Damaged,
 }
 

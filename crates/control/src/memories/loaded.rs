@@ -10,6 +10,7 @@ use sea_orm::{
 use store::entity::{memory_chunk as chunk, memory_profile as profile_row, memory_source as source};
 use tracing::warn;
 
+use super::TOKENIZER;
 use crate::ToolError;
 
 /// What is held of a chunk besides the index, at most.
@@ -18,6 +19,8 @@ const BYTES_OF_SOURCE: usize = 512;
 /// Sources that are looked at, and chunks that are loaded, at a time.
 const SOURCES_AT_ONCE: u64 = 1_000;
 const CHUNKS_AT_ONCE: i64 = 2_000;
+/// Both databases limit the number of values.
+const IDS_AT_ONCE: usize = 200;
 
 /// The index of a profile as of a version.
 #[derive(Debug, Default)]
@@ -120,17 +123,15 @@ impl LoadedProfile {
             if changed.is_empty() {
                 return Ok(());
             }
-            let mut rest = changed.as_slice();
-            while let Some((first, _)) = rest.split_first() {
-                let mut chunks = 0;
-                let fits = rest.iter().take_while(|source| {
-                    chunks += source.chunks;
-                    chunks <= CHUNKS_AT_ONCE
-                });
-                let (page, others) = rest.split_at_checked(fits.count().max(1)).unwrap_or((rest, &[]));
-                rest = others;
-                known = page.last().unwrap_or(first).version;
-                self.load_page(db, profile, page, first.version..=known).await?;
+            let mut rest = changed.into_iter().peekable();
+            while let Some(first) = rest.next() {
+                let (from, mut chunks, mut page) = (first.version, first.chunks, vec![first]);
+                while let Some(next) = rest.next_if(|next| chunks + next.chunks <= CHUNKS_AT_ONCE) {
+                    chunks += next.chunks;
+                    page.push(next);
+                }
+                known = page.last().map_or(from, |last| last.version);
+                self.load_page(db, profile, page, from..=known).await?;
             }
         }
     }
@@ -139,16 +140,9 @@ impl LoadedProfile {
         &mut self,
         db: &DatabaseExecutor<'_>,
         profile: &MemoryProfile,
-        sources: &[ChangedSource],
+        sources: Vec<ChangedSource>,
         versions: std::ops::RangeInclusive<i64>,
     ) -> Result<(), ToolError> {
-        for ChangedSource { path, expires_at, .. } in sources {
-            self.remove(path);
-            self.expiring.extend(expires_at.map(|at| (at, path.clone())));
-            self.held_bytes += BYTES_OF_SOURCE + 4 * path.len();
-            let source = LoadedSource { ids: Vec::new(), expires_at: *expires_at };
-            self.sources.insert(path.clone(), source);
-        }
         let chunks = chunk::Entity::find()
             .select_only()
             .columns([chunk::Column::Id, chunk::Column::Path, chunk::Column::Features])
@@ -157,19 +151,51 @@ impl LoadedProfile {
             .into_model::<ChangedChunk>()
             .all(db)
             .await?;
+        let (mut readable, mut unreadable, mut why) = (Vec::new(), BTreeMap::new(), None);
         for ChangedChunk { id, path, features } in chunks {
-            let features = Features::from_bytes(&features).map_err(|error| {
-                warn!(%error, path, "Memory not readable.");
-                ToolError::Store(DbErr::Type(format!("the memory {path}: {error}")))
-            })?;
-            // A source that changed since it was listed comes with its later version.
-            if let Some(source) = self.sources.get_mut(&path) {
-                self.held_bytes += BYTES_OF_CHUNK;
-                self.index.insert(&id, features);
-                source.ids.push(id);
+            match Features::from_bytes(&features) {
+                Ok(features) => readable.push((id, path, features)),
+                Err(error) => {
+                    why = Some(error);
+                    unreadable.insert(id, path);
+                }
             }
         }
+        if let Some(error) = why {
+            warn!(%error, %profile, chunks = unreadable.len(), "Memories are read again from their texts.");
+        }
+        let texts = read_texts(db, unreadable).await?;
+        // If this is given up while the thread works, an empty index is left, which the next search loads.
+        let mut taken = std::mem::take(self);
+        let insert = move || {
+            taken.insert_page(sources);
+            let read = texts.into_iter().map(|(id, path, text)| (id, path, Features::of(&TOKENIZER, &text)));
+            readable
+                .into_iter()
+                .chain(read)
+                .for_each(|(id, path, features)| taken.insert(id, &path, features));
+            taken
+        };
+        let inserted = tokio::task::spawn_blocking(insert).await;
+        *self = inserted.map_err(|error| ToolError::Invalid(format!("the index failed: {error}")))?;
         Ok(())
+    }
+
+    fn insert_page(&mut self, sources: Vec<ChangedSource>) {
+        for ChangedSource { path, expires_at, .. } in sources {
+            self.remove(&path);
+            self.expiring.extend(expires_at.map(|at| (at, path.clone())));
+            self.held_bytes += BYTES_OF_SOURCE + 4 * path.len();
+            self.sources.insert(path, LoadedSource { ids: Vec::new(), expires_at });
+        }
+    }
+
+    /// A chunk whose source changed since it was listed comes with the later version of it.
+    fn insert(&mut self, id: String, path: &str, features: Features) {
+        let Some(source) = self.sources.get_mut(path) else { return };
+        self.held_bytes += BYTES_OF_CHUNK;
+        self.index.insert(&id, features);
+        source.ids.push(id);
     }
 
     async fn drop_deleted(
@@ -195,4 +221,20 @@ impl LoadedProfile {
             self.index.remove(&id);
         }
     }
+}
+
+/// Returns the texts of chunks, each with its id and path: other releases may have read them otherwise.
+async fn read_texts(
+    db: &DatabaseExecutor<'_>,
+    mut paths: BTreeMap<String, String>,
+) -> Result<Vec<(String, String, String)>, DbErr> {
+    let ids: Vec<String> = paths.keys().cloned().collect();
+    let mut texts = Vec::new();
+    for ids in ids.chunks(IDS_AT_ONCE) {
+        let rows = chunk::Entity::find().select_only().columns([chunk::Column::Id, chunk::Column::Text]);
+        let rows = rows.filter(chunk::Column::Id.is_in(ids)).into_tuple::<(String, String)>();
+        let rows = rows.all(db).await?.into_iter();
+        texts.extend(rows.filter_map(|(id, text)| Some((paths.remove_entry(&id)?, text))));
+    }
+    Ok(texts.into_iter().map(|((id, path), text)| (id, path, text)).collect())
 }

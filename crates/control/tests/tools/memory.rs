@@ -15,6 +15,7 @@ on_both![
     text_is_kept_found_read_and_deleted,
     text_is_replaced_as_a_whole,
     another_process_sees_every_change,
+    memories_of_another_release_are_read_again,
     long_text_is_read_in_pieces,
     texts_are_listed_by_path,
     analysts_read,
@@ -67,6 +68,33 @@ async fn text_is_kept_found_read_and_deleted(stage: Stage) {
     }
     let left = memory_chunk::Entity::find().filter(memory_chunk::Column::Path.eq("decisions/store.md"));
     assert_eq!(left.count(stage.store.read()).await.unwrap(), 0);
+}
+
+/// What a release with another embedder stored, or what a disk damaged, is found as before.
+async fn memories_of_another_release_are_read_again(stage: Stage) {
+    for number in 0..250 {
+        put(&stage, &format!("{number}.md"), &format!("herd {number} of zebras crosses road {}", number % 7))
+            .await;
+    }
+    let profile = MemoryProfile::default();
+    let search = async || {
+        let (restarted, db) = (Memories::default(), stage.store.read().into());
+        restarted.find(&db, &profile, "zebras on road 3", Some(50), store::clock::now()).await.unwrap()
+    };
+    let before = search().await;
+    let damage = async |bytes: Vec<u8>, path: Option<&str>| {
+        let column = memory_chunk::Column::Features;
+        let mut update = memory_chunk::Entity::update_many().col_expr(column, bytes.into());
+        if let Some(path) = path {
+            update = update.filter(memory_chunk::Column::Path.eq(path));
+        }
+        let write = stage.store.write().await.unwrap();
+        update.exec(&*write).await.unwrap();
+        write.commit().await.unwrap();
+    };
+    damage(vec![2], None).await;
+    damage(vec![1, 0xff], Some("3.md")).await;
+    assert_eq!(search().await, before);
 }
 
 async fn text_is_replaced_as_a_whole(stage: Stage) {
