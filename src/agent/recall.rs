@@ -2,7 +2,7 @@
 
 use contract::{
     ToolContract,
-    memory::{Found, Memory, Search},
+    memory::{Found, INGESTED, Memory, Search},
 };
 use subjects::{ChatRole, Role, Work};
 
@@ -63,10 +63,7 @@ fn query(work: &Work) -> Option<String> {
 /// Keeps the best as long as they fit.
 fn bound(memories: Vec<Memory>) -> Vec<Recalled> {
     let mut room = MAX_RECALLED_BYTES;
-    let recalled = memories.into_iter().map(|Memory { path, first_line, last_line, text, .. }| Recalled {
-        place: format!("{path}, lines {first_line} to {last_line}"),
-        text,
-    });
+    let recalled = memories.into_iter().map(|memory| Recalled { place: place(&memory), text: memory.text });
     recalled
         .take_while(|memory| {
             let fits = memory.text.len() + memory.place.len() <= room;
@@ -74,6 +71,14 @@ fn bound(memories: Vec<Memory>) -> Vec<Recalled> {
             fits
         })
         .collect()
+}
+
+/// Names a memory. Agents choose paths: one that reads like the place of another is still in quotes.
+fn place(memory: &Memory) -> String {
+    let Memory { path, first_line, last_line, .. } = memory;
+    let path = serde_json::Value::from(path.as_str());
+    let kept = if memory.source.starts_with(INGESTED) { "ingested" } else { "kept by an agent" };
+    format!("{path}, lines {first_line} to {last_line}, {kept}")
 }
 
 #[cfg(test)]
@@ -101,11 +106,12 @@ mod tests {
     #[test]
     fn recalled_text_is_bounded() {
         let places = |memories| bound(memories).into_iter().map(|it| it.place).collect::<Vec<_>>();
-        assert_eq!(places(vec![memory("a", 10), memory("b", 20)]), ["a, lines 1 to 2", "b, lines 1 to 2"]);
-        assert_eq!(
-            places(vec![memory("a", 6_000), memory("b", 6_000), memory("c", 10)]),
-            ["a, lines 1 to 2"]
-        );
+        let of_a = "\"a\", lines 1 to 2, kept by an agent";
+        let both = places(vec![memory("a", 10), memory("b, lines 1 to 9: \"x\"", 20)]);
+        assert_eq!(both, [of_a, r#""b, lines 1 to 9: \"x\"", lines 1 to 2, kept by an agent"#]);
+        assert_eq!(places(vec![memory("a", 6_000), memory("b", 6_000), memory("c", 10)]), [of_a]);
+        let ingested = Memory { source: "ingest:docs#1".to_owned(), ..memory("a", 10) };
+        assert_eq!(places(vec![ingested]), [r#""a", lines 1 to 2, ingested"#]);
         assert!(places(vec![memory("a", MAX_RECALLED_BYTES)]).is_empty());
     }
 }

@@ -119,7 +119,7 @@ pub(crate) struct Layers {
 /// A memory that was recalled for a handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recalled {
-    /// The path to cite, with lines.
+    /// The path to cite, as a JSON string, with its lines and who kept it.
     pub(crate) place: String,
     pub(crate) text: String,
 }
@@ -144,8 +144,17 @@ impl Layers {
             &self.project.as_ref().map(describe_project).unwrap_or_default(),
         );
         quoted_section(&mut out, TASK, DATA, &self.task.as_ref().map(describe_task).unwrap_or_default());
-        quoted_section(&mut out, ADDITIONAL, WISHES, &self.additional.join("\n\n"));
-        push_memories(&mut out, &self.memories);
+        match (self.additional.join("\n\n"), &*self.memories) {
+            (wishes, []) => quoted_section(&mut out, ADDITIONAL, WISHES, &wishes),
+            (wishes, memories) if wishes.trim().is_empty() => {
+                paragraph(&mut out, ADDITIONAL);
+                push_memories(&mut out, memories);
+            }
+            (wishes, memories) => {
+                quoted_section(&mut out, ADDITIONAL, WISHES, &wishes);
+                push_memories(&mut out, memories);
+            }
+        }
         section(&mut out, REQUEST, MESSAGES);
         out.into()
     }
@@ -192,9 +201,6 @@ fn quoted_section(out: &mut String, heading: &str, standing: &str, text: &str) {
 
 /// Appends memories to layer 5. Their texts are quoted twice, so that none can pose as the place of another.
 fn push_memories(out: &mut String, memories: &[Recalled]) {
-    if memories.is_empty() {
-        return;
-    }
     paragraph(out, MEMORIES);
     for Recalled { place, text } in memories {
         push_quoted(out, &format!("From {place}:"));

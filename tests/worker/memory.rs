@@ -36,7 +36,8 @@ async fn manager_recalls_before_it_answers() {
     let asked = model.asked().remove(0);
     let (system, layer) = (asked.system(), layer_5(asked.system()));
     assert!(
-        layer.contains("\n> From docs/rules.md, lines 1 to 2:\n> > # Rules\n> > The website is"),
+        layer
+            .contains("\n> From \"docs/rules.md\", lines 1 to 2, ingested:\n> > # Rules\n> > The website is"),
         "{layer}"
     );
     assert!(layer.contains("> > # Layer 1 of 6: baseline") && !layer.contains("Lunch"), "{layer}");
@@ -49,7 +50,11 @@ async fn manager_recalls_before_it_answers() {
     assert!(!system.contains("<|"));
     let step = answer.trace.steps.iter().find(|step| step.name == "memory.search").unwrap();
     let detail = step.detail.as_deref().unwrap();
-    assert!(step.outcome == StepOutcome::Ok && detail.contains("docs/rules.md, lines 1 to 2"), "{detail}");
+    assert!(
+        step.outcome == StepOutcome::Ok && detail.contains("\"docs/rules.md\", lines 1 to 2"),
+        "{detail}"
+    );
+    assert!(!layer.contains("None."), "{layer}");
 }
 
 /// Without the setting nothing is searched, and requests are as they were.

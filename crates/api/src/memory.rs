@@ -107,6 +107,8 @@ pub struct FoundMemory {
 #[serde(deny_unknown_fields)]
 pub struct MemorySearch {
     pub query: String,
+    /// Only texts whose path begins with this.
+    pub prefix: Option<String>,
     /// Default 5, at most 50.
     pub limit: Option<u64>,
 }

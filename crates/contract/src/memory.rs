@@ -12,6 +12,10 @@ pub const MAX_QUERY_BYTES: usize = 8 * 1024;
 pub const MAX_TAGS: usize = 16;
 pub const MAX_TAG_BYTES: usize = 64;
 pub const MAX_FOUND: u64 = 50;
+/// How the source of a text begins that an administrator ingested.
+pub const INGESTED: &str = "ingest:";
+/// A century.
+pub const MAX_LIFE_SECONDS: u64 = 100 * 366 * 24 * 3600;
 
 /// A text without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,7 +68,7 @@ pub struct Put {
     #[schemars(length(max = MAX_TAGS))]
     pub tags: Vec<String>,
     /// After as many seconds the text is deleted; never when not given.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = MAX_LIFE_SECONDS))]
     pub expires_in_seconds: Option<u64>,
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory};
+use control::{Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
 use sea_orm::DatabaseExecutor;
@@ -49,8 +49,8 @@ async fn main() {
 
     let db = DatabaseExecutor::from(store.read());
     let search = async |query: &str| {
-        let begin = Instant::now();
-        let found = memories.find(&db, &profile, query, Some(10), clock::now()).await.unwrap();
+        let (begin, wanted) = (Instant::now(), Wanted { query, limit: Some(10), prefix: "" });
+        let found = memories.find(&db, &profile, &wanted, clock::now()).await.unwrap();
         assert!(!found.memories.is_empty());
         begin.elapsed().as_secs_f64() * 1000.0
     };

@@ -51,7 +51,8 @@ pub use error::ToolError;
 pub use findings::latest_findings;
 pub use lease_issuer::{LeaseIssuer, NewLease};
 pub use memories::{
-    MAX_TEXT_BYTES, Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, delete_expired_memories,
+    MAX_TEXT_BYTES, Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted,
+    delete_expired_memories,
 };
 pub use nodes::NodeBook;
 pub use preferences::{AdminPreferenceWriter, PreferenceTarget};

@@ -15,6 +15,7 @@ pub use book::MemoryBook;
 pub use cache::Memories;
 pub use expiry::delete_expired_memories;
 pub use prepared::{MAX_TEXT_BYTES, NewMemory, PreparedMemory};
+pub use search::Wanted;
 pub use settings::MemorySettings;
 
 use retrieval::{Language, Tokenizer};

@@ -10,7 +10,7 @@ use contract::{
 use policy::Scope;
 
 use super::{
-    BuiltInTool, Context, Does, Entry, MemoryBook, NewMemory, PreparedMemory, ToolError, check,
+    BuiltInTool, Context, Does, Entry, MemoryBook, NewMemory, PreparedMemory, ToolError, Wanted, check,
     page::PageRequest,
 };
 
@@ -37,13 +37,12 @@ impl BuiltInTool for Put {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Kept, ToolError> {
         check::text("text", &input.text, MAX_PUT_BYTES)?;
-        let lives = |seconds: u64| i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
         let new = NewMemory {
             path: input.path,
             text: input.text,
             source: context.caller.agent.kind().to_string(),
             tags: input.tags,
-            expires_at: input.expires_in_seconds.map(|seconds| context.now.saturating_add(lives(seconds))),
+            expires_at: NewMemory::expiry(input.expires_in_seconds, context.now)?,
         };
         let prepared = PreparedMemory::new(context.profile(), new).await?;
         book(context).put(&context.memories.settings, prepared, true).await
@@ -58,8 +57,8 @@ impl BuiltInTool for Search {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Found, ToolError> {
-        let (profile, query) = (context.profile(), &input.query);
-        context.memories.find(&context.db, profile, query, input.limit, context.now).await
+        let wanted = Wanted { query: &input.query, limit: input.limit, prefix: "" };
+        context.memories.find(&context.db, context.profile(), &wanted, context.now).await
     }
 }
 
@@ -93,7 +92,11 @@ impl BuiltInTool for List {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Page<Source>, ToolError> {
-        let page = PageRequest::new(input.limit, input.cursor.as_deref())?;
-        Ok(page.paginate(book(context).sources(input.prefix.as_deref().unwrap_or_default()).await?))
+        let mut sources = book(context).sources(input.prefix.as_deref().unwrap_or_default()).await?;
+        // Paths may come and go between two pages: the cursor is the last path, and not a number.
+        sources.retain(|source| input.cursor.as_ref().is_none_or(|last| source.path > *last));
+        let mut page = PageRequest::new(input.limit, None)?.paginate(sources);
+        page.next_cursor = page.next_cursor.and_then(|_| Some(page.items.last()?.path.clone()));
+        Ok(page)
     }
 }

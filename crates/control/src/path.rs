@@ -1,6 +1,7 @@
 //! Validates the paths of artifacts and memories.
 
 use contract::artifact::MAX_PATH_BYTES;
+use unicode_normalization::is_nfc;
 
 use crate::{ToolError, characters::is_hidden};
 
@@ -14,6 +15,26 @@ pub(crate) fn check(path: &str) -> Result<(), ToolError> {
         return Err(ToolError::TooLarge { what: "path", size: path.len(), limit: MAX_PATH_BYTES });
     }
     find_fault(path).map_or(Ok(()), |why| Err(ToolError::Invalid(format!("the path {why}"))))
+}
+
+/// Checks also that the path does not look like another: agents cite memories by their paths.
+pub(crate) fn check_citable(path: &str) -> Result<(), ToolError> {
+    check(path)?;
+    find_likeness(path).map_or(Ok(()), |why| Err(ToolError::Invalid(format!("the path {why}"))))
+}
+
+fn find_likeness(path: &str) -> Option<&'static str> {
+    // They only change how their neighbours are drawn, if anything.
+    let is_joiner = |c| matches!(c, '\u{200c}'..='\u{200f}' | '\u{fe00}'..='\u{fe0f}');
+    if path.contains(is_joiner) {
+        Some("has invisible characters")
+    } else if path.split('/').any(|part| part != part.trim()) {
+        Some("has a part that begins or ends with a space")
+    } else if !is_nfc(path) {
+        Some("is not in the Unicode form NFC")
+    } else {
+        None
+    }
 }
 
 fn find_fault(path: &str) -> Option<&'static str> {
@@ -70,5 +91,15 @@ mod tests {
         assert!(check(&format!("{0}/{0}", "a".repeat(255))).is_ok());
         assert!(check(&"a".repeat(256)).is_err());
         assert!(matches!(check(&"a".repeat(513)), Err(ToolError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn memories_have_no_twins() {
+        for good in ["a", "über/ein weg/.hidden", "日本.md"] {
+            assert_eq!(find_likeness(good), None, "{good}");
+        }
+        for bad in ["a\u{200d}b", "a.md\u{fe0f}", "a.md\u{200e}", "a.md ", "a /b", "u\u{308}ber"] {
+            assert!(find_likeness(bad).is_some() && check_citable(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -90,6 +90,19 @@ pub(crate) enum Error {
          definition you reviewed"
     )]
     NotApproved,
+    #[error(
+        "the folder {} has no files, but there are memories of it; check that it is mounted, or pass \
+         --allow-empty to delete them",
+        .0.display()
+    )]
+    EmptyFolder(PathBuf),
+    #[error(
+        "the memories below {0}/ were ingested from another folder; choose another name with --name, or pass \
+         --moved if this folder takes its place"
+    )]
+    OtherFolder(String),
+    #[error("nothing was ingested, since it is not known what to leave out: {0}; make the file readable")]
+    IgnoreRules(String),
     #[error("invalid gateway URL `{0}`; write it as http://127.0.0.1:8791")]
     GatewayAddress(String),
     #[error("cannot connect to the gateway at {0}; start cynode-gateway, or pass --gateway")]
@@ -169,6 +182,8 @@ impl Error {
             | Self::NoSchedule { .. }
             | Self::NoWorkflow(_)
             | Self::Tour(_)
+            | Self::EmptyFolder(_)
+            | Self::OtherFolder(_)
             | Self::Tool(..) => Exit::Failed,
             Self::File(..)
             | Self::SigningKey(_)
@@ -188,6 +203,7 @@ impl Error {
             | Self::PortTaken { .. }
             | Self::AlreadyRunning { .. }
             | Self::LeftoverProcesses { .. }
+            | Self::IgnoreRules(_)
             | Self::Usage(_)
             | Self::NoSuchTask(_)
             | Self::Other(_) => Exit::Usage,
@@ -211,6 +227,12 @@ impl Error {
             | Self::GatewayUnreachable(..)
             | Self::GatewayResponse(_) => Exit::Unavailable,
         }
+    }
+
+    /// Returns whether the same may succeed later.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self.exit(), Exit::Unavailable)
+            || matches!(self, Self::Refused { code, .. } if code == "too_fast")
     }
 
     pub(crate) fn tools(error: mcp::Error) -> Self {

@@ -25,7 +25,7 @@ use broker::Chain;
 use clap::Parser;
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, Memory},
     error::{Error, Exit},
     gateway::Gateway,
 };
@@ -91,6 +91,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Preferences(command) => gateway::preferences::run(&open()?, command, json).await,
         Command::Schedules(command) => gateway::schedules::run(&open()?, command, json).await,
         Command::Skills(command) => gateway::skills::run(&open()?, command, json).await,
+        Command::Memory(Memory::PdfText { file }) => gateway::memory::print_pdf(&file),
         Command::Memory(command) => gateway::memory::run(&open()?, command, json).await,
         Command::Audit(command) => gateway::audit::run(&gateway, &link, command, json).await,
     }

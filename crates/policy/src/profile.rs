@@ -15,7 +15,7 @@ pub struct MemoryProfile(String);
 
 /// The text is not the name of a memory profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name of a memory profile has 1 to {MAX_BYTES} letters, digits, `-`, `_` and `.`")]
+#[error("the name of a memory profile has 1 to {MAX_BYTES} letters, digits, `-`, `_` and `.`, not only dots")]
 pub struct InvalidProfile;
 
 impl MemoryProfile {
@@ -62,7 +62,9 @@ impl FromStr for MemoryProfile {
 
     fn from_str(text: &str) -> Result<Self, InvalidProfile> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if (1..=MAX_BYTES).contains(&text.len()) && text.bytes().all(is_allowed) {
+        // `.` and `..` mean folders, also in the address of a page.
+        let has_name = text.bytes().any(|byte| byte != b'.');
+        if text.len() <= MAX_BYTES && has_name && text.bytes().all(is_allowed) {
             return Ok(Self(text.to_owned()));
         }
         Err(InvalidProfile)
@@ -98,23 +100,30 @@ mod tests {
 
     #[test]
     fn profile_names_are_short_and_plain() {
-        for good in ["default", "team-a", "a", "Team_1.b", "network", ".", &"x".repeat(64)] {
+        for good in ["default", "team-a", "a", "Team_1.b", "network", "..a", &"x".repeat(64)] {
             assert_eq!(good.parse::<MemoryProfile>().map(|it| it.to_string()).as_deref(), Ok(good));
         }
-        for bad in ["", " ", "team a", "team/a", "\u{e9}", "a\n", &"x".repeat(65)] {
+        for bad in ["", ".", "..", " ", "team a", "team/a", "\u{e9}", "a\n", &"x".repeat(65)] {
             assert_eq!(bad.parse::<MemoryProfile>(), Err(InvalidProfile), "{bad:?}");
         }
     }
 
     #[test]
     fn every_profile_has_one_setting_and_every_setting_one_profile() {
-        for name in ["default", "team-a", "network", "a.b", ".", "x.network"] {
+        for name in ["default", "team-a", "network", "a.b", ".a", "x.network"] {
             let profile: MemoryProfile = name.parse().unwrap();
             let key = profile.network_setting();
             assert_eq!(MemoryProfile::of_network_setting(&key), Some(profile), "{key}");
             assert!(crate::is_governing(&key), "{key}");
         }
-        for key in ["profile.network", "profile..network", "profile.a b.network", "profile.a", "a.network"] {
+        for key in [
+            "profile.network",
+            "profile..network",
+            "profile...network",
+            "profile.a b.network",
+            "profile.a",
+            "a.network",
+        ] {
             assert_eq!(MemoryProfile::of_network_setting(key), None, "{key}");
         }
     }

@@ -202,8 +202,13 @@ impl Index {
 
     /// Returns the best documents for a query, best first, with their fused scores.
     pub fn search(&self, query: &Query, limit: usize) -> Vec<Hit<'_>> {
-        let lexical = self.ranked(&self.lexical_scores(query));
-        let vector = self.ranked(&self.vector_scores(query));
+        self.search_among(query, limit, |_| true)
+    }
+
+    /// Returns the best of some documents. How rare words are counts in all documents.
+    pub fn search_among(&self, query: &Query, limit: usize, has: impl Fn(&str) -> bool) -> Vec<Hit<'_>> {
+        let lexical = self.ranked(&self.lexical_scores(query), &has);
+        let vector = self.ranked(&self.vector_scores(query), &has);
         let fused = fuse(&[(&lexical, LEXICAL_WEIGHT), (&vector, VECTOR_WEIGHT)]).into_iter().take(limit);
         fused.map(|(id, score)| Hit { id, score }).collect()
     }
@@ -292,7 +297,7 @@ impl Index {
     }
 
     /// Returns the documents that have a score, best first, as many as are fused.
-    fn ranked(&self, scores: &[f64]) -> Vec<&str> {
+    fn ranked(&self, scores: &[f64], has: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut of_groups: BTreeMap<&str, f64> = BTreeMap::new();
         let documents = self.documents.iter().zip(scores);
         for (document, score) in documents.filter_map(|(document, score)| Some((document.as_ref()?, score))) {
@@ -308,9 +313,10 @@ impl Index {
         let scored = self.documents.iter().zip(scores).zip(0..);
         let mut ranked: Vec<(f64, u32)> = scored
             .filter_map(|((document, score), number)| {
-                Some((score + GROUP_SHARE * of_group(document.as_ref()?), number))
+                let document = document.as_ref()?;
+                let score = score + GROUP_SHARE * of_group(document);
+                (score > 0.0 && has(&document.id)).then_some((score, number))
             })
-            .filter(|(score, _)| *score > 0.0)
             .collect();
         let id = |number: u32| self.documents.get(number as usize)?.as_ref().map(|document| &*document.id);
         // By falling score, and those of the same score by id.

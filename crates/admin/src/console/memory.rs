@@ -37,9 +37,9 @@ pub(super) async fn list(
     let filled = FormState { fields: &fields, error: None };
     let inner = match fields.given("query") {
         Some(query) => {
-            let wanted = MemorySearch { query: query.to_owned(), limit: Some(FOUND) };
-            let mut found = console.admin.search_memories(&session.actor, profile, &wanted).await?;
-            found.retain(|memory| memory.path.starts_with(fields.text("prefix")));
+            let (query, prefix) = (query.to_owned(), fields.owned("prefix"));
+            let wanted = MemorySearch { query, prefix, limit: Some(FOUND) };
+            let found = console.admin.search_memories(&session.actor, profile, &wanted).await?;
             found::found(profile, &found)
         }
         None => sources(&console, &session, profile, &fields).await?,

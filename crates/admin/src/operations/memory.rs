@@ -5,7 +5,7 @@ use api::{
     MemoryProfileSize, MemorySearch, MemorySource, PutMemory,
 };
 use contract::memory::{Memory, Source};
-use control::{MemoryBook, NewMemory, PreparedMemory, ToolError};
+use control::{MemoryBook, NewMemory, PreparedMemory, ToolError, Wanted};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder};
@@ -49,8 +49,8 @@ impl Admin {
         let now = clock::now();
         let prepare = async |new: PutMemory| {
             let path = new.path.clone();
-            let prepared = PreparedMemory::new(&profile, to_new(new, now)).await;
-            prepared.map_err(|error| convert(name(&path, error)))
+            let prepared = async { PreparedMemory::new(&profile, to_new(new, now)?).await };
+            prepared.await.map_err(|error| convert(name(&path, error)))
         };
         let prepared = stream::iter(changes.put).map(prepare).buffered(PREPARED_AT_ONCE);
         let prepared: Vec<PreparedMemory> = prepared.try_collect().await?;
@@ -134,7 +134,9 @@ impl Admin {
     ) -> Result<Vec<FoundMemory>, Error> {
         actor.ensure_admin()?;
         let (profile, db) = (parse(profile)?, DatabaseExecutor::from(self.store.read()));
-        let found = self.memories.find(&db, &profile, &wanted.query, wanted.limit, clock::now()).await;
+        let MemorySearch { query, prefix, limit } = wanted;
+        let wanted = Wanted { query, prefix: prefix.as_deref().unwrap_or_default(), limit: *limit };
+        let found = self.memories.find(&db, &profile, &wanted, clock::now()).await;
         Ok(found.map_err(convert)?.memories.into_iter().map(found_body).collect())
     }
 }
@@ -147,15 +149,14 @@ fn name(path: &str, error: ToolError) -> ToolError {
     }
 }
 
-fn to_new(new: PutMemory, now: i64) -> NewMemory {
-    let lives = |seconds: u64| i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
-    NewMemory {
+fn to_new(new: PutMemory, now: i64) -> Result<NewMemory, ToolError> {
+    Ok(NewMemory {
         path: new.path,
         text: new.text,
         source: new.source,
         tags: new.tags,
-        expires_at: new.expires_in_seconds.map(|seconds| now.saturating_add(lives(seconds))),
-    }
+        expires_at: NewMemory::expiry(new.expires_in_seconds, now)?,
+    })
 }
 
 fn body(source: Source) -> MemorySource {

@@ -1,6 +1,6 @@
 //! Reads and changes the texts of a memory profile. Tools and administrators go through [`MemoryBook`] alone.
 
-use contract::memory::{Content, Kept, Source};
+use contract::memory::{Content, INGESTED, Kept, Source};
 use policy::MemoryProfile;
 use sea_orm::{
     ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
@@ -12,15 +12,15 @@ use store::{
 };
 
 use super::{MemorySettings, PreparedMemory};
-use crate::{ToolError, check};
+use crate::{ToolError, check, path};
 
 /// Rows of one statement. Both databases limit the number of values.
 const ROWS_AT_ONCE: usize = 200;
 /// A piece of a text that is read.
 const CONTENT_BYTES: usize = 16 * 1024;
 const MAX_CHUNKS_READ: u64 = 256;
-/// How the source of a folder that an administrator ingested begins.
-const INGESTED: &str = "ingest:";
+/// How often a text is read that is replaced at the same time.
+const READS: usize = 5;
 
 /// The memories of one profile, within a transaction for whatever changes something.
 #[derive(Debug)]
@@ -115,9 +115,13 @@ impl<'w> MemoryBook<'w> {
 
     /// Deletes a text with all of its chunks.
     pub async fn delete(&self, path: &str, is_agent: bool) -> Result<(), ToolError> {
-        check_owner(self.find(path).await?.as_ref(), is_agent)?;
-        let totals = self.lock().await?;
+        path::check(path)?;
         let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
+        check_owner(Some(&row), is_agent)?;
+        let totals = self.lock().await?;
+        // Another gateway may have written before the lock was taken.
+        let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
+        check_owner(Some(&row), is_agent)?;
         self.delete_rows(path).await?;
         let size = Size::of_profile(&totals).minus(Size::of(&row));
         self.set_size(size, Some(totals.version)).await
@@ -125,30 +129,31 @@ impl<'w> MemoryBook<'w> {
 
     /// Returns a text, or the piece of it that begins at a cursor.
     pub async fn get(&self, path: &str, cursor: Option<&str>) -> Result<Content, ToolError> {
-        let from = cursor.map_or(Ok(0), str::parse::<u32>);
-        let from = from.map_err(|_| {
-            ToolError::Invalid("`cursor` must be the `next_cursor` of the piece before".to_owned())
-        })?;
-        let row = self.find(path).await?.filter(|row| !has_expired(row, self.now));
-        let row = row.ok_or_else(|| not_found(path))?;
-        let chunks = chunk::Entity::find()
-            .filter(self.of_path(path))
-            .filter(chunk::Column::Number.gte(i64::from(from)))
-            .order_by_asc(chunk::Column::Number)
-            .limit(MAX_CHUNKS_READ)
-            .all(self.db)
-            .await?;
-        let (first_line, count) = (chunks.first().map_or(0, |chunk| chunk.first_line), row.chunks);
-        let (mut text, mut last_line, mut next) = (String::new(), first_line, i64::from(from));
-        for chunk in chunks {
-            if !text.is_empty() && text.len() + chunk.text.len() > CONTENT_BYTES {
-                break;
+        path::check(path)?;
+        let cursor = cursor.map(Cursor::parse).transpose()?;
+        for _ in 0..READS {
+            let row = self.find(path).await?.filter(|row| !has_expired(row, self.now));
+            let row = row.ok_or_else(|| not_found(path))?;
+            let from = match cursor {
+                Some(cursor) if cursor.version != row.version => return Err(replaced(path)),
+                Some(cursor) if cursor.number >= row.chunks => return Err(Cursor::invalid()),
+                Some(cursor) => cursor.number,
+                None => 0,
+            };
+            let chunks = chunk::Entity::find()
+                .filter(self.of_path(path))
+                .filter(chunk::Column::Version.eq(row.version))
+                .filter(chunk::Column::Number.gte(from))
+                .order_by_asc(chunk::Column::Number)
+                .limit(MAX_CHUNKS_READ)
+                .all(self.db)
+                .await?;
+            // A text that was replaced since its row was read has chunks of another version.
+            if !chunks.is_empty() {
+                return content(row, chunks);
             }
-            text.push_str(&chunk.text);
-            (last_line, next) = (chunk.last_line, chunk.number + 1);
         }
-        let next_cursor = (next < count).then(|| next.to_string());
-        Ok(Content { source: describe(row)?, first_line, last_line, text, next_cursor })
+        Err(replaced(path))
     }
 
     /// Returns all texts whose path begins with a prefix, by path. They are ordered here, since the order of
@@ -166,10 +171,13 @@ impl<'w> MemoryBook<'w> {
         Ok(source::Entity::find_by_id(key).one(self.db).await?)
     }
 
-    /// Raises the version of the profile, which keeps other writers of it out until the transaction ends.
+    /// Raises the version of the profile, which keeps other writers of it out until the transaction ends. It
+    /// is at least the time, so that a store that was restored does not give a version twice.
     async fn lock(&self) -> Result<profile_row::Model, ToolError> {
+        let version = || Expr::col(profile_row::Column::Version);
+        let raised = Expr::case(version().lt(self.now), self.now).finally(version().add(1));
         let raise = profile_row::Entity::update_many()
-            .col_expr(profile_row::Column::Version, Expr::col(profile_row::Column::Version).add(1))
+            .col_expr(profile_row::Column::Version, raised.into())
             .filter(profile_row::Column::Profile.eq(self.profile.as_str()));
         if raise.clone().exec(self.db).await?.rows_affected == 0 {
             let empty = profile_row::ActiveModel {
@@ -255,6 +263,41 @@ impl Size {
     }
 }
 
+/// Where a piece of a text begins. A text that was replaced has another version.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    version: i64,
+    number: i64,
+}
+
+impl Cursor {
+    fn parse(text: &str) -> Result<Self, ToolError> {
+        let parts = text.split_once('.').and_then(|(version, number)| {
+            Some(Self { version: version.parse().ok()?, number: number.parse::<u32>().ok()?.into() })
+        });
+        parts.ok_or_else(Self::invalid)
+    }
+
+    fn invalid() -> ToolError {
+        ToolError::Invalid("`cursor` must be the `next_cursor` of the piece before".to_owned())
+    }
+}
+
+/// Puts a piece of a text together.
+fn content(row: source::Model, chunks: Vec<chunk::Model>) -> Result<Content, ToolError> {
+    let first_line = chunks.first().map_or(0, |chunk| chunk.first_line);
+    let (mut text, mut last_line, mut next) = (String::new(), first_line, 0);
+    for chunk in chunks {
+        if !text.is_empty() && text.len() + chunk.text.len() > CONTENT_BYTES {
+            break;
+        }
+        text.push_str(&chunk.text);
+        (last_line, next) = (chunk.last_line, chunk.number + 1);
+    }
+    let next_cursor = (next < row.chunks).then(|| format!("{}.{next}", row.version));
+    Ok(Content { source: describe(row)?, first_line, last_line, text, next_cursor })
+}
+
 fn is_same(before: &source::Model, prepared: &PreparedMemory, tags: &str) -> bool {
     before.digest == prepared.digest
         && before.source == prepared.new.source
@@ -278,6 +321,12 @@ pub(super) fn has_expired(row: &source::Model, now: i64) -> bool {
 
 fn not_found(path: &str) -> ToolError {
     ToolError::not_found("memory", path)
+}
+
+fn replaced(path: &str) -> ToolError {
+    ToolError::Conflict(format!(
+        "the memory `{path}` was replaced meanwhile; read it again from its beginning"
+    ))
 }
 
 pub(super) fn read_tags(row: &source::Model) -> Result<Vec<String>, ToolError> {

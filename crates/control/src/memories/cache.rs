@@ -40,14 +40,15 @@ impl Memories {
         Self { settings, cached: Mutex::default() }
     }
 
-    /// Returns the ids of the best chunks for a query, with their scores, best first. Searches an index that
+    /// Returns the ids of the best chunks for a query, with their scores, best first: of texts whose path
+    /// begins with a prefix, and as many as wanted. Searches an index that
     /// is as current as the store, on a thread for such work.
     pub(super) async fn search(
         &self,
         db: &DatabaseExecutor<'_>,
         profile: &MemoryProfile,
         query: Query,
-        limit: usize,
+        wanted: (&str, usize),
         now: i64,
     ) -> Result<Vec<(String, f64)>, ToolError> {
         let Some(row) = profile_row::Entity::find_by_id(profile.as_str()).one(db).await? else {
@@ -63,7 +64,8 @@ impl Memories {
             refreshed?;
             current = stale.downgrade();
         }
-        let found = tokio::task::spawn_blocking(move || current.search(&query, limit)).await;
+        let (prefix, limit) = (wanted.0.to_owned(), wanted.1);
+        let found = tokio::task::spawn_blocking(move || current.search(&query, &prefix, limit)).await;
         found.map_err(|error| ToolError::Invalid(format!("the search failed: {error}")))
     }
 

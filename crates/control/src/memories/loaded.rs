@@ -1,9 +1,12 @@
 //! The index of one profile, and how it follows the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ops::Bound,
+};
 
 use policy::MemoryProfile;
-use retrieval::{Features, Index, Query};
+use retrieval::{Features, Hit, Index, Query};
 use sea_orm::{
     ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
 };
@@ -31,6 +34,8 @@ pub(super) struct LoadedProfile {
     sources: BTreeMap<String, LoadedSource>,
     /// When sources expire, by time.
     expiring: BTreeSet<(i64, String)>,
+    /// Sources that have expired and may still be in the store, with the number of their chunks.
+    expired: BTreeMap<String, usize>,
     held_bytes: usize,
 }
 
@@ -70,9 +75,15 @@ impl LoadedProfile {
         self.index.bytes() + self.held_bytes
     }
 
-    pub(super) fn search(&self, query: &Query, limit: usize) -> Vec<(String, f64)> {
-        let hits = self.index.search(query, limit);
-        hits.into_iter().map(|hit| (hit.id.to_owned(), hit.score)).collect()
+    /// Returns the best chunks of the texts whose path begins with a prefix.
+    pub(super) fn search(&self, query: &Query, prefix: &str, limit: usize) -> Vec<(String, f64)> {
+        if prefix.is_empty() {
+            return to_owned(self.index.search(query, limit));
+        }
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let below = self.sources.range::<str, _>(from).take_while(|(path, _)| path.starts_with(prefix));
+        let ids: HashSet<&str> = below.flat_map(|(_, source)| &source.ids).map(String::as_str).collect();
+        to_owned(self.index.search_among(query, limit, |id| ids.contains(id)))
     }
 
     /// Removes what has expired, and loads what changed since the last time. The version is that of the
@@ -83,22 +94,45 @@ impl LoadedProfile {
         profile: &MemoryProfile,
         now: i64,
     ) -> Result<(), ToolError> {
-        let row = profile_row::Entity::find_by_id(profile.as_str()).one(db).await?;
+        let row = find_row(db, profile).await?;
         if let Some(row) = row.filter(|row| row.version != self.version) {
             if row.version < self.version {
                 // An older store was restored.
                 *self = Self::default();
             }
-            self.load_changes(db, profile).await?;
-            if row.deleted_version > self.deleted_version {
-                self.drop_deleted(db, profile).await?;
+            self.catch_up(db, profile, &row).await?;
+            let is_settled = find_row(db, profile).await?.is_some_and(|later| later.version == row.version);
+            if is_settled && self.chunks() != row.chunks {
+                // An older store was restored, and changed since.
+                *self = Self::default();
+                self.catch_up(db, profile, &row).await?;
             }
-            (self.version, self.deleted_version) = (row.version, row.deleted_version);
         }
         while let Some((_, path)) = self.expiring.first().filter(|(at, _)| *at <= now).cloned() {
+            let chunks = self.sources.get(&path).map_or(0, |source| source.ids.len());
             self.remove(&path);
+            self.expired.insert(path, chunks);
         }
         Ok(())
+    }
+
+    async fn catch_up(
+        &mut self,
+        db: &DatabaseExecutor<'_>,
+        profile: &MemoryProfile,
+        row: &profile_row::Model,
+    ) -> Result<(), ToolError> {
+        self.load_changes(db, profile).await?;
+        if row.deleted_version > self.deleted_version {
+            self.drop_deleted(db, profile).await?;
+        }
+        (self.version, self.deleted_version) = (row.version, row.deleted_version);
+        Ok(())
+    }
+
+    /// Returns how many chunks the store has, as far as is known.
+    fn chunks(&self) -> i64 {
+        i64::try_from(self.index.len() + self.expired.values().sum::<usize>()).unwrap_or(i64::MAX)
     }
 
     /// Each change of a source has a version of its own, so that a version is where a page begins.
@@ -184,6 +218,7 @@ impl LoadedProfile {
     fn insert_page(&mut self, sources: Vec<ChangedSource>) {
         for ChangedSource { path, expires_at, .. } in sources {
             self.remove(&path);
+            self.expired.remove(&path);
             self.expiring.extend(expires_at.map(|at| (at, path.clone())));
             self.held_bytes += BYTES_OF_SOURCE + 4 * path.len();
             self.sources.insert(path, LoadedSource { ids: Vec::new(), expires_at });
@@ -208,6 +243,7 @@ impl LoadedProfile {
         let kept: BTreeSet<String> = paths.into_tuple().all(db).await?.into_iter().collect();
         let gone: Vec<String> = self.sources.keys().filter(|path| !kept.contains(*path)).cloned().collect();
         gone.iter().for_each(|path| self.remove(path));
+        self.expired.retain(|path, _| kept.contains(path));
         Ok(())
     }
 
@@ -237,4 +273,15 @@ async fn read_texts(
         texts.extend(rows.filter_map(|(id, text)| Some((paths.remove_entry(&id)?, text))));
     }
     Ok(texts.into_iter().map(|((id, path), text)| (id, path, text)).collect())
+}
+
+fn to_owned(hits: Vec<Hit<'_>>) -> Vec<(String, f64)> {
+    hits.into_iter().map(|hit| (hit.id.to_owned(), hit.score)).collect()
+}
+
+async fn find_row(
+    db: &DatabaseExecutor<'_>,
+    profile: &MemoryProfile,
+) -> Result<Option<profile_row::Model>, DbErr> {
+    profile_row::Entity::find_by_id(profile.as_str()).one(db).await
 }

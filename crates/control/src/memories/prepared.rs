@@ -1,6 +1,6 @@
 //! A text that was checked, split and read, before a transaction begins.
 
-use contract::memory::{MAX_PATH_BYTES, MAX_TAG_BYTES, MAX_TAGS};
+use contract::memory::{MAX_LIFE_SECONDS, MAX_PATH_BYTES, MAX_TAG_BYTES, MAX_TAGS};
 use data_encoding::HEXLOWER;
 use policy::MemoryProfile;
 use retrieval::Features;
@@ -27,6 +27,18 @@ pub struct NewMemory {
     pub tags: Vec<String>,
     /// Microseconds since 1970.
     pub expires_at: Option<i64>,
+}
+
+impl NewMemory {
+    /// Returns when a text expires that lives for so many seconds.
+    pub fn expiry(seconds: Option<u64>, now: i64) -> Result<Option<i64>, ToolError> {
+        let Some(seconds) = seconds else { return Ok(None) };
+        if !(1..=MAX_LIFE_SECONDS).contains(&seconds) {
+            let why = format!("`expires_in_seconds` must be 1 to {MAX_LIFE_SECONDS}; without it, never");
+            return Err(ToolError::Invalid(why));
+        }
+        Ok(Some(now.saturating_add(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX))))
+    }
 }
 
 /// A text that can be kept.
@@ -79,7 +91,7 @@ fn prepare(profile: MemoryProfile, new: NewMemory) -> PreparedMemory {
 }
 
 fn check_new(new: &NewMemory) -> Result<(), ToolError> {
-    path::check(&new.path)?;
+    path::check_citable(&new.path)?;
     check::non_blank("text", &new.text, MAX_TEXT_BYTES)?;
     check_characters(&new.text)?;
     check::non_blank("source", &new.source, MAX_SOURCE_BYTES)?;

@@ -16,6 +16,16 @@ use crate::{ToolError, check};
 
 const DEFAULT_FOUND: u64 = 5;
 
+/// What to find.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    pub query: &'a str,
+    /// Only texts whose path begins with this.
+    pub prefix: &'a str,
+    /// How many pieces, 5 by default.
+    pub limit: Option<u64>,
+}
+
 impl Memories {
     /// Returns the best pieces of the texts of a profile. One that was deleted or replaced in the meantime is
     /// left out.
@@ -23,13 +33,16 @@ impl Memories {
         &self,
         db: &DatabaseExecutor<'_>,
         profile: &MemoryProfile,
-        query: &str,
-        limit: Option<u64>,
+        wanted: &Wanted<'_>,
         now: i64,
     ) -> Result<Found, ToolError> {
-        check::non_blank("query", query, MAX_QUERY_BYTES)?;
-        let limit = usize::try_from(limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND)).unwrap_or(1);
-        let hits = self.search(db, profile, Query::new(&TOKENIZER, query), limit, now).await?;
+        check::non_blank("query", wanted.query, MAX_QUERY_BYTES)?;
+        let limit = wanted.limit.unwrap_or(DEFAULT_FOUND);
+        if !(1..=MAX_FOUND).contains(&limit) {
+            return Err(ToolError::Invalid(format!("`limit` must be 1 to {MAX_FOUND}")));
+        }
+        let (query, limit) = (Query::new(&TOKENIZER, wanted.query), usize::try_from(limit).unwrap_or(1));
+        let hits = self.search(db, profile, query, (wanted.prefix, limit), now).await?;
         let ids = hits.iter().map(|(id, _)| id.as_str());
         // Not by profile too: SQLite would then read all chunks of the profile. An id is made of its profile.
         let mut chunks = chunk::Entity::find().filter(chunk::Column::Id.is_in(ids)).all(db).await?;

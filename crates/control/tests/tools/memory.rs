@@ -3,9 +3,9 @@
 mod isolation;
 mod limits;
 
-use control::{Memories, ToolError};
+use control::{Memories, ToolError, Wanted};
 use policy::{Caller, MemoryProfile};
-use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
+use sea_orm::{ActiveModelTrait, ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::{Value, json};
 use store::entity::{memory_chunk, memory_profile, memory_source};
 
@@ -16,6 +16,11 @@ on_both![
     text_is_replaced_as_a_whole,
     another_process_sees_every_change,
     memories_of_another_release_are_read_again,
+    restored_store_is_searched_as_it_is,
+    text_that_is_replaced_is_not_read_in_halves,
+    listing_goes_on_while_texts_come_and_go,
+    search_below_a_path_finds_the_best_of_it,
+    arguments_out_of_range_are_refused,
     long_text_is_read_in_pieces,
     texts_are_listed_by_path,
     analysts_read,
@@ -79,7 +84,8 @@ async fn memories_of_another_release_are_read_again(stage: Stage) {
     let profile = MemoryProfile::default();
     let search = async || {
         let (restarted, db) = (Memories::default(), stage.store.read().into());
-        restarted.find(&db, &profile, "zebras on road 3", Some(50), store::clock::now()).await.unwrap()
+        let wanted = Wanted { query: "zebras on road 3", limit: Some(50), prefix: "" };
+        restarted.find(&db, &profile, &wanted, store::clock::now()).await.unwrap()
     };
     let before = search().await;
     let damage = async |bytes: Vec<u8>, path: Option<&str>| {
@@ -97,6 +103,94 @@ async fn memories_of_another_release_are_read_again(stage: Stage) {
     assert_eq!(search().await, before);
 }
 
+/// An older store is restored under a running gateway, and changed before the next search.
+async fn restored_store_is_searched_as_it_is(stage: Stage) {
+    put(&stage, "a.md", "an otter in the river").await;
+    let read = stage.store.read();
+    let before = memory_profile::Entity::find().one(read).await.unwrap().unwrap();
+    for path in ["b.md", "b2.md"] {
+        put(&stage, path, "otters build nothing").await;
+    }
+    assert_eq!(paths(&stage, "otter").await.len(), 3);
+    let write = stage.store.write().await.unwrap();
+    for path in ["b.md", "b2.md"] {
+        let of_path = memory_chunk::Column::Path.eq(path);
+        memory_chunk::Entity::delete_many().filter(of_path).exec(&*write).await.unwrap();
+        let of_path = memory_source::Column::Path.eq(path);
+        memory_source::Entity::delete_many().filter(of_path).exec(&*write).await.unwrap();
+    }
+    memory_profile::Entity::update(memory_profile::ActiveModel::from(before).reset_all())
+        .exec(&*write)
+        .await
+        .unwrap();
+    write.commit().await.unwrap();
+    for path in ["c.md", "d.md"] {
+        put(&stage, path, "otters are back").await;
+    }
+    let mut found = paths(&stage, "otter").await;
+    found.sort();
+    assert_eq!(found, ["a.md", "c.md", "d.md"]);
+}
+
+async fn text_that_is_replaced_is_not_read_in_halves(stage: Stage) {
+    let text = |word: &str| (0..2_000).map(|line| format!("{word} in line {line}\n")).collect::<String>();
+    put(&stage, "a.md", &text("zebra")).await;
+    let first = stage.ok("memory.get", json!({ "path": "a.md" })).await;
+    let next = json!({ "path": "a.md", "cursor": first["next_cursor"] });
+    assert!(stage.ok("memory.get", next.clone()).await["text"].as_str().unwrap().contains("zebra"));
+    put(&stage, "a.md", &text("giraffe")).await;
+    let (code, message) = stage.fails("memory.get", next).await;
+    assert!(code == "conflict" && message.contains("from its beginning"), "{code}: {message}");
+    for cursor in ["9", "x", "1.x", "-1.0", "99999999999999999999.0"] {
+        let (code, _) = stage.fails("memory.get", json!({ "path": "a.md", "cursor": cursor })).await;
+        assert!(matches!(&*code, "invalid_arguments" | "conflict"), "{cursor}: {code}");
+    }
+}
+
+async fn listing_goes_on_while_texts_come_and_go(stage: Stage) {
+    for path in ["a.md", "b.md", "c.md", "d.md"] {
+        put(&stage, path, "an otter").await;
+    }
+    let first = stage.ok("memory.list", json!({ "limit": 2 })).await;
+    assert_eq!(each(&first, "items", "path"), ["a.md", "b.md"]);
+    for path in ["a.md", "b.md"] {
+        stage.ok("memory.delete", json!({ "path": path })).await;
+    }
+    let rest = stage.ok("memory.list", json!({ "cursor": first["next_cursor"] })).await;
+    assert_eq!(each(&rest, "items", "path"), ["c.md", "d.md"]);
+    assert_eq!(rest.get("next_cursor").filter(|next| !next.is_null()), None);
+}
+
+async fn search_below_a_path_finds_the_best_of_it(stage: Stage) {
+    for number in 0..60 {
+        put(&stage, &format!("noise/{number}.md"), "deploy deploy deploy").await;
+    }
+    put(&stage, "team/deploy.md", "a long text in which the word deploy comes once, late, and alone").await;
+    let (memories, profile) = (Memories::default(), MemoryProfile::default());
+    let db = stage.store.read().into();
+    let wanted = Wanted { query: "deploy", prefix: "team/", limit: Some(5) };
+    let found = memories.find(&db, &profile, &wanted, store::clock::now()).await.unwrap();
+    let paths: Vec<&str> = found.memories.iter().map(|memory| memory.path.as_str()).collect();
+    assert_eq!(paths, ["team/deploy.md"]);
+}
+
+async fn arguments_out_of_range_are_refused(stage: Stage) {
+    put(&stage, "a.md", "an otter").await;
+    for (tool, arguments) in [
+        ("memory.search", json!({ "query": "otter", "limit": 0 })),
+        ("memory.search", json!({ "query": "otter", "limit": 51 })),
+        ("memory.put", json!({ "path": "b.md", "text": "x", "expires_in_seconds": 0 })),
+        ("memory.put", json!({ "path": "b.md", "text": "x", "expires_in_seconds": u64::MAX })),
+        ("memory.put", json!({ "path": "docs/setup.md\u{200e}", "text": "x" })),
+        ("memory.put", json!({ "path": "docs/setup.md ", "text": "x" })),
+        ("memory.get", json!({ "path": "a\0" })),
+        ("memory.delete", json!({ "path": "a\0" })),
+    ] {
+        let (code, message) = stage.fails(tool, arguments.clone()).await;
+        assert!(code == "invalid_arguments", "{tool} {arguments}: {code} {message}");
+    }
+}
+
 async fn text_is_replaced_as_a_whole(stage: Stage) {
     let long: String = (0..300).map(|line| format!("zebra {line} crosses the road\n")).collect();
     assert!(put(&stage, "a.md", &long).await["chunks"].as_i64().unwrap() > 3);
@@ -110,10 +204,11 @@ async fn text_is_replaced_as_a_whole(stage: Stage) {
     let totals =
         memory_profile::Entity::find_by_id("default").one(stage.store.read()).await.unwrap().unwrap();
     assert_eq!((totals.chunks, totals.bytes), (2, 17 + 11));
-    let created: Vec<i64> = (memory_source::Entity::find().all(stage.store.read()).await.unwrap().iter())
-        .map(|row| row.version)
-        .collect();
-    assert!(created.contains(&3), "each change has a version: {created:?}");
+    let sources = memory_source::Entity::find().all(stage.store.read()).await.unwrap();
+    let mut versions: Vec<i64> = sources.iter().map(|row| row.version).collect();
+    versions.sort_unstable();
+    assert!(versions.is_sorted_by(|one, next| one < next), "each change has a version: {versions:?}");
+    assert_eq!(versions.last(), Some(&totals.version));
 }
 
 /// A second process has an index of its own, and follows the store by its version.
@@ -121,8 +216,9 @@ async fn another_process_sees_every_change(stage: Stage) {
     let other = Memories::default();
     let profile = MemoryProfile::default();
     let search = async |query: &str| {
-        let db = stage.store.read().into();
-        let found = other.find(&db, &profile, query, Some(50), store::clock::now()).await.unwrap();
+        let (db, now) = (stage.store.read().into(), store::clock::now());
+        let found =
+            other.find(&db, &profile, &Wanted { query, limit: Some(50), prefix: "" }, now).await.unwrap();
         found.memories.into_iter().map(|memory| memory.path).collect::<Vec<_>>()
     };
     assert!(search("otter").await.is_empty());

@@ -14,6 +14,9 @@ pub(crate) enum Memory {
         query: String,
         #[command(flatten)]
         at: ProfileAt,
+        /// Only memories whose path begins with this.
+        #[arg(long)]
+        prefix: Option<String>,
         /// Maximum number of pieces.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=50))]
         limit: u64,
@@ -36,30 +39,33 @@ pub(crate) enum Memory {
     /// Delete a memory. Its text is lost.
     #[command(visible_alias = "rm")]
     Delete {
-        /// Path of the memory, or with --all-below the beginning of several paths.
+        /// Path of the memory, or with --all-below of a folder.
         path: String,
         #[command(flatten)]
         at: ProfileAt,
-        /// Delete all memories whose path begins so.
+        /// Delete all memories in the folder.
         #[arg(long)]
         all_below: bool,
         /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
+    /// Print the text of a PDF, for an ingest, which reads each PDF in a process of its own.
+    #[command(hide = true)]
+    PdfText { file: PathBuf },
 }
 
 /// The memory profile of a command.
 #[derive(Args, Debug)]
 pub(crate) struct ProfileAt {
     /// Memory profile, as in the setting `memory.profile` of workers.
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_profile)]
     pub(crate) profile: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Ingest {
-    /// Folder. Hidden files, and those that its .gitignore files name, are left out.
+    /// Folder. Hidden files are left out, and those that a .gitignore or .ignore names.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
@@ -70,7 +76,17 @@ pub(crate) struct Ingest {
     /// Tag of each memory; may be repeated.
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
+    /// The folder takes the place of another one that was ingested under the same name.
+    #[arg(long)]
+    pub(crate) moved: bool,
+    /// Delete all memories of the folder if it has no files any more.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
     /// Go on, and follow changes of the folder until Ctrl-C.
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+fn parse_profile(name: &str) -> Result<String, policy::InvalidProfile> {
+    name.parse().map(|profile: policy::MemoryProfile| profile.to_string())
 }

@@ -9,6 +9,7 @@ use api::{
 };
 use serde_json::json;
 
+pub(crate) use self::read::print_pdf;
 use super::{ApiRequest, Gateway, cells, print_json, print_list, print_outcome};
 use crate::{
     cli::Memory,
@@ -24,8 +25,9 @@ const DELETED_AT_ONCE: usize = 500;
 pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Result<Exit, Error> {
     match command {
         Memory::Ingest(command) => ingest::run(gateway, command, json).await,
-        Memory::Search { query, at, limit } => {
-            let wanted = MemorySearch { query, limit: Some(limit) };
+        Memory::PdfText { file } => print_pdf(&file),
+        Memory::Search { query, at, prefix, limit } => {
+            let wanted = MemorySearch { query, prefix, limit: Some(limit) };
             let path = ["memory", &at.profile, "search"];
             let found: Vec<FoundMemory> = gateway.ask(ApiRequest::get(&path).query(&wanted)).await?;
             print_found(&found, json);
@@ -40,14 +42,8 @@ pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Resul
         }
         Memory::Show { path, at } => show(gateway, &at.profile, path, json).await,
         Memory::Delete { path, at, all_below, yes } => {
-            let paths = match all_below {
-                true => list(gateway, &at.profile, Some(path.clone()))
-                    .await?
-                    .into_iter()
-                    .map(|it| it.path)
-                    .collect(),
-                false => vec![path.clone()],
-            };
+            let paths =
+                if all_below { below(gateway, &at.profile, &path).await? } else { vec![path.clone()] };
             let what = format!("delete {} memories of {}?", paths.len(), print::sanitize(&at.profile));
             if !yes && !print::confirm(&what) {
                 return Err(Error::NotConfirmed);
@@ -70,6 +66,13 @@ async fn change(gateway: &Gateway, profile: &str, changes: &MemoryChanges) -> Re
     gateway.ask(ApiRequest::post(&["memory", profile]).body(changes)).await
 }
 
+/// Returns the paths of all memories in a folder; of the whole profile if its name is empty.
+async fn below(gateway: &Gateway, profile: &str, folder: &str) -> Result<Vec<String>, Error> {
+    let folder = folder.trim_end_matches('/');
+    let prefix = (!folder.is_empty()).then(|| format!("{folder}/"));
+    Ok(list(gateway, profile, prefix).await?.into_iter().map(|it| it.path).collect())
+}
+
 /// Returns all memories whose path begins with a prefix.
 async fn list(gateway: &Gateway, profile: &str, prefix: Option<String>) -> Result<Vec<MemorySource>, Error> {
     let mut sources: Vec<MemorySource> = Vec::new();
@@ -87,7 +90,7 @@ async fn list(gateway: &Gateway, profile: &str, prefix: Option<String>) -> Resul
 }
 
 async fn show(gateway: &Gateway, profile: &str, path: String, json: bool) -> Result<Exit, Error> {
-    let mut cursor = None;
+    let (mut cursor, mut ends_line) = (None, true);
     loop {
         let at = json!({ "path": path, "cursor": cursor });
         let route = ["memory", profile, "text"];
@@ -95,10 +98,14 @@ async fn show(gateway: &Gateway, profile: &str, path: String, json: bool) -> Res
         if json {
             print_json(&piece);
         } else {
-            piece.text.split_inclusive('\n').for_each(|line| print::line(&print::sanitize(line.trim_end())));
+            print::text(&print::sanitize(&piece.text.replace("\r\n", "\n")));
+            ends_line = piece.text.ends_with('\n');
         }
         cursor = piece.next_cursor;
         if cursor.is_none() {
+            if !ends_line {
+                print::line("");
+            }
             return Ok(Exit::Done);
         }
     }
@@ -112,7 +119,7 @@ fn print_found(found: &[FoundMemory], json: bool) {
     }
     for memory in found.iter().filter(|_| !json) {
         let FoundMemory { path, first_line, last_line, score, text, .. } = memory;
-        print::line(&format!("{}:{first_line}-{last_line}  {score:.3}", print::sanitize(path)));
+        print::line(&format!("{}:{first_line}-{last_line}  {score:.3}", print::one_line(path)));
         text.lines().for_each(|line| print::line(&format!("    {}", print::sanitize(line))));
     }
 }

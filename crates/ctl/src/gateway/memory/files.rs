@@ -2,8 +2,8 @@
 
 use std::{
     fs::Metadata,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use ignore::WalkBuilder;
@@ -18,9 +18,14 @@ pub(super) struct Found {
     pub(super) stamp: Stamp,
 }
 
-/// When a file was last changed, and its size.
+/// Tells whether a file is as it was: its size, where it is, and when its content or its rights were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp(Option<SystemTime>, u64);
+pub(super) struct Stamp {
+    bytes: u64,
+    inode: u64,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+}
 
 /// What a walk through a folder found.
 #[derive(Debug, Default)]
@@ -30,12 +35,15 @@ pub(super) struct Walk {
     pub(super) skipped: Vec<(String, String)>,
     /// Whether something could not be looked at, so that what is missing may still be there.
     pub(super) is_incomplete: bool,
+    /// Why it is not known what is to be left out.
+    pub(super) unknown_rules: Option<String>,
 }
 
-/// Lists the files of a folder by path. Symbolic links are not followed; hidden files and those that a
-/// `.gitignore` names are left out.
+/// Lists the files of a folder by path. Symbolic links are not followed; hidden files are left out, and those
+/// that a `.gitignore` or `.ignore` names, in the folder or above it.
 pub(super) fn walk(folder: &Path) -> Walk {
-    let mut walk = Walk::default();
+    let above = folder.ancestors().skip(1).find_map(find_unreadable_rules);
+    let mut walk = Walk { unknown_rules: above, ..Walk::default() };
     let mut builder = WalkBuilder::new(folder);
     builder.require_git(false).git_global(false).sort_by_file_path(Path::cmp);
     for entry in builder.build() {
@@ -47,8 +55,12 @@ pub(super) fn walk(folder: &Path) -> Walk {
                 continue;
             }
         };
+        if let Some(error) = entry.error() {
+            walk.skipped.push(("rule".to_owned(), error.to_string()));
+        }
         let kind = entry.file_type();
         if kind.is_none_or(|kind| kind.is_dir()) {
+            walk.unknown_rules = walk.unknown_rules.or_else(|| find_unreadable_rules(entry.path()));
             continue;
         }
         let relative = entry.path().strip_prefix(folder).unwrap_or(entry.path());
@@ -75,12 +87,21 @@ pub(super) fn walk(folder: &Path) -> Walk {
     walk
 }
 
+/// Returns why the rules of a folder cannot be read. The walk would go on as if there were none.
+fn find_unreadable_rules(folder: &Path) -> Option<String> {
+    [".gitignore", ".ignore"].into_iter().map(|name| folder.join(name)).find_map(|file| {
+        file.symlink_metadata().ok()?;
+        std::fs::read(&file).err().map(|error| format!("{}: {error}", file.display()))
+    })
+}
+
 impl Stamp {
     fn of(metadata: &Metadata) -> Self {
-        Self(metadata.modified().ok(), metadata.len())
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Self { bytes: metadata.len(), inode: metadata.ino(), changed }
     }
 
     pub(super) fn bytes(self) -> u64 {
-        self.1
+        self.bytes
     }
 }

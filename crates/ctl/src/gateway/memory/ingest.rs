@@ -3,193 +3,90 @@
 //! What the gateway has decides what is left to do: a file whose digest it has is skipped. So a run that was
 //! killed is continued by the next one, and no file is half there, since each request is one transaction.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    time::Duration,
-};
+mod folder;
+mod summary;
 
-use api::{MemoryChanges, MemorySource, PutMemory};
-use data_encoding::HEXLOWER;
-use serde::Serialize;
-use sha2::{Digest, Sha256};
+use std::{path::Path, time::Duration};
+
+use broker::Chain;
+use contract::memory::{MAX_TAG_BYTES, MAX_TAGS};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{
-    super::{Gateway, print_json},
-    DELETED_AT_ONCE, change,
-    files::{Found, Stamp, walk},
-    list,
-    read::{NoText, read},
-};
+use self::folder::Folder;
+use super::super::Gateway;
 use crate::{
     cli::Ingest,
     error::{Error, Exit},
     print,
 };
 
-/// Texts of one request, and the bytes after which it is sent.
-const MAX_BATCH: usize = 200;
-const BATCH_BYTES: usize = 1 << 20;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a run did.
-#[derive(Debug, Default, Serialize)]
-struct Summary {
-    changed: usize,
-    unchanged: usize,
-    removed: usize,
-    skipped: Vec<Skipped>,
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Skipped {
-    path: String,
-    why: String,
-}
-
-/// The folder, and what is known of it.
-struct Folder<'g> {
-    gateway: &'g Gateway,
-    command: Ingest,
-    name: String,
-    /// Files that were looked at, as they were then.
-    seen: BTreeMap<String, Stamp>,
-}
-
 pub(super) async fn run(gateway: &Gateway, command: Ingest, json: bool) -> Result<Exit, Error> {
-    let root = command.folder.canonicalize().map_err(|error| Error::File(command.folder.clone(), error))?;
-    let of_folder = root.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = command.name.clone().or(of_folder).unwrap_or_else(|| "root".to_owned());
-    let (is_watching, mut folder) = (command.watch, Folder { gateway, command, name, seen: BTreeMap::new() });
-    report(&folder.update(&root).await?, json);
-    if !is_watching {
-        return Ok(Exit::Done);
+    let read = |error| Error::File(command.folder.clone(), error);
+    if !std::fs::metadata(&command.folder).map_err(read)?.is_dir() {
+        return Err(Error::Other(format!("{} is not a folder", command.folder.display())));
     }
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(Error::Input)?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(Error::Input)?;
+    let root = command.folder.canonicalize().map_err(read)?;
+    let name = name_of(&command, &root)?;
+    check_tags(&command.tags)?;
+    let is_watching = command.watch;
+    let mut folder = Folder::new(gateway, command, name, root).await?;
+    let exit = folder.update().await?.report(json);
+    if is_watching { watch(&mut folder, json).await } else { Ok(exit) }
+}
+
+/// Follows changes until a signal. A gateway that is away, and a folder that is empty for now, are waited
+/// for.
+async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(Error::Signals)?;
     print::note("watching for changes; Ctrl-C ends it");
+    let mut trouble = None;
     loop {
         tokio::select! {
             _ = interrupted.recv() => return Ok(Exit::Done),
             _ = terminated.recv() => return Ok(Exit::Done),
             () = tokio::time::sleep(WATCH_INTERVAL) => {}
         }
-        if folder.has_changed(&root) {
-            report(&folder.update(&root).await?, json);
+        if !folder.has_changed() {
+            continue;
         }
-    }
-}
-
-fn report(summary: &Summary, json: bool) {
-    print::progress("");
-    if json {
-        return print_json(summary);
-    }
-    for Skipped { path, why } in &summary.skipped {
-        print::line(&format!("skipped {}: {}", print::sanitize(path), print::sanitize(why)));
-    }
-    let Summary { changed, unchanged, removed, skipped } = summary;
-    let skipped = skipped.len();
-    print::line(&format!(
-        "{changed} new or changed, {unchanged} unchanged, {removed} removed, {skipped} skipped"
-    ));
-}
-
-impl Folder<'_> {
-    fn has_changed(&self, root: &Path) -> bool {
-        let walk = walk(root);
-        let now: BTreeMap<&str, Stamp> = walk.files.iter().map(|found| (&*found.path, found.stamp)).collect();
-        !now.into_iter().eq(self.seen.iter().map(|(path, stamp)| (&**path, *stamp)))
-    }
-
-    /// Brings the memories of the folder up to date.
-    async fn update(&mut self, root: &Path) -> Result<Summary, Error> {
-        let (prefix, source) = (format!("{}/", self.name), format!("ingest:{}", self.name));
-        let known = list(self.gateway, &self.command.at.profile, Some(prefix.clone())).await?;
-        let own = known.into_iter().filter(|it| it.source == source);
-        // One with other tags is sent again.
-        let digest_of = |it: MemorySource| (it.tags == self.command.tags).then_some(it.digest);
-        let mut known: BTreeMap<String, Option<String>> =
-            own.map(|it| (it.path.clone(), digest_of(it))).collect();
-        let walk = walk(root);
-        let mut summary = Summary::default();
-        summary.skipped.extend(walk.skipped.into_iter().map(|(path, why)| Skipped { path, why }));
-        let (mut batch, mut size, mut is_incomplete) = (Vec::new(), 0, walk.is_incomplete);
-        self.seen = walk.files.iter().map(|found| (found.path.clone(), found.stamp)).collect();
-        let total = walk.files.len();
-        for (number, Found { file, path, stamp }) in walk.files.into_iter().enumerate() {
-            print::progress(&bar(number, total));
-            let text = match read(&file, stamp.bytes()).await {
-                Ok(text) => text,
-                Err(NoText::Refused(why)) => {
-                    summary.skipped.push(Skipped { path, why });
-                    continue;
-                }
-                Err(NoText::Unreadable(error)) => {
-                    is_incomplete = true;
-                    summary.skipped.push(Skipped { path, why: error.to_string() });
-                    continue;
-                }
-            };
-            let path = format!("{prefix}{path}");
-            let digest = HEXLOWER.encode(&Sha256::digest(&text));
-            if known.remove(&path).flatten() == Some(digest) {
-                summary.unchanged += 1;
-                continue;
+        match folder.update().await {
+            Ok(summary) => {
+                trouble = None;
+                summary.report(json);
             }
-            size += text.len();
-            let (source, tags) = (source.clone(), self.command.tags.clone());
-            batch.push(PutMemory { path, text, source, tags, expires_in_seconds: None });
-            if batch.len() >= MAX_BATCH || size >= BATCH_BYTES {
-                self.send(std::mem::take(&mut batch), &mut summary).await?;
-                size = 0;
-            }
-        }
-        self.send(batch, &mut summary).await?;
-        if is_incomplete {
-            print::note("some files could not be read; nothing is removed before all can");
-        } else {
-            self.remove(known.into_keys().collect(), &mut summary).await?;
-        }
-        Ok(summary)
-    }
-
-    /// Sends texts. If the gateway refuses one of them, each is sent alone, so that the others are kept.
-    async fn send(&self, texts: Vec<PutMemory>, summary: &mut Summary) -> Result<(), Error> {
-        if texts.is_empty() {
-            return Ok(());
-        }
-        let changes = MemoryChanges { put: texts, delete: Vec::new() };
-        match change(self.gateway, &self.command.at.profile, &changes).await {
-            Ok(done) => summary.changed += done.changed + done.unchanged,
-            Err(Error::Refused { message, .. }) if changes.put.len() == 1 => {
-                let path = changes.put.into_iter().map(|new| new.path).collect();
-                summary.skipped.push(Skipped { path, why: message });
-            }
-            Err(Error::Refused { .. }) => {
-                for text in changes.put {
-                    Box::pin(self.send(vec![text], summary)).await?;
+            Err(error) if error.is_unavailable() || matches!(error, Error::EmptyFolder(_)) => {
+                let message = Chain(&error).to_string();
+                if trouble.as_ref() != Some(&message) {
+                    print::note(&format!("cynodectl: {message}; trying again"));
+                    trouble = Some(message);
                 }
             }
             Err(error) => return Err(error),
         }
-        Ok(())
-    }
-
-    /// Removes memories of files that are gone, or that have no text any more.
-    async fn remove(&self, paths: BTreeSet<String>, summary: &mut Summary) -> Result<(), Error> {
-        let paths: Vec<String> = paths.into_iter().collect();
-        for gone in paths.chunks(DELETED_AT_ONCE) {
-            let changes = MemoryChanges { delete: gone.to_vec(), ..MemoryChanges::default() };
-            summary.removed += change(self.gateway, &self.command.at.profile, &changes).await?.deleted;
-        }
-        Ok(())
     }
 }
 
-fn bar(done: usize, total: usize) -> String {
-    const WIDTH: usize = 30;
-    let filled = done * WIDTH / total.max(1);
-    format!("[{}{}] {done} of {total} files", "#".repeat(filled), ".".repeat(WIDTH - filled))
+/// Returns the first part of the paths: as the folder is called, also if that is a link to another.
+fn name_of(command: &Ingest, root: &Path) -> Result<String, Error> {
+    let of_folder = command.folder.file_name().or_else(|| root.file_name());
+    let of_folder = of_folder.map(|name| name.to_string_lossy().into_owned());
+    let name = command.name.clone().or(of_folder).unwrap_or_else(|| "root".to_owned());
+    let is_plain = !name.trim().is_empty() && !matches!(&*name, "." | "..") && !name.contains(['/', '\\']);
+    if is_plain && !name.contains(char::is_control) {
+        return Ok(name);
+    }
+    let shown = print::one_line(&name);
+    Err(Error::Other(format!("`{shown}` is not the name of a folder; choose another one with --name")))
+}
+
+fn check_tags(tags: &[String]) -> Result<(), Error> {
+    let is_wrong = |tag: &String| tag.trim().is_empty() || tag.len() > MAX_TAG_BYTES;
+    if tags.len() > MAX_TAGS || tags.iter().any(is_wrong) {
+        let why = format!("at most {MAX_TAGS} tags of 1 to {MAX_TAG_BYTES} bytes are taken");
+        return Err(Error::Other(why));
+    }
+    Ok(())
 }

@@ -17,6 +17,11 @@ fn write(folder: &Path, path: &str, content: impl AsRef<[u8]>) {
 
 /// A PDF of one page with one line.
 fn pdf(line: &str) -> Vec<u8> {
+    pdf_with(line, "<< >>")
+}
+
+/// A PDF with another object.
+fn pdf_with(line: &str, object: &str) -> Vec<u8> {
     let content = format!("BT /F1 12 Tf 72 720 Td ({line}) Tj ET");
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
@@ -26,6 +31,7 @@ fn pdf(line: &str) -> Vec<u8> {
             .to_owned(),
         format!("<< /Length {} >>\nstream\n{content}\nendstream", content.len()),
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_owned(),
+        object.to_owned(),
     ];
     let (mut out, mut places) = ("%PDF-1.4\n".to_owned(), Vec::new());
     for (number, object) in objects.iter().enumerate() {
@@ -33,9 +39,9 @@ fn pdf(line: &str) -> Vec<u8> {
         out.push_str(&format!("{} 0 obj\n{object}\nendobj\n", number + 1));
     }
     let start = out.len();
-    out.push_str("xref\n0 6\n0000000000 65535 f \n");
+    out.push_str("xref\n0 7\n0000000000 65535 f \n");
     places.iter().for_each(|place| out.push_str(&format!("{place:010} 00000 n \n")));
-    out.push_str(&format!("trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"));
+    out.push_str(&format!("trailer\n<< /Size 7 /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"));
     out.into_bytes()
 }
 
@@ -94,7 +100,7 @@ async fn folder_is_ingested_brought_up_to_date_and_searched() {
     let hit: Value = parsed(&hit);
     assert_eq!((&hit["path"], &hit["tags"][0]), (&"docs/paper.pdf".into(), &"handbook".into()));
     let shown = ctl(&gateway, &of_team(&["memory", "show", "docs/page.txt"])).await;
-    assert_eq!(shown.stdout, "first page\nsecond page\n");
+    assert_eq!(shown.stdout, "first page second page\n");
 
     write(&docs, "guide.md", "# Guide\n\nDeploy the website on Fridays.\n");
     fs::remove_file(docs.join("page.txt")).unwrap();
@@ -123,7 +129,7 @@ async fn folder_is_ingested_brought_up_to_date_and_searched() {
 
 #[tokio::test]
 async fn watched_folder_is_followed() {
-    let gateway = GatewayProcess::start().await;
+    let mut gateway = GatewayProcess::start().await;
     let outer = tempfile::tempdir().unwrap();
     write(outer.path(), "notes/a.md", "the first otter");
     let mut arguments = vec!["--gateway".to_owned(), gateway.admin_url(), "--admin-token-file".to_owned()];
@@ -131,15 +137,43 @@ async fn watched_folder_is_followed() {
     arguments.extend(["memory", "ingest", "--watch"].map(str::to_owned));
     arguments.push(outer.path().join("notes").display().to_string());
     let mut watcher = Process::start(&cynodectl(), &arguments, &[], &outer.path().join("log"));
-    let has = async |paths: &[&str]| {
-        let found = sources(&gateway, "default").await;
+    let has = async |gateway: &GatewayProcess, paths: &[&str]| {
+        let found = sources(gateway, "default").await;
         found.keys().map(String::as_str).eq(paths.iter().copied()).then_some(())
     };
-    eventually("the first file", async || has(&["notes/a.md"]).await).await;
+    eventually("the first file", async || has(&gateway, &["notes/a.md"]).await).await;
     write(outer.path(), "notes/sub/b.md", "the second otter");
-    eventually("a new file", async || has(&["notes/a.md", "notes/sub/b.md"]).await).await;
+    eventually("a new file", async || has(&gateway, &["notes/a.md", "notes/sub/b.md"]).await).await;
     fs::remove_file(outer.path().join("notes/a.md")).unwrap();
-    eventually("a removed file", async || has(&["notes/sub/b.md"]).await).await;
+    eventually("a removed file", async || has(&gateway, &["notes/sub/b.md"]).await).await;
+    // A file of the same size and time is another one.
+    let before = fs::metadata(outer.path().join("notes/sub/b.md")).unwrap();
+    write(outer.path(), "notes/sub/b.md", "the 2nd__ otter.");
+    let file = fs::File::options().write(true).open(outer.path().join("notes/sub/b.md")).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), before.len());
+    let digest = async |gateway: &GatewayProcess| sources(gateway, "default").await["notes/sub/b.md"].clone();
+    let first = digest(&gateway).await;
+    eventually("the changed text", async || (digest(&gateway).await != first).then_some(())).await;
+    // The gateway restarts, and an empty folder is not taken for one whose files are all gone.
+    gateway.kill();
+    write(outer.path(), "notes/c.md", "the third otter");
+    let log = async || fs::read_to_string(outer.path().join("log")).unwrap();
+    eventually("the watcher sees the outage", async || log().await.contains("trying again").then_some(()))
+        .await;
+    gateway.start_again().await;
+    eventually("what came during the outage", async || {
+        has(&gateway, &["notes/c.md", "notes/sub/b.md"]).await
+    })
+    .await;
+    fs::rename(outer.path().join("notes"), outer.path().join("elsewhere")).unwrap();
+    fs::create_dir(outer.path().join("notes")).unwrap();
+    eventually("the empty folder", async || log().await.contains("has no files").then_some(())).await;
+    fs::remove_dir(outer.path().join("notes")).unwrap();
+    fs::rename(outer.path().join("elsewhere"), outer.path().join("notes")).unwrap();
+    write(outer.path(), "notes/d.md", "the fourth otter");
+    let all = ["notes/c.md", "notes/d.md", "notes/sub/b.md"];
+    eventually("the folder is back", async || has(&gateway, &all).await).await;
     watcher.terminate();
     assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
 }
@@ -155,9 +189,117 @@ async fn refused_text_does_not_keep_others_out() {
     let dir = outer.path().join("notes").display().to_string();
     let ran = ctl(&gateway, &["memory", "ingest", &dir]).await;
     assert!(
-        ran.stdout.contains("skipped notes/large.md: ") && ran.stdout.contains("memory.max_bytes"),
+        ran.code == 1 && ran.stdout.contains("skipped large.md: ") && ran.stdout.contains("memory.max_bytes"),
         "{ran:?}"
     );
     assert!(ran.stdout.contains("2 new or changed"), "{ran:?}");
     assert_eq!(sources(&gateway, "default").await.len(), 2);
+
+    // A text that grew too large is not found as it was before; what is gone makes room first.
+    write(outer.path(), "notes/a.md", "y ".repeat(3_000));
+    fs::remove_file(outer.path().join("notes/large.md")).unwrap();
+    fs::remove_file(outer.path().join("notes/z.md")).unwrap();
+    write(outer.path(), "notes/fits.md", "x ".repeat(1_995));
+    let ran = ctl(&gateway, &["memory", "ingest", &dir]).await;
+    assert!(ran.code == 1 && ran.stdout.contains("its former text is removed"), "{ran:?}");
+    let found = sources(&gateway, "default").await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["notes/fits.md"]);
+}
+
+/// A PDF that overflows the stack of its reader is skipped by name.
+#[tokio::test]
+async fn hostile_pdf_does_not_end_an_ingest() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    let nested = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
+    write(outer.path(), "notes/a.pdf", pdf_with("deep", &nested));
+    write(outer.path(), "notes/z.md", "the last otter");
+    let dir = outer.path().join("notes").display().to_string();
+    let ran = ctl(&gateway, &["memory", "ingest", &dir]).await;
+    assert!(ran.code == 0 && ran.stdout.contains("1 new or changed"), "{ran:?}");
+    assert!(ran.stdout.contains("skipped a.pdf: not a readable PDF"), "{ran:?}");
+}
+
+/// What would delete memories that the operator did not mean is refused, with what to do.
+#[tokio::test]
+async fn ingest_does_not_delete_what_is_not_its_own() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "a/docs/one.md", "the first otter");
+    write(outer.path(), "b/docs/two.md", "the second otter");
+    let dir = |path: &str| outer.path().join(path).display().to_string();
+    let ingest = async |path: &str, more: &[&str]| {
+        let folder = dir(path);
+        ctl(&gateway, &[&["memory", "ingest", &folder], more].concat()).await
+    };
+    let paths = async || sources(&gateway, "default").await.into_keys().collect::<Vec<_>>();
+    assert_eq!(ingest("a/docs", &[]).await.code, 0);
+    let other = ingest("b/docs", &[]).await;
+    assert!(
+        other.code == 1 && other.stderr.contains("--name") && other.stderr.contains("--moved"),
+        "{other:?}"
+    );
+    assert_eq!(paths().await, ["docs/one.md"]);
+    assert_eq!(ingest("b/docs", &["--name", "other"]).await.code, 0);
+    assert_eq!(paths().await, ["docs/one.md", "other/two.md"]);
+    let moved = ingest("b/docs", &["--moved"]).await;
+    assert!(moved.stdout.contains("1 new or changed, 0 unchanged, 1 removed"), "{moved:?}");
+    assert_eq!(paths().await, ["docs/two.md", "other/two.md"]);
+
+    fs::remove_file(outer.path().join("b/docs/two.md")).unwrap();
+    let empty = ingest("b/docs", &[]).await;
+    assert!(empty.code == 1 && empty.stderr.contains("--allow-empty"), "{empty:?}");
+    assert_eq!(paths().await, ["docs/two.md", "other/two.md"]);
+    assert!(ingest("b/docs", &["--allow-empty"]).await.stdout.contains("1 removed"));
+
+    // A link names the folder, whatever it points to.
+    write(outer.path(), "v1/one.md", "the first version");
+    write(outer.path(), "v2/two.md", "the second version");
+    symlink(outer.path().join("v1"), outer.path().join("current")).unwrap();
+    assert_eq!(ingest("current", &[]).await.code, 0);
+    fs::remove_file(outer.path().join("current")).unwrap();
+    symlink(outer.path().join("v2"), outer.path().join("current")).unwrap();
+    assert_eq!(ingest("current", &[]).await.code, 0);
+    assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
+    // A folder is not what only begins like it.
+    write(outer.path(), "v1/current-not/x.md", "no");
+    let gone = ctl(&gateway, &["memory", "rm", "curr", "--all-below", "--yes"]).await;
+    assert_eq!(gone.code, 1, "{gone:?}");
+
+    for (path, more, why) in [
+        ("current/two.md", &[][..], "is not a folder"),
+        ("current", &["--name", "../x"], "--name"),
+        ("current", &["--tag", ""], "tags"),
+        ("current", &["--profile", ".."], "memory profile"),
+        ("current", &["--profile", ""], "memory profile"),
+    ] {
+        let ran = ingest(path, more).await;
+        assert!(ran.code == 64 && ran.stderr.contains(why), "{path} {more:?}: {ran:?}");
+    }
+    // Rules that cannot be read may leave something out.
+    fs::create_dir(outer.path().join("v2/.gitignore")).unwrap();
+    write(outer.path(), "v2/password.txt", "a secret");
+    let ran = ingest("current", &[]).await;
+    assert!(ran.code == 64 && ran.stderr.contains("nothing was ingested"), "{ran:?}");
+    assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
+}
+
+/// A token that is revoked in the middle, or at the beginning, is no reason to skip every file.
+#[tokio::test]
+async fn refusal_of_the_caller_ends_an_ingest() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    let token = outer.path().join("other.token");
+    fs::write(&token, "cyn_not_a_token").unwrap();
+    let (url, token) = (gateway.admin_url(), token.display().to_string());
+    let dir = outer.path().join("notes").display().to_string();
+    let line = ["--gateway", &url, "--admin-token-file", &token, "memory", "ingest", &dir];
+    let line: Vec<String> = line.map(str::to_owned).into();
+    let ran = tokio::task::spawn_blocking(move || {
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        testkit::run(&cynodectl(), testkit::workspace(), &line, &[])
+    });
+    let ran = ran.await.unwrap();
+    assert!(ran.code == 64 && !ran.stdout.contains("skipped"), "{ran:?}");
 }

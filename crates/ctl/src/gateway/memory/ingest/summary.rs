@@ -1,0 +1,50 @@
+//! What a run of an ingest did.
+
+use serde::Serialize;
+
+use super::super::super::print_json;
+use crate::{error::Exit, print};
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Summary {
+    pub(super) changed: usize,
+    pub(super) unchanged: usize,
+    pub(super) removed: usize,
+    skipped: Vec<Skipped>,
+    /// How many of the skipped ones the gateway refused.
+    pub(super) refused: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Skipped {
+    path: String,
+    why: String,
+}
+
+impl Summary {
+    pub(super) fn skip(&mut self, path: impl Into<String>, why: impl Into<String>) {
+        self.skipped.push(Skipped { path: path.into(), why: why.into() });
+    }
+
+    /// Prints the summary. A run of which the gateway refused a text has failed.
+    pub(super) fn report(&self, json: bool) -> Exit {
+        print::progress("");
+        let exit = if self.refused == 0 { Exit::Done } else { Exit::Failed };
+        if json {
+            print_json(self);
+            return exit;
+        }
+        for Skipped { path, why } in &self.skipped {
+            print::line(&format!("skipped {}: {}", print::one_line(path), print::one_line(why)));
+        }
+        let Self { changed, unchanged, removed, skipped, .. } = self;
+        let skipped = skipped.len();
+        print::line(&format!(
+            "{changed} new or changed, {unchanged} unchanged, {removed} removed, {skipped} skipped"
+        ));
+        if changed + unchanged + removed + skipped == 0 {
+            print::note("no files; hidden ones, and those that a .gitignore or .ignore names, are left out");
+        }
+        exit
+    }
+}
