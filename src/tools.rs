@@ -4,6 +4,7 @@
 mod allowlist;
 mod call;
 mod catalogue;
+mod catalogues;
 mod control;
 mod lease_calls;
 mod names;

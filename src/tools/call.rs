@@ -1,10 +1,9 @@
 //! The client for tools: lists them, calls them with retries, and reports outages to the breaker.
 
 use std::{
-    collections::HashMap,
     future::ready,
     path::PathBuf,
-    sync::{Arc, OnceLock, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,13 +16,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subjects::Fault;
 pub(crate) use subjects::journal::Returned;
-use tokio::sync::Mutex;
 
-use super::{Allowlist, Catalogue, ToolInfo};
+use super::{
+    Allowlist, Catalogue, ToolInfo,
+    catalogues::{Catalogues, Known, audience},
+};
 use crate::telemetry::{Breaker, Metrics};
 
-/// The catalogue is fetched again after this time.
-const CATALOGUE_TTL: Duration = Duration::from_secs(30);
 pub(crate) const LIST_METHOD: &str = "tools/list";
 
 /// A call that the role's allowlist permits. Only such calls can be sent to the gateway.
@@ -88,34 +87,11 @@ pub(crate) struct Tools {
     pub(super) client: Option<Client>,
     token_file: Option<PathBuf>,
     allowlist: Allowlist,
-    cache: std::sync::Mutex<HashMap<Audience, CachedCatalogue>>,
-    without_tools: OnceLock<Arc<Catalogue>>,
-    /// Held while a caller fetches a catalogue.
-    listing: Mutex<()>,
+    catalogues: Catalogues,
     breaker: Breaker,
     /// How long an unavailable gateway is waited for, from the first call that failed.
     pub(super) patience: Duration,
     metrics: Arc<Metrics>,
-}
-
-/// For whom the gateway lists tools, which depends on the user and the tools of a lease. `None`: without a
-/// lease.
-type Audience = Option<(String, Option<Vec<String>>)>;
-
-/// The cache is cleared when it has more catalogues than this.
-const MAX_CATALOGUES: usize = 64;
-
-/// The catalogue and when it was fetched.
-#[derive(Clone, Debug)]
-struct CachedCatalogue {
-    at: Instant,
-    catalogue: Arc<Catalogue>,
-}
-
-impl CachedCatalogue {
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < CATALOGUE_TTL
-    }
 }
 
 impl Tools {
@@ -131,9 +107,7 @@ impl Tools {
             client,
             token_file,
             allowlist,
-            cache: std::sync::Mutex::default(),
-            without_tools: OnceLock::new(),
-            listing: Mutex::new(()),
+            catalogues: Catalogues::new(allowlist),
             breaker,
             patience,
             metrics,
@@ -156,57 +130,34 @@ impl Tools {
         lease: Option<&HeldLease>,
         listener: &dyn TryListener,
     ) -> Result<Arc<Catalogue>, CallError> {
-        let audience: Audience = lease.map(|held| (held.lease.user_id.clone(), held.lease.tools.clone()));
-        let cached = self.cached(&audience);
-        if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh()) {
-            return Ok(Arc::clone(&cached.catalogue));
+        let audience = audience(lease);
+        let known = self.catalogues.get(&audience);
+        if let Some(fresh) = known.fresh() {
+            return Ok(fresh);
         }
+        let Known { listing, cached } = known;
         let asked_at = Instant::now();
-        let _listing = match (&cached, self.listing.try_lock()) {
+        let _listing = match (&cached, listing.try_lock()) {
             (_, Ok(listing)) => listing,
             (Some(old), Err(_)) => return Ok(Arc::clone(&old.catalogue)),
-            (None, Err(_)) => self.listing.lock().await,
+            (None, Err(_)) => listing.lock().await,
         };
         // Another caller may have fetched it while this one was waiting.
-        if let Some(cached) = self.cached(&audience).filter(CachedCatalogue::is_fresh) {
-            return Ok(cached.catalogue);
+        if let Some(fresh) = self.catalogues.get(&audience).fresh() {
+            return Ok(fresh);
         }
         // A stale catalogue is better than none, and the gateway checks each call anyway. With one, there is
         // no waiting for an unavailable gateway.
         let patience =
             if cached.is_some() { Duration::ZERO } else { self.patience.saturating_sub(asked_at.elapsed()) };
         let catalogue = match (Box::pin(self.list(lease, patience, listener)).await, cached) {
-            (Ok(tools), _) if tools.is_empty() => Arc::clone(self.without_tools()),
-            (Ok(tools), _) => Arc::new(Catalogue::new(self.allowlist, tools)),
+            (Ok(tools), _) => self.catalogues.read(tools),
             (Err(error @ CallError::TokenRefused { .. }), _) => return Err(error),
             (Err(_), Some(old)) => old.catalogue,
             (Err(error), None) => return Err(error),
         };
-        // An empty list may be that of a lease which has ended, and another lease of the user may list more.
-        if catalogue.tools().next().is_some() {
-            let mut cache = self.lock();
-            if cache.len() >= MAX_CATALOGUES {
-                cache.clear();
-            }
-            let fetched = CachedCatalogue { at: Instant::now(), catalogue: Arc::clone(&catalogue) };
-            cache.insert(audience, fetched);
-        }
+        self.catalogues.keep(audience, &catalogue);
         Ok(catalogue)
-    }
-
-    /// Returns the catalogue of an empty list. It is made once: what it knows about words costs more than a
-    /// whole handoff.
-    fn without_tools(&self) -> &Arc<Catalogue> {
-        self.without_tools.get_or_init(|| Arc::new(Catalogue::new(self.allowlist, Vec::new())))
-    }
-
-    fn cached(&self, audience: &Audience) -> Option<CachedCatalogue> {
-        self.lock().get(audience).cloned()
-    }
-
-    /// No value is ever left half written, so a poisoned lock is safe to use.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Audience, CachedCatalogue>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(

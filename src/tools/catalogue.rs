@@ -104,11 +104,19 @@ impl OfferedFunction {
 
 impl Catalogue {
     pub(crate) fn new(allowlist: Allowlist, offered: impl IntoIterator<Item = ToolInfo>) -> Self {
-        let tools: BTreeMap<String, ToolInfo> = offered
-            .into_iter()
-            .filter(|tool| allowlist.permits(&tool.name))
-            .map(|tool| (tool.name.clone(), tool))
-            .collect();
+        Self::of(Self::permitted(allowlist, offered))
+    }
+
+    /// Returns those of the offered tools that may be called, by name.
+    pub(super) fn permitted(
+        allowlist: Allowlist,
+        offered: impl IntoIterator<Item = ToolInfo>,
+    ) -> BTreeMap<String, ToolInfo> {
+        let permitted = offered.into_iter().filter(|tool| allowlist.permits(&tool.name));
+        permitted.map(|tool| (tool.name.clone(), tool)).collect()
+    }
+
+    pub(super) fn of(tools: BTreeMap<String, ToolInfo>) -> Self {
         let arguments: Vec<String> = tools.values().map(ToolInfo::argument_names).collect();
         let candidates = tools.values().zip(&arguments).map(|(tool, arguments)| Candidate {
             name: &tool.name,
@@ -125,6 +133,10 @@ impl Catalogue {
         };
         let functions = tools.values().map(|tool| OfferedFunction::new(as_function(tool))).collect();
         Self { tools, functions, ranking, names: Arc::new(names), validators: Validators::default() }
+    }
+
+    pub(super) fn has_exactly(&self, tools: &BTreeMap<String, ToolInfo>) -> bool {
+        self.tools == *tools
     }
 
     pub(crate) fn has(&self, tool: &str) -> bool {
