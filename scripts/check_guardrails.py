@@ -76,9 +76,14 @@ WORKER_NEVER_LINKS = {"sqlx", "sea-orm", "diesel", "rusqlite", "tokio-postgres"}
 DYNAMIC_CODE = {"libloading", "dlopen2", "mlua", "rhai", "pyo3", "rquickjs", "boa_engine", "v8", "deno_core", "wasmtime", "wasmer",
                 "wasmi"}
 
-# The files that may start processes: a server behind the gateway may be a program, a local stack is made of them, and a
-# sandbox is one.
-MAY_SPAWN = {"crates/upstream/src/stdio/child.rs", "crates/ctl/src/up/child.rs", "crates/sandbox/src/process.rs"}
+# The files that may start processes: a server behind the gateway may be a program, a local stack is made of them, a
+# sandbox is one, and a PDF is read by one.
+MAY_SPAWN = {
+    "crates/upstream/src/stdio/child.rs",
+    "crates/ctl/src/up/child.rs",
+    "crates/ctl/src/gateway/memory/pdf.rs",
+    "crates/sandbox/src/process.rs",
+}
 
 # The widest line, as rustfmt has it; but rustfmt breaks neither comments nor string literals.
 MAX_COLUMNS = 110

@@ -53,7 +53,7 @@ CHECKED_RULES = [
         "tests/worker/routing.rs::provider_keys_are_refused_by_name",
     )),
     Rule("A crate depends only on", "4953e3e8", checks=("dependencies",)),
-    Rule("Three files start processes", "a8b16f23", checks=("bans", "suppressions"), tests=(
+    Rule("Four files start processes", "81123392", checks=("bans", "suppressions"), tests=(
         "crates/upstream/tests/servers/process.rs::a_process_gets_only_inherited_and_configured_variables",
         "crates/gateway/tests/gateway/attacks/servers.rs::attack_26_stdio_upstreams_are_isolated",
     )),

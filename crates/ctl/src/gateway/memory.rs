@@ -2,6 +2,7 @@
 
 mod files;
 mod ingest;
+mod pdf;
 mod read;
 
 use api::{
@@ -9,7 +10,7 @@ use api::{
 };
 use serde_json::json;
 
-pub(crate) use self::read::print_pdf;
+pub(crate) use self::pdf::print_pdf;
 use super::{ApiRequest, Gateway, cells, print_json, print_list, print_outcome};
 use crate::{
     cli::Memory,

@@ -136,7 +136,8 @@ impl Bare {
             bare.waiting.lock().unwrap().insert(Subject::Delta(handoff.id).to_string(), sender);
             let began = Instant::now();
             let wanted = json!({
-                "agent": "project_manager", "user_id": format!("user-{number}"), "handoff_id": handoff.id.to_string(),
+                "agent": "project_manager", "user_id": format!("user-{number}"),
+                "handoff_id": handoff.id.to_string(),
             });
             let issued = bare.gateway.call(&bare.agent, "lease.issue", wanted).await.unwrap();
             let issued = issued.structured.unwrap_or_else(|| panic!("{}", issued.text));

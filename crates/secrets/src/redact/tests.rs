@@ -175,7 +175,7 @@ fn ordinary_lines_are_unchanged() {
         "Write <password> where the password goes and <token>where the token goes",
         "I forgot my password\nWhat can I do?",
         "Password\nEmail\nName",
-        "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      name: db\n      key: password\n- name: MODE\n  value: fast",
+        "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      key: password\n- name: A\n  value: b",
         "db:\n  password:\n    valueFrom:\n      secretKeyRef: {}",
         "Enter your password:\nand then your name.",
         "curl -u sends a name and a password; curl -s https://api.example:8443/v1 does not.",
