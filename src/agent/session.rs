@@ -246,18 +246,19 @@ impl<'a> Session<'a> {
             reach(Point::ModelAnswered).await;
             replied
         });
-        let asked = self.resources.recording.model(&self.effects, request, live);
-        // Journal records that are still pending are stored while the model is thinking.
+        let is_structured = matches!(question, Question::Think { .. });
+        let asked = async {
+            let asked = self.resources.recording.model(&self.effects, request, live).await;
+            if let Ok(reply) = &asked.value {
+                self.record_turn(question, request, reply, asked.ms);
+            }
+            asked
+        };
+        // Journal records that are still pending are stored while the model is thinking. That may take longer
+        // than the model: a finished turn is recorded before it is over, so that a deadline loses none.
         let (Timed { value, ms }, ()) = tokio::join!(asked, self.journal.write_if_costly());
         match &value {
             Ok(reply) => {
-                let has_cost = self.resources.inference.has_cost();
-                let is_structured = matches!(question, Question::Think { .. });
-                // The last turn of a conversation is directly followed by the answer, so it needs no hash.
-                let needs_hash = has_cost && (is_structured || !reply.calls.is_empty());
-                let request_hash = needs_hash.then(|| request.hash());
-                let turn = ModelTurn { question, request_hash, reply: reply.clone(), ms };
-                self.journal.record_turn(turn, has_cost);
                 if is_structured {
                     // Work that runs beside it may take long, so the reply is stored now.
                     self.journal.write_if_costly().await;
@@ -275,6 +276,15 @@ impl<'a> Session<'a> {
             }
         }
         Ok(value?)
+    }
+
+    fn record_turn(&self, question: Question, request: &Request<'_>, reply: &Reply, ms: u64) {
+        let has_cost = self.resources.inference.has_cost();
+        // The last turn of a conversation is directly followed by the answer, so it needs no hash.
+        let needs_hash = has_cost && (matches!(question, Question::Think { .. }) || !reply.calls.is_empty());
+        let request_hash = needs_hash.then(|| request.hash());
+        let turn = ModelTurn { question, request_hash, reply: reply.clone(), ms };
+        self.journal.record_turn(turn, has_cost);
     }
 
     /// G14: asks the model, and publishes that the call started and how it ended, when that happens.

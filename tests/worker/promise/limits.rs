@@ -143,6 +143,30 @@ async fn finished_turn_is_stored_even_after_the_deadline() {
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
 }
 
+/// While the model takes its second turn, the results of the first are stored. If that waits for the stream, the
+/// turn that finished meanwhile does not wait with it: it is stored when time is over, and not paid again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finished_turn_does_not_wait_for_the_records_before_it() {
+    let nats = Nats::start();
+    let errands = Errands::start(|| Duration::ZERO).await;
+    // The first append stores the turn with the calls that it begins, the second one their results.
+    let worker =
+        errands.worker(&nats).set("agent.max_turn", "3s").stopping_at("BeforeAppend#2").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&Errands::handoff("x1")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.error.map(|error| error.code), Some(ErrorCode::DeadlineExceeded));
+    assert_eq!(errands.asked("x1"), [1, 1, 0], "{}", worker.log());
+    orchestrator.wait_until_settled().await;
+    let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    assert_eq!(errands.asked("x1"), [1, 1, 1], "each turn was paid once");
+    let effects = errands.effects().await;
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+}
+
 /// A verbatim copy of an old handoff is refused: its answer and its keys may have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handoff_older_than_answers_are_kept_is_refused() {
