@@ -55,9 +55,11 @@ pub struct Node {
     /// The digests of the images that it can run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<String>,
-    /// How many jobs it runs at once.
+    /// How many jobs it runs at most.
     pub slots: u32,
-    /// The ids of the jobs that it runs.
+    /// How many jobs it runs.
+    pub busy: usize,
+    /// The ids of the jobs that it runs, as far as they are the caller's.
     pub running: Vec<String>,
     /// How many jobs wait for this node alone.
     pub waiting: u64,

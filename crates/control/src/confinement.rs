@@ -1,9 +1,9 @@
 //! What a caller may access: one that acts for a user only what is that user's, others everything.
 
 use policy::is_governing;
-use sea_orm::{ColumnTrait, Condition, EntityTrait, ExprTrait};
+use sea_orm::{ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QuerySelect, QueryTrait};
 
-use store::entity::{project, task};
+use store::entity::{job, project, task};
 
 use super::{Context, ToolError};
 
@@ -69,6 +69,12 @@ impl Confinement {
         let owned = task::Column::UserId.is_null().or(task::Column::UserId.eq(&self.user));
         let of_project = self.project.as_ref().map(|project| task::Column::ProjectId.eq(project));
         Condition::all().add(owned).add_option(of_project)
+    }
+
+    /// Returns a condition for the jobs of [`Confinement::tasks`].
+    pub(super) fn jobs(&self) -> Condition {
+        let own = task::Entity::find().select_only().column(task::Column::Id).filter(self.tasks());
+        Condition::all().add(job::Column::TaskId.in_subquery(own.into_query()))
     }
 
     /// Returns a condition for the projects of [`Confinement::includes_project`].

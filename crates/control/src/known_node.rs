@@ -84,7 +84,7 @@ impl KnownNode {
         };
         let Self { row, report, labels } = self;
         let started_at = row.started_at.map(clock::text);
-        let (reasons, engines, images, slots, running, version) = match report {
+        let (reasons, engines, images, slots, running, version): (_, _, _, _, Vec<String>, _) = match report {
             Some(report) => (
                 report.reasons,
                 report.engines,
@@ -104,6 +104,7 @@ impl KnownNode {
             engines,
             images,
             slots,
+            busy: running.len(),
             running,
             waiting,
             cordoned: row.cordoned,

@@ -3,6 +3,8 @@
 mod book;
 mod presence;
 
+use std::collections::BTreeSet;
+
 pub use book::NodeBook;
 use contract::{
     Page,
@@ -10,9 +12,12 @@ use contract::{
 };
 use policy::Scope;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
-use store::entity::node;
+use store::entity::{job, node};
 
-use super::{BuiltInTool, Context, Does, Entry, ToolError, known_node::KnownNode, lookup, page::PageRequest};
+use super::{
+    BuiltInTool, Context, Does, Entry, ToolError, confinement::Confinement, known_node::KnownNode, lookup,
+    page::PageRequest,
+};
 
 pub(super) fn tools() -> Vec<Entry> {
     vec![Entry::of::<List>(), Entry::of::<Get>()]
@@ -34,7 +39,7 @@ impl BuiltInTool for List {
         let rows = query.offset(request.offset).limit(request.fetch_limit()).all(&context.db).await?;
         let mut nodes = Vec::with_capacity(rows.len());
         for row in rows {
-            let mut node = KnownNode::new(row).describe(&context.db, context.now).await?;
+            let mut node = describe(context, row).await?;
             // The attempts to escape are many; node.get has them.
             node.engines.iter_mut().for_each(|engine| engine.attempts.clear());
             nodes.push(node);
@@ -54,6 +59,18 @@ impl BuiltInTool for Get {
         let name = node::Column::Name;
         let row =
             lookup::by_id_or_name::<node::Entity>(context, "node", "node_id", name, input.node_id).await?;
-        KnownNode::new(row).describe(&context.db, context.now).await
+        describe(context, row).await
     }
+}
+
+/// Describes a node. A caller that acts for a user sees the ids of the jobs of its tasks alone.
+async fn describe(context: &Context<'_>, row: node::Model) -> Result<Node, ToolError> {
+    let mut node = KnownNode::new(row).describe(&context.db, context.now).await?;
+    if let Some(confinement) = Confinement::to_tasks(context) {
+        let own = job::Entity::find().select_only().column(job::Column::Id);
+        let own = own.filter(job::Column::Id.is_in(&node.running)).filter(confinement.jobs());
+        let own: BTreeSet<String> = own.into_tuple().all(&context.db).await?.into_iter().collect();
+        node.running.retain(|id| own.contains(id));
+    }
+    Ok(node)
 }

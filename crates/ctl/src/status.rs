@@ -79,7 +79,7 @@ fn show_nodes(nodes: Option<Vec<Node>>, gateway: &str) {
             node.pool,
             state,
             engines.collect::<Vec<_>>().join(", "),
-            format!("{}/{}", node.running.len(), node.slots),
+            format!("{}/{}", node.busy, node.slots),
             node.waiting.to_string(),
             node.seen_at,
         ];

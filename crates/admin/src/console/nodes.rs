@@ -91,7 +91,7 @@ fn row(node: &Node) -> Markup {
             }
         },
         html! {
-            (node.running.len()) " of " (node.slots)
+            (node.busy) " of " (node.slots)
             @if node.waiting > 0 { span .sub { (node.waiting) " waiting" } }
         },
         html! { (format::timestamp(&node.seen_at)) },
@@ -131,7 +131,7 @@ pub(super) async fn show(
             div { dt { "State" } dd { (state_badge(node.state)) } }
             div { dt { "Pool" } dd { bdi { (visible(&node.pool)) } } }
             @if !node.labels.is_empty() { div { dt { "Labels" } dd { bdi { (labels(&node)) } } } }
-            div { dt { "Slots" } dd { (node.running.len()) " of " (node.slots) " in use" } }
+            div { dt { "Slots" } dd { (node.busy) " of " (node.slots) " in use" } }
             div { dt { "Waiting for it alone" } dd { (node.waiting) } }
             @if let Some(version) = &node.version { div { dt { "Version" } dd { (visible(version)) } } }
             @if let Some(at) = &node.started_at { div { dt { "Started" } dd { (format::timestamp(at)) } } }

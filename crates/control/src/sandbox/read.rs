@@ -5,7 +5,7 @@ use contract::{
     sandbox::{GetJob, Job, JobSummary, ListJobs},
 };
 use policy::{Scope, ScopedId};
-use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QuerySelect, QueryTrait};
+use sea_orm::EntityTrait;
 use store::entity::{job, task};
 use subjects::ScopeId;
 
@@ -41,11 +41,7 @@ impl BuiltInTool for ListJobs {
             let found = tasks::find(context, id).await?;
             input.task_id = found.id.parse().ok();
         }
-        let within = Confinement::to_tasks(context).map(|confinement| {
-            let own = task::Entity::find().select_only().column(task::Column::Id);
-            let own = own.filter(confinement.tasks()).into_query();
-            Condition::all().add(job::Column::TaskId.in_subquery(own))
-        });
+        let within = Confinement::to_tasks(context).map(|confinement| confinement.jobs());
         let book = JobBook::new(&context.db, context.sandboxes, context.now);
         let found = book.list(&input, within, request.offset, request.fetch_limit()).await?;
         Ok(request.build_page(found))

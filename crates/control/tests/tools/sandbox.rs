@@ -11,7 +11,10 @@ use policy::{Agent, AgentKind, Caller, Lease, LeaseStanding, MemoryProfile};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde_json::{Value, json};
 use store::entity::{job, outbox};
-use subjects::job::{Job, Repeat};
+use subjects::{
+    job::{Job, Repeat},
+    node::NodeStatus,
+};
 
 use crate::{
     nodes::{present, report, silence},
@@ -140,6 +143,15 @@ async fn jobs_of_other_users_are_not_found(stage: Stage) {
     assert_eq!(stage.call(&eve, "sandbox.job.list", json!({})).await.unwrap()["items"], json!([]));
     let own = stage.call(&ada, "sandbox.job.list", json!({})).await.unwrap();
     assert_eq!(each(&own, "items", "job_id"), [id_of(&created)]);
+    let running = vec![id_of(&created).parse().unwrap()];
+    present(&stage, &NodeStatus { running, ..report("one", &[]) }).await;
+    for (caller, expected) in [(&eve, json!([])), (&ada, json!([created["job_id"]]))] {
+        let listed = stage.call(caller, "node.list", json!({})).await.unwrap()["items"][0].clone();
+        let got = stage.call(caller, "node.get", json!({ "node_id": "one" })).await.unwrap();
+        for node in [listed, got] {
+            assert_eq!((&node["running"], &node["busy"]), (&expected, &json!(1)));
+        }
+    }
     let run = json!({ "task_id": created["task_id"], "command": ["true"] });
     assert_eq!(stage.fails_for(&eve, "sandbox.run", run).await.0, "not_found");
     let elsewhere = json!({ "job_id": created["job_id"], "task_id": "t-2" });

@@ -64,7 +64,7 @@ fn row(node: &Node) -> Vec<String> {
         print::sanitize(&node.pool),
         or_none(labels.join(",")),
         or_none(engines.join(",")),
-        format!("{}/{}", node.running.len(), node.slots),
+        format!("{}/{}", node.busy, node.slots),
         node.waiting.to_string(),
         print::sanitize(&node.seen_at),
     ]
