@@ -7,7 +7,7 @@ use contract::{
 use subjects::{ChatRole, Role, Work};
 
 use super::{WorkError, session::Session};
-use crate::context::Recalled;
+use crate::{context::Recalled, tools::CallError};
 
 /// Of a long request, the beginning is searched for.
 const MAX_QUERY_BYTES: usize = 2 * 1024;
@@ -17,7 +17,7 @@ const MAX_RECALLED_BYTES: usize = 8 * 1024;
 impl Session<'_> {
     /// Returns the memories that match the handoff best. The search is a step like any tool call: it is in
     /// the trace, and an attempt that resumes takes its result from the journal, so that all requests of a
-    /// handoff have the same memories. A search that fails leaves the handoff without memories; a gateway
+    /// handoff have the same memories. A search that fails or is denied leaves the handoff without memories; a gateway
     /// that is away is waited for, as for all context.
     pub(super) async fn recall(&self) -> Result<Vec<Recalled>, WorkError> {
         let limit = self.resources.settings.recalled_memories;
@@ -30,7 +30,12 @@ impl Session<'_> {
             return Ok(Vec::new());
         }
         let wanted = Search { query, limit: Some(limit) };
-        let Some(Found { memories }) = self.fetch(Some(wanted)).await? else { return Ok(Vec::new()) };
+        let found = match self.fetch(Some(wanted)).await {
+            // A rule about memories is no reason to leave the request undone.
+            Err(WorkError::Call(CallError::Rejected { .. })) => None,
+            found => found?,
+        };
+        let Some(Found { memories }) = found else { return Ok(Vec::new()) };
         let recalled = bound(memories);
         let places: Vec<&str> = recalled.iter().map(|memory| memory.place.as_str()).collect();
         let detail = if places.is_empty() { "nothing".to_owned() } else { places.join(", ") };

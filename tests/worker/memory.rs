@@ -99,6 +99,25 @@ async fn recalled_text_survives_a_crash() {
     assert!(answer.trace.steps.iter().any(|step| step.name == "memory.search"), "{answer:?}");
 }
 
+/// A rule that denies the search to a user costs that user's handoffs their memories and nothing else.
+#[tokio::test]
+async fn denied_recall_does_not_end_the_handoff() {
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    keep(&gateway, "docs/rules.md", "The website is deployed on Mondays.").await;
+    let rule = json!({ "effect": "deny", "agent": "project_manager", "tool": "memory.search" });
+    gateway.must("POST", "/api/v1/rules", Some(rule)).await;
+    let model = Model::start([Script::say("I do not know.")]).await;
+    let worker = Worker::manager(&nats).asking(&model).calling_process(&gateway).await;
+    let _manager = worker.set("memory.recall", "3").start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("When do we deploy the website?")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    let step = answer.trace.steps.iter().find(|step| step.name == "memory.search").unwrap();
+    assert_eq!(step.outcome, StepOutcome::Rejected);
+    assert!(layer_5(model.asked()[0].system()).contains("None."));
+}
+
 /// A search that fails, or that the gateway does not offer, costs the handoff its memories and nothing else.
 #[tokio::test]
 async fn handoff_goes_on_without_memories() {

@@ -91,7 +91,7 @@ async fn run(cli: Cli) -> Result<Exit, Error> {
         Command::Preferences(command) => gateway::preferences::run(&open()?, command, json).await,
         Command::Schedules(command) => gateway::schedules::run(&open()?, command, json).await,
         Command::Skills(command) => gateway::skills::run(&open()?, command, json).await,
-        Command::Memory(Memory::PdfText { file }) => gateway::memory::print_pdf(&file),
+        Command::Memory(Memory::PdfText) => gateway::memory::print_pdf(),
         Command::Memory(command) => gateway::memory::run(&open()?, command, json).await,
         Command::Audit(command) => gateway::audit::run(&gateway, &link, command, json).await,
     }

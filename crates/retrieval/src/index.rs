@@ -23,6 +23,8 @@ const GROUP_SHARE: f64 = 0.15;
 /// How much of its n-grams a term shares with a word that it may be a misspelling of, and from which length.
 const MIN_LIKENESS: f64 = 0.6;
 const MIN_RESPELT_CHARS: usize = 5;
+/// Words of a query that may be misspelt. A text in another language has hundreds.
+const MAX_RESPELT_WORDS: usize = 16;
 /// How much each ranking counts, how slowly that falls with the places, and how many places count.
 const LEXICAL_WEIGHT: f64 = 2.0;
 const VECTOR_WEIGHT: f64 = 1.0;
@@ -215,7 +217,7 @@ impl Index {
 
     /// Returns whether a word of the query, or one that looks like it, occurs in a document.
     pub fn knows(&self, query: &Query) -> bool {
-        let mut terms = query.0.values().flat_map(|words| self.spellings(words));
+        let mut terms = self.spelled_terms(query).flat_map(|(_, spellings)| spellings);
         terms.any(|(term, _)| self.occurrences.contains_key(term))
     }
 
@@ -227,19 +229,18 @@ impl Index {
             let occurrences = self.occurrences.get(term).map_or(&[][..], Vec::as_slice);
             occurrences.binary_search_by_key(number, |occurrence| occurrence.number).is_ok()
         };
-        let matching =
-            query.0.iter().filter(|(_, words)| self.spellings(words).iter().any(|(term, _)| has(term)));
+        let spelled = query.0.iter().zip(self.spelled_terms(query));
+        let matching = spelled.filter(|(_, (_, spellings))| spellings.iter().any(|(term, _)| has(term)));
         let spelt = |(term, words): (&'q String, &'q BTreeMap<Word, f64>)| {
             words.keys().find(|word| word.term == *term).map_or(term.as_str(), |word| word.text.as_str())
         };
-        matching.map(spelt).collect()
+        matching.map(|(asked, _)| spelt(asked)).collect()
     }
 
     fn lexical_scores(&self, query: &Query) -> Vec<f64> {
         let mut scores = vec![0.0; self.documents.len()];
         let average_length = self.total_length.max(1) as f64 / self.len().max(1) as f64;
-        for words in query.0.values() {
-            let spellings = self.spellings(words);
+        for (_, spellings) in self.spelled_terms(query) {
             let mut best: BTreeMap<u32, f64> = BTreeMap::new();
             for (term, weight) in &spellings {
                 let occurrences = self.occurrences.get(*term).map_or(&[][..], Vec::as_slice);
@@ -259,12 +260,28 @@ impl Index {
         scores
     }
 
-    /// Returns the terms of words. If none occurs, they may be misspelt: then those that look like them.
-    fn spellings<'a>(&'a self, words: &'a BTreeMap<Word, f64>) -> Vec<(&'a str, f64)> {
+    /// Returns the terms of a query, each with those of the index that may stand for it.
+    fn spelled_terms<'a>(
+        &'a self,
+        query: &'a Query,
+    ) -> impl Iterator<Item = (&'a String, Vec<(&'a str, f64)>)> {
+        let mut respellings = MAX_RESPELT_WORDS;
+        query.0.iter().map(move |(term, words)| (term, self.spellings(words, &mut respellings)))
+    }
+
+    /// Returns the terms of words. If none occurs, they may be misspelt: then those that look like them, as
+    /// long as `respellings` are left. Each of them compares a word with all terms.
+    fn spellings<'a>(
+        &'a self,
+        words: &'a BTreeMap<Word, f64>,
+        respellings: &mut usize,
+    ) -> Vec<(&'a str, f64)> {
         let terms = || words.iter().map(|(word, weight)| (word.term.as_str(), *weight));
         if terms().any(|(term, _)| self.occurrences.contains_key(term)) {
             return terms().collect();
         }
+        let Some(left) = respellings.checked_sub(1) else { return Vec::new() };
+        *respellings = left;
         let is_word =
             |term: &str| term.chars().count() >= MIN_RESPELT_CHARS && term.chars().all(char::is_alphabetic);
         let alike = |(term, weight): (&'a str, f64)| {

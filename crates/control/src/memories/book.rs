@@ -122,8 +122,21 @@ impl<'w> MemoryBook<'w> {
         // Another gateway may have written before the lock was taken.
         let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
         check_owner(Some(&row), is_agent)?;
-        self.delete_rows(path).await?;
-        let size = Size::of_profile(&totals).minus(Size::of(&row));
+        self.delete_row(&totals, &row).await
+    }
+
+    /// Deletes a text if it has expired. One that was replaced since it was found to be expired is kept.
+    pub async fn delete_expired(&self, path: &str) -> Result<(), ToolError> {
+        let totals = self.lock().await?;
+        match self.find(path).await?.filter(|row| has_expired(row, self.now)) {
+            Some(row) => self.delete_row(&totals, &row).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn delete_row(&self, totals: &profile_row::Model, row: &source::Model) -> Result<(), ToolError> {
+        self.delete_rows(&row.path).await?;
+        let size = Size::of_profile(totals).minus(Size::of(row));
         self.set_size(size, Some(totals.version)).await
     }
 

@@ -10,7 +10,7 @@ use crate::ToolError;
 /// Texts of one transaction.
 const AT_ONCE: u64 = 100;
 
-/// Deletes the texts that have expired. Searches leave them out before. Returns how many there were.
+/// Deletes the texts that have expired. Searches leave them out before. Returns how many were found.
 pub async fn delete_expired_memories(store: &Store, now: i64) -> Result<usize, ToolError> {
     let mut deleted = 0;
     loop {
@@ -23,11 +23,7 @@ pub async fn delete_expired_memories(store: &Store, now: i64) -> Result<usize, T
                 .profile
                 .parse()
                 .map_err(|error| ToolError::Store(sea_orm::DbErr::Type(format!("{error}"))))?;
-            match MemoryBook::new(&db, &profile, now).delete(&row.path, false).await {
-                // Another gateway was faster.
-                Ok(()) | Err(ToolError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            MemoryBook::new(&db, &profile, now).delete_expired(&row.path).await?;
         }
         write.commit().await?;
         deleted += expired.len();

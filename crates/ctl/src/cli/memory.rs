@@ -50,9 +50,9 @@ pub(crate) enum Memory {
         #[arg(long, short)]
         yes: bool,
     },
-    /// Print the text of a PDF, for an ingest, which reads each PDF in a process of its own.
+    /// Print the text of the PDF on standard input, for an ingest, which reads each PDF in a process of its own.
     #[command(hide = true)]
-    PdfText { file: PathBuf },
+    PdfText,
 }
 
 /// The memory profile of a command.

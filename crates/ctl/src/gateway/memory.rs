@@ -26,7 +26,7 @@ const DELETED_AT_ONCE: usize = 500;
 pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Result<Exit, Error> {
     match command {
         Memory::Ingest(command) => ingest::run(gateway, command, json).await,
-        Memory::PdfText { file } => print_pdf(&file),
+        Memory::PdfText => print_pdf(),
         Memory::Search { query, at, prefix, limit } => {
             let wanted = MemorySearch { query, prefix, limit: Some(limit) };
             let path = ["memory", &at.profile, "search"];

@@ -38,6 +38,19 @@ fn inflected_and_misspelt_words_are_found() {
     assert!(!index.knows(&Query::new(&ENGLISH, "zebra of the 1234")));
 }
 
+/// Each unknown word is compared with all terms, so a text in another language must not have all of its words
+/// compared.
+#[test]
+fn only_the_first_unknown_words_are_taken_for_misspelt() {
+    let index = index(&[("b", "Calendar of the team"), ("c", "Something")]);
+    let unknown = |count: usize| -> String {
+        let words = (0..count).map(|number| format!("aqu{}oi ", "x".repeat(number + 1)));
+        words.chain(["calender".to_owned()]).collect()
+    };
+    assert!(index.knows(&Query::new(&ENGLISH, &unknown(10))));
+    assert!(!index.knows(&Query::new(&ENGLISH, &unknown(40))));
+}
+
 #[test]
 fn matched_words_are_those_of_the_query_that_a_document_has() {
     let index = index(&[("tasks", "creates a task"), ("files", "reads files"), ("zebra", "zebras")]);

@@ -1,9 +1,13 @@
 //! Hostile texts, quotas, expiry, and deletion that leaves nothing.
 
-use control::{Memories, MemorySettings};
-use sea_orm::EntityTrait;
+use control::{Memories, MemoryBook, MemorySettings};
+use policy::MemoryProfile;
+use sea_orm::{DatabaseExecutor, EntityTrait};
 use serde_json::json;
-use store::{clock, entity::memory_chunk};
+use store::{
+    clock,
+    entity::{memory_chunk, memory_source},
+};
 
 use super::{of_profile, paths, put, search};
 use crate::stage::{Stage, on_both};
@@ -12,6 +16,7 @@ on_both![
     hostile_text_is_kept_as_text_or_refused_by_name,
     quotas_are_kept,
     expired_text_is_not_found_and_then_deleted,
+    text_that_replaced_an_expired_one_is_not_deleted_with_it,
 ];
 
 async fn hostile_text_is_kept_as_text_or_refused_by_name(stage: Stage) {
@@ -95,6 +100,30 @@ async fn expired_text_is_not_found_and_then_deleted(stage: Stage) {
     let left = memory_chunk::Entity::find().all(stage.store.read()).await.unwrap();
     assert_eq!(left.into_iter().map(|chunk| chunk.path).collect::<Vec<_>>(), ["long.md"]);
     assert_eq!(search(&stage, "otter day").await, search(&other, "otter day").await);
+}
+
+/// What expires lists the texts first. One that was put again since is another text.
+async fn text_that_replaced_an_expired_one_is_not_deleted_with_it(stage: Stage) {
+    let profile = MemoryProfile::default();
+    stage.set_time("2026-11-18T10:00:00Z");
+    for path in ["again.md", "gone.md"] {
+        let put = json!({ "path": path, "text": "the otter of the day", "expires_in_seconds": 60 });
+        stage.ok("memory.put", put).await;
+    }
+    stage.set_time("2026-11-18T10:05:00Z");
+    let again = json!({ "path": "again.md", "text": "the otter of today", "expires_in_seconds": 60 });
+    stage.ok("memory.put", again).await;
+    let write = stage.store.write().await.unwrap();
+    let db = DatabaseExecutor::Transaction(&write);
+    let now = clock::micros("2026-11-18T10:05:00Z".parse::<subjects::Timestamp>().unwrap().at());
+    let book = MemoryBook::new(&db, &profile, now);
+    for path in ["again.md", "gone.md", "never.md"] {
+        book.delete_expired(path).await.unwrap();
+    }
+    write.commit().await.unwrap();
+    let left = memory_source::Entity::find().all(stage.store.read()).await.unwrap();
+    assert_eq!(left.into_iter().map(|source| source.path).collect::<Vec<_>>(), ["again.md"]);
+    assert_eq!(paths(&stage, "otter").await, ["again.md"]);
 }
 
 /// A deleted text is in no file of the store, once what was written is in the database file.

@@ -2,6 +2,7 @@
 
 use std::{
     fs::Metadata,
+    io::{self, ErrorKind},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -89,14 +90,39 @@ pub(super) fn walk(folder: &Path) -> Walk {
 
 /// Returns why the rules of a folder cannot be read. The walk would go on as if there were none.
 fn find_unreadable_rules(folder: &Path) -> Option<String> {
-    [".gitignore", ".ignore"].into_iter().map(|name| folder.join(name)).find_map(|file| {
-        file.symlink_metadata().ok()?;
-        std::fs::read(&file).err().map(|error| format!("{}: {error}", file.display()))
+    let excluded = match git_folder(folder) {
+        Ok(git) => git.map(|git| git.join("info").join("exclude")),
+        Err(error) => return Some(format!("{}: {error}", folder.join(".git").display())),
+    };
+    let rules = [".gitignore", ".ignore"].into_iter().map(|name| folder.join(name)).chain(excluded);
+    rules.into_iter().find_map(|file| match std::fs::read(&file) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !file.is_symlink() => None,
+        read => read.err().map(|error| format!("{}: {error}", file.display())),
     })
 }
 
+/// Returns where Git keeps what all work trees share, if there is a repository. In a work tree, `.git` is a
+/// file that names a folder, which names that place.
+fn git_folder(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let git = folder.join(".git");
+    let metadata = match git.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        metadata => metadata?,
+    };
+    if metadata.is_dir() {
+        return Ok(Some(git));
+    }
+    let named = std::fs::read_to_string(&git)?;
+    let Some(named) = named.trim().strip_prefix("gitdir:") else { return Ok(None) };
+    let own = folder.join(named.trim());
+    match std::fs::read_to_string(own.join("commondir")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(own)),
+        shared => Ok(Some(own.join(shared?.trim()))),
+    }
+}
+
 impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         let changed = (metadata.ctime(), metadata.ctime_nsec());
         Self { bytes: metadata.len(), inode: metadata.ino(), changed }
     }

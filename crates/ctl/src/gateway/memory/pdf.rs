@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_types, reason = "a hostile PDF must not end the process that ingests it")]
 
 use std::{
-    io::{self, Write},
-    path::Path,
+    fs::File,
+    io::{self, Read, Write},
     process::Stdio,
     time::Duration,
 };
@@ -12,7 +12,7 @@ use std::{
 use nix::sys::resource::{Resource, setrlimit};
 use tokio::{process::Command, time::timeout};
 
-use super::read::{MAX_TEXT_BYTES, NoText, decode, refuse};
+use super::read::{MAX_PDF_BYTES, MAX_TEXT_BYTES, NoText, decode, refuse};
 use crate::error::{Error, Exit};
 
 const PDF_TIMEOUT: Duration = Duration::from_secs(20);
@@ -21,11 +21,11 @@ const PDF_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Reads a PDF in a process of its own: a hostile one may make the reader overflow its stack, take all memory
 /// or never end.
-pub(super) async fn read_pdf(file: &Path) -> Result<String, NoText> {
+pub(super) async fn read_pdf(file: File) -> Result<String, NoText> {
     let program = std::env::current_exe().map_err(NoText::Unreadable)?;
     let mut reader = Command::new(program);
-    reader.args(["memory", "pdf-text", "--"]).arg(file).env_clear().kill_on_drop(true);
-    reader.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    reader.args(["memory", "pdf-text"]).env_clear().kill_on_drop(true);
+    reader.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
     let reading = reader.spawn().map_err(NoText::Unreadable)?.wait_with_output();
     let Ok(done) = timeout(PDF_TIMEOUT, reading).await else {
         return refuse(format!("a PDF that takes longer than {} s to read", PDF_TIMEOUT.as_secs()));
@@ -38,9 +38,9 @@ pub(super) async fn read_pdf(file: &Path) -> Result<String, NoText> {
     }
 }
 
-/// Writes the text of a PDF to standard output, or to standard error why it has none. Limits what this
+/// Writes the text of the PDF on standard input to standard output, or to standard error why it has none. Limits what this
 /// process may take.
-pub(crate) fn print_pdf(file: &Path) -> Result<Exit, Error> {
+pub(crate) fn print_pdf() -> Result<Exit, Error> {
     let seconds = PDF_TIMEOUT.as_secs();
     let limits = [
         (Resource::RLIMIT_AS, PDF_MEMORY_BYTES),
@@ -50,7 +50,8 @@ pub(crate) fn print_pdf(file: &Path) -> Result<Exit, Error> {
     for (resource, most) in limits {
         setrlimit(resource, most, most).map_err(|error| Error::Input(error.into()))?;
     }
-    let content = std::fs::read(file).map_err(|error| Error::File(file.to_owned(), error))?;
+    let mut content = Vec::new();
+    io::stdin().take(MAX_PDF_BYTES).read_to_end(&mut content).map_err(Error::Input)?;
     let read = || {
         let document = lopdf::Document::load_mem(&content)?;
         let pages: Vec<u32> = document.get_pages().into_keys().collect();

@@ -1,12 +1,19 @@
 //! Reads the text of a file.
 
-use std::{io, path::Path};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
 
-use super::pdf::read_pdf;
+use nix::fcntl::OFlag;
+
+use super::{files::Stamp, pdf::read_pdf};
 
 /// The largest text that the gateway keeps, and the largest PDF that is read.
 pub(super) const MAX_TEXT_BYTES: u64 = 4 << 20;
-const MAX_PDF_BYTES: u64 = 32 << 20;
+pub(super) const MAX_PDF_BYTES: u64 = 32 << 20;
 
 /// Why a file gives no text.
 #[derive(Debug)]
@@ -17,16 +24,22 @@ pub(super) enum NoText {
     Unreadable(io::Error),
 }
 
-/// Reads a file. `bytes` is its size when it was listed.
-pub(super) async fn read(file: &Path, bytes: u64) -> Result<String, NoText> {
+/// Reads a file that is as it was listed.
+pub(super) async fn read(file: &Path, listed: Stamp) -> Result<String, NoText> {
+    let bytes = listed.bytes();
     let is_pdf = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pdf"));
     let limit = if is_pdf { MAX_PDF_BYTES } else { MAX_TEXT_BYTES };
     if bytes > limit {
         return refuse(format!("it has {bytes} bytes; at most {limit} are taken: split it"));
     }
     let text = match is_pdf {
-        true => read_pdf(file).await?,
-        false => decode(std::fs::read(file).map_err(NoText::Unreadable)?)?,
+        true => read_pdf(open(file, listed)?).await?,
+        false => {
+            let mut content = Vec::new();
+            let mut opened = open(file, listed)?.take(limit + 1);
+            opened.read_to_end(&mut content).map_err(NoText::Unreadable)?;
+            decode(content)?
+        }
     };
     // A form feed begins a page, in the same line.
     let text = text.trim_start_matches('\u{feff}').replace('\u{c}', " ");
@@ -46,6 +59,18 @@ pub(super) async fn read(file: &Path, bytes: u64) -> Result<String, NoText> {
     Ok(text)
 }
 
+/// Opens a file. Another one that took its place since it was listed, as by a symbolic link to a file of the
+/// operator, is not read.
+fn open(file: &Path, listed: Stamp) -> Result<File, NoText> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(file);
+    let opened = opened.map_err(NoText::Unreadable)?;
+    if Stamp::of(&opened.metadata().map_err(NoText::Unreadable)?) != listed {
+        return Err(NoText::Unreadable(io::Error::other("changed while it was read; ingest again")));
+    }
+    Ok(opened)
+}
+
 pub(super) fn refuse<T>(why: String) -> Result<T, NoText> {
     Err(NoText::Refused(why))
 }
@@ -55,4 +80,31 @@ pub(super) fn decode(content: Vec<u8>) -> Result<String, NoText> {
         let at = error.utf8_error().valid_up_to();
         NoText::Refused(format!("not UTF-8 text, from byte {at}: convert it, or leave it out"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::{super::files::walk, *};
+
+    /// A folder that others write to may change while a long ingest is at work.
+    #[tokio::test]
+    async fn file_that_took_the_place_of_a_listed_one_is_not_read() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("docs");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(outer.path().join("secret.md"), "a secret").unwrap();
+        let file = folder.join("a.md");
+        std::fs::write(&file, "an otter").unwrap();
+        let listed = walk(&folder).files.remove(0).stamp;
+        assert_eq!(read(&file, listed).await.unwrap(), "an otter");
+        std::fs::remove_file(&file).unwrap();
+        symlink(outer.path().join("secret.md"), &file).unwrap();
+        assert!(matches!(read(&file, listed).await, Err(NoText::Unreadable(_))));
+        std::fs::remove_file(&file).unwrap();
+        std::fs::hard_link(outer.path().join("secret.md"), &file).unwrap();
+        let why = read(&file, listed).await.unwrap_err();
+        assert!(matches!(why, NoText::Unreadable(why) if why.to_string().contains("changed")));
+    }
 }

@@ -282,6 +282,17 @@ async fn ingest_does_not_delete_what_is_not_its_own() {
     let ran = ingest("current", &[]).await;
     assert!(ran.code == 64 && ran.stderr.contains("nothing was ingested"), "{ran:?}");
     assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
+    // The same for what Git excludes: here in a work tree, whose repository is elsewhere.
+    fs::remove_dir(outer.path().join("v2/.gitignore")).unwrap();
+    write(outer.path(), "v2/.git", "gitdir: ../repository/worktrees/v2");
+    write(outer.path(), "repository/worktrees/v2/commondir", "../..\n");
+    fs::create_dir_all(outer.path().join("repository/info/exclude")).unwrap();
+    let ran = ingest("current", &[]).await;
+    assert!(ran.code == 64 && ran.stderr.contains("info/exclude"), "{ran:?}");
+    fs::remove_dir(outer.path().join("repository/info/exclude")).unwrap();
+    write(outer.path(), "repository/info/exclude", "password.txt\n");
+    assert_eq!(ingest("current", &[]).await.code, 0);
+    assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
 }
 
 /// A token that is revoked in the middle, or at the beginning, is no reason to skip every file.

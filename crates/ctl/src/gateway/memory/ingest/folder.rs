@@ -128,7 +128,7 @@ impl<'g> Folder<'g> {
             print::progress(&bar(number, total));
             let path = self.path_of(&relative);
             let before = known.remove(&path);
-            let text = match read(&file, stamp.bytes()).await {
+            let text = match read(&file, stamp).await {
                 Ok(text) => text,
                 Err(NoText::Refused(why)) => {
                     stale.extend(before.map(|_| path));
