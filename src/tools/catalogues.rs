@@ -7,6 +7,7 @@ use std::{
 };
 
 use leased::HeldLease;
+use policy::{Lease, MemoryProfile};
 
 use super::{Allowlist, Catalogue, ToolInfo};
 
@@ -15,12 +16,15 @@ const TTL: Duration = Duration::from_secs(30);
 /// From this number on, stale catalogues are dropped.
 const MAX_AUDIENCES: usize = 4096;
 
-/// For whom the gateway lists tools, which depends on the user and the tools of a lease. `None`: without a
-/// lease.
-pub(super) type Audience = Option<(String, Option<Vec<String>>)>;
+/// For whom the gateway lists tools, which depends on the user, the tools and the memory profile of a lease.
+/// `None`: without a lease.
+pub(super) type Audience = Option<(String, Option<Vec<String>>, Option<MemoryProfile>)>;
 
 pub(super) fn audience(lease: Option<&HeldLease>) -> Audience {
-    lease.map(|held| (held.lease.user_id.clone(), held.lease.tools.clone()))
+    lease.map(|held| {
+        let Lease { user_id, tools, profile, .. } = &held.lease;
+        (user_id.clone(), tools.clone(), profile.clone())
+    })
 }
 
 /// Catalogues by audience. Most users have the same tools: each different list is read once, since what a
@@ -157,7 +161,7 @@ mod tests {
     fn many_users_have_a_catalogue_at_the_same_time() {
         let catalogues = Catalogues::new(Allowlist::for_role(Role::ProjectManager));
         let catalogue = catalogues.read(vec![tool("help.list", "Lists.")]);
-        let user = |number: usize| Some((format!("user-{number}"), None));
+        let user = |number: usize| Some((format!("user-{number}"), None, None));
         for number in 0..MAX_AUDIENCES {
             drop(catalogues.get(&user(number)));
             catalogues.keep(user(number), &catalogue);

@@ -34,6 +34,8 @@ class Effect:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     answer: Json | None = None
     cancelled: bool = False
+    # Why it was ended counts, and not the call that asks for its answer.
+    given_up: bool = False
     began_at: float = field(default_factory=time.monotonic)
 
 
@@ -61,6 +63,9 @@ class Workflow:
     writes: dict[tuple[str, str, str, int], Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
     effects: dict[str, Effect] = field(default_factory=dict)
+    # The epochs of the last retry and of the newest checkpoint.
+    retried_at: int = 0
+    stored_at: int = 0
 
 
 def job(code: int = 0, *, tail: str = "ok", files: list[str] | None = None) -> Json:
@@ -137,7 +142,7 @@ class StandIn:
             row = self.workflows[task_id]
             row.status, row.epoch, row.holder = "cancelled", row.epoch + 1, None
             for effect in row.effects.values():
-                if effect.answer is None:
+                if effect.answer is None and not effect.given_up:
                     effect.answer = (
                         {"status": "canceled"} if effect.kind == "job" else {"status": "cancelled"}
                     )
@@ -149,7 +154,17 @@ class StandIn:
             row = self.workflows[task_id]
             assert row.status in ("failed", "cancelled")
             row.status, row.run, row.trigger, row.epoch = "queued", row.run + 1, "retry", row.epoch + 1
-            row.error = None
+            row.error, row.retried_at = None, row.epoch
+
+    def requeue(self, task_id: str) -> None:
+        """Queues a workflow again whose message the queue lost, as the gateway does after a while."""
+        with self._changed:
+            row = self.workflows[task_id]
+            assert row.status in ("queued", "running")
+            is_retry = row.trigger == "retry" and row.stored_at <= row.retried_at
+            row.status, row.run, row.trigger = "queued", row.run + 1, "retry" if is_retry else "resume"
+            row.epoch, row.holder = row.epoch + 1, None
+            self._changed.notify_all()
 
     def expire_leases(self) -> None:
         """Lets the leases of killed runners end now."""
@@ -249,6 +264,7 @@ class StandIn:
         place = (fields.pop("namespace"), checkpoint_id)
         is_new = place not in row.checkpoints
         row.checkpoints[place] = {"checkpoint_id": checkpoint_id, "namespace": place[0], **fields}
+        row.stored_at = epoch
         if fields.get("state"):
             row.state = fields["state"]
         if is_new:
@@ -349,8 +365,9 @@ class StandIn:
         give_up: bool = False,
     ) -> Json:
         effect, began = self._effect(task_id, epoch, key, kind, step, payload)
-        self._wait(task_id, epoch, effect, 0 if give_up else wait_seconds)
-        if give_up and effect.answer is None:
+        effect.given_up = effect.given_up or (give_up and effect.answer is None)
+        self._wait(task_id, epoch, effect, 0 if effect.given_up else wait_seconds)
+        if effect.given_up and effect.answer is None:
             error = {"code": "deadline_exceeded", "message": "no answer in time", "retryable": False}
             effect.answer = {"status": "failed", "error": error}
         return {

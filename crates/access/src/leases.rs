@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::row_cache::RowCache;
-use policy::{Lease, LeaseMode, LeaseStanding};
+use policy::{Lease, LeaseMode, LeaseStanding, MemoryProfile};
 use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use store::{
     Store, clock,
@@ -68,6 +68,10 @@ impl Leases {
         let read = async || lease::Entity::find_by_id(&lease.lease_id).one(store.read()).await;
         let row = self.rows.get_or_read(store, &lease.lease_id, read).await?;
         let Some(row) = row else { return Ok(LeaseStanding::Unknown) };
+        let profile = row.profile.as_deref().map(str::parse::<MemoryProfile>).transpose();
+        let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
+        // The signed text leaves out `default`.
+        let lease = Lease { profile, ..lease };
         Ok(LeaseStanding::at(lease, self.now(), row.renewable_until, row.revoked_at.is_some()))
     }
 

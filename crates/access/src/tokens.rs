@@ -220,11 +220,16 @@ impl PresentedToken {
         Self { row: None, revision: 0 }
     }
 
-    /// Returns the memory profile of a call, of which the token or the call names one: `default` if neither
-    /// does. Fails if they name different ones.
-    pub fn profile(&self, named: Option<MemoryProfile>) -> Result<MemoryProfile, OtherProfile> {
+    /// Returns the memory profile of a call: that of the token if it is bound to one, otherwise that of the
+    /// lease, otherwise the one that the call names, otherwise `default`. Fails if the token is bound to
+    /// another one than the call names. Whether it fits the lease is part of the decision.
+    pub fn profile(
+        &self,
+        named: Option<MemoryProfile>,
+        lease: &LeaseStanding,
+    ) -> Result<MemoryProfile, OtherProfile> {
         let Some(own) = self.row.as_ref().and_then(|row| row.profile.as_deref()) else {
-            return Ok(named.unwrap_or_default());
+            return Ok(lease.profile().cloned().or(named).unwrap_or_default());
         };
         match own.parse() {
             Ok(own) if named.as_ref().is_none_or(|named| *named == own) => Ok(own),

@@ -33,6 +33,9 @@ pub struct Lease {
     pub handoff_id: Option<String>,
     /// Tool names and prefixes; all tools of the agent type if absent.
     pub tools: Option<Vec<String>>,
+    /// The memory profile of all calls under the lease; that of token or caller if absent.
+    #[serde(default)]
+    pub profile: Option<String>,
     pub state: LeaseState,
     pub issued_at: String,
     pub issued_by: String,

@@ -16,7 +16,7 @@ const MAX_LIMIT: u64 = 1000;
 pub struct Filter {
     /// A tool, or the beginning of names followed by `*`.
     pub tool: Option<String>,
-    /// project_manager, project_analyst, sandbox, admin, user or unknown.
+    /// project_manager, project_analyst, sandbox, orchestrator, node, workflow, admin, user or unknown.
     pub agent: Option<String>,
     /// allow or deny.
     pub decision: Option<String>,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contract::lease::{Issue, Issued, MAX_TOOLS};
 use nkeys::KeyPair;
-use policy::{AgentKind, Lease};
+use policy::{AgentKind, Lease, MemoryProfile};
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
@@ -18,7 +18,7 @@ use subjects::{
 };
 use uuid::Uuid;
 
-use super::{ToolError, check};
+use super::{ToolError, check, profiles};
 use store::{
     NewMessage, Outbox, clock,
     entity::{lease, project, task},
@@ -47,12 +47,28 @@ pub struct NewLease {
 }
 
 impl LeaseIssuer {
-    /// Stores a new lease and returns it with its row.
+    /// Stores a new lease with the memory profile that its user has, if any, and returns it with its row.
     pub async fn issue(
         &self,
         db: &DatabaseExecutor<'_>,
         now: i64,
         new: NewLease,
+    ) -> Result<(lease::Model, Issued), ToolError> {
+        let profile = match &new.lease.user_id {
+            Some(user) => profiles::of_user(db, user.as_str()).await?,
+            None => None,
+        };
+        self.issue_with(db, now, new, profile).await
+    }
+
+    /// Stores a new lease with a memory profile and returns it with its row. If the lease under which it is
+    /// issued has a profile, it has that one.
+    pub(super) async fn issue_with(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        now: i64,
+        new: NewLease,
+        profile: Option<MemoryProfile>,
     ) -> Result<(lease::Model, Issued), ToolError> {
         let NewLease { lease: wanted, parent_id, issued_by } = new;
         check_wanted(&wanted)?;
@@ -61,10 +77,12 @@ impl LeaseIssuer {
         check_owners(db, &wanted, &user_id).await?;
         let lifetime = self.limit("lifetime_seconds", wanted.lifetime_seconds, self.lifetime)?;
         let renewable = self.limit("renewable_seconds", wanted.renewable_seconds, self.renewable_for)?;
-        let parent_ends = match &parent_id {
-            Some(id) => lock_parent(db, id, now).await?,
-            None => i64::MAX,
+        let parent = match &parent_id {
+            Some(id) => Some(lock_parent(db, id, now).await?),
+            None => None,
         };
+        let parent_ends = parent.as_ref().map_or(i64::MAX, |parent| parent.renewable_until);
+        let profile = parent.and_then(|parent| parent.profile).or_else(|| profile.map(String::from));
         let tools = wanted.tools.map(|tools| check::to_json("tools", &tools.into(), 8 * 1024)).transpose()?;
         let text = |id: Option<ScopeId>| id.map(String::from);
         let row = lease::Model {
@@ -78,6 +96,7 @@ impl LeaseIssuer {
             job_id: text(wanted.job_id),
             handoff_id: text(wanted.handoff_id),
             tools,
+            profile,
             issued_at: now,
             issued_by,
             not_before: now,
@@ -220,6 +239,8 @@ fn report(row: &lease::Model, now: i64, by: &str) -> NewMessage {
 /// Returns the lease that a row describes, not signed yet and bound to no node.
 pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
     let tools = row.tools.as_deref().map(serde_json::from_str).transpose();
+    let parse = |text: &str| check::parse_stored::<MemoryProfile>("memory profile", text);
+    let profile = row.profile.as_deref().map(parse).transpose()?;
     Ok(Lease {
         lease_id: row.id.clone(),
         agent: check::parse_stored("agent type", &row.agent)?,
@@ -231,6 +252,8 @@ pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
         handoff_id: row.handoff_id.clone(),
         // A limit that cannot be read permits nothing.
         tools: tools.unwrap_or_else(|_| Some(Vec::new())),
+        // Left out as in the audit, so that workers and nodes of an earlier release can read the lease.
+        profile: profile.filter(|profile| !profile.is_default()),
         node: None,
         holder: None,
         audit_quota: None,
@@ -242,12 +265,11 @@ pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
     })
 }
 
-/// Locks the lease under which another one is issued, until the transaction ends. Returns when it ends.
-async fn lock_parent(db: &DatabaseExecutor<'_>, id: &str, now: i64) -> Result<i64, ToolError> {
+/// Locks and returns the lease under which another one is issued, until the transaction ends.
+async fn lock_parent(db: &DatabaseExecutor<'_>, id: &str, now: i64) -> Result<lease::Model, ToolError> {
     let parent = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
     let is_valid = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
-    let parent = parent.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))?;
-    Ok(parent.renewable_until)
+    parent.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))
 }
 
 /// Fails if the task or the project belongs to another user. What does not exist yet is checked with every

@@ -23,20 +23,24 @@ impl BuiltInTool for Issue {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Issued, ToolError> {
         let parent = context.caller.lease.lease();
-        let new = match context.caller.agent.kind() {
+        let issued = match context.caller.agent.kind() {
             AgentKind::Orchestrator => {
-                NewLease { lease: input, parent_id: None, issued_by: context.author() }
+                let new = NewLease { lease: input, parent_id: None, issued_by: context.author() };
+                context.leases.issue(&context.db, context.now, new).await?
             }
+            // Whoever works for a manager has its memories and no others.
             AgentKind::ProjectManager => {
                 let parent_id = parent.map(|parent| parent.lease_id.clone());
                 let lease = within_parent(input, parent)?;
-                NewLease { lease, parent_id, issued_by: context.author() }
+                let new = NewLease { lease, parent_id, issued_by: context.author() };
+                let profile = Some(context.profile().clone());
+                context.leases.issue_with(&context.db, context.now, new, profile).await?
             }
             AgentKind::ProjectAnalyst | AgentKind::Sandbox | AgentKind::Node | AgentKind::Workflow => {
                 return Err(ToolError::ReadOnly("leases".to_owned()));
             }
         };
-        Ok(context.leases.issue(&context.db, context.now, new).await?.1)
+        Ok(issued.1)
     }
 }
 

@@ -17,6 +17,7 @@ mod lookup;
 mod memories;
 mod page;
 mod path;
+mod profiles;
 mod search;
 mod slice;
 mod task_rows;

@@ -1,7 +1,6 @@
 //! `memory.*`: texts that agents keep and find again.
 //!
-//! The memory profile of a call comes from its token or from the role of the worker, and is no argument of a
-//! tool.
+//! The memory profile of a call comes from its lease, its token or its worker, and is no argument of a tool.
 
 use contract::{
     Page,

@@ -23,7 +23,7 @@ use super::{Entry, Sandboxes};
 pub use lost::requeue_lost_jobs;
 pub(super) use overdue::end_if_overdue;
 pub(super) use place::reroute;
-pub(super) use run::{create as create_job, wait_for_end};
+pub(super) use run::{ActingFor, create as create_job, wait_for_end};
 pub(super) use view::describe as describe_job;
 
 pub(super) fn tools() -> Vec<Entry> {

@@ -20,6 +20,7 @@ mod message;
 mod read;
 mod refusal;
 mod requeue;
+mod rights;
 mod rows;
 mod start;
 mod steer;
@@ -32,13 +33,13 @@ use contract::workflow::{
     PutCheckpoint, PutWrites, Release, Renew, Resume, Retry, RunJob, Start,
 };
 
-pub(super) use self::hooks::TaskHooks;
 pub use self::{
     book::WorkflowBook,
     counts::{ACTIVE_STATUSES, COUNTED_OUTCOMES, WorkflowCounts, count_workflows, newest_workflow_event},
     requeue::requeue_lost_workflows,
     steer::Answer as WorkflowAnswer,
 };
+pub(super) use self::{hooks::TaskHooks, steer::check_not_own};
 use super::Entry;
 
 pub(super) fn tools() -> Vec<Entry> {

@@ -10,7 +10,7 @@ const TOLERANCE: i64 = 1_000_000;
 /// The clock went back, so it cannot tell whether a lease has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the clock of this node went back; calls are denied until it has caught up")]
-pub struct WentBack;
+pub struct ClockMovedBack;
 
 /// Tells the time in microseconds since 1970.
 #[derive(Debug, Default)]
@@ -22,10 +22,10 @@ pub struct Clock {
 
 impl Clock {
     /// Returns the time. Fails while it is earlier than one that was returned before.
-    pub fn now(&self) -> Result<i64, WentBack> {
+    pub fn now(&self) -> Result<i64, ClockMovedBack> {
         let now = self.wall();
         let latest = self.latest.fetch_max(now, Ordering::Relaxed);
-        if now < latest.saturating_sub(TOLERANCE) { Err(WentBack) } else { Ok(now.max(latest)) }
+        if now < latest.saturating_sub(TOLERANCE) { Err(ClockMovedBack) } else { Ok(now.max(latest)) }
     }
 
     /// Returns the latest known time, for records. It never goes back.
@@ -63,7 +63,7 @@ mod tests {
         clock.shift(-500_000);
         assert!(clock.now().unwrap() >= first, "a small correction is not seen");
         clock.shift(-5_000_000);
-        assert_eq!(clock.now(), Err(WentBack));
+        assert_eq!(clock.now(), Err(ClockMovedBack));
         clock.shift(10_000_000);
         assert!(clock.now().unwrap() > first);
     }

@@ -124,7 +124,7 @@ impl Edge {
     }
 
     /// Ends a lease at once, and those that were bound under it.
-    pub fn revoked(&self, lease_id: &str) {
+    pub fn revoke_lease(&self, lease_id: &str) {
         for session in self.active() {
             if session.lease_id == lease_id || session.parent_id == lease_id {
                 session.revoke();
@@ -138,7 +138,7 @@ impl Edge {
         let mut heard = match client.subscribe(REVOKED_SUBJECT).await {
             Ok(heard) => heard,
             Err(error) => {
-                warn!(%error, "Revocations of leases cannot be followed.");
+                warn!(%error, "Subscription to lease revocations failed.");
                 return;
             }
         };
@@ -147,7 +147,7 @@ impl Edge {
                 () = stop.cancelled() => return,
                 message = heard.next() => match message {
                     Some(message) => match serde_json::from_slice::<Revoked>(&message.payload) {
-                        Ok(revoked) => self.revoked(&revoked.lease_id),
+                        Ok(revoked) => self.revoke_lease(&revoked.lease_id),
                         Err(error) => warn!(%error, "Revocation of a lease is unreadable."),
                     },
                     None => return,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use broker::Chain;
-use policy::{Agent, Caller, Denial, Facts, LeaseStanding, MemoryProfile, Rule, Standing};
+use policy::{Agent, Caller, Denial, Facts, LeaseStanding, Rule, Standing};
 use rmcp::model::ErrorCode;
 use serde_json::Map;
 use subjects::edge::{CloseReason, EdgeCall, Record};
@@ -122,12 +122,9 @@ impl Session {
             validity.standing(&self.shared.clock)
         };
         drop(validity);
-        Standing::Valid(Caller {
-            token: self.shared.node.to_string(),
-            agent: Agent::Node(self.shared.node.to_string()),
-            lease,
-            profile: MemoryProfile::default(),
-        })
+        let profile = lease.profile().cloned().unwrap_or_default();
+        let token = self.shared.node.to_string();
+        Standing::Valid(Caller { agent: Agent::Node(token.clone()), token, lease, profile })
     }
 
     /// Decides on a call, makes it if it is permitted, and records it. Whatever the answer says of a call to

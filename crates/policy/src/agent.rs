@@ -96,6 +96,7 @@ impl Agent {
 }
 
 /// An agent that presented a token the gateway issued, with the lease and the memory profile of the call.
+/// The profile is that of the token if it is bound to one, otherwise that of the lease if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The id of the token, never its secret.
@@ -143,6 +144,10 @@ impl Caller {
                 return Err(Denial::LeaseOfOtherNode { lease: node.clone(), token: own.clone() });
             }
             (Some(_), _) => return Err(Denial::LeaseOfOtherAgent),
+        }
+        // The call has another profile than its lease only if the token is bound to that one.
+        if let Some(profile) = lease.profile.as_ref().filter(|profile| **profile != self.profile) {
+            return Err(Denial::LeaseOfOtherProfile { lease: profile.clone(), token: self.profile.clone() });
         }
         if self.agent.works_on_one_task() && lease.task_id.is_none() {
             return Err(Denial::MissingId(ScopedId::Task));

@@ -25,6 +25,11 @@ pub enum Denial {
     LeaseOfOtherAgent,
     #[error("the lease is bound to node {lease}, and the token is for node {token}")]
     LeaseOfOtherNode { lease: String, token: String },
+    #[error(
+        "the lease is for the memory profile `{lease}`, and the token is bound to `{token}`; \
+         use a token that is bound to `{lease}` or to no profile"
+    )]
+    LeaseOfOtherProfile { lease: MemoryProfile, token: MemoryProfile },
     #[error("the lease does not include the tool")]
     OutsideLease,
     #[error("unknown tool")]
@@ -74,6 +79,7 @@ impl Denial {
             Self::RevokedLease => "revoked_lease",
             Self::LeaseOfOtherAgent => "lease_of_other_agent",
             Self::LeaseOfOtherNode { .. } => "lease_of_other_node",
+            Self::LeaseOfOtherProfile { .. } => "lease_of_other_profile",
             Self::OutsideLease => "outside_lease",
             Self::UnknownTool => "unknown_tool",
             Self::Quarantined => "quarantined",

@@ -6,7 +6,7 @@ use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentKind, Facts, Pattern, TaskFacts, ids::is_id, pattern};
+use super::{AgentKind, Facts, MemoryProfile, Pattern, TaskFacts, ids::is_id, pattern};
 
 /// Prefix of every signed lease, with the version of the format.
 const PREFIX: &str = "cyl1.";
@@ -39,6 +39,11 @@ pub struct Lease {
     /// Tool names, or prefixes followed by `*`. All tools of the agent type if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// The memory profile of all calls under the lease. If absent, token and caller name it. The text of a
+    /// lease leaves `default` out; the gateway takes the profile from its store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub profile: Option<MemoryProfile>,
     /// The node that the lease is bound to. It decides on calls itself, as far as `local` goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -197,6 +202,11 @@ impl LeaseStanding {
             Self::Absent(_) | Self::Unknown => None,
         }
     }
+
+    /// Returns the memory profile that the lease names, valid or not.
+    pub fn profile(&self) -> Option<&MemoryProfile> {
+        self.lease()?.profile.as_ref()
+    }
 }
 
 /// Whether managers need a lease. Analysts and sandboxes always need one, unless their token is bound.
@@ -223,6 +233,7 @@ mod tests {
             job_id: None,
             handoff_id: None,
             tools: Some(vec!["db.task.*".into(), "web.fetch".into()]),
+            profile: None,
             node: None,
             holder: None,
             audit_quota: None,
@@ -267,6 +278,10 @@ mod tests {
         json["user_id"] = "two words".into();
         assert_eq!(Lease::read(&sign(json.clone())), Err(InvalidLease::Malformed));
         json["user_id"] = "ada".into();
+        json["profile"] = "two words".into();
+        assert_eq!(Lease::read(&sign(json.clone())), Err(InvalidLease::Malformed));
+        json["profile"] = "team-a".into();
+        assert!(Lease::read(&sign(json.clone())).is_ok_and(|lease| lease.profile.is_some()));
         json["role"] = "n-1".into();
         assert_eq!(Lease::read(&sign(json)), Err(InvalidLease::Malformed));
     }
@@ -274,7 +289,7 @@ mod tests {
     #[test]
     fn a_lease_without_a_node_has_the_same_text_as_before_there_were_nodes() {
         let text = serde_json::to_string(&lease()).unwrap();
-        for field in ["node", "holder", "audit_quota", "local", "rules"] {
+        for field in ["profile", "node", "holder", "audit_quota", "local", "rules"] {
             assert!(!text.contains(&format!("\"{field}\"")), "{text}");
         }
         let bound = Lease {

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 const DEFAULT: &str = "default";
 const MAX_BYTES: usize = 64;
 /// First part of the keys of system settings about profiles.
@@ -10,7 +12,8 @@ const NETWORK_SUFFIX: &str = ".network";
 
 /// The name of a memory profile, which every call of an agent carries (G12). A call that names none has the
 /// profile `default`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct MemoryProfile(String);
 
 /// The text is not the name of a memory profile.
@@ -19,6 +22,9 @@ pub struct MemoryProfile(String);
 pub struct InvalidProfile;
 
 impl MemoryProfile {
+    /// The key of the preference by which an administrator names the profile of a user.
+    pub const USER_SETTING: &str = "profile.memory";
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,6 +74,20 @@ impl FromStr for MemoryProfile {
             return Ok(Self(text.to_owned()));
         }
         Err(InvalidProfile)
+    }
+}
+
+impl TryFrom<String> for MemoryProfile {
+    type Error = InvalidProfile;
+
+    fn try_from(text: String) -> Result<Self, InvalidProfile> {
+        text.parse()
+    }
+}
+
+impl From<MemoryProfile> for String {
+    fn from(profile: MemoryProfile) -> Self {
+        profile.0
     }
 }
 
@@ -125,6 +145,21 @@ mod tests {
             "a.network",
         ] {
             assert_eq!(MemoryProfile::of_network_setting(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn profile_of_a_user_is_set_by_administrators_alone() {
+        assert!(crate::is_governing(MemoryProfile::USER_SETTING));
+        assert_eq!(MemoryProfile::of_network_setting(MemoryProfile::USER_SETTING), None);
+    }
+
+    #[test]
+    fn only_valid_names_are_read_from_json() {
+        let team: MemoryProfile = serde_json::from_str("\"team-a\"").unwrap();
+        assert_eq!(serde_json::to_string(&team).unwrap(), "\"team-a\"");
+        for bad in ["\"\"", "\"two words\"", "1", "null"] {
+            assert!(serde_json::from_str::<MemoryProfile>(bad).is_err(), "{bad}");
         }
     }
 

@@ -5,6 +5,7 @@ mod decisions;
 mod edge;
 mod egress;
 mod jobs;
+mod lease_profiles;
 mod leases;
 mod memory;
 mod node_identity;
@@ -39,6 +40,7 @@ impl MigratorTrait for Migrator {
             Box::new(node_identity::NodeIdentity),
             Box::new(workflows::Workflows),
             Box::new(memory::Memory),
+            Box::new(lease_profiles::LeaseProfiles),
         ]
     }
 }

@@ -105,6 +105,9 @@ pub(super) async fn show(
                     None => { "All of the agent type" },
                 } }
             }
+            @if let Some(profile) = &lease.profile {
+                div { dt { "Memory profile" } dd { bdi { (profile) } } }
+            }
             div {
                 dt { "Issued" }
                 dd { (format::timestamp(&lease.issued_at)) " by " (author(&lease.issued_by)) }
@@ -164,7 +167,11 @@ fn row(lease: &Lease) -> Markup {
             span .sub { "by " (author(&lease.issued_by)) ", " (format::timestamp(&lease.issued_at)) }
         },
         html! { (agent(&lease.agent)) },
-        html! { bdi { (lease.user_id) } span .sub { (or_dash(lease.task_id.as_deref())) } },
+        html! {
+            bdi { (lease.user_id) }
+            span .sub { (or_dash(lease.task_id.as_deref())) }
+            @if let Some(profile) = &lease.profile { span .sub { "profile " bdi { (profile) } } }
+        },
         state_badge(lease.state),
         html! { (format::timestamp(&lease.renewable_until)) },
     ];

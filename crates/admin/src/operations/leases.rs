@@ -125,6 +125,7 @@ fn describe(row: lease::Model, now: i64) -> Lease {
         job_id: row.job_id,
         handoff_id: row.handoff_id,
         tools: row.tools.and_then(|tools| serde_json::from_str(&tools).ok()),
+        profile: row.profile,
         state,
         issued_at: clock::text(row.issued_at),
         issued_by: row.issued_by,

@@ -146,7 +146,11 @@ fn check_profile_key(key: &str) -> Result<(), Error> {
         return Ok(());
     }
     let example = MemoryProfile::default().network_setting();
-    let message = format!("must be profile.NAME.network, such as {example}; {InvalidProfile}");
+    let message = format!(
+        "must be profile.NAME.network, such as {example}; {InvalidProfile}. The profile of a user is the \
+         preference {}, in the scope of the user",
+        MemoryProfile::USER_SETTING
+    );
     Err(Error::invalid("key", message))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::Lease;
+use policy::{Lease, MemoryProfile};
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DbErr, EntityTrait, IntoActiveModel, QuerySelect};
 use serde::{Deserialize, Serialize};
 use store::{Store, WriteTransaction, clock, entity::edge_lease};
@@ -332,6 +332,7 @@ fn row(binding: &edge_lease::Model, call: EdgeCall, at: i64, n: u64) -> Row {
         arguments_digest: call.arguments_digest,
         trace_id: call.trace_id,
         lease_id: Some(binding.lease_id.clone()),
+        profile: binding.profile.clone().filter(|profile| profile != MemoryProfile::default().as_str()),
         node: Some(binding.node.clone()),
         node_line: Some(i64::try_from(n).unwrap_or(i64::MAX)),
         ..Row::default()

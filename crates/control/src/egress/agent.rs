@@ -24,7 +24,8 @@ pub(super) async fn look_up(
     let profile = row.profile.as_deref().map(str::parse::<MemoryProfile>).transpose();
     let Ok(profile) = profile else { return Ok(Standing::Unknown) };
     let lease = look_up_lease(context, signed).await?;
-    let caller = Caller { token: row.id, agent, lease, profile: profile.unwrap_or_default() };
+    let profile = profile.or_else(|| lease.profile().cloned()).unwrap_or_default();
+    let caller = Caller { token: row.id, agent, lease, profile };
     Ok(Standing::at(caller, context.now, row.expires_at, row.revoked_at.is_some()))
 }
 
@@ -35,6 +36,10 @@ async fn look_up_lease(context: &Context<'_>, signed: Option<&str>) -> Result<Le
     let trusted = lease_key::Entity::find_by_id(&lease.key).one(&context.db).await?;
     let row = lease::Entity::find_by_id(&lease.lease_id).one(&context.db).await?;
     let (Some(_), Some(row)) = (trusted, row) else { return Ok(LeaseStanding::Unknown) };
+    let profile = row.profile.as_deref().map(str::parse::<MemoryProfile>).transpose();
+    let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
+    // The signed text leaves out `default`.
+    let lease = Lease { profile, ..lease };
     Ok(LeaseStanding::at(lease, context.now, row.renewable_until, row.revoked_at.is_some()))
 }
 

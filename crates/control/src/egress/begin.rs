@@ -159,6 +159,10 @@ fn explain(why: &PolicyDenial, standing: &Standing) -> Denial {
         PolicyDenial::LeaseOfOtherNode { .. } => {
             (DenialCode::LeaseMismatch, "use the token of the node that the lease names")
         }
+        PolicyDenial::LeaseOfOtherProfile { .. } => (
+            DenialCode::LeaseMismatch,
+            "set inference.egress_token_file to a token that is bound to no other memory profile",
+        ),
         PolicyDenial::MissingId(_) | PolicyDenial::MismatchedId(_) => {
             (DenialCode::LeaseMismatch, "issue a lease for a task and project of its user")
         }

@@ -8,8 +8,8 @@ use policy::{Agent, AgentKind, Condition, Effect, FAMILIES, Lease, MemoryProfile
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
 use subjects::ScopeId;
 
-use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check};
-use store::entity::{access_rule, edge_lease, lease, system_setting, upstream};
+use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check, profiles};
+use store::entity::{access_rule, edge_lease, lease, upstream};
 
 /// How many lines a node may write to its audit of one lease.
 const MAX_AUDIT_QUOTA: u64 = 100_000;
@@ -62,7 +62,8 @@ impl BuiltInTool for Bind {
             parent_id: Some(parent.lease_id.clone()),
             issued_by: context.author(),
         };
-        let (row, _) = context.leases.issue(db, context.now, new).await?;
+        // It has the memory profile of the job's lease.
+        let (row, _) = context.leases.issue_with(db, context.now, new, None).await?;
         let node = Node { id: input.node.to_string(), holder: input.holder, quota };
         let bound = Lease {
             node: Some(node.id.clone()),
@@ -104,6 +105,7 @@ fn to_entry(row: &lease::Model, parent: &Lease, node: Node, token: &str, now: i6
         task_id: row.task_id.clone(),
         run_id: row.run_id.clone(),
         job_id: row.job_id.clone(),
+        profile: row.profile.clone(),
         audit_quota: i64::try_from(node.quota).unwrap_or(i64::MAX),
         bound_at: now,
         expires_at: row.expires_at,
@@ -142,10 +144,7 @@ async fn permitted_namespaces(
     profile: &MemoryProfile,
     wanted: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, ToolError> {
-    let setting = system_setting::Entity::find_by_id(profile.network_setting()).one(db).await?;
-    let may_reach_network =
-        setting.map_or_else(|| profile.may_reach_network_by_default(), |row| row.value.trim() == "true");
-    if wanted.is_empty() || !may_reach_network {
+    if wanted.is_empty() || !profiles::may_reach_network(db, profile).await? {
         return Ok(BTreeMap::new());
     }
     let taken = upstream::Entity::find().filter(upstream::Column::Namespace.is_in(wanted.keys()));

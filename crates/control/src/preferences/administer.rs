@@ -10,7 +10,7 @@ use super::{
 };
 use store::entity::preference;
 
-use crate::{ToolError, check, value::StoredValue};
+use crate::{ToolError, check, profiles, value::StoredValue};
 
 /// A key in a scope.
 #[derive(Debug)]
@@ -40,6 +40,7 @@ pub struct AdminPreferenceWriter<'a> {
 impl AdminPreferenceWriter<'_> {
     /// Creates or updates a preference. Fails with a conflict unless it has the expected version.
     pub async fn set(self, target: PreferenceTarget, value: &Value) -> Result<preference::Model, ToolError> {
+        profiles::check_preference(target.scope.scope_type(), &target.key, value)?;
         let stored = StoredValue::new(value, None)?;
         let before = self.lock(&target).await?;
         check::version("the preference", self.expected, before.as_ref().map_or(0, |row| row.version))?;

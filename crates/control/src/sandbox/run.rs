@@ -6,14 +6,14 @@ use contract::{
     lease::Issue,
     sandbox::{Job, Run, RunFile},
 };
-use policy::{AgentKind, Scope, ScopedId};
+use policy::{AgentKind, MemoryProfile, Scope, ScopedId};
 use sea_orm::{
     ColumnTrait, DatabaseExecutor, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
 };
 use serde_json::Value;
 use store::{
     NewMessage, Store, clock,
-    entity::{allowed_image, artifact, job, system_setting, task},
+    entity::{allowed_image, artifact, job, task},
 };
 use subjects::{
     JobId, ScopeId, Subject, Timestamp,
@@ -23,7 +23,7 @@ use subjects::{
 use tokio::time::Instant;
 
 use super::{Sandboxes, arguments, limits, place, place::Placement, view};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, jobs, tasks};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, jobs, profiles, tasks};
 
 /// What every job's lease includes: its node stores files with it and reads those that the job starts with.
 const OWN_TOOLS: [&str; 2] = ["sandbox.job.store", "artifact.get"];
@@ -33,8 +33,6 @@ const RENEWABLE_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_MESSAGE_BYTES: usize = 900 * 1024;
 /// Files of a job with those that `artifacts` adds.
 const MAX_JOB_FILES: usize = 512;
-/// Prefix of the author of an administrator's change.
-const ADMINISTRATOR: &str = "admin:";
 
 impl BuiltInTool for Run {
     const TITLE: &'static str = "Run a command in a sandbox";
@@ -100,12 +98,20 @@ where
     }
 }
 
-/// Creates a job and adds its message to the transaction. `user` is whom it acts for, if neither the caller
-/// nor the task says.
+/// For whom a job acts that the caller begins for others.
+#[derive(Clone, Debug)]
+pub(crate) struct ActingFor {
+    /// Used if the caller acts for no user itself.
+    pub(crate) user: String,
+    pub(crate) profile: MemoryProfile,
+}
+
+/// Creates a job and adds its message to the transaction. Without `acting_for` it has the memory profile of
+/// the caller.
 pub(crate) async fn create(
     context: &Context<'_>,
     input: Run,
-    user: Option<&str>,
+    acting_for: Option<&ActingFor>,
 ) -> Result<job::Model, ToolError> {
     let db = &context.db;
     arguments::wait(input.wait_seconds)?;
@@ -113,16 +119,17 @@ pub(crate) async fn create(
     arguments::tools(&input.tools, lease)?;
     let (spec, placement) = check(context, &input)?;
     let task = tasks::find_open(context, &input.task_id).await?;
-    check_network(context, "network", &spec.network).await?;
-    // What a tool reaches is not known here, and the job's calls have no profile of their own.
-    check_network(context, "tools", &spec.tools).await?;
+    let profile = acting_for.map_or(context.profile(), |other| &other.profile);
+    check_network(db, profile, "network", &spec.network).await?;
+    // What a tool reaches is not known here.
+    check_network(db, profile, "tools", &spec.tools).await?;
     check_image(db, spec.image.as_deref(), placement.digest.as_deref()).await?;
     let mut files = find_files(db, &task, input.files).await?;
     add_artifacts(db, &task, &input.artifacts, &mut files).await?;
     let spec = JobSpec { files, ..spec };
     let queue = place::choose(db, &placement, context.now).await?;
     let job_id = JobId::now();
-    let (lease_id, signed) = issue_lease(context, &task, user, job_id, &spec.tools).await?;
+    let (lease_id, signed) = issue_lease(context, &task, acting_for, job_id, &spec.tools).await?;
     let row = job::Model {
         run_id: lease.and_then(|lease| lease.run_id.clone()).or_else(|| task.run_id.clone()),
         queue: Some(queue.to_string()),
@@ -176,16 +183,13 @@ fn check(context: &Context<'_>, input: &Run) -> Result<(JobSpec, Placement), Too
 }
 
 /// G13: a job reaches the network only for memory profiles that may do so.
-async fn check_network(context: &Context<'_>, argument: &str, given: &[String]) -> Result<(), ToolError> {
-    if given.is_empty() {
-        return Ok(());
-    }
-    let profile = context.profile();
-    let setting = system_setting::Entity::find_by_id(profile.network_setting()).one(&context.db).await?;
-    let setting = setting.filter(|setting| setting.updated_by.starts_with(ADMINISTRATOR));
-    let decided: policy::NetworkProfiles =
-        setting.into_iter().map(|setting| (profile.clone(), setting.value == "true")).collect();
-    if decided.allow(profile) {
+async fn check_network(
+    db: &DatabaseExecutor<'_>,
+    profile: &MemoryProfile,
+    argument: &str,
+    given: &[String],
+) -> Result<(), ToolError> {
+    if given.is_empty() || profiles::may_reach_network(db, profile).await? {
         return Ok(());
     }
     Err(ToolError::Invalid(format!(
@@ -321,13 +325,14 @@ async fn find_artifact(
 async fn issue_lease(
     context: &Context<'_>,
     task: &task::Model,
-    user: Option<&str>,
+    acting_for: Option<&ActingFor>,
     job: JobId,
     tools: &[String],
 ) -> Result<(String, String), ToolError> {
     let bounds = context.caller.bounds();
     let of_caller = bounds.as_ref().map(|bounds| bounds.user.clone());
-    let user = of_caller.or_else(|| user.map(str::to_owned)).or_else(|| task.user_id.clone());
+    let of_other = || acting_for.map(|other| other.user.clone());
+    let user = of_caller.or_else(of_other).or_else(|| task.user_id.clone());
     let user: ScopeId = user.and_then(|user| user.parse().ok()).ok_or_else(|| {
         let why = "the task belongs to no user, and a job acts for one: give the task a `user_id`, or call \
                    under a lease";
@@ -346,7 +351,8 @@ async fn issue_lease(
         ..Issue::new(AgentKind::Sandbox, Some(user))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    let (row, issued) = context.leases.issue(&context.db, context.now, new).await?;
+    let profile = acting_for.map_or(context.profile(), |other| &other.profile).clone();
+    let (row, issued) = context.leases.issue_with(&context.db, context.now, new, Some(profile)).await?;
     Ok((row.id, issued.lease))
 }
 

@@ -13,7 +13,7 @@ use crate::{
         self, Locked,
         graph::{self, Direction},
     },
-    workflows::TaskHooks,
+    workflows::{TaskHooks, check_not_own},
 };
 
 /// How many of the tasks canceled along with another are listed in the output.
@@ -61,6 +61,10 @@ impl BuiltInTool for UpdateStatus {
         }
         if matches!(wanted, Status::Ready | Status::Running) {
             check_dependencies_completed(context, &task).await?;
+        }
+        if wanted == Status::Canceled {
+            let ended: Vec<&str> = others.iter().chain([&task]).map(|task| task.id.as_str()).collect();
+            check_not_own(context, &ended).await?;
         }
         let hooks = TaskHooks::of(context);
         if is_final(wanted) && wanted != Status::Canceled {

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::wait;
+use super::{effects::EndReason, wait};
 use crate::{
     Sandboxes, ToolError,
     sandboxes::{StoredAnswer, Unread},
@@ -31,27 +31,27 @@ pub(super) struct Awaited<'a> {
     pub(super) epoch: i64,
     pub(super) key: &'a str,
     pub(super) id: HandoffId,
-    /// It was not answered in time, and was ended for that.
-    pub(super) is_given_up: bool,
+    /// The call gives the handoff up, and waits for a last word of its manager.
+    pub(super) is_giving_up: bool,
 }
 
-impl Awaited<'_> {
-    /// Returns the answer to a handoff that was ended before it had one.
-    fn ended(&self, effect: &workflow_effect::Model) -> StoredAnswer {
-        let completion = if self.is_given_up {
-            let seconds = effect.ended_at.unwrap_or_default().saturating_sub(effect.began_at) / 1_000_000;
-            let message = format!("no answer within {seconds} seconds; is a project manager running?");
-            let error = json!({ "code": "deadline_exceeded", "message": message, "retryable": false });
-            json!({ "status": "failed", "error": error })
-        } else {
-            json!({ "status": "cancelled" })
-        };
-        let completion = match completion {
-            Value::Object(completion) => completion,
-            _ => Map::new(),
-        };
-        StoredAnswer { completion, cost_usd: None }
-    }
+/// Returns the answer to a handoff that was ended before it had one. It depends on why that was, which is
+/// stored, and not on the call that asks: the runner that gave it up may be gone.
+fn answer_of_ended(effect: &workflow_effect::Model) -> StoredAnswer {
+    let is_given_up = effect.end_reason.as_deref() == Some(EndReason::GivenUp.as_str());
+    let completion = if is_given_up {
+        let seconds = effect.ended_at.unwrap_or_default().saturating_sub(effect.began_at) / 1_000_000;
+        let message = format!("no answer within {seconds} seconds; is a project manager running?");
+        let error = json!({ "code": "deadline_exceeded", "message": message, "retryable": false });
+        json!({ "status": "failed", "error": error })
+    } else {
+        json!({ "status": "cancelled" })
+    };
+    let completion = match completion {
+        Value::Object(completion) => completion,
+        _ => Map::new(),
+    };
+    StoredAnswer { completion, cost_usd: None }
 }
 
 /// Whether a project manager did what a handoff asks for, or asks back.
@@ -84,7 +84,7 @@ pub(super) async fn wait(
         if let Some(answer) = effect.as_ref().and_then(of) {
             return Ok(Some(answer));
         }
-        let ended = effect.filter(|effect| effect.ended_at.is_some()).map(|effect| awaited.ended(&effect));
+        let ended = effect.filter(|effect| effect.ended_at.is_some()).as_ref().map(answer_of_ended);
         let is_over = Instant::now() >= until;
         // A change of something else is no reason to read the stream again.
         if is_over || look_at.is_none_or(|at| Instant::now() >= at) {
@@ -95,7 +95,7 @@ pub(super) async fn wait(
                 }
                 (Ok(Some(answer)), _) => return keep(store, awaited, answer).await.map(Some),
                 // No person may be there to answer it.
-                (Ok(None), Some(ended)) if is_over || !awaited.is_given_up => {
+                (Ok(None), Some(ended)) if is_over || !awaited.is_giving_up => {
                     return keep(store, awaited, ended).await.map(Some);
                 }
                 // A stream that cannot be read may have an answer.

@@ -5,7 +5,7 @@ use policy::Bounds;
 use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use store::entity::{workflow, workflow_checkpoint};
 
-use super::{effects, events, rows, view};
+use super::{effects, events, rights::Rights, rows, view};
 use crate::{Context, LeaseIssuer, Sandboxes, ToolError};
 
 /// How many events and effects are shown with a workflow.
@@ -24,6 +24,8 @@ pub struct WorkflowBook<'b> {
     pub(super) by: String,
     /// What the author is confined to.
     pub(super) within: Option<Bounds>,
+    /// What the workflows get that the author starts. An administrator's have the profile of their user.
+    pub(super) rights: Rights,
 }
 
 impl<'b> WorkflowBook<'b> {
@@ -36,12 +38,13 @@ impl<'b> WorkflowBook<'b> {
         now: i64,
         by: String,
     ) -> Self {
-        Self { db, sandboxes, leases, now, by, within: None }
+        Self { db, sandboxes, leases, now, by, within: None, rights: Rights::default() }
     }
 
     pub(super) fn of(context: &'b Context<'b>) -> Self {
-        let (within, author) = (context.caller.bounds(), context.author());
-        Self { within, ..Self::new(&context.db, context.sandboxes, context.leases, context.now, author) }
+        let (within, rights, author) = (context.caller.bounds(), Rights::of(context), context.author());
+        let new = Self::new(&context.db, context.sandboxes, context.leases, context.now, author);
+        Self { within, rights, ..new }
     }
 
     /// Lists workflows, the last changed first.

@@ -18,6 +18,25 @@ const MAX_STEP_BYTES: usize = 128;
 /// First character of the keys of a workflow that was begun anew.
 const SET_ASIDE: char = '~';
 
+/// Why a handoff was ended before it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndReason {
+    /// Its answer did not come in time.
+    GivenUp,
+    /// Its workflow was cancelled, or has ended.
+    Cancelled,
+}
+
+impl EndReason {
+    /// Returns the reason as it is stored with the handoff.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::GivenUp => "given_up",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Checks the key of an effect and the step that it is for.
 pub(super) fn check(key: &str, step: Option<&str>) -> Result<(), ToolError> {
     check::non_blank("key", key, MAX_KEY_BYTES)?;

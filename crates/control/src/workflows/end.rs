@@ -13,7 +13,7 @@ use store::{
 };
 use subjects::{HandoffId, Subject};
 
-use super::{WorkflowBook, events};
+use super::{WorkflowBook, effects::EndReason, events};
 use crate::{JobBook, ToolError};
 
 impl WorkflowBook<'_> {
@@ -77,18 +77,23 @@ impl WorkflowBook<'_> {
                     jobs.cancel(&effect.id, &self.by).await?;
                 }
             } else {
-                self.end_handoff(&effect).await?;
+                self.end_handoff(&effect, EndReason::Cancelled).await?;
             }
         }
         Ok(())
     }
 
     /// Ends a handoff that has no answer: asks the workers to stop it. Whatever they do until they hear of
-    /// it, its lease permits nothing any more.
-    pub(super) async fn end_handoff(&self, effect: &workflow_effect::Model) -> Result<(), ToolError> {
+    /// it, its lease permits nothing any more. The reason is what every later call says about it.
+    pub(super) async fn end_handoff(
+        &self,
+        effect: &workflow_effect::Model,
+        reason: EndReason,
+    ) -> Result<(), ToolError> {
         let Ok(id) = effect.id.parse::<HandoffId>() else { return Ok(()) };
         workflow_effect::Entity::update_many()
             .col_expr(workflow_effect::Column::EndedAt, Expr::value(self.now))
+            .col_expr(workflow_effect::Column::EndReason, Expr::value(reason.as_str()))
             .filter(workflow_effect::Column::TaskId.eq(&effect.task_id))
             .filter(workflow_effect::Column::Key.eq(&effect.key))
             .exec(self.db)

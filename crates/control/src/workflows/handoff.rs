@@ -19,7 +19,11 @@ use subjects::{
 };
 use uuid::Uuid;
 
-use super::{WorkflowBook, answers, effects, refusal, rows, wait};
+use super::{
+    WorkflowBook, answers,
+    effects::{self, EndReason},
+    refusal, rights, rows, wait,
+};
 use crate::{BuiltInTool, Context, Does, NewLease, Sandboxes, ToolError};
 
 /// The body of a handoff's message. A server takes 1 MiB by default.
@@ -52,7 +56,7 @@ impl BuiltInTool for HandOff {
             }
             let answer = answers::of(&effect);
             if input.give_up && answer.is_none() && effect.ended_at.is_none() {
-                WorkflowBook::of(context).end_handoff(&effect).await?;
+                WorkflowBook::of(context).end_handoff(&effect, EndReason::GivenUp).await?;
             }
             let age_ms = context.now.saturating_sub(effect.began_at).max(0) / 1_000;
             return Ok(HandedOff { handoff_id: effect.id, began: false, age_ms, answer });
@@ -72,6 +76,7 @@ impl BuiltInTool for HandOff {
             epoch: input.epoch,
             began_at: context.now,
             ended_at: None,
+            end_reason: None,
             answer: None,
             cost_usd: None,
         };
@@ -96,7 +101,7 @@ impl BuiltInTool for HandOff {
         let until = wait::until(input.wait_seconds);
         let HandOff { epoch, give_up, key, .. } = &input;
         let awaited =
-            answers::Awaited { task: input.task_id.as_str(), epoch: *epoch, key, id, is_given_up: *give_up };
+            answers::Awaited { task: input.task_id.as_str(), epoch: *epoch, key, id, is_giving_up: *give_up };
         if let Some(answer) = answers::wait(store, sandboxes, &awaited, until).await? {
             output["answer"] = Value::Object(answer);
         }
@@ -185,10 +190,12 @@ async fn publish(
         project_id: row.project_id.as_deref().and_then(id),
         task_id: id(&row.task_id),
         handoff_id: id(&handoff.id.to_string()),
+        tools: rights::tools_of(row),
         ..Issue::new(AgentKind::ProjectManager, id(&row.user_id))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    let (lease, issued) = context.leases.issue(&context.db, context.now, new).await?;
+    let profile = rights::profile_of(&context.db, row).await?;
+    let (lease, issued) = context.leases.issue_with(&context.db, context.now, new, profile).await?;
     let key = context.sandboxes.signing_key.as_ref();
     let sealed = seal(handoff, key, Some(&issued.lease), traceparent(context));
     let Sealed { subject, headers, body } =

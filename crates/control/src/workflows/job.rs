@@ -9,10 +9,10 @@ use store::{
     entity::{job, workflow_effect},
 };
 
-use super::{effects, refusal, rows, view, wait};
+use super::{effects, refusal, rights, rows, view, wait};
 use crate::{
     BuiltInTool, Context, Does, Sandboxes, ToolError,
-    sandbox::{create_job, describe_job, end_if_overdue, wait_for_end},
+    sandbox::{ActingFor, create_job, describe_job, end_if_overdue, wait_for_end},
 };
 
 impl BuiltInTool for RunJob {
@@ -47,7 +47,11 @@ impl BuiltInTool for RunJob {
                 (job, false)
             }
             None => {
-                let job = create_job(context, wanted, Some(&row.user_id)).await?;
+                rights::check_job(&row, &wanted.tools)?;
+                let profile = rights::profile_of(&context.db, &row).await?;
+                let profile = profile.unwrap_or_else(|| context.profile().clone());
+                let acting_for = ActingFor { user: row.user_id.clone(), profile };
+                let job = create_job(context, wanted, Some(&acting_for)).await?;
                 let effect = workflow_effect::Model {
                     task_id: row.task_id,
                     key: input.key,
@@ -58,6 +62,7 @@ impl BuiltInTool for RunJob {
                     epoch: input.epoch,
                     began_at: context.now,
                     ended_at: None,
+                    end_reason: None,
                     answer: None,
                     cost_usd: None,
                 };

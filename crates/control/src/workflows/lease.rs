@@ -13,7 +13,7 @@ use store::{
     entity::{task, workflow},
 };
 
-use super::{WorkflowBook, acquire, events, rows, view};
+use super::{WorkflowBook, acquire, events, rights::Rights, rows, view};
 use crate::{
     BuiltInTool, Context, Does, ToolError, check,
     task_rows::{self, Locked, graph::Direction},
@@ -58,8 +58,9 @@ impl BuiltInTool for Release {
         check_outcome(&input.outcome)?;
         let (db, id) = (&context.db, input.task_id.as_str());
         // Refused early: a stale runner waits for no lock.
-        rows::find_held(context, &input.task_id, input.epoch).await?;
-        let book = WorkflowBook::of(context);
+        let held = rows::find_held(context, &input.task_id, input.epoch).await?;
+        // What starts since the task is completed starts with the rights of this workflow.
+        let book = WorkflowBook { rights: Rights::of_workflow(&held), ..WorkflowBook::of(context) };
         let task = match input.outcome {
             // Workflows that waited for it are sent.
             ReleaseOutcome::Done { .. } => {

@@ -5,7 +5,10 @@ use sea_orm::{
     ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder,
     QuerySelect,
 };
-use store::{Store, clock, entity::workflow};
+use store::{
+    Store, clock,
+    entity::{workflow, workflow_checkpoint, workflow_event},
+};
 
 use super::{events, message};
 use crate::{Sandboxes, ToolError};
@@ -61,6 +64,7 @@ async fn requeue(
         write.roll_back().await?;
         return Ok(false);
     };
+    let trigger = trigger_after(&db, &row).await?;
     let (now, run, epoch) = (clock::now(), row.run + 1, row.epoch + 1);
     let event = match &row.holder {
         Some(holder) => {
@@ -75,9 +79,31 @@ async fn requeue(
     change.lease_expires_at = Set(None);
     change.updated_at = Set(now);
     // It was taken, so it waits for no other task.
-    message::queue(&db, sandboxes, change, (task, run), Trigger::Resume, &[]).await?;
+    message::queue(&db, sandboxes, change, (task, run), trigger, &[]).await?;
     events::add(&db, (task, epoch), [event], now).await?;
     drop(db);
     write.commit().await?;
     Ok(true)
+}
+
+/// Returns why the run that follows a lost one begins. A retry of which nothing is stored is still one: what
+/// failed or was cancelled before it is yet to be begun anew. A retry of which a checkpoint is stored is
+/// resumed: if it failed too, no person asked for another one.
+async fn trigger_after(db: &DatabaseExecutor<'_>, lost: &workflow::Model) -> Result<Trigger, ToolError> {
+    if lost.trigger != Trigger::Retry.as_str() {
+        return Ok(Trigger::Resume);
+    }
+    let retried = workflow_event::Entity::find()
+        .filter(workflow_event::Column::TaskId.eq(&lost.task_id))
+        .filter(workflow_event::Column::Node.eq(events::WORKFLOW))
+        .filter(workflow_event::Column::Outcome.eq(Outcome::Retried.as_str()))
+        .order_by_desc(workflow_event::Column::Id)
+        .one(db)
+        .await?;
+    // If so much happened since that its event is not kept, something of it is stored.
+    let Some(retried) = retried else { return Ok(Trigger::Resume) };
+    let stored = workflow_checkpoint::Entity::find_by_id(&lost.task_id).one(db).await?;
+    // Whoever takes the workflow after the retry has a higher epoch than it.
+    let is_stored = stored.is_some_and(|stored| stored.epoch > retried.epoch);
+    Ok(if is_stored { Trigger::Resume } else { Trigger::Retry })
 }

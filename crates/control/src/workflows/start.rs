@@ -111,6 +111,7 @@ impl WorkflowBook<'_> {
             // From now on the task acts for this user: others must not steer it, and its lease must reach it.
             task_rows::give_owner(self.db, task, &user_id, self.now).await?;
         }
+        let rights = self.rights.for_user(&user_id);
         let row = workflow::Model {
             task_id: task.id.clone(),
             status: Status::Queued.as_str().to_owned(),
@@ -132,6 +133,8 @@ impl WorkflowBook<'_> {
             user_id,
             project_id: task.project_id.clone(),
             started_by: self.by.clone(),
+            tools: rights.tools,
+            profile: rights.profile,
             created_at: self.now,
             updated_at: self.now,
             ended_at: None,

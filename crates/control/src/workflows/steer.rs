@@ -18,7 +18,10 @@ use store::{
 use super::{WorkflowBook, checkpoint, effects, events, message, rows, view};
 use crate::{
     BuiltInTool, Context, Does, Sandboxes, ToolError, check,
-    task_rows::{self, Locked, graph::Direction},
+    task_rows::{
+        self, Locked,
+        graph::{self, Direction},
+    },
 };
 
 const MAX_REASON_BYTES: usize = 1_000;
@@ -41,7 +44,7 @@ macro_rules! steering {
 
             async fn run($context: &Context<'_>, $wanted: Self) -> Result<Workflow, ToolError> {
                 let $task = task_rows::find($context, &$wanted.task_id).await?.id;
-                check_not_own($context, &$task).await?;
+                check_not_own($context, &[$task.as_str()]).await?;
                 $run.await
             }
 
@@ -62,7 +65,7 @@ steering!(Cancel: "Cancel a workflow",
     "Ends the workflow of a task at once, with its jobs and handoffs, and cancels the task and whatever \
      depends on it (`canceled_with`). workflow.retry takes it up again; so it does those of the others that \
      have a workflow, and workflow.start those that have none.",
-    |context, wanted, task| WorkflowBook::of(context).cancel(&task, wanted.reason.as_deref()));
+    |context, wanted, task| cancel(context, &task, wanted.reason.as_deref()));
 
 steering!(Pause: "Pause a workflow",
     "Takes the workflow of a task from its runner until workflow.resume. Jobs and handoffs that it began go \
@@ -247,20 +250,28 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Fails if the call is made by a handoff of this very workflow: the answers to its questions are for people,
-/// and it ends by its steps.
-async fn check_not_own(context: &Context<'_>, task: &str) -> Result<(), ToolError> {
+/// Cancels a workflow for a caller, unless that would end the workflow of the caller's own handoff.
+async fn cancel(context: &Context<'_>, task: &str, reason: Option<&str>) -> Result<Workflow, ToolError> {
+    let ended = graph::reachable(&context.db, &[task.to_owned()], Direction::Dependents).await?;
+    let ended: Vec<&str> = ended.iter().map(String::as_str).collect();
+    check_not_own(context, &ended).await?;
+    WorkflowBook::of(context).cancel(task, reason).await
+}
+
+/// Fails if the call is made by a handoff of the workflow of one of these tasks: the answers to its questions
+/// are for people, and it ends by its steps.
+pub(crate) async fn check_not_own(context: &Context<'_>, tasks: &[&str]) -> Result<(), ToolError> {
     let lease = context.caller.lease.lease();
     let Some(handoff) = lease.and_then(|lease| lease.handoff_id.as_deref()) else { return Ok(()) };
-    let own = workflow_effect::Entity::find()
-        .filter(workflow_effect::Column::TaskId.eq(task))
-        .filter(workflow_effect::Column::Id.eq(handoff));
-    if own.one(&context.db).await?.is_some() {
-        let why = "this handoff is a part of that workflow and cannot steer it: say what is missing in your \
-                   answer, and a person is asked";
-        return Err(ToolError::Conflict(why.to_owned()));
+    let own = workflow_effect::Entity::find().filter(workflow_effect::Column::Id.eq(handoff));
+    match own.one(&context.db).await? {
+        Some(effect) if tasks.contains(&effect.task_id.as_str()) => Err(ToolError::Conflict(format!(
+            "this handoff is a part of the workflow of task {} and cannot steer it: say what is missing in \
+             your answer, and a person is asked",
+            effect.task_id
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Says what can be done with a workflow instead.

@@ -1,5 +1,5 @@
-//! The built-in tools of the gateway, run as the gateway runs them, on a real store: a SQLite file, and
-//! PostgreSQL where `TEST_POSTGRES_URL` names a server on which databases may be created.
+//! The built-in tools of the gateway, run as the gateway runs them, on a real store: a SQLite file, and a
+//! PostgreSQL server that the test starts.
 
 mod stage;
 
@@ -10,6 +10,7 @@ mod effective;
 mod egress;
 mod help;
 mod jobs;
+mod lease_profiles;
 mod memory;
 mod nodes;
 mod preferences;

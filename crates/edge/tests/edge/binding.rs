@@ -92,6 +92,23 @@ async fn profile_without_network_has_no_local_tools() {
     assert_eq!(Lease::read(&bound.lease).unwrap().local, BTreeMap::new());
 }
 
+/// The memory profile is that of the job, whatever the node sends.
+#[tokio::test]
+async fn lease_of_a_node_has_the_profile_of_the_job() {
+    let world = World::start().await;
+    let set = json!({ "key": "profile.memory", "scope": "user", "scope_id": "ada", "value": "team-a" });
+    world.gateway.must("PUT", "/api/v1/preferences", Some(set)).await;
+    let (held, holder) = (world.job_lease(None).await, world.key.public_key());
+    let bound = bind(&world, &world.token, Some(&held.text()), &holder).await.unwrap();
+    let lease = Lease::read(&bound.lease).unwrap();
+    assert_eq!((&lease.profile, lease.local), (&Some("team-a".parse().unwrap()), BTreeMap::new()));
+    let setting = json!({ "value": true });
+    world.gateway.must("PUT", "/api/v1/settings/profile.team-a.network", Some(setting)).await;
+    let held = world.job_lease(None).await;
+    let bound = bind(&world, &world.token, Some(&held.text()), &holder).await.unwrap();
+    assert!(Lease::read(&bound.lease).unwrap().local.contains_key("local"));
+}
+
 #[tokio::test]
 async fn lease_of_a_node_ends_with_the_one_of_the_manager() {
     let world = World::start().await;

@@ -134,7 +134,7 @@ async fn audit_of_a_revoked_lease_is_closed_after_its_last_call_although_the_job
     let lease = endpoint.lease_id().to_owned();
     let revoke = async {
         eventually("the call is made", async || (!world.server.calls().is_empty()).then_some(())).await;
-        edge.revoked(&held.lease.lease_id);
+        edge.revoke_lease(&held.lease.lease_id);
         let denied = call(&endpoint, "local.echo", json!({})).await;
         assert_eq!(denied["error"]["data"]["reason"], "revoked_lease", "{denied}");
     };

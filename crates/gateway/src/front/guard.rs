@@ -118,19 +118,19 @@ impl Front {
                 return unavailable_response(&envelope.id);
             }
         };
-        let profile = match presented.profile(profile) {
-            Ok(profile) => profile,
-            // To a worker it is a token that is of no use.
-            Err(error) => {
-                let status = StatusCode::UNAUTHORIZED;
-                return self.refuse_unreadable(live, &sender, &parts, status, &error.to_string()).await;
-            }
-        };
         let lease = match self.look_up_lease(&presented, &parts.headers).await {
             Ok(lease) => lease,
             Err(error) => {
                 error!(%error, "Store not available; calls are denied.");
                 return unavailable_response(&envelope.id);
+            }
+        };
+        let profile = match presented.profile(profile, &lease) {
+            Ok(profile) => profile,
+            // To a worker it is a token that is of no use.
+            Err(error) => {
+                let status = StatusCode::UNAUTHORIZED;
+                return self.refuse_unreadable(live, &sender, &parts, status, &error.to_string()).await;
             }
         };
         let standing = presented.standing(clock::now(), lease, profile);

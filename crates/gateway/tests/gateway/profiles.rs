@@ -249,3 +249,84 @@ async fn token_bound_to_a_profile_is_of_use_for_no_other() {
         assert!(refused.body.to_string().contains(why), "{refused:?}");
     }
 }
+
+/// Sets the memory profile of a user, as an administrator.
+async fn set_profile(gateway: &GatewayProcess, user: &str, value: Value) -> testkit::AdminResponse {
+    let set = json!({ "key": "profile.memory", "scope": "user", "scope_id": user, "value": value });
+    gateway.ask("PUT", "/api/v1/preferences", Some(set)).await
+}
+
+/// Workers with different profiles share a queue: the profile of the lease counts, not that of the worker.
+#[tokio::test]
+async fn profile_of_a_lease_comes_before_that_of_the_worker() {
+    let gateway = GatewayProcess::start().await;
+    let token = gateway.manager().await;
+    let [unnamed, other] = [None, Some("team-b")].map(|name| gateway.agent_with_profile(&token, name));
+    assert_eq!(set_profile(&gateway, "ada", json!("team-a")).await.status, 200);
+    let (id, lease) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    for (agent, path) in [(&unnamed, "one.md"), (&other, "two.md")] {
+        let put = json!({ "path": path, "text": "otters swim" });
+        let kept = gateway.call_under(agent, Some(&lease), "memory.put", put).await.unwrap();
+        assert_eq!(kept.structured.unwrap()["profile"], "team-a", "{path}");
+    }
+    let found = gateway.call(&other, "memory.list", json!({})).await.unwrap().structured.unwrap();
+    assert_eq!(found["items"], json!([]), "without the lease it is the profile of the worker");
+    let rows = gateway.audit(&format!("lease_id={id}&profile=team-a")).await;
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    // A lease without a profile leaves it to the worker.
+    let (plain, free) = gateway.lease(json!({ "agent": "project_manager", "user_id": "eve" })).await;
+    let put = json!({ "path": "three.md", "text": "beavers build" });
+    let kept = gateway.call_under(&other, Some(&free), "memory.put", put).await.unwrap();
+    assert_eq!(kept.structured.unwrap()["profile"], "team-b");
+    for (id, expected) in [(&id, json!("team-a")), (&plain, Value::Null)] {
+        assert_eq!(gateway.must("GET", &format!("/api/v1/leases/{id}"), None).await["profile"], expected);
+        let shown = ctl(&gateway, &["leases", "show", id]).await;
+        assert_eq!(shown.stdout.contains("team-a"), expected == "team-a", "{shown:?}");
+    }
+
+    for bad in [json!("two words"), json!(1), json!(["team-a"])] {
+        assert_eq!(set_profile(&gateway, "ada", bad.clone()).await.status, 422, "{bad}");
+    }
+}
+
+/// What a manager issues stays in its profile, also in `default`, which the text of a lease leaves out.
+#[tokio::test]
+async fn lease_of_an_analyst_has_the_profile_of_its_manager() {
+    let gateway = GatewayProcess::start().await;
+    let manager = gateway.agent(&gateway.manager().await);
+    let task = json!({ "title": "build", "user_id": "ada" });
+    let task = gateway.call(&manager, "db.task.create", task).await.unwrap().structured.unwrap();
+    gateway.call(&manager, "memory.put", json!({ "path": "a.md", "text": "otters swim" })).await.unwrap();
+    let new = json!({ "agent": "project_analyst", "user_id": "ada", "task_id": task["task_id"] });
+    let issued = gateway.call(&manager, "lease.issue", new).await.unwrap().structured.unwrap();
+    let token = gateway.unbound("project_analyst").await;
+    let analyst = gateway.agent_with_profile(&token, Some("team-b"));
+    let lease = issued["lease"].as_str();
+    let found = gateway.call_under(&analyst, lease, "memory.search", json!({ "query": "otter" })).await;
+    assert_eq!(found.unwrap().structured.unwrap()["memories"][0]["path"], "a.md");
+}
+
+/// The call is denied. It is no 401, with which the worker would stop pulling.
+#[tokio::test]
+async fn token_bound_to_another_profile_than_the_lease_is_denied() {
+    let gateway = GatewayProcess::start().await;
+    assert_eq!(set_profile(&gateway, "ada", json!("team-a")).await.status, 200);
+    let (id, lease) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    let bound = async |profile: &str| {
+        let new = json!({ "label": profile, "agent": "project_manager", "profile": profile });
+        gateway.agent(&gateway.issue(new).await.1)
+    };
+    let (own, other) = (bound("team-a").await, bound("team-b").await);
+    assert!(gateway.call_under(&own, Some(&lease), "memory.list", json!({})).await.is_ok());
+    for tool in ["memory.list", "lease.renew", "help.list"] {
+        let denied = gateway.call_under(&other, Some(&lease), tool, json!({})).await;
+        let Err(Error::Rejected { message, .. }) = &denied else { panic!("{tool}: {denied:?}") };
+        assert!(message.contains("`team-a`") && message.contains("bound to `team-b`"), "{message}");
+    }
+    let rows = gateway.audit(&format!("lease_id={id}&error_type=lease_of_other_profile")).await;
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert!(rows.iter().all(|row| row["decision"] == "deny" && row["user_id"] == "ada"), "{rows:?}");
+    assert!(matches!(other.tools_under(Some(&lease)).await, Err(Error::Rejected { .. })));
+    // Without the lease the token is as good as before.
+    assert!(gateway.call(&other, "memory.list", json!({})).await.is_ok());
+}

@@ -20,6 +20,8 @@ pub struct Model {
     pub task_id: Option<String>,
     pub run_id: Option<String>,
     pub job_id: Option<String>,
+    /// The memory profile of the lease.
+    pub profile: Option<String>,
     pub audit_quota: i64,
     pub bound_at: i64,
     /// As it was last renewed.

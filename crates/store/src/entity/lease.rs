@@ -18,6 +18,8 @@ pub struct Model {
     pub handoff_id: Option<String>,
     /// A JSON array of tool names and prefixes.
     pub tools: Option<String>,
+    /// The memory profile of all calls under the lease. If null, token and caller name it.
+    pub profile: Option<String>,
     pub issued_at: i64,
     pub issued_by: String,
     pub not_before: i64,

@@ -19,7 +19,7 @@ pub struct Model {
     pub first_slot: Option<i64>,
     /// Of skipped slots: how many there are.
     pub slots: Option<i64>,
-    /// JSON. `None` once the handoff is known to be published, or if there is none.
+    /// JSON. `None` once the run has ended, or if there is no handoff.
     #[sea_orm(column_type = "Text", nullable)]
     pub payload: Option<String>,
     pub fired_at: i64,

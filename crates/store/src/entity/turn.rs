@@ -34,7 +34,8 @@ pub struct Model {
     #[sea_orm(column_type = "Text")]
     pub answer: Option<String>,
     pub created_at: i64,
-    /// As `created_at`, while the turn is open and its handoff is not known to be published.
+    /// From when on `thread.turn.unsent` lists the open turn: `created_at`, then some time after its handoff
+    /// was published.
     pub unsent_since: Option<i64>,
     pub sent_at: Option<i64>,
     pub ended_at: Option<i64>,

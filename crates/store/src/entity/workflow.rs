@@ -41,6 +41,11 @@ pub struct Model {
     pub user_id: String,
     pub project_id: Option<String>,
     pub started_by: String,
+    /// JSON: the tools of the lease under which it was started. Its jobs and handoffs have no others.
+    #[sea_orm(column_type = "Text", nullable)]
+    pub tools: Option<String>,
+    /// The memory profile of whoever started it. If null, that of its user.
+    pub profile: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,
     pub ended_at: Option<i64>,

@@ -19,6 +19,8 @@ pub struct Model {
     pub began_at: i64,
     /// Of a handoff: when its answer was first seen. The row of a job says when it ended.
     pub ended_at: Option<i64>,
+    /// Of a handoff that was ended before its answer was seen: `given_up` or `cancelled`.
+    pub end_reason: Option<String>,
     /// Of a handoff: JSON of its completion.
     #[sea_orm(column_type = "Text", nullable)]
     pub answer: Option<String>,

@@ -47,6 +47,8 @@ impl MigrationTrait for Workflows {
                 string("user_id"),
                 string_null("project_id"),
                 string("started_by"),
+                text_null("tools"),
+                string_null("profile"),
                 big_integer("created_at"),
                 big_integer("updated_at"),
                 big_integer_null("ended_at"),
@@ -120,6 +122,7 @@ fn effects() -> TableCreateStatement {
         big_integer("epoch"),
         big_integer("began_at"),
         big_integer_null("ended_at"),
+        string_null("end_reason"),
         text_null("answer"),
         double_null("cost_usd"),
     ];

@@ -118,6 +118,7 @@ fn lease(kind: AgentKind, given: Given) -> LeaseStanding {
         job_id: None,
         handoff_id: None,
         tools: None,
+        profile: None,
         node: None,
         holder: None,
         audit_quota: None,

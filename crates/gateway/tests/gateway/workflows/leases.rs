@@ -9,6 +9,10 @@ fn wanted(task: &str, run: i64, holder: &str) -> Value {
     json!({ "task_id": task, "run": run, "holder": holder, "ttl_seconds": 30 })
 }
 
+fn put(task: &str, epoch: i64, checkpoint: &str) -> Value {
+    json!({ "task_id": task, "epoch": epoch, "checkpoint_id": checkpoint, "kind": "j", "data": "" })
+}
+
 /// W8: a runner gets the task with its criteria, preferences, files and dependencies.
 #[tokio::test]
 async fn runner_gets_what_it_needs() {
@@ -179,6 +183,36 @@ async fn lost_queue_is_filled_again() {
     world.until_sent(&task, &[2]).await;
     world.until_sent(&other, &[2]).await;
     assert_eq!(world.acquire(&task, 2).await["epoch"], 2);
+}
+
+/// A retry that the queue lost is still one, until its runner has stored something of it.
+#[tokio::test]
+async fn lost_retry_is_still_a_retry_until_something_of_it_is_stored() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let mut world = World::with(&[], &[clock.variable()]).await;
+    let (task, epoch) = world.taken("build").await;
+    world.runs("workflow.checkpoint.put", put(&task, epoch, "a1")).await;
+    world.release(&task, epoch, json!({ "failed": { "error": "no disk" } })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    world.until_sent(&task, &[1, 2]).await;
+    // No runner takes run 2. That of run 3 is lost before it stores anything, that of run 4 afterwards.
+    for (run, at, trigger) in [
+        (3, "2026-11-18T10:06:00Z", "retry"),
+        (4, "2026-11-18T10:12:00Z", "retry"),
+        (5, "2026-11-18T10:18:00Z", "resume"),
+    ] {
+        let queue = world.jetstream.get_stream("CYNODE_WORKFLOWS").await.expect("the stream");
+        queue.purge().await.expect("purged");
+        clock.set(at);
+        world.gateway.start_again().await;
+        world.until_sent(&task, &[run]).await;
+        let taken = world.acquire(&task, run).await;
+        assert_eq!(taken["workflow"]["trigger"], trigger, "run {run}");
+        if run == 4 {
+            let epoch = taken["epoch"].as_i64().expect("an epoch");
+            world.runs("workflow.checkpoint.put", put(&task, epoch, "a2")).await;
+        }
+    }
 }
 
 /// A user with very many preferences has workflows too: a runner gets the first of them.
