@@ -10,7 +10,7 @@ mod timing;
 
 pub use machinery::{
     DueRun, EndRun, EndedRun, Fire, Fired, ListUnsent, MAX_FIRED, MAX_MARKED, MAX_UNSENT, ManagerPayload,
-    MarkSent, MarkedSent, RunOutcome, Unsent,
+    MarkSent, MarkedSent, RESEND_AFTER_SECONDS, RunOutcome, Unsent,
 };
 pub use run::{MAX_TEXT_BYTES, Run, RunNow, RunState, Runs, SkipReason, SkippedSlots, Trigger};
 pub use timing::{Firing, FiringNote, MAX_FIRINGS, Preview, Previewed, Timing};

@@ -25,6 +25,9 @@ pub const MAX_ANSWER_BYTES: usize = 384 * 1024;
 pub const MAX_MARKED: usize = 200;
 /// The most turns that `thread.turn.unsent` returns at once.
 pub const MAX_UNSENT: u64 = 50;
+/// How long after its handoff was published an open turn is listed by `thread.turn.unsent` again. After that,
+/// it is listed each time its age has doubled.
+pub const RESEND_AFTER_SECONDS: u64 = 5 * 60;
 /// How long a request without a key of its own can be joined by its retry.
 pub const JOIN_WINDOW_SECONDS: u64 = 15 * 60;
 /// The same for a request whose answer was delivered. It may be lost on the way to the client, which then
@@ -63,12 +66,12 @@ pub struct Turn {
     /// The earlier turn whose question this one answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<HandoffId>,
-    /// Of an open turn, the whole conversation for the handoff; afterwards what was new in it. The last
-    /// message is the user's.
+    /// Of an open turn, the whole conversation for the handoff; afterwards what was new in it, with what the
+    /// system says if that was new. The last message is the user's.
     pub messages: Vec<ChatMessage>,
     pub options: TurnOptions,
     pub created_at: String,
-    /// Absent while it is not known that the handoff was published.
+    /// When the handoff was last published. Absent while it is not known that it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<String>,
     /// Absent while the turn is open.
@@ -151,7 +154,8 @@ pub struct BeginTurn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_at: Option<Timestamp>,
     /// Without secrets. The last message is the user's. If it is the only one of the user and the thread has
-    /// earlier turns, they come before it, without the oldest if they are too large.
+    /// earlier turns, they come before it, without the oldest if they are too large. What the system said
+    /// last holds if it says nothing here.
     #[schemars(length(min = 1, max = MAX_MESSAGES))]
     pub messages: Vec<ChatMessage>,
     #[serde(default)]
@@ -188,7 +192,7 @@ pub enum BeginOutcome {
 
 tool!("thread.turn.begin": BeginTurn => BegunTurn);
 
-/// `thread.turn.sent`: records that the handoffs of turns were published.
+/// `thread.turn.sent`: records that the handoffs of turns were published, for the first time or again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MarkSent {
@@ -198,6 +202,7 @@ pub struct MarkSent {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MarkedSent {
+    /// How many were not marked before.
     pub marked: u64,
 }
 
@@ -235,6 +240,9 @@ tool!("thread.turn.leave": LeaveTurn => LeftTurn);
 
 /// `thread.turn.unsent`: open turns that were stored some time ago and are not known to be published, the
 /// oldest first, each with a lease. Large turns come in smaller lists.
+///
+/// Open turns that were published five minutes ago are among them, with their `sent_at`: the handoff or
+/// its answer may be lost with a stream that was restored from an older backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListUnsent {

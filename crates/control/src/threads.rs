@@ -20,7 +20,7 @@ use contract::thread::{
 use sea_orm::{ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use subjects::{HandoffId, streams::ANSWER_RETENTION};
+use subjects::{ChatMessage, HandoffId, streams::ANSWER_RETENTION};
 use uuid::Uuid;
 
 pub use self::book::{ThreadBook, ThreadTurn};
@@ -107,11 +107,14 @@ fn into_thread(row: thread::Model) -> Result<Thread, ToolError> {
 }
 
 fn into_turn(row: turn::Model) -> Result<Turn, ToolError> {
-    let mut messages = match &row.context {
+    let mut messages: Vec<ChatMessage> = match &row.context {
         Some(context) => parse("the context of a turn", context)?,
         None => Vec::new(),
     };
-    messages.extend(messages_of(&row)?);
+    // What the system says in a later turn is in its context already, before what was said earlier.
+    let has_context = row.position > 0 && row.state.is_none();
+    let is_missing = |message: &ChatMessage| !(has_context && messages::is_system(message));
+    messages.extend(messages_of(&row)?.into_iter().filter(is_missing));
     Ok(Turn {
         handoff_id: parse_id(&row.id)?,
         continues: row.continues.as_deref().map(parse_id).transpose()?,
@@ -128,8 +131,9 @@ fn into_turn(row: turn::Model) -> Result<Turn, ToolError> {
     })
 }
 
-/// Returns the messages that are new in a turn.
-fn messages_of(row: &turn::Model) -> Result<Vec<subjects::ChatMessage>, ToolError> {
+/// Returns the messages that are new in a turn. What the system says in a later turn than the first is among
+/// them if it says something else than before.
+fn messages_of(row: &turn::Model) -> Result<Vec<ChatMessage>, ToolError> {
     parse("the messages of a turn", &row.messages)
 }
 

@@ -1,6 +1,6 @@
 //! Fires schedules. The gateway decides which slots are due and stores their runs; here they are published as
 //! handoffs, and marked. All orchestrators do this: a slot is claimed once, and publishing a run again is
-//! harmless.
+//! harmless. What the streams have lost is published again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use crate::{
     gateway::{CallError, Gateway},
     metrics::Metrics,
-    turns::Turns,
+    turns::{Fate, Turns, end_of_run},
 };
 
 /// Schedules that are created or started by a person are looked for at least this often.
@@ -74,12 +74,43 @@ impl Schedules {
         Ok(if fired.has_more { MIN_PAUSE } else { pause_until(fired.next_at.as_deref()) })
     }
 
-    /// Publishes runs that an orchestrator stored and did not publish.
+    /// Publishes runs that an orchestrator stored and did not publish, and those that are lost.
     async fn sweep(&self, age: Duration) -> Result<(), CallError> {
         let Ok(broker) = self.nats.broker().await else { return Ok(()) };
         let older_than_seconds = age.as_secs().max(1);
         let unsent = self.gateway.call(&ListUnsent { older_than_seconds, limit: MAX_UNSENT }).await?;
-        self.publish(&broker, &unsent.runs, unsent.cancels).await
+        let (sent, mut runs): (Vec<_>, Vec<_>) =
+            unsent.runs.into_iter().partition(|run| run.sent_at.is_some());
+        // Boxed, since the future is large.
+        runs.extend(Box::pin(self.lost_of(&broker, sent)).await);
+        self.publish(&broker, &runs, unsent.cancels).await
+    }
+
+    /// Returns those of the runs whose handoffs are lost. Stores answers that are not stored.
+    async fn lost_of(&self, broker: &Broker, sent: Vec<DueRun>) -> Vec<DueRun> {
+        let mut lost = Vec::new();
+        if sent.is_empty() {
+            return lost;
+        }
+        let queue = self.turns.look_at_queue(broker).await;
+        for run in sent {
+            let (id, Some(sent_at)) = (run.handoff_id, &run.sent_at) else { continue };
+            let fate = self.turns.fate(queue, id, sent_at).await;
+            match fate {
+                Fate::Answered(answer) => match self.gateway.call(&end_of_run(id, answer)).await {
+                    Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),
+                    Err(error) => {
+                        debug!(handoff.id = %id, error = %Chain(&error), "Answer not recorded; retrying.");
+                    }
+                },
+                Fate::Lost => {
+                    warn!(handoff.id = %id, "Run without an answer is published again.");
+                    lost.push(run);
+                }
+                Fate::Queued => debug!(handoff.id = %id, "Run not answered yet."),
+            }
+        }
+        lost
     }
 
     /// Publishes runs, cancels handoffs, and marks both.

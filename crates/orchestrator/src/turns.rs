@@ -5,7 +5,8 @@
 //!
 //! - `begin`: stores a request as a turn, or joins the turn that it repeats
 //! - `compose`: from a turn to its handoff; `publish`: hands it off, under its own message id
-//! - `sweep`: publishes what another orchestrator stored and did not publish
+//! - `sweep`: publishes what another orchestrator stored and did not publish, and what restored streams have
+//!   lost; `lost`: what became of a handoff
 //! - `marks`: what was handed off and delivered; `leave`: a client is gone; `cancel`: stops the work
 //! - `answers`: delivers stored answers to the requests that wait for them; `live`: what happens meanwhile
 //! - `record`: stores every answer in its thread; `outcome`: from a completion to what is stored
@@ -16,6 +17,7 @@ mod cancel;
 mod compose;
 mod leave;
 mod live;
+mod lost;
 mod marks;
 mod outcome;
 mod publish;
@@ -38,8 +40,10 @@ use self::{answers::Answers, marks::Marks};
 pub(crate) use self::{
     answers::Expected,
     begin::{BegunTurn, Live as WantsLive, TurnRequest},
-    leave::Presence,
+    leave::RequestWait,
     live::{Live, Update},
+    lost::Fate,
+    record::end_of_run,
 };
 
 /// How long a request waits until its answer is stored in the thread. Otherwise the recorder stores it.

@@ -15,6 +15,9 @@ use crate::tool;
 pub const MAX_FIRED: u64 = 100;
 pub const MAX_MARKED: usize = 200;
 pub const MAX_UNSENT: u64 = 50;
+/// How long after its handoff was published an open run is returned by `schedule.run.unsent` again. After
+/// that, it is returned each time its age has doubled.
+pub const RESEND_AFTER_SECONDS: u64 = 5 * 60;
 
 /// `schedule.fire`: claims the slots that are due, of all users, and stores their runs. A slot is claimed
 /// once, however many orchestrators call this.
@@ -59,6 +62,9 @@ pub struct DueRun {
     /// When the run is given up.
     pub deadline: Timestamp,
     pub payload: ManagerPayload,
+    /// When the handoff was last published. Absent while it is not known that it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
     /// The signed lease for the handoff.
     pub lease: String,
 }
@@ -129,7 +135,8 @@ impl DueRun {
     }
 }
 
-/// `schedule.run.sent`: records that handoffs of runs were published, and that handoffs were cancelled.
+/// `schedule.run.sent`: records that handoffs of runs were published, for the first time or again, and that
+/// handoffs were cancelled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MarkSent {
@@ -141,6 +148,7 @@ pub struct MarkSent {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MarkedSent {
+    /// How many were not marked before.
     pub marked: u64,
     /// Of the published handoffs, those whose runs were replaced meanwhile, to be cancelled.
     pub cancels: Vec<HandoffId>,
@@ -150,6 +158,9 @@ tool!("schedule.run.sent": MarkSent => MarkedSent);
 
 /// `schedule.run.unsent`: open runs that were fired some time ago and are not known to be published, each
 /// with a lease, and handoffs that are not known to be cancelled.
+///
+/// Open runs that were published five minutes ago are among them, with their `sent_at`: the handoff or
+/// its answer may be lost with a stream that was restored from an older backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListUnsent {

@@ -2,11 +2,11 @@
 
 use contract::schedule::{
     DueRun, EndRun, EndedRun, ListUnsent, MAX_MARKED, MAX_TEXT_BYTES, MAX_UNSENT, ManagerPayload, MarkSent,
-    MarkedSent, RunOutcome, RunState, Unsent,
+    MarkedSent, RESEND_AFTER_SECONDS, RunOutcome, RunState, Unsent,
 };
 use policy::{AgentKind, Scope};
 use sea_orm::{
-    ColumnTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect,
+    ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{Expr, LockBehavior, LockType},
 };
 use store::{clock, entity::schedule_run};
@@ -20,6 +20,7 @@ use contract::lease::Issue;
 const MAX_RESULT_BYTES: usize = 64 * 1024;
 /// Longest code of a failure that is kept.
 const MAX_CODE_BYTES: usize = 64;
+const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
 
 /// Runs to be published, no more than fit into one result.
 #[derive(Debug)]
@@ -47,7 +48,8 @@ impl DueRuns {
         (self.limit - self.runs.len()).min(by_size)
     }
 
-    /// Adds a run with a lease. A run for which no lease is issued fails.
+    /// Adds a run with a lease. A run for which no lease is issued fails, unless it was published before and
+    /// may be worked on.
     pub(super) async fn add(
         &mut self,
         context: &Context<'_>,
@@ -57,6 +59,7 @@ impl DueRuns {
         match due_run(context, &run).await {
             Ok(due) => self.runs.push(due),
             Err(ToolError::Store(error)) => return Err(ToolError::Store(error)),
+            Err(_) if run.sent_at.is_some() => {}
             Err(error) => {
                 fail(&context.db, run, context.now, error.code(), error.to_string()).await?;
             }
@@ -91,6 +94,7 @@ async fn due_run(context: &Context<'_>, run: &schedule_run::Model) -> Result<Due
         fired_at: time(run.fired_at)?,
         deadline: time(run.deadline_at)?,
         payload,
+        sent_at: run.sent_at.map(time).transpose()?,
         lease: issued.lease,
     })
 }
@@ -128,42 +132,43 @@ impl BuiltInTool for MarkSent {
         if sent.is_empty() {
             return Ok(MarkedSent { marked: 0, cancels: Vec::new() });
         }
-        let unmarked = schedule_run::Entity::find()
+        let given_up = [RunState::Replaced, RunState::TimedOut].map(RunState::as_str);
+        let is_to_be_marked = Condition::any()
+            .add(schedule_run::Column::SentAt.is_null())
+            .add(schedule_run::Column::State.eq(RunState::Running.as_str()))
+            .add(schedule_run::Column::State.is_in(given_up));
+        let found = schedule_run::Entity::find()
             .filter(schedule_run::Column::Id.is_in(sent))
-            .filter(schedule_run::Column::SentAt.is_null())
+            .filter(is_to_be_marked)
             .order_by_asc(schedule_run::Column::Id)
             .lock_exclusive()
             .all(db)
             .await?;
+        let marked = found.iter().filter(|run| run.sent_at.is_none()).count() as u64;
         let mut cancels = Vec::new();
-        for run in &unmarked {
-            let mut update = schedule_run::Entity::update_many()
-                .col_expr(schedule_run::Column::SentAt, Expr::value(now))
-                .col_expr(schedule_run::Column::Payload, Expr::value(None::<String>));
+        for run in &found {
+            // The payload stays until the run ends: its handoff may have to be published again.
+            let mut update =
+                schedule_run::Entity::update_many().col_expr(schedule_run::Column::SentAt, Expr::value(now));
             if run.state == RunState::Pending.as_str() {
                 let running = RunState::Running.as_str();
                 update = update.col_expr(schedule_run::Column::State, Expr::value(running));
-            } else if is_given_up(run) {
+            } else if given_up.contains(&run.state.as_str()) {
                 // It may have been published after the cancel.
                 update = update.col_expr(schedule_run::Column::CancelDueAt, Expr::value(now));
                 cancels.push(run_id_of(run)?);
             }
             update.filter(schedule_run::Column::Id.eq(&run.id)).exec(db).await?;
         }
-        Ok(MarkedSent { marked: unmarked.len() as u64, cancels })
+        Ok(MarkedSent { marked, cancels })
     }
-}
-
-/// Returns whether a run was ended without an answer.
-fn is_given_up(run: &schedule_run::Model) -> bool {
-    [RunState::Replaced, RunState::TimedOut].iter().any(|state| run.state == state.as_str())
 }
 
 impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List runs of schedules that were not sent";
-    const DESCRIPTION: &'static str = "Gives open runs that are not known to be published, each with a new \
-        lease, and handoffs that are not known to be cancelled. They are given again only after the same \
-        time.";
+    const DESCRIPTION: &'static str = "Gives open runs that are not known to be published, or were published \
+        a while ago, each with a new lease, and handoffs that are not known to be cancelled. They are given \
+        again only after the same time; a run that was published, after its age has doubled.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -172,21 +177,25 @@ impl BuiltInTool for ListUnsent {
         let limit = input.limit.clamp(1, MAX_UNSENT);
         let age = i64::try_from(input.older_than_seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
         let before = now.saturating_sub(age);
-        let unsent = schedule_run::Entity::find()
-            .filter(schedule_run::Column::State.eq(RunState::Pending.as_str()))
-            .filter(schedule_run::Column::ClaimedAt.lte(before))
-            .order_by_asc(schedule_run::Column::ClaimedAt)
-            .limit(limit)
-            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-            .all(db)
-            .await?;
+        let is_unsent = Condition::all()
+            .add(schedule_run::Column::State.eq(RunState::Pending.as_str()))
+            .add(schedule_run::Column::ClaimedAt.lte(before));
         let mut runs = DueRuns::new(usize::try_from(limit).unwrap_or(usize::MAX));
-        for run in unsent {
-            if runs.is_full() {
-                break;
+        for wanted in [is_unsent, is_to_be_resent(now)] {
+            let found = schedule_run::Entity::find()
+                .filter(wanted)
+                .order_by_asc(schedule_run::Column::ClaimedAt)
+                .limit(limit)
+                .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+                .all(db)
+                .await?;
+            for run in found {
+                if runs.is_full() {
+                    break;
+                }
+                claim(context, &run.id).await?;
+                runs.add(context, run).await?;
             }
-            claim(context, &run.id).await?;
-            runs.add(context, run).await?;
         }
         let uncancelled = schedule_run::Entity::find()
             .filter(schedule_run::Column::CancelDueAt.lte(before))
@@ -205,6 +214,19 @@ impl BuiltInTool for ListUnsent {
         let cancels = uncancelled.iter().map(run_id_of).collect::<Result<Vec<_>, _>>()?;
         Ok(Unsent { runs: runs.runs, cancels })
     }
+}
+
+/// Selects open runs whose handoff was published, and may have to be again: some time ago, and when the age
+/// of the run has doubled since it was last given, so that a slow one is not published without end.
+fn is_to_be_resent(now: i64) -> Condition {
+    let twice_claimed = Expr::col(schedule_run::Column::ClaimedAt).mul(2_i64);
+    let age_has_doubled = twice_claimed.sub(Expr::col(schedule_run::Column::FiredAt)).lte(now);
+    Condition::all()
+        .add(schedule_run::Column::State.eq(RunState::Running.as_str()))
+        .add(schedule_run::Column::ClaimedAt.lte(now.saturating_sub(RESEND_AFTER_US)))
+        .add(schedule_run::Column::Payload.is_not_null())
+        .add(schedule_run::Column::TimeoutAt.gt(now))
+        .add(age_has_doubled)
 }
 
 impl BuiltInTool for EndRun {

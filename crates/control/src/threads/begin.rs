@@ -19,7 +19,9 @@ use sea_orm::{
 use subjects::{ChatMessage, HandoffId};
 
 use super::{
-    end, history, into_turn, messages, messages_of, named_id, new_id, parse, requests,
+    end,
+    history::History,
+    into_turn, messages, messages_of, named_id, new_id, parse, requests,
     resolve::{Target, resolve},
 };
 use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check, keys};
@@ -230,16 +232,25 @@ async fn new_turn(
 ) -> Result<(turn::Model, String), ToolError> {
     // A thread that was just created counts this turn already.
     let is_first = thread.open_turn.as_deref() == Some(&*handoff_id.to_string());
+    let mut instructions = Vec::new();
     let count_of_new = if is_first {
         messages.len()
     } else if messages::count_of_user(&messages) == 1 {
-        messages = history::put_before(context, thread, messages).await?;
+        let history = History::read(context, thread).await?;
+        instructions = history.new_instructions(&messages);
+        messages = history.put_before(messages);
         1
     } else {
+        // A request that repeats all that was said repeats the instructions, too.
+        let repeats_all = messages::hash_before_last(&messages).as_ref() == Some(&thread.history_hash);
+        if !repeats_all && messages.iter().any(messages::is_system) {
+            instructions = History::read(context, thread).await?.new_instructions(&messages);
+        }
         messages::count_of_new(&messages, &last_messages(context, thread).await?)
     };
     let history_hash = messages::history_hash(&messages);
-    let new = messages.split_off(messages.len() - count_of_new);
+    let said = messages.split_off(messages.len() - count_of_new);
+    let new: Vec<ChatMessage> = instructions.into_iter().chain(said).collect();
     let row = turn::Model {
         id: handoff_id.to_string(),
         thread_id: thread.id.clone(),

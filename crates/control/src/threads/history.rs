@@ -4,54 +4,83 @@ use contract::thread::{AnswerState, MAX_MESSAGES, MAX_MESSAGES_BYTES, message_si
 use sea_orm::{ColumnTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder};
 use subjects::{ChatMessage, ChatRole};
 
-use super::{answer_of, messages_of};
+use super::{
+    answer_of,
+    messages::{self, is_system},
+    messages_of,
+};
 use crate::{Context, ToolError};
 use store::entity::{thread, turn};
 
 /// Earlier turns than these are left out.
 const MAX_TURNS: i64 = 200;
 
-/// Returns the messages of a request after those of the thread, without the oldest if they are too large. The
-/// system's messages of the first turn are among them, unless the request has its own.
-pub(super) async fn put_before(
-    context: &Context<'_>,
-    thread: &thread::Model,
-    request: Vec<ChatMessage>,
-) -> Result<Vec<ChatMessage>, ToolError> {
-    let position = turn::Column::Position;
-    let turns = turn::Entity::find()
-        .filter(turn::Column::ThreadId.eq(&thread.id))
-        .filter(position.eq(0).or(position.gte(thread.turn_count.saturating_sub(MAX_TURNS))))
-        .order_by_asc(position)
-        .all(&context.db)
-        .await?;
-    let mut earlier = Vec::new();
-    for row in turns {
-        earlier.extend(messages_of(&row)?);
-        let answer = answer_of(&row)?;
-        let is_said = |state| matches!(state, AnswerState::Completed | AnswerState::Question);
-        let answer = answer.filter(|answer| is_said(answer.state));
-        earlier.extend(answer.map(|it| ChatMessage { role: ChatRole::Assistant, content: it.text }));
-    }
-    Ok(combine(earlier, request))
+/// What a thread has at the beginning of its next turn.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// What the system said last.
+    instructions: Vec<ChatMessage>,
+    /// Whether the next turn is the last one that finds the instructions where they are.
+    is_last_to_find: bool,
+    /// What the user said and was answered, the oldest first.
+    said: Vec<ChatMessage>,
 }
 
-fn combine(earlier: Vec<ChatMessage>, mut request: Vec<ChatMessage>) -> Vec<ChatMessage> {
-    let Some(last) = request.pop() else { return request };
-    let is_system = |message: &ChatMessage| message.role == ChatRole::System;
-    let (mut system, said): (Vec<_>, Vec<_>) = earlier.into_iter().partition(is_system);
-    let own: usize = request.iter().chain([&last]).map(message_size).sum();
-    let mut room = Room { bytes: MAX_MESSAGES_BYTES.saturating_sub(own), count: MAX_MESSAGES - 1 };
-    room.count = room.count.saturating_sub(request.len());
-    if request.iter().any(is_system) || !system.iter().all(|message| room.takes(message)) {
-        system.clear();
+impl History {
+    /// Reads the first turn of a thread and its last ones.
+    pub(super) async fn read(context: &Context<'_>, thread: &thread::Model) -> Result<Self, ToolError> {
+        let position = turn::Column::Position;
+        let first_read = thread.turn_count.saturating_sub(MAX_TURNS);
+        let turns = turn::Entity::find()
+            .filter(turn::Column::ThreadId.eq(&thread.id))
+            .filter(position.eq(0).or(position.gte(first_read)))
+            .order_by_asc(position)
+            .all(&context.db)
+            .await?;
+        let mut history = Self::default();
+        for row in turns {
+            let (instructions, said): (Vec<_>, Vec<_>) = messages_of(&row)?.into_iter().partition(is_system);
+            if !instructions.is_empty() {
+                history.instructions = instructions;
+                history.is_last_to_find = row.position > 0 && row.position == first_read;
+            }
+            history.said.extend(said);
+            let answer = answer_of(&row)?;
+            let is_said = |state| matches!(state, AnswerState::Completed | AnswerState::Question);
+            let answer = answer.filter(|answer| is_said(answer.state));
+            history.said.extend(answer.map(|it| ChatMessage { role: ChatRole::Assistant, content: it.text }));
+        }
+        Ok(history)
     }
-    let mut kept: Vec<ChatMessage> = said.into_iter().rev().take_while(|it| room.takes(it)).collect();
-    kept.reverse();
-    // What an answer was for is gone.
-    let answers = kept.iter().take_while(|message| message.role == ChatRole::Assistant).count();
-    let kept = kept.into_iter().skip(answers);
-    system.into_iter().chain(request).chain(kept).chain([last]).collect()
+
+    /// Returns the instructions that are to be stored with a request: its own if they are others than before,
+    /// or those of earlier that would be out of reach of the next turn.
+    pub(super) fn new_instructions(&self, request: &[ChatMessage]) -> Vec<ChatMessage> {
+        let own = messages::instructions(request);
+        if self.is_last_to_find {
+            return if own.is_empty() { self.instructions.clone() } else { own };
+        }
+        if own == self.instructions { Vec::new() } else { own }
+    }
+
+    /// Returns the messages of a request after those of the thread, without the oldest if they are too large.
+    /// The instructions of earlier are among them, unless the request has its own.
+    pub(super) fn put_before(self, mut request: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        let Self { mut instructions, said, .. } = self;
+        let Some(last) = request.pop() else { return request };
+        let own: usize = request.iter().chain([&last]).map(message_size).sum();
+        let mut room = Room { bytes: MAX_MESSAGES_BYTES.saturating_sub(own), count: MAX_MESSAGES - 1 };
+        room.count = room.count.saturating_sub(request.len());
+        if request.iter().any(is_system) || !instructions.iter().all(|message| room.takes(message)) {
+            instructions.clear();
+        }
+        let mut kept: Vec<ChatMessage> = said.into_iter().rev().take_while(|it| room.takes(it)).collect();
+        kept.reverse();
+        // What an answer was for is gone.
+        let answers = kept.iter().take_while(|message| message.role == ChatRole::Assistant).count();
+        let kept = kept.into_iter().skip(answers);
+        instructions.into_iter().chain(request).chain(kept).chain([last]).collect()
+    }
 }
 
 /// What a turn still has room for.
@@ -93,11 +122,33 @@ mod tests {
         messages.iter().map(|message| message.content.as_str()).collect()
     }
 
+    fn system(content: &str) -> ChatMessage {
+        message(ChatRole::System, content)
+    }
+
+    fn combine(earlier: Vec<ChatMessage>, request: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        let (instructions, said) = earlier.into_iter().partition(is_system);
+        History { instructions, said, ..History::default() }.put_before(request)
+    }
+
+    #[test]
+    fn instructions_are_new_if_they_are_others_or_soon_out_of_reach() {
+        let history =
+            |is_last_to_find| History { instructions: vec![system("a")], is_last_to_find, said: Vec::new() };
+        let new = |is_last, request: Vec<ChatMessage>| history(is_last).new_instructions(&request);
+        assert_eq!(new(false, vec![user("1")]), []);
+        assert_eq!(new(false, vec![system("a"), user("1")]), []);
+        assert_eq!(contents(&new(false, vec![system("b"), user("1")])), ["b"]);
+        assert_eq!(contents(&new(true, vec![user("1")])), ["a"]);
+        assert_eq!(contents(&new(true, vec![system("a"), user("1")])), ["a"]);
+        assert_eq!(contents(&new(true, vec![system("b"), user("1")])), ["b"]);
+    }
+
     #[test]
     fn history_comes_before_the_last_message() {
-        let earlier = || vec![message(ChatRole::System, "old"), user("1"), assistant("2")];
+        let earlier = || vec![system("old"), user("1"), assistant("2")];
         assert_eq!(contents(&combine(earlier(), vec![user("3")])), ["old", "1", "2", "3"]);
-        let with_system = vec![message(ChatRole::System, "new"), user("3")];
+        let with_system = vec![system("new"), user("3")];
         assert_eq!(contents(&combine(earlier(), with_system)), ["new", "1", "2", "3"]);
         assert_eq!(contents(&combine(Vec::new(), vec![user("3")])), ["3"]);
     }

@@ -75,6 +75,15 @@ pub(super) fn title(messages: &[ChatMessage]) -> String {
     if title.is_empty() { NO_TITLE.to_owned() } else { title }
 }
 
+pub(super) fn is_system(message: &ChatMessage) -> bool {
+    message.role == ChatRole::System
+}
+
+/// Returns the instructions of a request: all that the system says in it.
+pub(super) fn instructions(messages: &[ChatMessage]) -> Vec<ChatMessage> {
+    messages.iter().filter(|message| is_system(message)).cloned().collect()
+}
+
 /// Returns how many messages of the user there are.
 pub(super) fn count_of_user(messages: &[ChatMessage]) -> usize {
     messages.iter().filter(|message| message.role == ChatRole::User).count()

@@ -1,14 +1,24 @@
 //! `thread.turn.sent` and `thread.turn.unsent`: which handoffs are published, and which may not be.
+//!
+//! `unsent_since` of an open turn is the time from which on it is listed: its beginning while its handoff is
+//! not known to be published, then some time later, since the streams may lose what they have.
 
 use contract::thread::{
-    ListUnsent, MAX_MARKED, MAX_MESSAGES_BYTES, MAX_UNSENT, MarkSent, MarkedSent, Unsent, UnsentTurn,
+    ListUnsent, MAX_MARKED, MAX_MESSAGES_BYTES, MAX_UNSENT, MarkSent, MarkedSent, RESEND_AFTER_SECONDS,
+    Unsent, UnsentTurn,
 };
 use policy::Scope;
-use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{
+    ActiveValue::Set,
+    ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    sea_query::{LockBehavior, LockType},
+};
 
 use super::{answerable_since, begin::issue_lease, into_turn};
 use crate::{BuiltInTool, Context, Does, ToolError, check};
 use store::entity::turn;
+
+const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
 
 impl BuiltInTool for MarkSent {
     const TITLE: &'static str = "Mark turns as sent";
@@ -21,38 +31,46 @@ impl BuiltInTool for MarkSent {
     async fn run(context: &Context<'_>, input: Self) -> Result<MarkedSent, ToolError> {
         check::count("handoff ids", input.handoff_ids.len(), MAX_MARKED)?;
         let ids = input.handoff_ids.iter().map(ToString::to_string);
+        let is_open_or_unsent =
+            Condition::any().add(turn::Column::State.is_null()).add(turn::Column::SentAt.is_null());
         // Locked in order: two orchestrators may mark the same turns.
-        let unsent: Vec<String> = turn::Entity::find()
+        let found: Vec<(String, Option<String>, Option<i64>)> = turn::Entity::find()
             .select_only()
-            .column(turn::Column::Id)
+            .columns([turn::Column::Id, turn::Column::State, turn::Column::SentAt])
             .filter(turn::Column::Id.is_in(ids))
-            .filter(turn::Column::SentAt.is_null())
+            .filter(is_open_or_unsent)
             .order_by_asc(turn::Column::Id)
             .lock_exclusive()
             .into_tuple()
             .all(&context.db)
             .await?;
-        if unsent.is_empty() {
-            return Ok(MarkedSent { marked: 0 });
+        let marked = found.iter().filter(|(_, _, sent_at)| sent_at.is_none()).count() as u64;
+        let (new, others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(_, state, sent_at)| state.is_none() && sent_at.is_none());
+        let ids_of = |rows: Vec<(String, _, _)>| rows.into_iter().map(|(id, _, _)| id).collect::<Vec<_>>();
+        let sent = turn::ActiveModel { sent_at: Set(Some(context.now)), ..Default::default() };
+        let resend_at = context.now.saturating_add(RESEND_AFTER_US);
+        let sent_first = turn::ActiveModel { unsent_since: Set(Some(resend_at)), ..sent.clone() };
+        for (change, ids) in [(sent_first, ids_of(new)), (sent, ids_of(others))] {
+            if !ids.is_empty() {
+                update(context, change, ids).await?;
+            }
         }
-        let sent = turn::ActiveModel {
-            sent_at: Set(Some(context.now)),
-            unsent_since: Set(None),
-            ..Default::default()
-        };
-        let marked = turn::Entity::update_many()
-            .set(sent)
-            .filter(turn::Column::Id.is_in(unsent))
-            .exec(&context.db)
-            .await?;
-        Ok(MarkedSent { marked: marked.rows_affected })
+        Ok(MarkedSent { marked })
     }
+}
+
+async fn update(context: &Context<'_>, change: turn::ActiveModel, ids: Vec<String>) -> Result<(), ToolError> {
+    let update = turn::Entity::update_many().set(change).filter(turn::Column::Id.is_in(ids));
+    update.exec(&context.db).await?;
+    Ok(())
 }
 
 impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List turns that may not be sent";
     const DESCRIPTION: &'static str = "Lists open turns that were stored some time ago and whose handoffs \
-        are not known to be published, the oldest first, each with a lease.";
+        are not known to be published, or were published a while ago, the oldest first, each with a lease. \
+        One that was published is listed again after its age has doubled.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -62,8 +80,11 @@ impl BuiltInTool for ListUnsent {
         let found = turn::Entity::find()
             .filter(turn::Column::UnsentSince.lte(context.now.saturating_sub(age)))
             .filter(turn::Column::UnsentSince.gt(answerable_since(context)))
+            .filter(turn::Column::CreatedAt.gt(answerable_since(context)))
+            .filter(turn::Column::State.is_null())
             .order_by_asc(turn::Column::UnsentSince)
             .limit(input.limit.clamp(1, MAX_UNSENT))
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
             .all(&context.db)
             .await?;
         let (mut turns, mut size) = (Vec::new(), 0);
@@ -72,9 +93,27 @@ impl BuiltInTool for ListUnsent {
             if size > MAX_MESSAGES_BYTES && !turns.is_empty() {
                 break;
             }
-            let lease = issue_lease(context, &row).await?;
-            turns.push(UnsentTurn { turn: into_turn(row)?, lease });
+            let lease = match issue_lease(context, &row).await {
+                Ok(lease) => Some(lease),
+                Err(ToolError::Store(error)) => return Err(ToolError::Store(error)),
+                // Its project may be another user's by now. The other turns do not wait for that.
+                Err(_) => None,
+            };
+            if row.sent_at.is_some() || lease.is_none() {
+                postpone(context, &row).await?;
+            }
+            if let Some(lease) = lease {
+                turns.push(UnsentTurn { turn: into_turn(row)?, lease });
+            }
         }
         Ok(Unsent { turns })
     }
+}
+
+/// Lists a turn again only after its age has doubled, so that a slow one is not published without end.
+async fn postpone(context: &Context<'_>, row: &turn::Model) -> Result<(), ToolError> {
+    let wait = context.now.saturating_sub(row.created_at).max(RESEND_AFTER_US);
+    let again_at = Set(Some(context.now.saturating_add(wait)));
+    let change = turn::ActiveModel { unsent_since: again_at, ..Default::default() };
+    update(context, change, vec![row.id.clone()]).await
 }

@@ -11,6 +11,7 @@ use crate::{
 on_both!(
     due_slot_becomes_one_run,
     run_is_published_until_it_is_marked,
+    sent_run_without_an_answer_is_given_again,
     missed_slots_are_recorded,
     open_run_forbids_the_next,
     open_run_is_replaced_and_cancelled,
@@ -99,6 +100,43 @@ async fn run_is_published_until_it_is_marked(stage: Stage) {
     assert_eq!(stage.schedule("run.unsent", unsent).await, json!({ "runs": [], "cancels": [] }));
     let run = &stage.runs("plants").await["items"][0];
     assert_eq!((&run["state"], &run["sent_at"]), (&json!("running"), &json!("2026-01-01T00:01:06Z")));
+}
+
+/// As after a restore of streams to a moment before the run was published.
+async fn sent_run_without_an_answer_is_given_again(stage: Stage) {
+    stage.set_time("2026-01-01T00:00:00Z");
+    stage.scheduled("slow", every(3600), json!({ "concurrency": "replace" })).await;
+    stage.set_time("2026-01-01T01:00:00Z");
+    let fired = stage.fire().await;
+    let ids = handoffs(&fired["runs"]);
+    stage.schedule("run.sent", json!({ "handoff_ids": ids })).await;
+    let composed = |run: &Value| serde_json::from_value::<DueRun>(run.clone()).unwrap().to_handoff();
+    let unsent = json!({ "older_than_seconds": 5, "limit": 50 });
+    for (time, is_given) in [
+        ("01:04:59", false),
+        ("01:05:00", true),
+        ("01:05:10", false),
+        ("01:09:59", false),
+        ("01:10:00", true),
+        ("01:19:59", false),
+        ("01:20:00", true),
+    ] {
+        stage.set_time(&format!("2026-01-01T{time}Z"));
+        let given = stage.schedule("run.unsent", unsent.clone()).await;
+        assert_eq!(given["runs"].as_array().unwrap().len(), usize::from(is_given), "{time}");
+        if is_given {
+            assert_eq!(composed(&given["runs"][0]), composed(&fired["runs"][0]), "{time}");
+            assert_eq!(given["runs"][0]["sent_at"], "2026-01-01T01:00:00Z");
+        }
+    }
+    let marked = stage.schedule("run.sent", json!({ "handoff_ids": ids })).await;
+    assert_eq!(marked, json!({ "marked": 0, "cancels": [] }));
+    assert_eq!(stage.runs("slow").await["items"][0]["sent_at"], "2026-01-01T01:20:00Z");
+    // One that was replaced while it was being published again is cancelled again.
+    stage.set_time("2026-01-01T02:00:00Z");
+    assert_eq!(stage.fire().await["cancels"], json!(ids));
+    let marked = stage.schedule("run.sent", json!({ "handoff_ids": ids, "cancelled": ids })).await;
+    assert_eq!(marked, json!({ "marked": 0, "cancels": ids }));
 }
 
 async fn missed_slots_are_recorded(stage: Stage) {

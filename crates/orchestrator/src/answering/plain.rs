@@ -32,14 +32,14 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl
     };
     match answered {
         Some(answer) => {
-            begun.presence.answered();
+            begun.request_wait.answered();
             if begun.marks_delivery {
                 app.turns.mark_delivered(begun.turn.handoff_id);
             }
             surface.answered(&begun.turn, &answer)
         }
         None => {
-            begun.presence.postpone();
+            begun.request_wait.postpone();
             let path = surface.path(begun.turn.handoff_id);
             let mut response = pending(app, &path).into_response();
             name_turn(response.headers_mut(), &begun.turn);
@@ -50,7 +50,7 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl
 
 /// Responds at once; the turn continues in the background.
 pub(super) fn leave(mut begun: BegunTurn, surface: &impl Surface) -> Response {
-    begun.presence.answered();
+    begun.request_wait.answered();
     let turn: &Turn = &begun.turn;
     match &turn.answer {
         Some(answer) => surface.answered(turn, answer),

@@ -29,7 +29,7 @@ use crate::{
     error::ApiError,
     metrics::OpenStream,
     state::App,
-    turns::{BegunTurn, Expected, Live, Presence, Update},
+    turns::{BegunTurn, Expected, Live, RequestWait, Update},
 };
 
 /// The state of one stream. Dropped when the client is gone.
@@ -42,7 +42,7 @@ struct AnswerStream<W> {
     phase: Phase,
     live: Option<Live>,
     progress: Progressing,
-    presence: Presence,
+    request_wait: RequestWait,
     marks_delivery: bool,
     _slot: OwnedSemaphorePermit,
     _open: OpenStream,
@@ -78,7 +78,7 @@ pub(super) fn respond(
     surface: impl Surface,
     slot: OwnedSemaphorePermit,
 ) -> Response {
-    let BegunTurn { turn, expected, live, presence, marks_delivery } = begun;
+    let BegunTurn { turn, expected, live, request_wait, marks_delivery } = begun;
     let wait = match (expected, turn.answer.clone()) {
         (Some(expected), _) => Wait::Expected(Box::new(expected)),
         (None, Some(answer)) => Wait::Answered(Box::new(answer)),
@@ -93,7 +93,7 @@ pub(super) fn respond(
         phase: Phase::Opening(wait),
         live,
         progress: Progressing::new(app.config.chat.drafts),
-        presence,
+        request_wait,
         marks_delivery,
         _slot: slot,
         _open: app.metrics.open_stream(),
@@ -148,7 +148,7 @@ impl<W: StreamWriter> AnswerStream<W> {
         loop {
             match self.listen(&mut expected).await {
                 Heard::Answer(answer) => {
-                    self.presence.answered();
+                    self.request_wait.answered();
                     self.write_what_arrived(&mut out);
                     if failure(&answer).is_none()
                         && let Some(left) = self.progress.finish(&answer.text)
@@ -174,7 +174,7 @@ impl<W: StreamWriter> AnswerStream<W> {
                 }
                 Heard::Closing => {
                     // The work goes on, whatever the key says: it is not the client who left.
-                    self.presence.postpone();
+                    self.request_wait.postpone();
                     self.writer.break_off(&mut out, &stopping(&self.path));
                     return out.freeze();
                 }

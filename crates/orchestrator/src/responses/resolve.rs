@@ -5,7 +5,7 @@
 //! up to then.
 
 use contract::thread::{
-    AnswerState, Get, ListMessages, MAX_MESSAGES, MAX_MESSAGES_BYTES, Turn, message_size,
+    AnswerState, Get, ListMessages, MAX_MESSAGES, MAX_MESSAGES_BYTES, ThreadMessage, Turn, message_size,
 };
 use futures_util::future::try_join_all;
 use subjects::{ChatMessage, ChatRole, HandoffId};
@@ -105,8 +105,10 @@ fn has_one_message(messages: &[ChatMessage]) -> bool {
     messages.split_last().is_some_and(|(_, rest)| rest.iter().all(|it| it.role == ChatRole::System))
 }
 
-/// Returns what was said in a thread up to a turn, without the oldest if it is very much.
+/// Returns what was said in a thread up to a turn, without the oldest if it is very much. What the system
+/// said last is first.
 async fn history(app: &App, caller: &Caller, last: &Turn) -> Result<Vec<ChatMessage>, ApiError> {
+    let mut instructions = Instructions::default();
     let mut said: Vec<ChatMessage> = Vec::new();
     let (mut cursor, mut is_reached) = (None, false);
     loop {
@@ -116,18 +118,42 @@ async fn history(app: &App, caller: &Caller, last: &Turn) -> Result<Vec<ChatMess
         for message in page.items {
             let is_of_last = message.handoff_id == last.handoff_id;
             if is_reached && !is_of_last {
-                return Ok(said);
+                return Ok(instructions.before(said));
             }
             is_reached |= is_of_last;
-            if message.state.is_none_or(is_said) {
+            if message.role == ChatRole::System {
+                instructions.add(message);
+            } else if message.state.is_none_or(is_said) {
                 said.push(ChatMessage { role: message.role, content: message.content });
             }
         }
         said.drain(..said.len().saturating_sub(MAX_MESSAGES));
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(said);
+            return Ok(instructions.before(said));
         }
+    }
+}
+
+/// What the system said in the last turn in which it said something.
+#[derive(Debug, Default)]
+struct Instructions {
+    of: Option<HandoffId>,
+    messages: Vec<ChatMessage>,
+}
+
+impl Instructions {
+    fn add(&mut self, message: ThreadMessage) {
+        if self.of != Some(message.handoff_id) {
+            self.of = Some(message.handoff_id);
+            self.messages.clear();
+        }
+        self.messages.push(ChatMessage { role: message.role, content: message.content });
+    }
+
+    fn before(mut self, said: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        self.messages.extend(said);
+        self.messages
     }
 }
 
@@ -179,5 +205,22 @@ mod tests {
         let lines = "\n".repeat(MAX_MESSAGES_BYTES / 4);
         let (request, earlier) = (said(&[(User, &lines)]), said(&[(User, &lines)]));
         assert_eq!(contents(&combine(earlier, request)), [&lines]);
+    }
+
+    #[test]
+    fn last_instructions_hold() {
+        let of = |number: u8, content: &str| ThreadMessage {
+            handoff_id: format!("0193f2c0-5a00-7000-8000-00000000000{number}").parse().unwrap(),
+            role: ChatRole::System,
+            content: content.to_owned(),
+            state: None,
+            created_at: String::new(),
+        };
+        let mut instructions = Instructions::default();
+        for message in [of(1, "old"), of(1, "older"), of(2, "new"), of(2, "newer")] {
+            instructions.add(message);
+        }
+        let all = instructions.before(said(&[(ChatRole::User, "1")]));
+        assert_eq!(contents(&all), ["new", "newer", "1"]);
     }
 }

@@ -13,7 +13,7 @@ use crash::reach;
 use http::StatusCode;
 use tracing::{Instrument, debug, warn};
 
-use super::{Expected, Presence, Turns, live};
+use super::{Expected, RequestWait, Turns, live};
 use crate::{crash_points::Point, error::ApiError, gateway::CallError};
 
 /// Whether a request wants to see what happens before the answer.
@@ -43,7 +43,7 @@ pub(crate) struct BegunTurn {
     pub(crate) expected: Option<Expected>,
     /// `None` if it is not wanted or not possible.
     pub(crate) live: Option<live::Live>,
-    pub(crate) presence: Presence,
+    pub(crate) request_wait: RequestWait,
     /// Whether it matters that the client received the answer.
     pub(crate) marks_delivery: bool,
 }
@@ -79,10 +79,10 @@ impl Turns {
             BeginOutcome::TooManyOpen => return Err(too_many_open(request.begin.max_open)),
         };
         let marks_delivery = request.counts_retries;
-        let mut presence = Presence::new(self, turn.handoff_id, request.on_disconnect);
+        let mut request_wait = RequestWait::new(self, turn.handoff_id, request.on_disconnect);
         if turn.answer.is_some() {
-            presence.answered();
-            return Ok(BegunTurn { turn, expected: None, live: None, presence, marks_delivery });
+            request_wait.answered();
+            return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
         }
         let expected = self.answers.expect(turn.handoff_id);
         let live = match request.live {
@@ -97,7 +97,7 @@ impl Turns {
             let handed_off = self.hand_off(&broker, &turn, begun.lease.as_deref(), traceparent).await;
             if let Err(error) = handed_off {
                 // The client is told to repeat the request; until then the work is not cancelled.
-                presence.postpone();
+                request_wait.postpone();
                 return Err(error.into_api_error(&turn));
             }
             self.metrics.hand_off_seconds.observe(started.elapsed().as_secs_f64());
@@ -107,7 +107,7 @@ impl Turns {
             // The answer may have been stored before this request waited for it.
             self.look_for_answer(turn.handoff_id).await;
         }
-        Ok(BegunTurn { turn, expected: Some(expected), live, presence, marks_delivery })
+        Ok(BegunTurn { turn, expected: Some(expected), live, request_wait, marks_delivery })
     }
 
     /// Stores a request. If its thread is busy with a turn whose answer exists but is not stored yet, because

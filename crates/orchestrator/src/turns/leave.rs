@@ -23,13 +23,13 @@ const MAX_LEAVE_DELAY: Duration = Duration::from_secs(5);
 /// The wait of a request for its turn. When it is dropped, the client is gone: the turn is cancelled if the
 /// key says so and no other request waits for it, at any orchestrator.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct RequestWait {
     /// `None`: it does not matter whether the client is there.
     counted: Option<Arc<Turns>>,
     id: HandoffId,
 }
 
-impl Presence {
+impl RequestWait {
     pub(super) fn new(turns: &Arc<Turns>, id: HandoffId, policy: OnDisconnect) -> Self {
         let counted = match policy {
             OnDisconnect::Continue => None,
@@ -51,7 +51,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for RequestWait {
     fn drop(&mut self) {
         let Some(turns) = self.counted.take() else { return };
         let id = self.id;
@@ -62,7 +62,7 @@ impl Drop for Presence {
             }
             debug!(handoff.id = %id, "Client gone; handoff cancelled.");
             if let Err(error) = turns.cancel(id).await {
-                warn!(handoff.id = %id, %error, "Handoff of a client that is gone not cancelled.");
+                warn!(handoff.id = %id, %error, "Handoff of a disconnected client not cancelled.");
             }
         });
     }

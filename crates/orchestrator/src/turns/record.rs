@@ -154,7 +154,7 @@ impl Turns {
 }
 
 /// Returns what is stored of the answer to a run of a schedule.
-fn end_of_run(handoff_id: HandoffId, answer: TurnAnswer) -> EndRun {
+pub(crate) fn end_of_run(handoff_id: HandoffId, answer: TurnAnswer) -> EndRun {
     let outcome = match answer.state {
         AnswerState::Completed => RunOutcome::Completed,
         AnswerState::Question => RunOutcome::Question,

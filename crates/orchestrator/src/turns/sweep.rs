@@ -1,14 +1,16 @@
 //! Publishes turns that were stored and not published: their orchestrator died in between, or NATS was away.
+//! Publishes those again, too, that the streams have lost.
 
 use std::time::Duration;
 
-use broker::Chain;
-use contract::thread::{ListUnsent, MAX_UNSENT};
+use broker::{Broker, Chain};
+use contract::thread::{ListUnsent, MAX_UNSENT, Turn, UnsentTurn};
+use subjects::Timestamp;
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::Turns;
+use super::{Turns, lost::Fate};
 
 impl Turns {
     /// Looks for turns to publish, again and again. All orchestrators do; the queue drops copies.
@@ -33,17 +35,53 @@ impl Turns {
                 return;
             }
         };
-        for unsent in unsent.turns {
-            let id = unsent.turn.handoff_id;
-            match self.hand_off(&broker, &unsent.turn, Some(&unsent.lease), None).await {
-                Ok(()) => {
-                    self.metrics.swept.inc();
-                    info!(handoff.id = %id, "Handoff published that was left behind.");
+        let (sent, unsent): (Vec<_>, Vec<_>) =
+            unsent.turns.into_iter().partition(|unsent| unsent.turn.sent_at.is_some());
+        for unsent in unsent {
+            if self.publish_again(&broker, &unsent).await {
+                self.metrics.swept.inc();
+                info!(handoff.id = %unsent.turn.handoff_id, "Handoff published that was left behind.");
+            }
+        }
+        // Boxed, since the future is large.
+        Box::pin(self.sweep_sent(&broker, sent)).await;
+    }
+
+    /// Publishes handoffs again that are lost, and stores answers that are not stored.
+    async fn sweep_sent(&self, broker: &Broker, sent: Vec<UnsentTurn>) {
+        if sent.is_empty() {
+            return;
+        }
+        let queue = self.look_at_queue(broker).await;
+        for sent in sent {
+            let id = sent.turn.handoff_id;
+            let Some(sent_at) = sent_at(&sent.turn) else { continue };
+            match self.fate(queue, id, &sent_at).await {
+                Fate::Answered(answer) => {
+                    self.end(id, answer).await;
+                    debug!(handoff.id = %id, "Answer found that was not recorded.");
                 }
-                Err(error) => {
-                    warn!(handoff.id = %id, error = %Chain(&error), "Handoff not published yet; retrying.");
+                Fate::Lost => {
+                    if self.publish_again(broker, &sent).await {
+                        warn!(handoff.id = %id, "Handoff without an answer published again.");
+                    }
                 }
+                Fate::Queued => debug!(handoff.id = %id, "Handoff not answered yet."),
             }
         }
     }
+
+    /// Publishes a handoff under its own message id. Returns whether it was published.
+    async fn publish_again(&self, broker: &Broker, unsent: &UnsentTurn) -> bool {
+        let published = self.hand_off(broker, &unsent.turn, Some(&unsent.lease), None).await;
+        if let Err(error) = &published {
+            let id = unsent.turn.handoff_id;
+            warn!(handoff.id = %id, error = %Chain(error), "Handoff not published yet; retrying.");
+        }
+        published.is_ok()
+    }
+}
+
+fn sent_at(turn: &Turn) -> Option<Timestamp> {
+    turn.sent_at.as_deref()?.parse().ok()
 }

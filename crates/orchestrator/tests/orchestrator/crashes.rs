@@ -1,8 +1,11 @@
 //! An orchestrator may die at any instant: nothing is lost, nothing is done twice.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use testkit::{ChatEvent, Model, OrchestratorProcess, Script, Streamed};
+use testkit::{
+    ChatEvent, GatewayProcess, Model, Nats, OrchestratorBuilder, OrchestratorProcess, Script, Streamed,
+    TestClock, Worker,
+};
 
 use crate::stage::Stage;
 
@@ -107,6 +110,40 @@ async fn an_answer_is_recorded_when_everyone_who_waited_is_gone() {
     .await;
     assert_eq!(answer.content(), "For the record.");
     assert_eq!(stage.model.turns().len(), 1);
+}
+
+/// Streams are restored from a backup of before the chat was handed off, and the gateway is not: the chat is
+/// handed off again, and its thread is not busy for ever.
+#[tokio::test]
+async fn what_restored_streams_have_lost_is_handed_off_again_and_answered() {
+    let clock = TestClock::at("2026-01-01T00:00:00Z");
+    let now = || i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap();
+    clock.set_micros(now());
+    let nats = Nats::start();
+    let settings = [("nats.url", &*nats.url())];
+    let gateway = GatewayProcess::start_with_variables(&settings, &[clock.variable()]).await;
+    let model = Model::start([Script::say("The one answer.")]).await;
+    let often = |builder: OrchestratorBuilder| builder.set("chat.sweep_every", "1s");
+    let mut stage = Stage::start_on(nats, gateway, model, |worker| worker, often).await;
+    stage.worker.process.kill();
+    let mut stream = stage.client().stream(&[("user", "hello")]).await;
+    stream.next().await;
+    testkit::eventually("the handoff is marked as sent", || async {
+        let rows = stage.gateway.must("GET", "/api/v1/audit?tool=thread.turn.sent", None).await;
+        rows.as_array().is_some_and(|rows| !rows.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(stage.handoffs().await, 1);
+    let jetstream = async_nats::jetstream::new(stage.nats.client().await);
+    let queue = jetstream.get_stream(subjects::streams::HANDOFFS).await.unwrap();
+    stage.nats.lose_stream(queue.cached_info().config.clone()).await;
+    let manager = Worker::manager(&stage.nats).asking(&stage.model).set("worker.ack_wait", "5s");
+    stage.worker = manager.calling_process(&stage.gateway).await.start().await;
+    clock.set_micros(now() + 6 * 60 * 1_000_000);
+    let streamed = stream.read().await;
+    assert_eq!((streamed.content.as_str(), streamed.is_done), ("The one answer.", true));
+    assert_eq!((stage.model.turns().len(), stage.handoffs().await), (1, 1));
+    assert!(stage.orchestrator.log().contains("Handoff without an answer published again."));
 }
 
 /// NATS or the gateway may be away for a while: the client is told, and nothing is lost.

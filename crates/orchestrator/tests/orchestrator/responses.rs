@@ -138,6 +138,36 @@ async fn a_response_follows_another() {
     assert_eq!((refused.status, refused.code()), (400, "previous_response_not_found"));
 }
 
+/// Instructions are those of the last request that had any, up to the response that is followed.
+#[tokio::test]
+async fn instructions_hold_until_others_are_sent() {
+    let stage = Stage::start(["One.", "Two.", "Three.", "Four."].map(Script::say)).await;
+    let client = stage.client();
+    let with = |mut body: Value, instructions: &str| {
+        body["instructions"] = json!(instructions);
+        body
+    };
+    let first = ask(&client, with(body("first"), "Speak like a pirate.")).await;
+    let second = ask(&client, with(following(&first, "second"), "Speak like a monk.")).await;
+    let third = ask(&client, following(&second, "third")).await;
+    assert_eq!(text(&third), "Three.");
+    let is_told = |turn: usize| {
+        let asked = stage.model.turns()[turn].body["messages"].to_string();
+        (asked.contains("pirate"), asked.contains("monk"))
+    };
+    assert_eq!([0, 1, 2].map(is_told), [(true, false), (false, true), (false, true)]);
+    let thread = third.header("x-cynode-thread").unwrap();
+    let messages = client.send("GET", &format!("/threads/{thread}/messages"), None).await;
+    let said: Vec<&str> =
+        messages.body["data"].as_array().unwrap().iter().map(|it| it["content"].as_str().unwrap()).collect();
+    let (pirate, monk) = ("Speak like a pirate.", "Speak like a monk.");
+    assert_eq!(said, [pirate, "first", "One.", monk, "second", "Two.", "third", "Three."]);
+    // A thread that branches off before the others has the earlier ones.
+    let branch = ask(&client, following(&first, "another second")).await;
+    assert_ne!(branch.header("x-cynode-thread"), third.header("x-cynode-thread"));
+    assert_eq!(is_told(3), (true, false));
+}
+
 /// The AI SDK refers to answers by id; Codex sends all that was said.
 #[tokio::test]
 async fn clients_that_repeat_the_conversation_stay_in_their_thread() {

@@ -3,7 +3,7 @@
 use contract::thread::{AnswerState, BeginOutcome, BeginTurn, BegunTurn, MAX_MESSAGES_BYTES, TurnOptions};
 use futures_util::future::join_all;
 use policy::{AgentKind, Lease};
-use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
+use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use store::{
     clock,
     entity::{project, thread, token, turn},
@@ -24,6 +24,7 @@ on_both![
     of_two_equal_conversations_the_one_with_the_same_answer_continues,
     request_after_a_branch_makes_a_thread,
     single_message_gets_the_history_before_it,
+    instructions_hold_until_there_are_others,
     busy_thread_takes_no_second_turn,
     named_request_is_made_once,
     retry_joins_the_last_request_with_the_same_body,
@@ -188,12 +189,41 @@ async fn single_message_gets_the_history_before_it(stage: Stage) {
     complete(&stage, &fourth, "4").await;
     let fifth = begin(&stage, &request_in("t", &"5".repeat(MAX_MESSAGES_BYTES / 2))).await;
     let shown: Vec<&str> = fifth.messages.iter().map(|it| &it.content[..it.content.len().min(5)]).collect();
-    assert_eq!(shown, ["old", "four", "4", "55555"], "the oldest are left out");
+    assert_eq!(shown, ["new", "four", "4", "55555"], "the oldest are left out; the last instructions hold");
     // Afterwards a turn keeps only what was new in it.
     complete(&stage, &fifth, "done").await;
     let row = turn::Entity::find_by_id(fifth.handoff_id.to_string()).one(stage.store.read()).await.unwrap();
     let row = row.unwrap();
     assert_eq!((row.context, row.messages.len() < MAX_MESSAGES_BYTES / 2 + 100), (None, true));
+}
+
+async fn instructions_hold_until_there_are_others(stage: Stage) {
+    with_keys(&stage).await;
+    let system = |text| message(ChatRole::System, text);
+    let named = |messages| BeginTurn { thread: Some("t".to_owned()), ..request(messages) };
+    let asked = [
+        (vec![system("a"), user("one")], vec!["a", "one"]),
+        (vec![system("b"), user("two")], vec!["b", "one", "!", "two"]),
+        (vec![user("three")], vec!["b", "one", "!", "two", "!", "three"]),
+        (vec![system("b"), user("four")], vec!["b", "one", "!", "two", "!", "three", "!", "four"]),
+        // A client that sends what was said, as it remembers it.
+        (vec![system("c"), user("1"), assistant("!"), user("five")], vec!["c", "1", "!", "five"]),
+        (vec![user("six")], vec!["c", "one", "!", "two", "!", "three", "!", "four", "!", "five", "!", "six"]),
+    ];
+    for (messages, expected) in asked {
+        let turn = begin(&stage, &named(messages)).await;
+        assert_eq!(contents(&turn.messages), expected);
+        complete(&stage, &turn, "!").await;
+    }
+    // They are kept once, with the request that brought them.
+    let rows = turn::Entity::find().order_by_asc(turn::Column::Position).all(stage.store.read()).await;
+    let rows = rows.unwrap();
+    let kept: Vec<Vec<ChatMessage>> =
+        rows.iter().map(|row| serde_json::from_str(&row.messages).unwrap()).collect();
+    let kept: Vec<Vec<&str>> = kept.iter().map(|messages| contents(messages)).collect();
+    let expected =
+        [vec!["a", "one"], vec!["b", "two"], vec!["three"], vec!["four"], vec!["c", "five"], vec!["six"]];
+    assert_eq!(kept, expected);
 }
 
 async fn busy_thread_takes_no_second_turn(stage: Stage) {

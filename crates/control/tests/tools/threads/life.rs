@@ -6,14 +6,14 @@ use contract::{
     thread::{
         AnswerState, BeginOutcome, BeginTurn, BegunTurn, Delete, Deleted, Get, GetTurn, List, ListMessages,
         ListUnsent, MAX_ANSWER_BYTES, MAX_MESSAGES_BYTES, MarkSent, MarkedSent, Rename, Thread,
-        ThreadMessage, Turn, Unsent,
+        ThreadMessage, Turn, TurnOptions, Unsent,
     },
 };
 use policy::Lease;
 use sea_orm::{ActiveValue::Set, EntityTrait};
 use store::{
     clock,
-    entity::{thread, token, turn},
+    entity::{project, thread, token, turn},
 };
 use subjects::{ChatRole, HandoffId};
 
@@ -24,6 +24,8 @@ use crate::stage::{Stage, on_both};
 
 on_both![
     unsent_turns_are_listed_until_they_are_sent_or_ended,
+    sent_turns_without_an_answer_are_listed_again,
+    turn_without_a_lease_keeps_no_other_from_being_listed,
     large_unsent_turns_come_in_several_lists,
     turn_is_ended_once,
     long_answer_is_kept_as_far_as_it_fits,
@@ -72,6 +74,60 @@ async fn unsent_turns_are_listed_until_they_are_sent_or_ended(stage: Stage) {
     assert_eq!(fails(&stage, &none).await.0, "invalid_arguments");
     let sent: Turn = call(&stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: ids[0] }).await;
     assert!(sent.sent_at.is_some());
+}
+
+/// As after a restore of streams to a moment before the turn was published.
+async fn sent_turns_without_an_answer_are_listed_again(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let slow = begin(&stage, &request(vec![user("one")])).await.handoff_id;
+    let answered = begin(&stage, &request(vec![user("two")])).await.handoff_id;
+    let mark = MarkSent { handoff_ids: vec![slow, answered] };
+    let marked: MarkedSent = call(&stage, &mark).await;
+    assert_eq!(marked.marked, 2);
+    assert!(end_as(&stage, answered, answer(AnswerState::Completed, "2")).await);
+    for (time, is_listed) in [
+        ("10:04:59", false),
+        ("10:05:00", true),
+        ("10:05:10", false),
+        ("10:09:59", false),
+        ("10:10:00", true),
+        ("10:19:59", false),
+        ("10:20:00", true),
+    ] {
+        stage.set_time(&format!("2026-01-01T{time}Z"));
+        let expected = if is_listed { vec![slow] } else { Vec::new() };
+        assert_eq!(unsent(&stage, 0, 50).await, expected, "{time}");
+    }
+    let marked: MarkedSent = call(&stage, &mark).await;
+    assert_eq!(marked.marked, 0);
+    let sent: Turn = call(&stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: slow }).await;
+    assert_eq!(sent.sent_at.as_deref(), Some("2026-01-01T10:20:00Z"));
+    assert_eq!(unsent(&stage, 0, 50).await, []);
+    // Published so late, the handoff would be refused.
+    stage.set_time("2026-01-08T10:00:00Z");
+    assert_eq!(unsent(&stage, 0, 50).await, []);
+}
+
+async fn turn_without_a_lease_keeps_no_other_from_being_listed(stage: Stage) {
+    with_keys(&stage).await;
+    let row = project::Model {
+        id: "project-1".to_owned(),
+        name: "shop".to_owned(),
+        title: "Shop".to_owned(),
+        description: String::new(),
+        user_id: Some("ada".to_owned()),
+        created_at: 1,
+        updated_at: 1,
+    };
+    stage.given(row).await;
+    let options = TurnOptions { project_id: Some("project-1".parse().unwrap()), ..TurnOptions::default() };
+    begin(&stage, &BeginTurn { options, ..request(vec![user("one")]) }).await;
+    let other = begin(&stage, &request(vec![user("two")])).await.handoff_id;
+    let given_away = project::ActiveModel { user_id: Set(Some("eve".to_owned())), ..Default::default() };
+    project::Entity::update_many().set(given_away).exec(stage.store.read()).await.unwrap();
+    assert_eq!(unsent(&stage, 0, 1).await, [], "it is put off");
+    assert_eq!(unsent(&stage, 0, 1).await, [other]);
 }
 
 async fn large_unsent_turns_come_in_several_lists(stage: Stage) {

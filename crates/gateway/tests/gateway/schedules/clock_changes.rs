@@ -44,7 +44,10 @@ async fn fire(callers: &[Caller<'_>]) -> Vec<Value> {
     mark_sent(&callers[0], &runs).await;
     loop {
         let unsent = callers[0].must("run.unsent", json!({ "older_than_seconds": 0, "limit": 50 })).await;
-        let unsent = unsent["runs"].as_array().unwrap().clone();
+        // Those that were sent are listed again until they are answered.
+        let is_unsent = |run: &&Value| run.get("sent_at").is_none();
+        let unsent: Vec<Value> =
+            unsent["runs"].as_array().unwrap().iter().filter(is_unsent).cloned().collect();
         if unsent.is_empty() {
             return runs;
         }

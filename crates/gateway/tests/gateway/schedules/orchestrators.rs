@@ -30,8 +30,9 @@ struct Published {
 
 impl Published {
     async fn connect(nats: &Nats) -> Self {
-        // A worker creates the streams. It must not take the handoffs.
-        drop(Worker::manager(nats).start().await);
+        // A worker creates the streams. It must not take the handoffs. Nothing answers them, so that they are
+        // published again, which the queue must notice however long the clocks of the test say that it took.
+        drop(Worker::manager(nats).set("nats.dedupe_window", "1h").start().await);
         let jetstream = async_nats::jetstream::new(nats.client().await);
         Self { stream: jetstream.get_stream(subjects::streams::HANDOFFS).await.unwrap(), read: 0 }
     }
