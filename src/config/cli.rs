@@ -51,7 +51,7 @@ pub struct Cli {
 pub enum Command {
     /// Take handoffs until told to stop. This is what happens without a command.
     Run,
-    /// Check configuration, bundle, NATS and streams, then leave.
+    /// Check configuration, bundle, NATS, streams, model and gateway, then exit.
     Check,
     /// Print every setting with its value and where it came from.
     Config {

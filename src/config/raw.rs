@@ -83,8 +83,9 @@ section! {
 
 section! {
     pub(crate) struct Memory {
-        /// Memory profile under which this worker calls tools. Whether their calls may reach the network is a
-        /// setting of the gateway; see [memory profiles](gateway.md#memory-profiles).
+        /// Memory profile under which this worker calls tools, unless the lease of a handoff names one.
+        /// Whether their calls may reach the network is a setting of the gateway; see
+        /// [memory profiles](gateway.md#memory-profiles).
         profile: Text = "default",
         /// Memories that a manager recalls before it plans or answers, 0 to 10; 0 recalls none and costs
         /// nothing. See [memory](memory.md).
@@ -234,7 +235,7 @@ section! {
     pub(crate) struct Analysts {
         /// Whether a manager may have work verified by analysts.
         enabled: Text = "false",
-        /// Verifications that one handoff may have at a time.
+        /// Verifications that this instance may have in progress at a time, over all handoffs.
         max_concurrent: Text = "2",
         /// Longest wait for an analyst's findings.
         timeout: Text = "10m",

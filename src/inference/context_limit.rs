@@ -30,7 +30,7 @@ const MAX_DISTANCE: usize = 16;
 const MIN_LIMIT: usize = 1_024;
 
 /// Whether the server says that the request is too long.
-pub(super) fn is_meant(text: &str) -> bool {
+pub(super) fn says_too_long(text: &str) -> bool {
     let lower = text.to_lowercase();
     SIGNS.iter().any(|sign| lower.contains(sign))
 }
@@ -86,9 +86,9 @@ mod tests {
             (r#"{"n_prompt_tokens":5331,"n_ctx":5000,"type":"exceed_context_size_error"}"#, Some(5_000)),
             ("Please reduce the length of the messages.", None),
         ] {
-            assert!(is_meant(why), "{why}");
+            assert!(says_too_long(why), "{why}");
             assert_eq!(limit(why), named, "{why}");
         }
-        assert!(!is_meant("HTTP 400: unknown model"));
+        assert!(!says_too_long("HTTP 400: unknown model"));
     }
 }

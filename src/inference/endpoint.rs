@@ -253,19 +253,19 @@ impl Endpoint {
     ) -> Result<(usize, Vec<String>), Fault> {
         let (mut tried, mut refused) = (0, Vec::new());
         let lease = request.lease.as_deref();
-        if self.is_refused(style.encode_trial(request, None), lease).await? {
+        if self.ask_if_refused(style.encode_trial(request, None), lease).await? {
             return Ok((tried, refused));
         }
         for tool in request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name)) {
             tried += 1;
-            if self.is_refused(style.encode_trial(request, Some(tool)), lease).await? {
+            if self.ask_if_refused(style.encode_trial(request, Some(tool)), lease).await? {
                 refused.push(tool.name.clone());
             }
         }
         Ok((tried, refused))
     }
 
-    async fn is_refused(&self, body: Vec<u8>, lease: Option<&str>) -> Result<bool, Fault> {
+    async fn ask_if_refused(&self, body: Vec<u8>, lease: Option<&str>) -> Result<bool, Fault> {
         let asked = async {
             let mut events = self.transport.ask(body, lease).await?;
             let mut assembly = Assembly::new(self.options.max_bytes);

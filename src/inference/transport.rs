@@ -244,7 +244,7 @@ async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
         // Some servers name the limit beside the message.
         _ => {
             let body = String::from_utf8_lossy(&body);
-            if context_limit::is_meant(&body) {
+            if context_limit::says_too_long(&body) {
                 Fault::TooLong { limit: context_limit::limit(&body), why: context_limit::explain(&why) }
             } else {
                 Fault::Permanent(why)
@@ -255,7 +255,7 @@ async fn read_rejection(response: Response, token: Option<&Token>) -> Fault {
 
 /// Maps an error that the server sent in a stream to a fault.
 pub(super) fn stream_fault(why: &str) -> Fault {
-    if context_limit::is_meant(why) {
+    if context_limit::says_too_long(why) {
         return Fault::TooLong {
             limit: context_limit::limit(why),
             why: context_limit::explain(&summarize(why)),

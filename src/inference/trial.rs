@@ -69,7 +69,7 @@ impl Endpoint {
         });
         let typed = typed.await.and_then(|reply| {
             let is_enforced = reply.note.as_deref() != Some(WITHOUT_SCHEMA);
-            has_sum(&reply).map(|()| is_enforced)
+            check_sum(&reply).map(|()| is_enforced)
         });
         match typed {
             Ok(true) => report.good("typed", "works"),
@@ -125,7 +125,7 @@ impl Endpoint {
             lease: None,
         };
         change(&mut request);
-        let asked = timeout(MAX_WAIT, self.ask(&request, &Deaf)).await;
+        let asked = timeout(MAX_WAIT, self.ask(&request, &NullListener)).await;
         let asked = asked.map_err(|_| format!("no reply within {} s", MAX_WAIT.as_secs()))?;
         asked.map_err(|fault| match fault {
             Fault::Transient { why, .. }
@@ -138,16 +138,16 @@ impl Endpoint {
     }
 }
 
-fn has_sum(reply: &Reply) -> Result<(), String> {
+fn check_sum(reply: &Reply) -> Result<(), String> {
     let object: Option<Map<String, Value>> = super::steps::first_object(&reply.content);
     let sum = object.and_then(|object| object.get("sum").and_then(Value::as_i64));
     sum.map(|_| ()).ok_or_else(|| "the reply is not of the form asked for".to_owned())
 }
 
 /// No client reads the text while it is streamed.
-struct Deaf;
+struct NullListener;
 
-impl Listener for Deaf {
+impl Listener for NullListener {
     fn on_try(&self, _: u32) {}
 
     fn on_text(&self, _: &str) {}

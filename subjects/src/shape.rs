@@ -27,7 +27,7 @@ pub struct EnvelopeFields {
 pub enum ShapeError {
     #[error("the body is not well-formed {encoding}: {reason}")]
     Malformed { encoding: Encoding, reason: String },
-    #[error("the body is nested child than {MAX_DEPTH} levels")]
+    #[error("the body is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     #[error("duplicate key `{0}` in one object")]
     DuplicateKey(String),

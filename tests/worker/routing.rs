@@ -38,6 +38,7 @@ fn lease(handoff: &Handoff) -> String {
         job_id: None,
         handoff_id: Some(handoff.id.to_string()),
         tools: None,
+        profile: None,
         node: None,
         holder: None,
         audit_quota: None,

@@ -22,7 +22,7 @@ use crate::{
     cli::{self, GatewayLink},
     dead,
     error::{Error, Exit},
-    gateway::{Gateway, leases::Lessor},
+    gateway::{Gateway, leases::HandoffLeases},
     handoff, journal,
     listener::{AnswerListener, Update},
     print, status,
@@ -39,15 +39,15 @@ pub(crate) async fn run(broker: &Broker, gateway: &GatewayLink, command: &cli::C
         Some(token) => Some(Tasks::open(&command.mcp, token)?),
         None => None,
     };
-    let lessor = match &command.user {
-        Some(user) => Some(Lessor { gateway: Gateway::open(gateway)?, user: user.clone() }),
+    let leases = match &command.user {
+        Some(user) => Some(HandoffLeases { gateway: Gateway::open(gateway)?, user: user.clone() }),
         None => None,
     };
     let input = Input::start(history_file())?;
     let context = ChatContext {
         tasks: tasks.as_ref(),
         project: command.project.clone(),
-        lessor: lessor.as_ref(),
+        leases: leases.as_ref(),
         gateway,
     };
     Conversation::new(broker, context, input).run().await?;
@@ -66,7 +66,7 @@ pub(crate) struct ChatContext<'a> {
     pub(crate) tasks: Option<&'a Tasks>,
     pub(crate) project: Option<ScopeId>,
     /// `None`: the manager acts for the whole system.
-    pub(crate) lessor: Option<&'a Lessor>,
+    pub(crate) leases: Option<&'a HandoffLeases>,
     /// Knows the nodes.
     pub(crate) gateway: &'a GatewayLink,
 }
@@ -191,12 +191,12 @@ impl<'a> Conversation<'a> {
     }
 
     async fn hand_off(&mut self, work: Work) -> Result<bool, Error> {
-        let lessor = self.context.lessor;
-        let user_id = lessor.map(|lessor| lessor.user.clone());
+        let leases = self.context.leases;
+        let user_id = leases.map(|leases| leases.user.clone());
         let scope = Scope { user_id, project_id: self.context.project.clone(), ..Scope::default() };
         let handoff = handoff::new(work, scope, None);
-        let lease = match lessor {
-            Some(lessor) => Some(lessor.issue_for(&handoff).await?),
+        let lease = match leases {
+            Some(leases) => Some(leases.issue_for(&handoff).await?),
             None => None,
         };
         let listener = handoff::submit(self.broker, &handoff, Encoding::Json, None, lease.as_deref()).await?;

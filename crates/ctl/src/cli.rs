@@ -46,10 +46,10 @@ pub(crate) const LOCAL_USER: &str = "you";
 #[command(
     name = "cynodectl",
     version,
-    after_help = "Exit codes: 0 success (completed, pass); 1 the handoff failed or was cancelled, the \
-                  verification failed, or the gateway rejected the request; 2 the answer needs \
-                  clarification; 64 invalid usage; 69 NATS, a stream or the gateway is unavailable; 75 timed \
-                  out waiting for the answer."
+    after_help = "Exit codes: 0 success; 1 the handoff, verification, workflow or command failed, or streams \
+                  differ from the expected configuration; 2 the answer or the workflow waits for a person; \
+                  64 invalid usage; 69 NATS, a stream or the gateway is unavailable; 75 timed out waiting \
+                  for the answer; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -164,8 +164,8 @@ pub(crate) enum Command {
     Dead(Dead),
     /// Create streams, consumers and buckets, and report existing ones that differ.
     ///
-    /// Run it with an administrator's credentials. Workers can then start with nats.provision = verify,
-    /// without the permission to create anything.
+    /// Run it with the NATS credentials of the provisioner. Workers can then start with nats.provision =
+    /// verify, without the permission to create anything.
     Provision(Provision),
     /// Generate an nkey for each identity of deploy/nats, and the file that nats-server includes.
     Nkeys(Nkeys),
@@ -195,7 +195,7 @@ pub(crate) enum Command {
     Nodes(Nodes),
     /// Gateway: list messages that wait to be published on NATS.
     Outbox,
-    /// Gateway: what users used of external providers of models.
+    /// Gateway: show usage of external model providers.
     #[command(subcommand)]
     Egress(Egress),
     /// Gateway: add, inspect and remove upstream MCP servers.

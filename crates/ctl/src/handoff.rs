@@ -15,7 +15,7 @@ use crate::{
     answer,
     cli::{self, Common, GatewayLink, LOCAL_USER, Link},
     error::{Error, Exit},
-    gateway::{Gateway, leases::Lessor, tasks},
+    gateway::{Gateway, leases::HandoffLeases, tasks},
     link,
     listener::AnswerListener,
     print,
@@ -43,11 +43,11 @@ pub(crate) async fn run(
     let key = common.sign.as_deref().map(secrets::signing_key::read).transpose()?;
     let lease = LeaseSource::find(gateway, &common)?;
     let broker = &link::connect(link).await?;
-    if let (LeaseSource::Issued(lessor), Some(task)) = (&lease, task_of(&mut handoff.work))
+    if let (LeaseSource::Issued(leases), Some(task)) = (&lease, task_of(&mut handoff.work))
         && task.as_str().parse::<HandoffId>().is_err()
     {
         // A name: the lease and the agent need the id.
-        *task = tasks::resolve(&lessor.gateway, task).await?;
+        *task = tasks::resolve(&leases.gateway, task).await?;
     }
     let lease = lease.lease(&handoff).await?;
     let listener = submit(broker, &handoff, encoding, key.as_ref(), lease.as_deref()).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn run(
 /// Where the lease of a handoff comes from.
 enum LeaseSource {
     Given(String),
-    Issued(Lessor),
+    Issued(HandoffLeases),
     /// The handoff has none.
     Nowhere,
 }
@@ -103,7 +103,7 @@ impl LeaseSource {
             );
             return Ok(Self::Nowhere);
         }
-        Ok(Self::Issued(Lessor { gateway: Gateway::open(link)?, user }))
+        Ok(Self::Issued(HandoffLeases { gateway: Gateway::open(link)?, user }))
     }
 
     /// Returns the lease. Fails if it cannot be issued, since without it the agent might act for the whole
@@ -111,7 +111,7 @@ impl LeaseSource {
     async fn lease(self, handoff: &Handoff) -> Result<Option<String>, Error> {
         match self {
             Self::Given(lease) => Ok(Some(lease)),
-            Self::Issued(lessor) => lessor.issue_for(handoff).await.map(Some),
+            Self::Issued(leases) => leases.issue_for(handoff).await.map(Some),
             Self::Nowhere => Ok(None),
         }
     }

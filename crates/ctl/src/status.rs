@@ -58,7 +58,7 @@ async fn nodes(link: &GatewayLink) -> Option<Vec<Node>> {
 fn show_nodes(nodes: Option<Vec<Node>>, gateway: &str) {
     let Some(nodes) = nodes else {
         print::line(&format!(
-            "nodes are not known: the gateway at {} does not tell",
+            "no node list: the gateway at {} is unreachable, or no admin token was given",
             broker::redact_url(gateway)
         ));
         return;

@@ -114,10 +114,10 @@ async fn run_stack(
         }
         Mode::Chat => {
             print::note(&config.welcome());
-            let lessor = seed::lessor(config)?;
+            let leases = seed::handoff_leases(config)?;
             let (project, gateway) = (Some(seed::project()?), config.gateway_link());
             let context =
-                ChatContext { tasks: Some(&tools), project, lessor: Some(&lessor), gateway: &gateway };
+                ChatContext { tasks: Some(&tools), project, leases: Some(&leases), gateway: &gateway };
             Conversation::new(&broker, context, input).run().await?;
             Ok(Exit::Done)
         }

@@ -38,7 +38,7 @@ pub async fn check(config: &Config) -> Report {
             Error::Locked(_) => ("store", ""),
             Error::Store(_) | Error::Query(_) => ("store", "Correct store.url, or look at the database."),
             Error::Audit(_) => {
-                ("audit", "Find out who changed the store, or restore it: docs/gateway.md, “Audit”.")
+                ("audit", "Find out who changed the store, or restore it: docs/gateway.md, “The audit”.")
             }
             Error::Seal(_) => ("audit", "Correct audit.signing_key_file or audit.head_file."),
         };

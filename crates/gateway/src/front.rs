@@ -39,7 +39,7 @@ struct LiveSettings {
     mcp: Mcp,
     /// Limits calls per second, by token id.
     rate_limiter: DefaultKeyedRateLimiter<String>,
-    /// The same for tokens of orchestrators.
+    /// The same for tokens of orchestrators, nodes and workflow runners.
     orchestrator_limiter: DefaultKeyedRateLimiter<String>,
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn watch(
         match Config::load(&cli) {
             Ok(loaded) => {
                 front.reload(&loaded.config);
-                info!("Configuration reloaded: hosts, origins, size limits, rate limits and the fast path.");
+                info!("Configuration reloaded: mcp.*, calls.per_second and unauthenticated.per_second.");
             }
             Err(error) => {
                 error!(error = %broker::Chain(&error), "Configuration invalid; keeping the previous one.")

@@ -283,7 +283,7 @@ async fn maintain_store(config: &Config, store: &Store) -> Result<(), DbErr> {
     leases::delete_ended(store, micros_ago(KEEP_ENDED_LEASES)).await?;
     let lost = control::close_lost_calls(store).await?;
     if lost > 0 {
-        warn!(calls = lost, "Calls to providers that were not ended counted with an estimate.");
+        warn!(calls = lost, "Abandoned provider calls closed with estimated usage.");
     }
     control::delete_old_calls(store, micros_ago(KEEP_ENDED_PROVIDER_CALLS)).await?;
     match control::delete_expired_memories(store, clock::now()).await {

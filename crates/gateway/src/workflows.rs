@@ -47,12 +47,12 @@ impl RunnerQueue {
                 Ok(broker) => {
                     delays.reset();
                     is_failing = false;
-                    info!("Workflows can be taken by runners.");
+                    info!("Workflow queue ready.");
                     self.keep(&broker, &stop).await;
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
-                        warn!(error = %Chain(&error), "Workflows cannot be taken by runners; retrying.");
+                        warn!(error = %Chain(&error), "Workflow queue not ready; retrying.");
                     }
                     select! {
                         () = stop.cancelled() => return,

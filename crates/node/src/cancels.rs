@@ -85,7 +85,7 @@ impl RunningJobs {
                         return;
                     }
                     for job in self.ids() {
-                        if is_cancelled(&streams, job).await {
+                        if read_cancel_request(&streams, job).await {
                             self.cancel(job);
                         }
                     }
@@ -100,13 +100,13 @@ impl RunningJobs {
     }
 }
 
-/// Reads whether there is a request that a job end.
-pub(crate) async fn is_cancelled(streams: &Streams, job: JobId) -> bool {
+/// Reads whether there is a request that a job end. Goes on reading while NATS is away.
+pub(crate) async fn read_cancel_request(streams: &Streams, job: JobId) -> bool {
     streams.last_on(streams::JOB_RUNS, &Subject::JobCancel(job)).await.is_some()
 }
 
 /// Reads once whether there is a request that a job end. A failed read says nothing.
-pub(crate) async fn was_cancelled(streams: &Streams, job: JobId) -> bool {
+pub(crate) async fn read_cancel_request_once(streams: &Streams, job: JobId) -> bool {
     let (jetstream, request) = (&streams.broker.jetstream, Subject::JobCancel(job));
     broker::last_on(jetstream, streams::JOB_RUNS, &request).await.is_ok_and(|found| found.is_some())
 }

@@ -36,7 +36,7 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::{
     Breaker, Streams,
-    cancels::{RunningJobs, is_cancelled, was_cancelled},
+    cancels::{RunningJobs, read_cancel_request, read_cancel_request_once},
     crash_points::Point,
     health::Health,
     metrics::Metrics,
@@ -142,7 +142,7 @@ impl JobRunner {
             }
             journal.check_ownership().await;
             // A request that was not heard.
-            if was_cancelled(&self.streams, journal.job()).await {
+            if read_cancel_request_once(&self.streams, journal.job()).await {
                 self.running.cancel(journal.job());
             }
         }
@@ -210,7 +210,7 @@ impl JobRunner {
         cancelled: &CancellationToken,
     ) -> Settlement {
         // A request that came before the claim; later ones are heard.
-        if is_cancelled(&self.streams, job.job_id).await {
+        if read_cancel_request(&self.streams, job.job_id).await {
             return self.finish(journal, journal.result(End::Cancelled)).await;
         }
         let outcome = tokio::select! {

@@ -117,6 +117,7 @@ fn gateway(config: &Config) -> Result<Client, Error> {
         call_timeout: config.gateway.timeout,
         max_result_bytes: MAX_RESULT_BYTES,
         fast_path: true,
+        // The lease of a job names its memory profile.
         profile: None,
     })
     .map_err(Error::Gateway)

@@ -261,6 +261,9 @@ pub(super) async fn remove(
     let removed = console.admin.remove_node(&posted.session.actor, posted.fields.text("id")).await;
     flash::redirect_after(&console, Section::Nodes.address(), removed, |removed| {
         let (moved, lost) = (removed.moved.len(), removed.lost.len());
-        format!("Node {} removed. {moved} jobs go to other nodes, {lost} end as lost.", removed.node_id)
+        format!(
+            "Node {} removed. Jobs moved to other nodes: {moved}; ended as lost: {lost}.",
+            removed.node_id
+        )
     })
 }

@@ -102,7 +102,7 @@ impl Admin {
             None => None,
         };
         if let Some(failure) = &not_stopped {
-            warn!(?failure, "Work on a thread that is deleted not stopped.");
+            warn!(?failure, "Work on a deleted thread not stopped.");
         }
         let open = self.begin(actor, "admin.thread.delete", &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);

@@ -36,7 +36,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "tokens", description = "Issue, list and revoke tokens."),
         (name = "leases", description = "Leases: on whose behalf agents act."),
         (name = "outbox", description = "Messages that wait to be published on NATS."),
-        (name = "egress", description = "External providers: what users used of them."),
+        (name = "egress", description = "External providers: usage by user, provider and day."),
         (name = "upstreams", description = "Upstream MCP servers."),
         (name = "rules", description = "Access rules."),
         (name = "settings", description = "System settings."),

@@ -9,7 +9,7 @@ use super::{
     refusal::Refusals,
 };
 
-/// List what users used of external providers, the last day first
+/// List usage of external providers, newest first
 #[utoipa::path(
     get, path = "/api/v1/egress/usage", tag = "egress", operation_id = "egress_usage",
     params(UsageFilter),

@@ -25,7 +25,7 @@ pub(super) const TOPICS: [Topic; 10] = [
         title: "Preferences, their scopes and versions",
         text: "A preference has a key, a value and a scope. For each key the narrowest scope holds: task, \
                then project, user, group, system; of several groups the last in the order of ids. A null \
-               hides what lies below it. An entry whose value is not of its type is passed over and \
+               hides the values of wider scopes. An entry whose value is not of its type is passed over and \
                reported. db.preference.effective resolves all of that; db.preference.list gives the entries \
                as they are.\n\
                Every change makes a new version and is kept; also a deletion.",

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Egress {
-    /// List what users used of external providers, the last day first.
+    /// List usage of external providers by user and day, newest first.
     Usage {
         /// Filter by user.
         #[arg(long)]

@@ -418,7 +418,7 @@ pub(crate) struct Query {
     /// Tool name, or a prefix followed by *.
     #[arg(long)]
     pub(crate) tool: Option<String>,
-    /// project_manager, project_analyst, sandbox, admin, user or unknown.
+    /// project_manager, project_analyst, sandbox, orchestrator, node, workflow, admin, user or unknown.
     #[arg(long)]
     pub(crate) agent: Option<String>,
     /// allow or deny.

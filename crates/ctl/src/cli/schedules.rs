@@ -83,7 +83,7 @@ pub(crate) struct ScheduleAt {
 /// When a schedule is due.
 #[derive(Args, Debug, Default)]
 pub(crate) struct TimingArgs {
-    /// Cron expression of five fields, or of six with the second in front: \"0 9 * * MON-FRI\".
+    /// Cron expression of five fields, or of six with seconds first, such as "0 9 * * MON-FRI".
     #[arg(long, value_name = "EXPRESSION", conflicts_with_all = ["every", "once"])]
     pub(crate) cron: Option<String>,
     /// Interval, such as 15min; at least 1s.

@@ -17,8 +17,8 @@ pub(crate) struct Up {
     /// Port of the gateway's MCP endpoint; the console uses the next port.
     #[arg(long, value_name = "PORT", env = "GATEWAY_PORT", default_value_t = 8790)]
     pub(crate) gateway_port: u16,
-    /// Port of the OpenAI-compatible API; its probes and metrics use the next port, those of the node the
-    /// fifth after it, those of the runner of workflows the sixth.
+    /// Port of the OpenAI-compatible API. Also used, counted from it: +1 its probes and metrics, +2 the
+    /// egress, +5 those of the node, +6 those of the workflow runner.
     #[arg(long, value_name = "PORT", env = "API_PORT", default_value_t = 8780)]
     pub(crate) api_port: u16,
     /// Number of project managers.

@@ -28,9 +28,9 @@ pub(crate) async fn run(gateway: &Gateway, command: Leases, json: bool) -> Resul
                 ..LeaseFilter::default()
             };
             let leases: Vec<Lease> = gateway.ask(ApiRequest::get(&["leases"]).query(&filter)).await?;
-            let head = ["ID", "AGENT", "USER", "TASK", "HANDOFF", "STATE", "EXPIRES", "BY"];
+            let head = ["ID", "AGENT", "USER", "PROFILE", "TASK", "HANDOFF", "STATE", "EXPIRES", "BY"];
             let exit = print_list(&leases, json, "no leases", &head, |lease| {
-                cells!(lease, id, agent, user_id, task_id, handoff_id, state, expires_at, issued_by)
+                cells!(lease, id, agent, user_id, profile, task_id, handoff_id, state, expires_at, issued_by)
             });
             if leases.len() as u64 >= limit {
                 print::note("there may be older ones: --limit, --state, --user, --task and --handoff select");
@@ -55,9 +55,11 @@ fn show(lease: &Lease, json: bool) {
         print_json(lease);
         return;
     }
-    print_fields!(lease, id, agent, user_id, project_id, task_id, run_id, job_id, handoff_id, tools, state);
+    print_fields!(lease, id, agent, user_id, project_id, task_id, run_id, job_id, handoff_id, tools);
     print_fields!(
         lease,
+        profile,
+        state,
         issued_at,
         issued_by,
         expires_at,
@@ -106,12 +108,12 @@ async fn issue(gateway: &Gateway, new: cli::NewLease, json: bool) -> Result<Exit
 }
 
 /// Issues the leases of handoffs that are made on behalf of a user.
-pub(crate) struct Lessor {
+pub(crate) struct HandoffLeases {
     pub(crate) gateway: Gateway,
     pub(crate) user: ScopeId,
 }
 
-impl Lessor {
+impl HandoffLeases {
     /// Issues the lease of a handoff, for the project of its scope.
     pub(crate) async fn issue_for(&self, handoff: &Handoff) -> Result<String, Error> {
         let agent = match handoff.kind().role() {

@@ -43,7 +43,8 @@ pub(crate) async fn run(gateway: &Gateway, command: Nodes, json: bool) -> Result
             }
             let removed: RemovedNode = gateway.ask(ApiRequest::delete(&["nodes", &id])).await?;
             let (moved, lost) = (removed.moved.len(), removed.lost.len());
-            let text = format!("{id} is removed; {moved} jobs go to other nodes, {lost} end as node_lost");
+            let text =
+                format!("{id} removed; jobs moved to other nodes: {moved}, ended as node_lost: {lost}");
             Ok(print_outcome(json, &removed, &text))
         }
     }

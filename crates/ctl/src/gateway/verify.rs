@@ -195,7 +195,7 @@ fn show_nodes(nodes: &EdgeReport) {
         ));
         return;
     }
-    print::line(&format!("the audit of nodes is NOT intact: {} problems", problems.len()));
+    print::line(&format!("the audit of nodes is NOT intact; problems: {}", problems.len()));
     for problem in problems {
         print::line(&format!("  {}", print::sanitize(problem)));
     }

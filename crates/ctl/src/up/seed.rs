@@ -15,7 +15,7 @@ use crate::{
     chat::Tasks,
     cli::{GatewayLink, LOCAL_USER},
     error::Error,
-    gateway::{ApiRequest, Gateway, leases::Lessor, tokens::create_private_file},
+    gateway::{ApiRequest, Gateway, leases::HandoffLeases, tokens::create_private_file},
 };
 
 pub(super) const PROJECT: &str = "website";
@@ -47,8 +47,8 @@ pub(super) async fn probe_gateway(config: &StackConfig) -> bool {
 }
 
 /// Returns what issues leases for the person at the terminal.
-pub(super) fn lessor(config: &StackConfig) -> Result<Lessor, Error> {
-    Ok(Lessor { gateway: gateway(config)?, user: LOCAL_USER.parse().map_err(Error::nats)? })
+pub(super) fn handoff_leases(config: &StackConfig) -> Result<HandoffLeases, Error> {
+    Ok(HandoffLeases { gateway: gateway(config)?, user: LOCAL_USER.parse().map_err(Error::nats)? })
 }
 
 /// Issues the tokens that all managers and all analysts share, those of orchestrator, node and runner, and an

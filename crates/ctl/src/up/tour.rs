@@ -26,7 +26,7 @@ use crate::{
     chat::Tasks,
     cli, dead,
     error::{Error, Exit},
-    gateway::leases::Lessor,
+    gateway::leases::HandoffLeases,
     handoff, journal,
     listener::{AnswerListener, Update},
     print, status,
@@ -62,7 +62,7 @@ pub(super) async fn show(
     stack: &Stack,
     config: &StackConfig,
 ) -> Result<Exit, Error> {
-    let tour = Tour { broker, tools, stack, lessor: seed::lessor(config)? };
+    let tour = Tour { broker, tools, stack, leases: seed::handoff_leases(config)? };
     status::run(broker, &config.gateway_link(), false).await?;
     if config.has_model() {
         return tour.with_real_model().await;
@@ -96,7 +96,7 @@ struct Tour<'a> {
     broker: &'a Broker,
     tools: &'a Tasks,
     stack: &'a Stack,
-    lessor: Lessor,
+    leases: HandoffLeases,
 }
 
 impl Tour<'_> {
@@ -198,7 +198,7 @@ impl Tour<'_> {
         expect(recorded.len() == before + 1, "its finding is in the store")?;
         let tasks = self.tools.list(Some(&seed::project()?)).await?;
         let remedy = tasks.iter().find(|it| it.parent_task_id.as_deref() == Some(task_id.as_str()));
-        let owner = Some(self.lessor.user.as_str());
+        let owner = Some(self.leases.user.as_str());
         expect(
             remedy.is_some_and(|remedy| remedy.user_id.as_deref() == owner),
             "the manager made a task of it, which belongs to you",
@@ -293,7 +293,7 @@ impl Tour<'_> {
     }
 
     fn scope(&self) -> Result<Scope, Error> {
-        let user_id = Some(self.lessor.user.clone());
+        let user_id = Some(self.leases.user.clone());
         Ok(Scope { user_id, project_id: Some(seed::project()?), ..Scope::default() })
     }
 
@@ -304,7 +304,7 @@ impl Tour<'_> {
         within: Option<Duration>,
     ) -> Result<AnswerListener, Error> {
         let handoff = handoff::new(work, scope, within);
-        let lease = self.lessor.issue_for(&handoff).await?;
+        let lease = self.leases.issue_for(&handoff).await?;
         handoff::submit(self.broker, &handoff, Encoding::Json, None, Some(&lease)).await
     }
 }

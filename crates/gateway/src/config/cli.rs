@@ -57,7 +57,7 @@ pub enum Command {
         #[arg(long)]
         ready: bool,
     },
-    /// Open the store, apply migrations, verify the audit's hash chain, then exit.
+    /// Open and migrate the store, verify the audit's hash chain, reach NATS, then exit.
     Check,
 }
 

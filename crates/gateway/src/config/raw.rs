@@ -103,8 +103,8 @@ section! {
     pub(crate) struct Calls {
         /// A tool result of more bytes is an error.
         max_result_bytes: Text = "1048576",
-        /// Calls a second for each token; ten times as many for one of an orchestrator, which calls for many
-        /// users.
+        /// Calls a second for each token; ten times as many for tokens of orchestrators, nodes and workflow
+        /// runners, which call for many.
         per_second: Text = "1000",
         /// How long the answer to an idempotency key is kept.
         keep_keys: Text = "7days",
@@ -181,7 +181,7 @@ section! {
 
 section! {
     pub(crate) struct Limit {
-        /// What a job has that does not ask for it. Cores may be fractions, as in `0.5`.
+        /// Used for a job that does not set this limit. Only `cpu` may be a fraction, as in `0.5`.
         default: Text,
         /// The most that a job may ask for.
         max: Text,
@@ -227,8 +227,8 @@ section! {
 
 section! {
     pub(crate) struct Nats {
-        /// NATS servers, separated by commas. Without it no audit heads are published and the console shows
-        /// no handoffs.
+        /// NATS servers, separated by commas. Without it there are no jobs and no workflows, no audit heads
+        /// are published, and the console shows no handoffs.
         url: Option<Text>,
         /// Credentials: a `.creds` file with user JWT and seed.
         creds_file: Option<Text>,

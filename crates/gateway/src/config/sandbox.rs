@@ -9,7 +9,7 @@ const MAX_CORES: u32 = 1024;
 const MAX_MEMORY_MB: u32 = 16 * 1024 * 1024;
 const MAX_PIDS: u32 = 4_194_304;
 const MAX_SECONDS: u32 = 7 * 24 * 60 * 60;
-/// A log is kept in a stream of 16 GiB.
+/// All logs share a stream of 1 GiB (`CYNODE_JOB_LOGS`).
 const MAX_OUTPUT_KB: u32 = 1024 * 1024;
 const MAX_FILES: u32 = 1_000;
 /// A file is a value in a row.

@@ -67,7 +67,7 @@ impl ChainReader {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
-                        warn!(error = %Chain(&error), "Jobs are not followed; retrying.");
+                        warn!(error = %Chain(&error), "Job results consumer failed; retrying.");
                     }
                     select! {
                         () = stop.cancelled() => return,
@@ -87,7 +87,7 @@ impl ChainReader {
         let consumer = setup.map_err(|_| Failure::TimedOut)??;
         let mut messages =
             consumer.stream().max_messages_per_batch(BATCH).heartbeat(HEARTBEAT).messages().await?;
-        info!("Jobs are followed.");
+        info!("Job results consumer started.");
         loop {
             select! {
                 // Cancel-safe.

@@ -133,7 +133,7 @@ fn edge(check: &Checker<'_>, raw: &raw::Edge) -> Result<Edge, Error> {
     let listen = raw.listen.as_ref().filter(|listen| !listen.as_str().trim().is_empty());
     let listen = listen.map(|listen| check.address("edge.listen", listen)).transpose()?;
     if let Some(address) = listen.filter(|address| !address.ip().is_loopback()) {
-        let right = "an address of this machine alone, as in 127.0.0.1:8786";
+        let right = "a loopback address, as in 127.0.0.1:8787";
         return Err(check.wrong("edge.listen", &address.to_string(), right));
     }
     let (shortest, longest) = (Duration::from_secs(300), Duration::from_secs(900));

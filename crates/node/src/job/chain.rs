@@ -35,7 +35,7 @@ impl Description for JobChain {
     }
 
     async fn check_queued<O: Outages>(&self, streams: &Streams<O>) -> bool {
-        is_queued(streams, self.job, self.queued).await
+        read_is_queued(streams, self.job, self.queued).await
     }
 
     fn log_rewriting(&self, stream: &str) {
@@ -50,7 +50,7 @@ pub(super) fn is_result(subject: &str) -> bool {
 
 /// Reads whether the queue still holds this message for this job. The id is compared because a recreated
 /// stream reuses sequences.
-pub(super) async fn is_queued<O: Outages>(streams: &Streams<O>, job: JobId, sequence: u64) -> bool {
+pub(super) async fn read_is_queued<O: Outages>(streams: &Streams<O>, job: JobId, sequence: u64) -> bool {
     let jetstream = &streams.broker.jetstream;
     let found = streams.read(streams::JOBS, || broker::message_at(jetstream, streams::JOBS, sequence)).await;
     found.is_some_and(|message| Job::decode(&message.payload).is_ok_and(|queued| queued.job_id == job))

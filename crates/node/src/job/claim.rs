@@ -19,7 +19,7 @@ use tokio::{sync::Mutex, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    chain::{JobChain, is_queued, is_result},
+    chain::{JobChain, is_result, read_is_queued},
     journal::{JobJournal, SharedJournal},
 };
 use crate::Streams;
@@ -89,7 +89,7 @@ pub(super) async fn claim(streams: &Streams, job: &Job, claimant: Claimant<'_>) 
         }
         let (history, past) = read(&found);
         let copy_is_queued = match history.held_by_copy(claimant.holder) {
-            Some(message) => is_queued(streams, job.job_id, message).await,
+            Some(message) => read_is_queued(streams, job.job_id, message).await,
             None => false,
         };
         match history.decide(claimant.holder, copy_is_queued, u32::MAX) {

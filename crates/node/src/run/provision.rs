@@ -62,7 +62,7 @@ pub(super) async fn restore_consumers(
         // Seen twice, so that a pull request that merely failed changes nothing.
         if is_blocked && was_blocked {
             match consumers(&broker, &config, &queues).await {
-                Ok(_) => info!("Queues looked for again, because one could not be pulled from."),
+                Ok(_) => info!("Consumers of job queues restored."),
                 Err(error) => debug!(error = %broker::Chain(&error), "Queues not found."),
             }
         }

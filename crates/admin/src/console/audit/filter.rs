@@ -13,11 +13,13 @@ use crate::console::{
     page::Section,
 };
 
-const AGENTS: [(&str, &str); 8] = [
+const AGENTS: [(&str, &str); 10] = [
     ("", "Any"),
     ("project_manager", "Project manager"),
     ("project_analyst", "Project analyst"),
     ("sandbox", "Sandbox"),
+    ("orchestrator", "Orchestrator"),
+    ("node", "Node"),
     ("workflow", "Workflow runner"),
     ("admin", "Administrator"),
     ("user", "User"),
