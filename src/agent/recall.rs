@@ -17,8 +17,8 @@ const MAX_RECALLED_BYTES: usize = 8 * 1024;
 impl Session<'_> {
     /// Returns the memories that match the handoff best. The search is a step like any tool call: it is in
     /// the trace, and an attempt that resumes takes its result from the journal, so that all requests of a
-    /// handoff have the same memories. A search that fails or is denied leaves the handoff without memories; a gateway
-    /// that is away is waited for, as for all context.
+    /// handoff have the same memories. A search that fails or is denied leaves the handoff without memories.
+    /// A gateway that is away is waited for, as for all context.
     pub(super) async fn recall(&self) -> Result<Vec<Recalled>, WorkError> {
         let limit = self.resources.settings.recalled_memories;
         if limit == 0 || self.resources.role != Role::ProjectManager {

@@ -143,8 +143,9 @@ async fn finished_turn_is_stored_even_after_the_deadline() {
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
 }
 
-/// While the model takes its second turn, the results of the first are stored. If that waits for the stream, the
-/// turn that finished meanwhile does not wait with it: it is stored when time is over, and not paid again.
+/// While the model takes its second turn, the results of the first are stored. If that waits for the stream,
+/// the turn that finished meanwhile does not wait with it: it is stored when time is over, and not paid
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finished_turn_does_not_wait_for_the_records_before_it() {
     let nats = Nats::start();

@@ -50,7 +50,7 @@ pub(crate) enum Memory {
         #[arg(long, short)]
         yes: bool,
     },
-    /// Print the text of the PDF on standard input, for an ingest, which reads each PDF in a process of its own.
+    /// Print the text of the PDF on standard input: an ingest reads each PDF in a process of its own.
     #[command(hide = true)]
     PdfText,
 }

@@ -38,8 +38,8 @@ pub(super) async fn read_pdf(file: File) -> Result<String, NoText> {
     }
 }
 
-/// Writes the text of the PDF on standard input to standard output, or to standard error why it has none. Limits what this
-/// process may take.
+/// Writes the text of the PDF on standard input to standard output, or to standard error why it has none.
+/// Limits what this process may take.
 pub(crate) fn print_pdf() -> Result<Exit, Error> {
     let seconds = PDF_TIMEOUT.as_secs();
     let limits = [
