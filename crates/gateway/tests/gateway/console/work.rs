@@ -340,8 +340,9 @@ async fn documented_permissions_are_sufficient() {
     let (publish, subscribe) = said.split_once("; subscribe ").unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let (publish, subscribe) = (quoted(publish), quoted(subscribe));
-    let subscribe = &subscribe[..2];
-    assert_eq!((publish.len(), subscribe), (14, &["_INBOX.>".to_owned(), "node.presence.*".to_owned()][..]));
+    let subscribe = &subscribe[..3];
+    let heard = ["_INBOX.>", "node.presence.*", "pma.run.*.completion"].map(str::to_owned);
+    assert_eq!((publish.len(), subscribe), (16, &heard[..]));
 
     let key = nkeys::KeyPair::new_user();
     let folder = tempfile::tempdir().unwrap();
