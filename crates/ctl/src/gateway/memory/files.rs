@@ -90,34 +90,69 @@ pub(super) fn walk(folder: &Path) -> Walk {
 
 /// Returns why the rules of a folder cannot be read. The walk would go on as if there were none.
 fn find_unreadable_rules(folder: &Path) -> Option<String> {
-    let excluded = match git_folder(folder) {
-        Ok(git) => git.map(|git| git.join("info").join("exclude")),
+    let git = match Git::of(folder) {
+        Ok(git) => git,
         Err(error) => return Some(format!("{}: {error}", folder.join(".git").display())),
     };
-    let rules = [".gitignore", ".ignore"].into_iter().map(|name| folder.join(name)).chain(excluded);
-    rules.into_iter().find_map(|file| match std::fs::read(&file) {
-        Err(error) if error.kind() == ErrorKind::NotFound && !file.is_symlink() => None,
-        read => read.err().map(|error| format!("{}: {error}", file.display())),
+    let own = [".gitignore", ".ignore"].into_iter().find_map(|name| read_rules(&folder.join(name)).err());
+    own.or_else(|| {
+        let Git { shared, is_followed } = git?;
+        let excluded = shared.join("info").join("exclude");
+        match read_rules(&excluded) {
+            Ok(rules) if !is_followed && has_rule(&rules) => {
+                let why = "the folder's .git does not lead to its rules; copy them into a file .ignore";
+                Some(format!("{}: {why}", excluded.display()))
+            }
+            read => read.err(),
+        }
     })
 }
 
-/// Returns where Git keeps what all work trees share, if there is a repository. In a work tree, `.git` is a
-/// file that names a folder, which names that place.
-fn git_folder(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let git = folder.join(".git");
-    let metadata = match git.metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        metadata => metadata?,
-    };
-    if metadata.is_dir() {
-        return Ok(Some(git));
+/// Reads a file of rules; without one there are none. Fails with the reason if it cannot be read.
+fn read_rules(file: &Path) -> Result<Vec<u8>, String> {
+    match std::fs::read(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !file.is_symlink() => Ok(Vec::new()),
+        read => read.map_err(|error| format!("{}: {error}", file.display())),
     }
-    let named = std::fs::read_to_string(&git)?;
-    let Some(named) = named.trim().strip_prefix("gitdir:") else { return Ok(None) };
-    let own = folder.join(named.trim());
-    match std::fs::read_to_string(own.join("commondir")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(own)),
-        shared => Ok(Some(own.join(shared?.trim()))),
+}
+
+fn has_rule(rules: &[u8]) -> bool {
+    let mut lines = rules.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.any(|line| !line.is_empty() && !line.starts_with(b"#"))
+}
+
+/// A repository of Git.
+struct Git {
+    /// What all of its work trees share.
+    shared: PathBuf,
+    /// Whether a walk finds the rules there: only by an absolute path.
+    is_followed: bool,
+}
+
+impl Git {
+    /// Returns the repository whose work tree begins at a folder. There, `.git` may be a file that names
+    /// another folder, and that may name the shared one.
+    fn of(folder: &Path) -> io::Result<Option<Self>> {
+        let git = folder.join(".git");
+        let metadata = match git.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            metadata => metadata?,
+        };
+        if metadata.is_dir() {
+            return Ok(Some(Self { shared: git, is_followed: true }));
+        }
+        let text = std::fs::read_to_string(&git)?;
+        let Some(named) = text.trim().strip_prefix("gitdir: ") else { return Ok(None) };
+        let own = folder.join(named);
+        match std::fs::read_to_string(own.join("commondir")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(Some(Self { shared: own, is_followed: false }))
+            }
+            shared => {
+                let is_followed = Path::new(named).is_absolute();
+                Ok(Some(Self { shared: own.join(shared?.trim()), is_followed }))
+            }
+        }
     }
 }
 

@@ -284,7 +284,8 @@ async fn ingest_does_not_delete_what_is_not_its_own() {
     assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
     // The same for what Git excludes: here in a work tree, whose repository is elsewhere.
     fs::remove_dir(outer.path().join("v2/.gitignore")).unwrap();
-    write(outer.path(), "v2/.git", "gitdir: ../repository/worktrees/v2");
+    let repository = outer.path().join("repository/worktrees/v2");
+    write(outer.path(), "v2/.git", format!("gitdir: {}\n", repository.display()));
     write(outer.path(), "repository/worktrees/v2/commondir", "../..\n");
     fs::create_dir_all(outer.path().join("repository/info/exclude")).unwrap();
     let ran = ingest("current", &[]).await;
@@ -293,6 +294,12 @@ async fn ingest_does_not_delete_what_is_not_its_own() {
     write(outer.path(), "repository/info/exclude", "password.txt\n");
     assert_eq!(ingest("current", &[]).await.code, 0);
     assert_eq!(paths().await, ["current/two.md", "other/two.md"]);
+    // A relative path is not followed, so the rules there would not be kept.
+    write(outer.path(), "v2/.git", "gitdir: ../repository/worktrees/v2\n");
+    let ran = ingest("current", &[]).await;
+    assert!(ran.code == 64 && ran.stderr.contains("copy them into a file .ignore"), "{ran:?}");
+    write(outer.path(), "repository/info/exclude", "# Comments alone.\n");
+    assert_eq!(ingest("current", &[]).await.code, 0);
 }
 
 /// A token that is revoked in the middle, or at the beginning, is no reason to skip every file.
