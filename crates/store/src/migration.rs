@@ -9,6 +9,7 @@ mod lease_profiles;
 mod leases;
 mod memory;
 mod node_identity;
+mod open_turns;
 mod outbox;
 mod profiles;
 mod requests;
@@ -41,6 +42,7 @@ impl MigratorTrait for Migrator {
             Box::new(workflows::Workflows),
             Box::new(memory::Memory),
             Box::new(lease_profiles::LeaseProfiles),
+            Box::new(open_turns::OpenTurns),
         ]
     }
 }
