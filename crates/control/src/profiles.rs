@@ -1,6 +1,6 @@
 //! Memory profiles: which one a user has, and which may reach the network.
 
-use policy::{MemoryProfile, NetworkProfiles, is_profile_setting};
+use policy::{MemoryProfile, NetworkProfiles};
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter};
 use serde_json::Value;
 use store::entity::{preference, system_setting};
@@ -50,14 +50,15 @@ pub(super) async fn may_reach_network(
 
 /// Fails if a preference looks like one about memory profiles and would have no effect.
 pub(super) fn check_preference(scope: &str, key: &str, value: &Value) -> Result<(), ToolError> {
-    if !is_profile_setting(key) {
+    if MemoryProfile::of_network_setting(key).is_some() {
+        let why = format!("{key} is a system setting: `cynodectl settings set {key} true`");
+        return Err(ToolError::Invalid(why));
+    }
+    if key != MemoryProfile::USER_SETTING {
         return Ok(());
     }
-    if key != MemoryProfile::USER_SETTING || scope != PreferenceScope::User.as_str() {
-        return Err(ToolError::Invalid(format!(
-            "the preferences under `profile.` are {} alone, in the scope of a user",
-            MemoryProfile::USER_SETTING
-        )));
+    if scope != PreferenceScope::User.as_str() {
+        return Err(ToolError::Invalid(format!("{key} is a preference in the scope of a user: `--scope user`")));
     }
     let is_name = |name: &str| name.parse::<MemoryProfile>().is_ok();
     if value.is_null() || value.as_str().is_some_and(is_name) {

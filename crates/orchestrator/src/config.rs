@@ -95,6 +95,8 @@ pub struct Chat {
     /// Answers the prompts that front ends make for themselves. `None`: they are answered by rule.
     pub task_model: Option<String>,
     pub sweep_every: Duration,
+    /// Whether handoffs are published again that the queue has lost.
+    pub resend_lost: bool,
     pub key_cache: Duration,
 }
 

@@ -79,11 +79,11 @@ impl Schedules {
         let Ok(broker) = self.nats.broker().await else { return Ok(()) };
         let older_than_seconds = age.as_secs().max(1);
         let unsent = self.gateway.call(&ListUnsent { older_than_seconds, limit: MAX_UNSENT }).await?;
-        let (sent, mut runs): (Vec<_>, Vec<_>) =
-            unsent.runs.into_iter().partition(|run| run.sent_at.is_some());
+        let (sent, runs): (Vec<_>, Vec<_>) = unsent.runs.into_iter().partition(|run| run.sent_at.is_some());
+        self.publish(&broker, &runs, unsent.cancels).await?;
         // Boxed, since the future is large.
-        runs.extend(Box::pin(self.lost_of(&broker, sent)).await);
-        self.publish(&broker, &runs, unsent.cancels).await
+        let lost = Box::pin(self.lost_of(&broker, sent)).await;
+        self.publish(&broker, &lost, Vec::new()).await
     }
 
     /// Returns those of the runs whose handoffs are lost. Stores answers that are not stored.
@@ -95,7 +95,8 @@ impl Schedules {
         let queue = self.turns.look_at_queue(broker).await;
         for run in sent {
             let (id, Some(sent_at)) = (run.handoff_id, &run.sent_at) else { continue };
-            let fate = self.turns.fate(queue, id, sent_at).await;
+            // A run ends at its deadline, so that its pauses need not grow.
+            let fate = self.turns.fate(queue, id, sent_at, sent_at).await;
             match fate {
                 Fate::Answered(answer) => match self.gateway.call(&end_of_run(id, answer)).await {
                     Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),

@@ -62,6 +62,8 @@ pub(crate) struct Turns {
     /// Work that goes on when its request is dropped.
     tasks: TaskTracker,
     readiness: watch::Sender<Readiness>,
+    /// Whether handoffs are published again that the queue has lost.
+    resends_lost: bool,
 }
 
 /// What has to be there before a turn can be begun.
@@ -86,10 +88,11 @@ impl Turns {
         key: Option<KeyPair>,
         metrics: Arc<Metrics>,
         tasks: TaskTracker,
+        resends_lost: bool,
     ) -> Arc<Self> {
         let (answers, marks) = (Answers::default(), Marks::default());
         let readiness = watch::Sender::default();
-        Arc::new(Self { gateway, nats, key, answers, marks, metrics, tasks, readiness })
+        Arc::new(Self { gateway, nats, key, answers, marks, metrics, tasks, readiness, resends_lost })
     }
 
     /// Returns whether a turn can be begun: its answer would be neither missed nor lost.

@@ -280,10 +280,13 @@ impl Index {
         if terms().any(|(term, _)| self.occurrences.contains_key(term)) {
             return terms().collect();
         }
-        let Some(left) = respellings.checked_sub(1) else { return Vec::new() };
-        *respellings = left;
         let is_word =
             |term: &str| term.chars().count() >= MIN_RESPELT_CHARS && term.chars().all(char::is_alphabetic);
+        if !terms().any(|(term, _)| is_word(term)) {
+            return Vec::new();
+        }
+        let Some(left) = respellings.checked_sub(1) else { return Vec::new() };
+        *respellings = left;
         let alike = |(term, weight): (&'a str, f64)| {
             let first = term.get(..term.ceil_char_boundary(1)).unwrap_or_default();
             let others = self.occurrences.keys().map(|other| &**other);

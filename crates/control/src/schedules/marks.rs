@@ -21,6 +21,8 @@ const MAX_RESULT_BYTES: usize = 64 * 1024;
 /// Longest code of a failure that is kept.
 const MAX_CODE_BYTES: usize = 64;
 const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
+/// A run is looked at this often at least, however old it is.
+const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
 
 /// Runs to be published, no more than fit into one result.
 #[derive(Debug)]
@@ -168,7 +170,7 @@ impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List runs of schedules that were not sent";
     const DESCRIPTION: &'static str = "Gives open runs that are not known to be published, or were published \
         a while ago, each with a new lease, and handoffs that are not known to be cancelled. They are given \
-        again only after the same time; a run that was published, after its age has doubled.";
+        again only after the same time; a run that was published, when its age has doubled or an hour later.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -217,16 +219,17 @@ impl BuiltInTool for ListUnsent {
 }
 
 /// Selects open runs whose handoff was published, and may have to be again: some time ago, and when the age
-/// of the run has doubled since it was last given, so that a slow one is not published without end.
+/// of the run has doubled since it was last given or an hour later, so that many slow ones are no load.
 fn is_to_be_resent(now: i64) -> Condition {
     let twice_claimed = Expr::col(schedule_run::Column::ClaimedAt).mul(2_i64);
     let age_has_doubled = twice_claimed.sub(Expr::col(schedule_run::Column::FiredAt)).lte(now);
+    let is_long_ago = schedule_run::Column::ClaimedAt.lte(now.saturating_sub(MAX_PAUSE_US));
     Condition::all()
         .add(schedule_run::Column::State.eq(RunState::Running.as_str()))
         .add(schedule_run::Column::ClaimedAt.lte(now.saturating_sub(RESEND_AFTER_US)))
         .add(schedule_run::Column::Payload.is_not_null())
         .add(schedule_run::Column::TimeoutAt.gt(now))
-        .add(age_has_doubled)
+        .add(Condition::any().add(age_has_doubled).add(is_long_ago))
 }
 
 impl BuiltInTool for EndRun {

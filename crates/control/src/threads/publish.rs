@@ -19,6 +19,8 @@ use crate::{BuiltInTool, Context, Does, ToolError, check};
 use store::entity::turn;
 
 const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
+/// A turn is looked at this often at least, however old it is.
+const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
 
 impl BuiltInTool for MarkSent {
     const TITLE: &'static str = "Mark turns as sent";
@@ -70,23 +72,27 @@ impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List turns that may not be sent";
     const DESCRIPTION: &'static str = "Lists open turns that were stored some time ago and whose handoffs \
         are not known to be published, or were published a while ago, the oldest first, each with a lease. \
-        One that was published is listed again after its age has doubled.";
+        One that was published is listed again when its age has doubled, and at least every hour.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Unsent, ToolError> {
         let age = i64::try_from(input.older_than_seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
-        let found = turn::Entity::find()
+        let limit = input.limit.clamp(1, MAX_UNSENT);
+        let listed = turn::Entity::find()
             .filter(turn::Column::UnsentSince.lte(context.now.saturating_sub(age)))
             .filter(turn::Column::UnsentSince.gt(answerable_since(context)))
             .filter(turn::Column::CreatedAt.gt(answerable_since(context)))
             .filter(turn::Column::State.is_null())
             .order_by_asc(turn::Column::UnsentSince)
-            .limit(input.limit.clamp(1, MAX_UNSENT))
-            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-            .all(&context.db)
-            .await?;
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked);
+        // What nobody has yet comes first.
+        let mut found = Vec::new();
+        for wanted in [turn::Column::SentAt.is_null(), turn::Column::SentAt.is_not_null()] {
+            let left = limit.saturating_sub(found.len() as u64);
+            found.extend(listed.clone().filter(wanted).limit(left).all(&context.db).await?);
+        }
         let (mut turns, mut size) = (Vec::new(), 0);
         for row in found {
             size += row.messages.len() + row.context.as_ref().map_or(0, String::len);
@@ -110,9 +116,9 @@ impl BuiltInTool for ListUnsent {
     }
 }
 
-/// Lists a turn again only after its age has doubled, so that a slow one is not published without end.
+/// Lists a turn again only when its age has doubled or an hour later, so that many slow ones are no load.
 async fn postpone(context: &Context<'_>, row: &turn::Model) -> Result<(), ToolError> {
-    let wait = context.now.saturating_sub(row.created_at).max(RESEND_AFTER_US);
+    let wait = context.now.saturating_sub(row.created_at).clamp(RESEND_AFTER_US, MAX_PAUSE_US);
     let again_at = Set(Some(context.now.saturating_add(wait)));
     let change = turn::ActiveModel { unsent_since: again_at, ..Default::default() };
     update(context, change, vec![row.id.clone()]).await

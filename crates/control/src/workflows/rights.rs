@@ -38,11 +38,16 @@ impl Rights {
         Self { user: Some(row.user_id.clone()), tools, profile }
     }
 
-    /// Returns what a workflow of a user gets. That of another user has the profile of that user.
-    pub(super) fn for_user(&self, user: &str) -> Self {
+    /// Returns what a workflow of a user gets. That of another user has the profile of that user, and so has
+    /// one that a caller starts who acts for nobody, if the user has one.
+    pub(super) async fn for_user(&self, db: &DatabaseExecutor<'_>, user: &str) -> Result<Self, ToolError> {
         match &self.user {
-            Some(own) if own != user => Self::default(),
-            _ => self.clone(),
+            Some(own) if own == user => Ok(self.clone()),
+            Some(_) => Ok(Self::default()),
+            None => {
+                let own = profiles::of_user(db, user).await?.map(String::from);
+                Ok(Self { profile: own.or_else(|| self.profile.clone()), ..self.clone() })
+            }
         }
     }
 }

@@ -111,7 +111,7 @@ impl WorkflowBook<'_> {
             // From now on the task acts for this user: others must not steer it, and its lease must reach it.
             task_rows::give_owner(self.db, task, &user_id, self.now).await?;
         }
-        let rights = self.rights.for_user(&user_id);
+        let rights = self.rights.for_user(self.db, &user_id).await?;
         let row = workflow::Model {
             task_id: task.id.clone(),
             status: Status::Queued.as_str().to_owned(),

@@ -106,6 +106,7 @@ fn chat(check: &Checker<'_>, raw: &raw::Chat) -> Result<Chat, Error> {
         wait: check.positive_duration("chat.wait", &raw.wait)?,
         task_model,
         sweep_every: check.positive_duration("chat.sweep_every", &raw.sweep_every)?,
+        resend_lost: check.boolean("chat.resend_lost", &raw.resend_lost)?,
         key_cache: check.positive_duration("chat.key_cache", &raw.key_cache)?,
     })
 }

@@ -95,6 +95,9 @@ section! {
         task_model: Option<Text>,
         /// How often handoffs are looked for that an orchestrator stored and did not publish.
         sweep_every: Text = "5s",
+        /// Publishes handoffs again that the queue has lost. Turn it off where orchestrators with one gateway
+        /// have NATS accounts of their own: none sees the queues of the others.
+        resend_lost: Text = "true",
         /// How long an API key stays valid here after it was last checked. A revocation is heard over NATS
         /// before that.
         key_cache: Text = "5s",

@@ -55,8 +55,8 @@ impl Turns {
         let queue = self.look_at_queue(broker).await;
         for sent in sent {
             let id = sent.turn.handoff_id;
-            let Some(sent_at) = sent_at(&sent.turn) else { continue };
-            match self.fate(queue, id, &sent_at).await {
+            let Some((begun_at, sent_at)) = times(&sent.turn) else { continue };
+            match self.fate(queue, id, &begun_at, &sent_at).await {
                 Fate::Answered(answer) => {
                     self.end(id, answer).await;
                     debug!(handoff.id = %id, "Answer found that was not recorded.");
@@ -82,6 +82,7 @@ impl Turns {
     }
 }
 
-fn sent_at(turn: &Turn) -> Option<Timestamp> {
-    turn.sent_at.as_deref()?.parse().ok()
+/// Returns when a turn was begun and when its handoff was last published.
+fn times(turn: &Turn) -> Option<(Timestamp, Timestamp)> {
+    Some((turn.created_at.parse().ok()?, turn.sent_at.as_deref()?.parse().ok()?))
 }
