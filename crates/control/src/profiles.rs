@@ -58,7 +58,9 @@ pub(super) fn check_preference(scope: &str, key: &str, value: &Value) -> Result<
         return Ok(());
     }
     if scope != PreferenceScope::User.as_str() {
-        return Err(ToolError::Invalid(format!("{key} is a preference in the scope of a user: `--scope user`")));
+        return Err(ToolError::Invalid(format!(
+            "{key} is a preference in the scope of a user: `--scope user`"
+        )));
     }
     let is_name = |name: &str| name.parse::<MemoryProfile>().is_ok();
     if value.is_null() || value.as_str().is_some_and(is_name) {

@@ -118,7 +118,14 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let app = Arc::new(App {
         keys: Keys::new(gateway.clone(), config.chat.key_cache),
         limits: RateLimits::new(config.rate_limits, config.chat.max_streams),
-        turns: Turns::new(gateway.clone(), nats.clone(), key, metrics.clone(), tasks.clone(), config.chat.resend_lost),
+        turns: Turns::new(
+            gateway.clone(),
+            nats.clone(),
+            key,
+            metrics.clone(),
+            tasks.clone(),
+            config.chat.resend_lost,
+        ),
         direct,
         nats,
         gateway,
