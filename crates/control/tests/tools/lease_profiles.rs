@@ -25,6 +25,7 @@ on_both![
     workflow_of_a_closed_profile_begins_no_job_with_network,
     workflow_of_a_lease_has_no_other_tools,
     workflow_of_an_administrator_has_the_profile_of_its_user,
+    workflow_that_is_started_for_a_user_has_the_profile_of_that_user,
 ];
 
 /// Sets the memory profile of a user.
@@ -258,4 +259,12 @@ async fn workflow_of_an_administrator_has_the_profile_of_its_user(stage: Stage) 
     assert!(why.contains("the memory profile team-a may not reach the network"), "{why}");
     let row = handed_off(&stage, &task, epoch).await;
     assert_eq!((row.profile.as_deref(), row.tools), (Some("team-a"), None));
+}
+
+/// A manager without a lease acts for nobody: what it starts for a user must not reach what all share.
+async fn workflow_that_is_started_for_a_user_has_the_profile_of_that_user(stage: Stage) {
+    set_profile(&stage, "ada", json!("team-a"), "admin:tok").await;
+    let task = task(&stage).await;
+    let epoch = taken(&stage, &manager(), &task).await;
+    assert_eq!(handed_off(&stage, &task, epoch).await.profile.as_deref(), Some("team-a"));
 }
