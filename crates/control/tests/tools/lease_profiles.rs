@@ -104,7 +104,7 @@ async fn acquire(stage: &Stage, task: &str, run: i64) -> i64 {
     stage.call(&runner(), "workflow.lease.acquire", wanted).await.unwrap()["epoch"].as_i64().unwrap()
 }
 
-fn job(task: &str, epoch: i64, key: &str, more: Value) -> Value {
+fn job(task: &str, epoch: i64, key: &str, more: &Value) -> Value {
     let mut run = json!({ "command": ["true"] });
     run.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     json!({ "task_id": task, "epoch": epoch, "key": key, "step": "build", "run": run })
@@ -205,17 +205,17 @@ async fn workflow_of_a_closed_profile_begins_no_job_with_network(stage: Stage) {
     for (key, more) in
         [("k-1", json!({ "network": ["example.com"] })), ("k-2", json!({ "tools": ["memory.search"] }))]
     {
-        let (code, why) = stage.fails_for(&runner(), "workflow.job", job(&task, epoch, key, more)).await;
+        let (code, why) = stage.fails_for(&runner(), "workflow.job", job(&task, epoch, key, &more)).await;
         assert_eq!(code, "invalid_arguments");
         assert!(why.contains("the memory profile team-a may not reach the network"), "{why}");
     }
-    let begun = stage.call(&runner(), "workflow.job", job(&task, epoch, "k-3", json!({}))).await.unwrap();
+    let begun = stage.call(&runner(), "workflow.job", job(&task, epoch, "k-3", &json!({}))).await.unwrap();
     let lease = lease_of_job(&stage, begun["job"]["job_id"].as_str().unwrap()).await;
     assert_eq!(lease.profile, profile("team-a"));
     assert_eq!(handed_off(&stage, &task, epoch).await.profile.as_deref(), Some("team-a"));
     // Once the profile is open, so is the step.
     open_profile(&stage, "team-a").await;
-    let with_network = job(&task, epoch, "k-4", json!({ "network": ["example.com"] }));
+    let with_network = job(&task, epoch, "k-4", &json!({ "network": ["example.com"] }));
     stage.call(&runner(), "workflow.job", with_network).await.unwrap();
 }
 
@@ -223,7 +223,7 @@ async fn workflow_of_a_lease_has_no_other_tools(stage: Stage) {
     let (first, second) = (task(&stage).await, task(&stage).await);
     let narrow = managers_lease(&stage, "ada", Some(&["workflow.*", "db.*"])).await;
     let epoch = taken(&stage, &under(Agent::Manager, narrow), &first).await;
-    let (code, why) = stage.fails_for(&runner(), "workflow.job", job(&first, epoch, "k", json!({}))).await;
+    let (code, why) = stage.fails_for(&runner(), "workflow.job", job(&first, epoch, "k", &json!({}))).await;
     assert!(code == "invalid_arguments" && why.contains("does not include sandbox.run"), "{code}: {why}");
     let tools = handed_off(&stage, &first, epoch).await.tools.unwrap();
     assert_eq!(serde_json::from_str::<Value>(&tools).unwrap(), json!(["workflow.*", "db.*"]));
@@ -232,15 +232,15 @@ async fn workflow_of_a_lease_has_no_other_tools(stage: Stage) {
     stage.call(&runner(), "workflow.lease.release", failed).await.unwrap();
     stage.ok("workflow.retry", json!({ "task_id": first })).await;
     let epoch = acquire(&stage, &first, 2).await;
-    let again = job(&first, epoch, "k", json!({}));
+    let again = job(&first, epoch, "k", &json!({}));
     assert_eq!(stage.fails_for(&runner(), "workflow.job", again).await.0, "invalid_arguments");
 
     let wider = managers_lease(&stage, "ada", Some(&["workflow.*", "sandbox.run", "artifact.*"])).await;
     let epoch = taken(&stage, &under(Agent::Manager, wider), &second).await;
     let more = json!({ "tools": ["memory.search"] });
-    let (_, why) = stage.fails_for(&runner(), "workflow.job", job(&second, epoch, "k-1", more)).await;
+    let (_, why) = stage.fails_for(&runner(), "workflow.job", job(&second, epoch, "k-1", &more)).await;
     assert!(why.contains("`tools` has memory.search, which goes beyond the lease"), "{why}");
-    let within = job(&second, epoch, "k-2", json!({ "tools": ["artifact.list"] }));
+    let within = job(&second, epoch, "k-2", &json!({ "tools": ["artifact.list"] }));
     stage.call(&runner(), "workflow.job", within).await.unwrap();
 }
 
@@ -254,7 +254,7 @@ async fn workflow_of_an_administrator_has_the_profile_of_its_user(stage: Stage) 
     book.start(&Start::new(task.parse().unwrap()), None).await.unwrap();
     write.commit().await.unwrap();
     let epoch = acquire(&stage, &task, 1).await;
-    let with_network = job(&task, epoch, "k-1", json!({ "network": ["example.com"] }));
+    let with_network = job(&task, epoch, "k-1", &json!({ "network": ["example.com"] }));
     let (_, why) = stage.fails_for(&runner(), "workflow.job", with_network).await;
     assert!(why.contains("the memory profile team-a may not reach the network"), "{why}");
     let row = handed_off(&stage, &task, epoch).await;
