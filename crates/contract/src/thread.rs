@@ -26,7 +26,7 @@ pub const MAX_MARKED: usize = 200;
 /// The most turns that `thread.turn.unsent` returns at once.
 pub const MAX_UNSENT: u64 = 50;
 /// How long after its handoff was published an open turn is listed by `thread.turn.unsent` again. After that,
-/// it is listed each time its age has doubled.
+/// it is listed each time its age has doubled, at least every hour.
 pub const RESEND_AFTER_SECONDS: u64 = 5 * 60;
 /// How long a request without a key of its own can be joined by its retry.
 pub const JOIN_WINDOW_SECONDS: u64 = 15 * 60;
