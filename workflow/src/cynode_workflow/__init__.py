@@ -1,4 +1,4 @@
-"""Drives the tasks of cynode to done.
+"""Drives the tasks of cynode to completion.
 
 A runner pulls `workflow.run` messages, holds the lease of a workflow, and runs its graph. Everything that it
 does, it does through tools of the gateway, each with the epoch of its lease; it calls no model and opens no

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Drives tasks to done. Settings come from flags, a file (workflow.toml), "
+        description="Drives tasks to completion. Settings come from flags, a file (workflow.toml), "
         "CYNODE_WORKFLOW_… variables (as CYNODE_WORKFLOW_GATEWAY__URL) and defaults, in this order.",
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
