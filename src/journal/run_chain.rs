@@ -45,7 +45,7 @@ impl Description for RunChain {
     }
 
     fn log_rewriting(&self, stream: &str) {
-        warn!(handoff.id = %self.id, stream, "Journal is missing from the stream; writing it again.");
+        warn!(handoff.id = %self.id, stream, "Stream has lost journal entries; writing them again.");
     }
 }
 

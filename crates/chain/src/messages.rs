@@ -17,8 +17,14 @@ impl<O: Outages> Streams<O> {
     /// follow.
     pub async fn messages_under(&self, stream: &str, over: &impl fmt::Display) -> Vec<StreamMessage> {
         let filter = over.to_string();
-        let Some(last) = self.last_on(stream, &filter).await else { return Vec::new() };
-        self.read(stream, || messages_up_to(&self.broker, stream, &filter, last.sequence)).await
+        // Each try looks for the last message: the stream may lose it meanwhile.
+        let read = || async {
+            match broker::last_on(&self.broker.jetstream, stream, &filter).await? {
+                Some(last) => messages_up_to(&self.broker, stream, &filter, last.sequence).await,
+                None => Ok(Vec::new()),
+            }
+        };
+        self.read(stream, read).await
     }
 }
 

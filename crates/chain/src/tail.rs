@@ -1,4 +1,16 @@
-//! The end of a chain: compare-and-set appends, and recovery when their result is unknown.
+//! The end of a chain: compare-and-set appends, and recovery when their result is unknown or when the stream
+//! has lost entries.
+//!
+//! A stream that was purged, created again or restored from an older backup holds only the first entries of a
+//! chain, or none of them. The owner of the chain writes the others again, in order.
+//!
+//! The last stored entry says which process that is. While it is an entry that this process knows, no other
+//! process has claimed the chain since. That holds for a chain without entries, too: a process that claims it
+//! anew leaves its claim there. All appends stay under the compare-and-set, so of the two the first one wins:
+//! a claim that is stored before fences this process, and one that comes after is refused, so that its process
+//! reads what was written again and decides by that. Nothing is written again once the queue no longer holds
+//! the message that the chain was claimed with: then another process has settled it, and the stream may have
+//! lost the result.
 
 use std::fmt;
 
@@ -27,7 +39,7 @@ pub trait Description: fmt::Debug + Send + Sync {
     /// as long as it takes.
     fn check_queued<O: Outages>(&self, streams: &Streams<O>) -> impl Future<Output = bool> + Send;
 
-    /// Logs that the chain is missing from the stream and is written again.
+    /// Logs that the stream has lost entries of the chain, which are written again.
     fn log_rewriting(&self, stream: &str);
 }
 
@@ -52,6 +64,8 @@ pub struct Tail<D> {
     entries: Vec<Bytes>,
     /// How many of them the stream holds. Fewer than all while they are being rewritten.
     in_stream: usize,
+    /// The sequence of the message that `entries` follow; 0 if they are all of the chain.
+    follows: u64,
 }
 
 /// Where the chain ends, compared with the known end.
@@ -61,18 +75,27 @@ enum End {
     Unchanged,
     /// At this entry of ours, whose confirmation was lost.
     Ours(Bytes),
-    /// The stream holds nothing of it any more: it was purged or recreated.
-    Gone,
+    /// The stream has lost entries: it holds only the first `in_stream`, up to `sequence`.
+    Lost { in_stream: usize, sequence: u64 },
+    /// At one of the entries, but not at the last known one. What precedes it decides.
+    Known,
     /// At an entry of another process, or at a last message.
     Foreign,
 }
 
+impl End {
+    /// The stream holds nothing of the chain: it was purged or recreated.
+    const GONE: Self = Self::Lost { in_stream: 0, sequence: 0 };
+}
+
 impl<D: Description> Tail<D> {
     /// Creates the tail of a chain that ends at `sequence`, 0 if it is empty. `entries` are written again
-    /// with those that this process appends, should the stream lose them.
+    /// with those that this process appends, should the stream lose them. They are all of the chain, or none
+    /// of it: then only what this process appends is written again.
     pub fn new(description: D, entries: Vec<Bytes>, sequence: u64) -> Self {
         let in_stream = entries.len();
-        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream }
+        let follows = if entries.is_empty() { sequence } else { 0 };
+        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream, follows }
     }
 
     pub fn description(&self) -> &D {
@@ -120,8 +143,8 @@ impl<D: Description> Tail<D> {
                     // stored only now.
                     Err(PublishError::Conflict { .. }) => match Box::pin(self.find_end(streams)).await? {
                         End::Ours(found) => found == body,
-                        End::Gone => false,
-                        End::Unchanged | End::Foreign => return Err(Loss::Fenced),
+                        End::Lost { .. } => false,
+                        End::Unchanged | End::Known | End::Foreign => return Err(Loss::Fenced),
                     },
                     Err(error) => return Err(Loss::Publish(error)),
                 };
@@ -134,31 +157,46 @@ impl<D: Description> Tail<D> {
     /// Finds out where the chain ends and rewrites what the stream has lost. Waits for the stream as long
     /// as it takes.
     pub async fn settle<O: Outages>(&mut self, streams: &Streams<O>) -> Result<(), Loss> {
-        match self.find_end(streams).await? {
-            End::Foreign => Err(Loss::Fenced),
-            End::Unchanged | End::Ours(_) | End::Gone => Box::pin(self.store(streams, None)).await,
+        self.find_end_and_rewrite(streams).await.map(drop)
+    }
+
+    /// Does what [`Self::settle`] does, and returns where the chain ended before.
+    async fn find_end_and_rewrite<O: Outages>(&mut self, streams: &Streams<O>) -> Result<End, Loss> {
+        let end = self.find_end(streams).await?;
+        match end {
+            End::Known | End::Foreign => Err(Loss::Fenced),
+            End::Unchanged | End::Ours(_) | End::Lost { .. } => {
+                Box::pin(self.store(streams, None)).await?;
+                Ok(end)
+            }
         }
     }
 
     /// Reads the end of the chain and moves to it if it is ours.
     async fn find_end<O: Outages>(&mut self, streams: &Streams<O>) -> Result<End, Loss> {
-        let stream = self.stream(streams);
-        let last = streams.last_on(stream, &self.description.over()).await;
-        let end = self.compare(last.as_ref());
+        let (stream, over) = (self.stream(streams), self.description.over());
+        let last = streams.last_on(stream, &over).await;
+        let end = match self.compare(last.as_ref()) {
+            End::Known => self.compare_all(&Box::pin(streams.messages_under(stream, &over)).await),
+            end => end,
+        };
         match &end {
             End::Ours(found) => {
                 let sequence = last.map_or(0, |last| last.sequence);
                 self.advance(found.clone(), sequence);
             }
-            End::Gone => {
+            End::Lost { in_stream, sequence } => {
                 // If the message is no longer in the queue, another process has settled it.
                 if !self.description.check_queued(streams).await {
                     return Err(Loss::Fenced);
                 }
                 self.description.log_rewriting(stream);
-                (self.sequence, self.unconfirmed, self.in_stream) = (0, Vec::new(), 0);
+                (self.sequence, self.unconfirmed, self.in_stream) = (*sequence, Vec::new(), *in_stream);
+                if end == End::GONE {
+                    self.follows = 0;
+                }
             }
-            End::Unchanged | End::Foreign => {}
+            End::Unchanged | End::Known | End::Foreign => {}
         }
         Ok(end)
     }
@@ -184,16 +222,45 @@ impl<D: Description> Tail<D> {
         self.description.stream(&streams.broker.layout)
     }
 
-    /// Compares the last stored message with what was sent.
+    /// Compares the last stored message with what was sent. Its sequence alone proves nothing: a stream that
+    /// was created again or restored gives the same sequences to other messages.
     fn compare(&self, last: Option<&StreamMessage>) -> End {
         match last {
             Some(last) if self.unconfirmed.contains(&last.payload) => End::Ours(last.payload.clone()),
             // Not stored yet, or never: the next append decides.
-            Some(last) if last.sequence == self.sequence => End::Unchanged,
+            Some(last) if last.sequence == self.sequence && self.is_last_known(&last.payload) => {
+                End::Unchanged
+            }
+            Some(last) if self.entries.contains(&last.payload) => End::Known,
             Some(_) => End::Foreign,
             None if self.sequence == 0 => End::Unchanged,
-            None => End::Gone,
+            None => End::GONE,
         }
+    }
+
+    /// Compares all stored messages of the chain with the entries.
+    fn compare_all(&self, found: &[StreamMessage]) -> End {
+        let follows = self.follows;
+        let from = match found {
+            [] => return End::GONE,
+            _ if follows == 0 => Some(0),
+            _ => found.iter().position(|message| message.sequence == follows).map(|at| at + 1),
+        };
+        let ours = from.and_then(|from| found.get(from..)).unwrap_or_default();
+        let is_entry = |(message, entry): (&StreamMessage, &Bytes)| message.payload == *entry;
+        match ours.last() {
+            Some(last)
+                if ours.len() <= self.entries.len() && ours.iter().zip(&self.entries).all(is_entry) =>
+            {
+                End::Lost { in_stream: ours.len(), sequence: last.sequence }
+            }
+            Some(_) | None => End::Foreign,
+        }
+    }
+
+    /// Returns whether a message is the last one that the stream is known to hold, as far as that is known.
+    fn is_last_known(&self, payload: &Bytes) -> bool {
+        self.in_stream.checked_sub(1).and_then(|at| self.entries.get(at)).is_none_or(|entry| entry == payload)
     }
 
     /// Moves to an entry of ours that the stream holds.
@@ -226,7 +293,8 @@ impl<D: Description> Tail<D> {
         streams: &Streams<O>,
         refused: u64,
     ) -> Result<u64, Loss> {
-        self.settle(streams).await?;
-        if self.sequence == refused { Err(Loss::Fenced) } else { Ok(self.sequence) }
+        let is_unchanged = self.find_end_and_rewrite(streams).await? == End::Unchanged;
+        // What was written again may have the sequences of before.
+        if is_unchanged && self.sequence == refused { Err(Loss::Fenced) } else { Ok(self.sequence) }
     }
 }

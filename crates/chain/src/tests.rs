@@ -1,11 +1,13 @@
 //! Against a real server: two nodes and the chain of one job.
 
+mod lost_entries;
+
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
 };
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream::stream::Config};
 use broker::{Auth, Broker, Expect, Options, PublishError, Tls};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -78,11 +80,14 @@ async fn connect(nats: &Nats) -> Streams<Failures> {
     Streams::new(Arc::new(broker::connect(&options).await.unwrap()), Failures::default())
 }
 
-async fn provision(broker: &Broker) {
+fn runs() -> Config {
     let second = std::time::Duration::from_secs(1);
     let sizing = Sizing { replicas: 1, ack_wait: second, dedupe_window: second };
-    let runs = streams::of_jobs(sizing).into_iter().find(|stream| stream.name == streams::JOB_RUNS);
-    broker.jetstream.create_stream(runs.unwrap()).await.unwrap();
+    streams::of_jobs(sizing).into_iter().find(|stream| stream.name == streams::JOB_RUNS).unwrap()
+}
+
+async fn provision(broker: &Broker) {
+    broker.jetstream.create_stream(runs()).await.unwrap();
 }
 
 async fn provisioned(nats: &Nats) -> Streams<Failures> {

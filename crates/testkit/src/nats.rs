@@ -72,6 +72,28 @@ impl Nats {
         wait_for_port(self.folder.path(), &self.process);
     }
 
+    /// Copies the files of a stream while the server is stopped, and starts it again.
+    pub fn back_up(&mut self, stream: &str) -> TempDir {
+        let backup = tempfile::tempdir().expect("a folder for the backup");
+        self.kill();
+        copy_files(&self.stream_folder(stream), backup.path());
+        self.start_again();
+        backup
+    }
+
+    /// Replaces the files of a stream with those of a backup while the server is stopped, and starts it again.
+    pub fn restore(&mut self, stream: &str, backup: &TempDir) {
+        self.kill();
+        let folder = self.stream_folder(stream);
+        fs::remove_dir_all(&folder).expect("the stream is there");
+        copy_files(backup.path(), &folder);
+        self.start_again();
+    }
+
+    fn stream_folder(&self, stream: &str) -> PathBuf {
+        self.folder().join("store/jetstream/$G/streams").join(stream)
+    }
+
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -95,6 +117,18 @@ fn spawn(program: &Path, folder: &Path, port: i32, extra: &str) -> Process {
     }
     let arguments = ["-c".to_owned(), config.display().to_string()];
     Process::start(program, &arguments, &[], &folder.join("nats.log"))
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder for the copy");
+    for entry in fs::read_dir(from).expect("the folder is there").map(|entry| entry.unwrap().path()) {
+        let copy = to.join(entry.file_name().unwrap());
+        if entry.is_dir() {
+            copy_files(&entry, &copy);
+        } else {
+            fs::copy(&entry, &copy).expect("the file can be copied");
+        }
+    }
 }
 
 fn ports_files(folder: &Path) -> Vec<PathBuf> {

@@ -39,7 +39,7 @@ impl Description for JobChain {
     }
 
     fn log_rewriting(&self, stream: &str) {
-        warn!(job.id = %self.job, stream, "Journal is missing from the stream; writing it again.");
+        warn!(job.id = %self.job, stream, "Stream has lost journal entries; writing them again.");
     }
 }
 
