@@ -66,10 +66,10 @@ pub struct NewLease {
     /// Tool names, or prefixes followed by `*`.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
-    /// How many seconds it lasts before it must be renewed; at most, and by default, `leases.lifetime`.
+    /// Seconds after which it must be renewed. Default and maximum: `leases.lifetime`.
     #[serde(default)]
     pub lifetime_seconds: Option<u64>,
-    /// For how many seconds it can be renewed; at most, and by default, `leases.renewable_for`.
+    /// Seconds for which it can be renewed. Default and maximum: `leases.renewable_for`.
     #[serde(default)]
     pub renewable_seconds: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Workflows, which drive tasks to done. Their bodies are those of the tools.
+//! Workflows, which drive tasks to completion. Their bodies are those of the tools.
 
 pub use contract::workflow::{
     Details as WorkflowDetails, Effect as WorkflowEffect, Event as WorkflowEvent, Policy as WorkflowPolicy,
@@ -30,7 +30,7 @@ pub struct StartWorkflow {
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
     pub steps: Vec<Step>,
     pub policy: Option<WorkflowPolicy>,
-    /// Whom the workflow acts for, if the task belongs to no user.
+    /// The user on whose behalf the workflow acts, if the task belongs to no user.
     pub user_id: Option<String>,
 }
 
@@ -55,6 +55,6 @@ pub struct ResumeWorkflow {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryWorkflow {
-    /// Whether everything begins anew. It goes on with the step that failed when not given.
+    /// Whether the workflow starts over. By default it continues with the step that failed.
     pub from_start: bool,
 }

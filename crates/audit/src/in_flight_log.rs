@@ -1,5 +1,5 @@
-//! Log of started calls without an idempotency key: one JSON line per call, in a file next to the SQLite
-//! store.
+//! The in-flight log: started calls without an idempotency key, one JSON line each, in a file next to the
+//! SQLite store.
 //!
 //! A line survives the end of this process like a SQLite commit does, and costs a tenth of one. Calls that
 //! the file cannot take go to the table of calls in flight, as all calls do where there is no file.
@@ -67,7 +67,7 @@ impl InFlightLog {
         }
         // A single write, so that only the last line of the file can be incomplete.
         if let Err(error) = (&self.file).write_all(&line) {
-            warn!(%error, "Started-call log not writable; using the store instead.");
+            warn!(%error, "In-flight log not writable; using the store instead.");
             state.is_full = true;
             return Err(Box::new(record));
         }
@@ -90,7 +90,7 @@ impl InFlightLog {
         }
         match self.file.set_len(0) {
             Ok(()) => *state = State::default(),
-            Err(error) => warn!(%error, "Started-call log cannot be truncated."),
+            Err(error) => warn!(%error, "In-flight log cannot be truncated."),
         }
     }
 
@@ -117,7 +117,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<Record>> {
         match serde_json::from_slice(&line?) {
             Ok(record) => records.push(record),
             // The line is incomplete, so the process ended before it made the call.
-            Err(error) => warn!(%error, "Started-call record is unreadable."),
+            Err(error) => warn!(%error, "In-flight record unreadable."),
         }
     }
     Ok(records)

@@ -80,7 +80,7 @@ impl Ledger {
             Err(error) => {
                 warn!(
                     path = %path.display(), %error,
-                    "Started-call log not available; started calls are recorded in the store."
+                    "In-flight log not available; started calls are recorded in the store."
                 );
                 None
             }

@@ -81,7 +81,7 @@ async fn recover_batch(store: &Store, all: bool) -> Result<(usize, usize), DbErr
     for call in &lost {
         match serde_json::from_str::<Record>(&call.record) {
             Ok(record) => records.push(record),
-            Err(error) => warn!(%error, call_id = call.call_id, "Started-call record is unreadable."),
+            Err(error) => warn!(%error, call_id = call.call_id, "In-flight record unreadable."),
         }
     }
     let recovered = append_missing(&write, records).await?;

@@ -62,8 +62,8 @@ pub enum ProvisionError {
     #[error("reading {what}")]
     Read { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
-        "the server has no room for {what}, which reserves {mib} MiB: free space on its disk and start it \
-         anew (without max_file_store it uses three quarters of what is free when it starts), or raise \
+        "the server has no room for {what}, which reserves {mib} MiB: free space on its disk and restart it \
+         (without max_file_store it uses three quarters of what is free when it starts), or raise \
          max_file_store"
     )]
     NoRoom { what: String, mib: i64 },

@@ -35,7 +35,7 @@ pub struct Source {
     pub expires_at: Option<String>,
 }
 
-/// A piece of a text that was found.
+/// A chunk that a search found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     pub id: String,
@@ -85,10 +85,10 @@ tool!("memory.put": Put => Kept);
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// Words of what is searched, in any order.
+    /// Words to search for, in any order.
     #[schemars(length(max = MAX_QUERY_BYTES))]
     pub query: String,
-    /// How many pieces: 5 when not given, 50 at most.
+    /// How many chunks: 5 when not given, 50 at most.
     #[schemars(range(min = 1, max = MAX_FOUND))]
     pub limit: Option<u64>,
 }

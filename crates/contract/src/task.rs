@@ -201,7 +201,7 @@ tool!("db.task.update_status": UpdateStatus => StatusUpdate);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusUpdate {
     pub task: Task,
-    /// Tasks that depended on it and were canceled with it: the first hundred.
+    /// Tasks that depended on it and were cancelled with it: the first hundred.
     pub also_canceled: Vec<TaskSummary>,
     pub also_canceled_count: usize,
 }

@@ -384,7 +384,7 @@ impl<W: Workload> Pool<W> {
                 kind = %self.options.kind,
                 unfinished = self.tasks.len(),
                 of = self.options.slots.size(),
-                "Grace period over; returning {} to the queue.",
+                "Grace period over; handing {} back.",
                 W::Health::PULLED
             );
             self.tasks.shutdown().await;

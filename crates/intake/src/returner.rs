@@ -72,7 +72,7 @@ async fn run<W: Workload>(
                 }
             }
             if let Err(error) = receipt.hand_back(&client, verb).await {
-                warn!(%kind, %error, "Message not returned; the server redelivers it after ack_wait.");
+                warn!(%kind, %error, "Message not handed back; the server redelivers it after ack_wait.");
             }
         });
         // Reaps finished tasks without waiting.

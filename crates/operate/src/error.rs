@@ -5,7 +5,7 @@ use broker::{PublishError, ReadError, SpillError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "the streams are not there; start a worker with nats.provision = create, or make them with \
+        "the streams do not exist; start a worker with nats.provision = create, or create them with \
          `cynodectl provision`"
     )]
     NoStreams,

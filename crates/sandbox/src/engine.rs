@@ -99,7 +99,7 @@ pub struct Unavailable {
 pub enum StartError {
     #[error(transparent)]
     Spec(#[from] SpecError),
-    #[error("job {0} runs already on this node")]
+    #[error("job {0} is already running on this node")]
     InUse(String),
     #[error("image {0} is not on this node; name its folder in the node's settings")]
     NoImage(String),
@@ -131,14 +131,14 @@ pub async fn open(host: &Arc<Host>, kind: EngineKind) -> Result<Arc<Engine>, Una
             kubernetes::Kubernetes::open(host).await.map(|(inner, about)| (Inner::Kubernetes(inner), about))
         }
     };
-    let (inner, About { version, notes }) =
+    let (inner, EngineFacts { version, notes }) =
         opened.map_err(|(why, remedy)| Unavailable { kind, why, remedy })?;
     Ok(Arc::new(Engine { host: host.clone(), kind, version, notes, inner }))
 }
 
 /// What an engine says about itself.
 #[derive(Debug)]
-struct About {
+struct EngineFacts {
     version: String,
     notes: Vec<String>,
 }
@@ -209,9 +209,9 @@ impl Engine {
         spec.limits.memory -= staged;
         let (sandbox, go) = match &self.inner {
             Inner::Bwrap(inner) => inner.prepare(&self.host, spec).await?,
-            Inner::Oci(inner) => (inner.start(&self.host, spec, root).await?, Go::Started),
-            Inner::Container(inner) => (inner.start(&self.host, spec).await?, Go::Started),
-            Inner::Kubernetes(inner) => (inner.start(&self.host, spec).await?, Go::Started),
+            Inner::Oci(inner) => (inner.start(&self.host, spec, root).await?, StartSignal::Started),
+            Inner::Container(inner) => (inner.start(&self.host, spec).await?, StartSignal::Started),
+            Inner::Kubernetes(inner) => (inner.start(&self.host, spec).await?, StartSignal::Started),
         };
         go.start().map_err(StartError::Engine)?;
         crash::reach(Point::Started).await;
@@ -230,14 +230,14 @@ enum Root {
 
 /// How the process of a sandbox that is set up is started.
 #[derive(Debug)]
-enum Go {
+enum StartSignal {
     /// By writing to a pipe that the sandbox reads.
     Write(std::fs::File, Vec<u8>),
     /// Not at all: it was started when all was in place.
     Started,
 }
 
-impl Go {
+impl StartSignal {
     fn start(self) -> io::Result<()> {
         match self {
             Self::Started => Ok(()),

@@ -26,7 +26,7 @@ pub struct SelfTest {
     pub attempts: Vec<Attempt>,
 }
 
-/// One attempt.
+/// One attempt to escape from a sandbox, or to exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub name: &'static str,
@@ -38,7 +38,7 @@ pub struct Attempt {
 /// What an attempt showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The sandbox held.
+    /// The sandbox contained the attempt.
     Held,
     /// The attempt got out, or over a limit.
     Escaped,
@@ -47,7 +47,7 @@ pub enum Outcome {
 }
 
 impl SelfTest {
-    /// Whether the engine may be offered: each attempt was made, and held.
+    /// Returns whether the engine may be offered: every attempt was made and contained.
     pub fn has_held(&self) -> bool {
         !self.attempts.is_empty() && self.attempts.iter().all(|it| it.outcome == Outcome::Held)
     }
@@ -61,7 +61,7 @@ const HIDDEN: [&str; 3] = ["/etc/shadow", "/home", "/root"];
 /// Distinguishes the jobs of several tests in one process.
 static RUN: AtomicU64 = AtomicU64::new(0);
 
-/// Makes all attempts. An engine of which one is not held must not be offered.
+/// Makes all attempts. An engine that does not contain every one must not be offered.
 ///
 /// With `bwrap` and `oci` they run on the programs of the machine: an image may have none of those that they
 /// need, and what isolates a job does not come from its image.

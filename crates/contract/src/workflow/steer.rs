@@ -86,7 +86,7 @@ pub struct Pause {
 
 tool!("workflow.pause": Pause => Workflow);
 
-/// `workflow.resume`: goes on with a workflow that waits for a person.
+/// `workflow.resume`: resumes a workflow that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
@@ -103,12 +103,12 @@ pub struct Resume {
 
 tool!("workflow.resume": Resume => Workflow);
 
-/// `workflow.retry`: goes on with a workflow that failed or was cancelled.
+/// `workflow.retry`: retries a workflow that failed or was cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     pub task_id: ScopeId,
-    /// Whether everything begins anew. It goes on with the step that failed when not given.
+    /// Whether the workflow starts over. By default it continues with the step that failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_start: bool,
 }

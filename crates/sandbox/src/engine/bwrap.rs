@@ -29,7 +29,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{About, Checked, Closed, EngineKind, Go, Point, StartError, record};
+use super::{Checked, Closed, EngineFacts, EngineKind, Point, StartError, StartSignal, record};
 use crate::{
     cgroup::Group,
     host::{Host, find_program},
@@ -59,7 +59,7 @@ pub(super) struct Bwrap {
 }
 
 impl Bwrap {
-    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, About), Closed> {
+    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, EngineFacts), Closed> {
         let install = || "install bubblewrap 0.8 or later".to_owned();
         let program =
             find_program(&host.settings.tools.bwrap).ok_or_else(|| ("bwrap not found".into(), install()))?;
@@ -95,7 +95,7 @@ impl Bwrap {
             };
             (why, remedy.to_owned())
         })?;
-        Ok((engine, About { version, notes }))
+        Ok((engine, EngineFacts { version, notes }))
     }
 
     /// Runs a job that does nothing.
@@ -120,7 +120,11 @@ impl Bwrap {
         }
     }
 
-    pub(super) async fn prepare(&self, host: &Arc<Host>, spec: Spec) -> Result<(Sandbox, Go), StartError> {
+    pub(super) async fn prepare(
+        &self,
+        host: &Arc<Host>,
+        spec: Spec,
+    ) -> Result<(Sandbox, StartSignal), StartError> {
         let checked = Checked::new(host, &spec)?;
         let root = match &spec.image {
             None => self.host_root.clone(),
@@ -183,7 +187,7 @@ impl Prepared {
 }
 
 impl Starting<'_> {
-    async fn prepare(mut self, leftovers: &mut Leftovers) -> io::Result<(Prepared, Go)> {
+    async fn prepare(mut self, leftovers: &mut Leftovers) -> io::Result<(Prepared, StartSignal)> {
         let uid = self.host.take_uid().transpose()?;
         if self.checked.allowed.is_some() && uid.is_none() {
             return Err(io::Error::other("a job can be allowed to reach hosts only by a node that is root"));
@@ -228,7 +232,7 @@ impl Starting<'_> {
             Ok((staged, helpers)) => {
                 crash::reach(Point::Staged).await;
                 let volumes = [Some(staged.work), staged.tmp].into_iter().flatten().map(Arc::new).collect();
-                let go = Go::Write(File::from(filter), self.engine.filter.clone());
+                let go = StartSignal::Write(File::from(filter), self.engine.filter.clone());
                 let Self { spec, checked, .. } = self;
                 Ok((Prepared { monitor, output, volumes, helpers, spec, checked }, go))
             }

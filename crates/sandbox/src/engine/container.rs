@@ -16,7 +16,9 @@ use std::{
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{net::unix::pipe, task::JoinSet};
 
-use super::{About, Checked, Closed, EngineKind, StartError, WORKSPACE, environment, oci, record, refuse};
+use super::{
+    Checked, Closed, EngineFacts, EngineKind, StartError, WORKSPACE, environment, oci, record, refuse,
+};
 use crate::{
     host::{Host, find_program},
     process::{Exit, Launch, Monitor},
@@ -31,7 +33,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, About), Closed> {
+    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, EngineFacts), Closed> {
         let install =
             || "install podman, or name docker in the node's settings, and start its service".to_owned();
         let program =
@@ -45,7 +47,7 @@ impl Container {
                 let version = program.to_string_lossy().into_owned();
                 Ok((
                     Self { program },
-                    About { version, notes: vec!["images must be pulled beforehand".into()] },
+                    EngineFacts { version, notes: vec!["images must be pulled beforehand".into()] },
                 ))
             }
             Ok((exit, text)) => {

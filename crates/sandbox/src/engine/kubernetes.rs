@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
 use tokio::{net::unix::pipe, task::JoinSet};
 
-use super::{About, Checked, Closed, EngineKind, StartError, environment, record, refuse};
+use super::{Checked, Closed, EngineFacts, EngineKind, StartError, environment, record, refuse};
 use crate::{
     host::{Host, find_program},
     process::{Exit, Launch, Monitor},
@@ -30,7 +30,7 @@ pub(super) struct Kubernetes {
 }
 
 impl Kubernetes {
-    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, About), Closed> {
+    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, EngineFacts), Closed> {
         let program = find_program(&host.settings.tools.kubectl)
             .ok_or_else(|| ("kubectl not found".to_owned(), "install kubectl".to_owned()))?;
         let class = &host.settings.kubernetes.runtime_class;
@@ -41,7 +41,7 @@ impl Kubernetes {
                     "outputs are not collected".to_owned(),
                     "processes per job are limited by the kubelet".into(),
                 ];
-                Ok((Self { program }, About { version: format!("RuntimeClass {class}"), notes }))
+                Ok((Self { program }, EngineFacts { version: format!("RuntimeClass {class}"), notes }))
             }
             Ok((exit, text)) => {
                 let remedy = format!("give the node a kubeconfig, and the cluster a RuntimeClass {class}");

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    About, Checked, Closed, EngineKind, Point, Root, StartError, WORKSPACE,
+    Checked, Closed, EngineFacts, EngineKind, Point, Root, StartError, WORKSPACE,
     image::{self, Shown},
     record, refuse,
 };
@@ -54,7 +54,7 @@ pub(super) struct Oci {
 }
 
 impl Oci {
-    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, About), Closed> {
+    pub(super) async fn open(host: &Arc<Host>) -> Result<(Self, EngineFacts), Closed> {
         let remedy = |text: &str| text.to_owned();
         let program = find_program(&host.settings.tools.runc)
             .ok_or_else(|| ("runc not found".to_owned(), remedy("install runc 1.1 or later")))?;
@@ -83,7 +83,7 @@ impl Oci {
         match host.spawner.run(Launch::new(&program).args(["--version"]), &[]).await {
             Ok((Exit::Code(0), text)) => {
                 let version = text.lines().next().unwrap_or_default().to_owned();
-                Ok((Self { program }, About { version, notes }))
+                Ok((Self { program }, EngineFacts { version, notes }))
             }
             other => Err((format!("runc does not run: {other:?}"), remedy("install runc 1.1 or later"))),
         }

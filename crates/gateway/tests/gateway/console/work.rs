@@ -103,7 +103,7 @@ async fn outage_of_nats_is_reported_and_affects_nothing_else() {
     let sees = async |text: &str| {
         eventually(text, async || admin.get("/console/handoffs").await.shows(text).then_some(())).await;
     };
-    sees("the streams are not there").await;
+    sees("the streams do not exist").await;
     let _worker = Worker::manager(&nats).start().await;
     sees("No handoffs in progress").await;
     works().await;
