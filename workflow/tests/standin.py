@@ -38,6 +38,11 @@ class Effect:
     given_up: bool = False
     began_at: float = field(default_factory=time.monotonic)
 
+    def end_reason(self) -> Json:
+        if self.cancelled or self.given_up:
+            return {"end_reason": "cancelled" if self.cancelled else "given_up"}
+        return {}
+
 
 @dataclass
 class Workflow:
@@ -129,7 +134,8 @@ class StandIn:
         with self._changed:
             row = self.workflows[task_id]
             assert row.status == "waiting"
-            row.status, row.run, row.trigger, row.input = "queued", row.run + 1, "resume", answer
+            trigger = self._trigger_after(row) if row.waiting_for == "pause" else "resume"
+            row.status, row.run, row.trigger, row.input = "queued", row.run + 1, trigger, answer
 
     def pause(self, task_id: str) -> None:
         with self._changed:
@@ -161,10 +167,14 @@ class StandIn:
         with self._changed:
             row = self.workflows[task_id]
             assert row.status in ("queued", "running")
-            is_retry = row.trigger == "retry" and row.stored_at <= row.retried_at
-            row.status, row.run, row.trigger = "queued", row.run + 1, "retry" if is_retry else "resume"
+            row.status, row.run, row.trigger = "queued", row.run + 1, self._trigger_after(row)
             row.epoch, row.holder = row.epoch + 1, None
             self._changed.notify_all()
+
+    @staticmethod
+    def _trigger_after(row: Workflow) -> str:
+        is_retry = row.trigger == "retry" and row.stored_at <= row.retried_at
+        return "retry" if is_retry else "resume"
 
     def expire_leases(self) -> None:
         """Lets the leases of killed runners end now."""
@@ -245,6 +255,8 @@ class StandIn:
         ((kind, fields),) = outcome.items()
         if any(len(text.encode()) > self.max_text_bytes for text in fields.values()):
             raise Refused("too long", code="invalid_arguments")
+        if any("\0" in text for text in fields.values()):
+            raise Refused("a NUL", code="invalid_arguments")
         row.holder, row.input, row.interrupt_id, row.question, row.waiting_for = None, None, None, None, None
         match kind:
             case "done":
@@ -263,9 +275,10 @@ class StandIn:
         assert len(fields.get("events", [])) <= 64
         place = (fields.pop("namespace"), checkpoint_id)
         is_new = place not in row.checkpoints
+        # In the order in which they were first stored, whatever their ids are.
         row.checkpoints[place] = {"checkpoint_id": checkpoint_id, "namespace": place[0], **fields}
         row.stored_at = epoch
-        if fields.get("state"):
+        if fields.get("state") and next(reversed(row.checkpoints)) == place:
             row.state = fields["state"]
         if is_new:
             row.events += fields.get("events", [])
@@ -295,7 +308,7 @@ class StandIn:
     ) -> Json:
         row = self._held(task_id, epoch)
         ids = [place[1] for place in row.checkpoints if place[0] == namespace]
-        chosen = checkpoint_id or max(ids, default=None)
+        chosen = checkpoint_id or next(reversed(ids), None)
         if chosen not in ids or chosen is None:
             return {}
         return {"checkpoint": self._with_writes(row, (namespace, chosen))}
@@ -310,12 +323,13 @@ class StandIn:
         metadata: Json | None = None,
     ) -> Json:
         row = self._held(task_id, epoch)
-        places = sorted(row.checkpoints, key=lambda place: place[1], reverse=True)
+        places = list(row.checkpoints)
+        if before is not None:
+            places = places[: [place[1] for place in places].index(before)]
         found = [
             place
-            for place in places
+            for place in reversed(places)
             if (namespace is None or place[0] == namespace)
-            and (before is None or place[1] < before)
             and all(
                 row.checkpoints[place]["metadata"].get(name) == value
                 for name, value in (metadata or {}).items()
@@ -351,7 +365,8 @@ class StandIn:
         effect, began = self._effect(task_id, epoch, key, "job", step, run)
         self._wait(task_id, epoch, effect, wait_seconds)
         ended = effect.answer or {"status": "running"}
-        return {"job": {"job_id": effect.id, "task_id": task_id, **ended}, "began": began}
+        job = {"job_id": effect.id, "task_id": task_id, **ended}
+        return {"job": job, "began": began, **effect.end_reason()}
 
     def _workflow_handoff(
         self,
@@ -375,6 +390,7 @@ class StandIn:
             "began": began,
             "age_ms": int((time.monotonic() - effect.began_at) * 1000),
             **({"answer": effect.answer} if effect.answer else {}),
+            **effect.end_reason(),
         }
 
     def _effect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,17 @@ from standin import step
 
 from cynode_workflow.decisions import decide, retried
 from cynode_workflow.graph import after_decision, after_results
-from cynode_workflow.plan import PlanError, changed, contract_step, current_index, planned, read_policy, ready
+from cynode_workflow.plan import (
+    PlanError,
+    approval_of,
+    changed,
+    contract_step,
+    current_index,
+    needs_approval,
+    planned,
+    read_policy,
+    ready,
+)
 from cynode_workflow.state import MAX_STATE_BYTES, State, StepResult, state_for_people
 from cynode_workflow.summary import summarise
 from cynode_workflow.words import Answer, read_answer
@@ -126,6 +137,47 @@ def test_reduced_scope_without_a_step_is_a_question() -> None:
     assert "too much" in now["question"]["text"]
 
 
+def reviewed(now: State, decision: str, **fields: Any) -> State:
+    """A state after the review of an attempt of its one step, which was not good."""
+    now["plan"][0]["status"], now["results"] = "ended", {"a": {"outcome": "failed"}}
+    iteration = now["review_iterations"].get("a", 0) + 1
+    review: Any = {"iteration": iteration, "decision": decision, "reasons": [f"because {decision}"], **fields}
+    now["verification"] = {"a": review}
+    return after(now)
+
+
+def test_scope_that_is_reduced_after_the_last_attempt_is_carried_out_once() -> None:
+    now = after(state(step("a"), policy=read_policy({"max_attempts": 2, "max_reviews": 2})))
+    now = reviewed(now, "retry")
+    smaller = step("a", script="echo half")
+    now = reviewed(now, "reduce_scope", step=smaller)
+    assert targets(after_decision(now)) == ["dispatch_step a"]
+    assert (now["plan"][0]["script"], now["attempts_by_step"]) == ("echo half", {"a": 3})
+    for decision in ("retry", "reduce_scope"):
+        ended = reviewed(copy.deepcopy(now), decision, step=step("a", script="echo a quarter"))
+        assert ended["error"] == (
+            "step “a” was tried 3 times without success, the last time with a smaller scope. "
+            f"Last: because {decision}"
+        )
+
+
+def test_approval_is_of_one_attempt_of_a_step_as_it_is() -> None:
+    (risky,) = planned([step("a", needs_approval=True)])
+    risky["approved"] = approval_of(risky, 1)
+    assert not needs_approval(risky, 1)
+    assert needs_approval(risky, 2)
+    for change in ({"script": "rm"}, {"network": ["example.org"]}, {"answers": [{"answer": "all"}]}):
+        assert needs_approval(cast(Any, {**risky, **change}), 1), change
+
+
+def test_plan_approves_nothing() -> None:
+    (forged,) = planned([step("a", needs_approval=True)])
+    given = {**forged, "approved": approval_of(forged, 1), "status": "done", "answers": ["x"]}
+    (forged,) = planned([given])
+    assert needs_approval(forged, 1)
+    assert (forged["status"], "answers" in forged) == ("pending", False)
+
+
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
@@ -138,6 +190,8 @@ def test_reduced_scope_without_a_step_is_a_question() -> None:
         ([{"name": "a", "kind": "robot"}], "there are job and manager"),
         ([{"kind": "job"}], "has no name"),
         ([step(str(number)) for number in range(51)], "the limit is 50"),
+        ([step("a\0b")], "step `a\ufffdb` holds a NUL character"),
+        ([step("a", script="true\0")], "step `a` holds a NUL character"),
     ],
 )
 def test_plan_that_cannot_be_run_is_refused(steps: Any, why: str) -> None:
@@ -147,7 +201,7 @@ def test_plan_that_cannot_be_run_is_refused(steps: Any, why: str) -> None:
 
 def test_changed_step_keeps_its_place_its_criteria_and_its_need_of_approval() -> None:
     (old,) = planned([step("a", needs_approval=True, criteria=["good"], network=["example.org"])])
-    old["approved"] = True
+    old["approved"] = approval_of(old, 1)
     new = changed(old, {"name": "b", "kind": "job", "script": "true", "depends_on": ["x"]})
     assert (new["name"], new["depends_on"], new["needs_approval"]) == ("a", [], True)
     assert "approved" not in new

@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import pathlib
+import uuid
 from typing import Any
 
+import pytest
 from driving import work, work_until_settled
+from langgraph.graph import END, START
 from serving import Server
 from standin import Effect, Json, StandIn, completion, decision, job, scripted, step
 
+from cynode_workflow.graph import build_graph
+
+DECLARED = pathlib.Path(__file__).parents[1] / "graph.json"
 FAILED_ONCE = [job(1, tail="no such file"), job(0)]
 
 
 def names(rows: list[Json], key: str = "node") -> list[str]:
     return [row[key] for row in rows]
+
+
+def test_graph_is_the_one_that_is_declared() -> None:
+    """The console draws what is declared."""
+    declared = json.loads(DECLARED.read_text(encoding="utf-8"))
+    drawn = build_graph().compile().get_graph()
+    assert set(drawn.nodes) - {START, END} == set(declared["nodes"])
+    edges = [(edge.source, edge.target) for edge in drawn.edges]
+    assert len(edges) == len(set(edges))
+    assert set(edges) == {
+        (START, declared["start"]),
+        *((source, target) for source, target in declared["edges"]),
+        *((node, END) for node in declared["ends"]),
+    }
+
+
+async def test_runner_whose_clock_is_behind_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoints have lower ids than those of the runner before. The order of the gateway counts."""
+    standin = StandIn(scripted({}))
+    steps = [
+        step("a"),
+        step("b", after=["a"], needs_approval=True),
+        step("c", after=["b"], needs_approval=True),
+    ]
+    task = standin.start(steps)
+    await work_until_settled(standin, task)
+    numbers = itertools.count(1)
+    monkeypatch.setattr("langgraph.pregel._checkpoint.uuid6", lambda **_: uuid.UUID(int=next(numbers)))
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task, ["yes"])
+    assert next(numbers) > 5
+    assert standin.workflows[task].status == "done"
+    assert [standin.effects(task).count(("job", name)) for name in ("a", "b", "c")] == [1, 1, 1]
 
 
 async def test_planned_task_is_run_and_done() -> None:

@@ -62,6 +62,43 @@ async def test_each_attempt_is_approved_for_itself() -> None:
     assert row.status == "done"
 
 
+async def test_attempt_after_the_question_of_a_manager_is_approved_anew() -> None:
+    """What the person answers changes what the step does, so the approval of before does not let it run."""
+    asked: Json = {"status": "needs_clarification", "message": {"content": "Delete the backups, too?"}}
+    standin = StandIn(scripted({("chat", "risky"): [asked, completion("deleted")]}))
+    task = standin.start([step("risky", kind="manager", needs_approval=True)])
+    await work_until_settled(standin, task, ["yes", "all but the newest"])
+    row = standin.workflows[task]
+    assert (row.status, row.waiting_for) == ("waiting", "approval")
+    assert standin.effects(task) == [("chat", "risky")]
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+    assert standin.effects(task).count(("chat", "risky")) == 2
+
+
+async def test_texts_with_a_nul_do_not_keep_a_workflow_from_its_end() -> None:
+    """PostgreSQL stores none. Managers and jobs write what they like."""
+    asked: Json = {"status": "needs_clarification", "message": {"content": "Which\0one?"}}
+    script = {("chat", "a"): [asked, completion("first\0line")], ("job", "b"): [job(1, tail="x\0y")]}
+    script[("review", "b")] = [decision("escalate", question="Is\0it good?")]
+    standin = StandIn(scripted(script))
+    task = standin.start([step("a", kind="manager"), step("b", after=["a"])], title="All\0of it")
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert row.question == "Step “a”: Which\ufffdone?"
+    standin.resume(task, "this one")
+    await work_until_settled(standin, task)
+    assert row.waiting_for == "question"
+    assert "Is\ufffdit good?" in (row.question or "")
+    standin.resume(task, "accept")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+    assert "first\ufffdline" in (row.summary or "")
+    assert "\0" not in str(row.state)
+    assert "\\x00" not in repr(row.events)
+
+
 async def test_step_that_should_be_changed_first_is_not_passed_without_a_run() -> None:
     standin = StandIn(scripted({("review", "risky"): [decision("pass"), decision("pass")]}))
     task = standin.start([step("risky", needs_approval=True)])

@@ -79,6 +79,39 @@ async def test_retry_that_failed_before_its_runner_died_is_not_tried_again() -> 
     assert standin.effects(task).count(("job", "b")) == 2
 
 
+async def test_only_what_ended_with_the_workflow_is_begun_anew_by_a_retry() -> None:
+    """Also if the retry was paused since. A job that a person cancelled alone is that person's."""
+    cancelled = {"status": "canceled", "end": {"how": "cancelled"}}
+    ended: dict[str, Json | None] = {"with-it": None, "alone": None}
+
+    def answer(effect: Effect, number: int) -> Json | None:
+        if effect.kind == "review":
+            return decision("pass")
+        return ended[effect.step or ""] if number == 1 else job()
+
+    standin = StandIn(answer)
+    task = standin.start([step("with-it"), step("alone")])
+    row = standin.workflows[task]
+    with Server(standin) as server:
+        working = asyncio.ensure_future(work(server.url, task, 1))
+        while len(row.effects) < 2:
+            await asyncio.sleep(0.01)
+        ended["alone"] = cancelled
+        standin.wake()
+        while not any(effect.answer for effect in row.effects.values()):
+            await asyncio.sleep(0.01)
+        standin.cancel(task)
+        await asyncio.wait_for(working, 5)
+        standin.retry(task)
+        standin.pause(task)
+        standin.resume(task, None)
+        await work(server.url, task, 3)
+    assert (row.status, row.waiting_for) == ("waiting", "question")
+    assert "its job was cancelled" in (row.question or "")
+    assert standin.effects(task).count(("job", "alone")) == 1
+    assert standin.effects(task).count(("job", "with-it")) == 2
+
+
 async def test_handoff_that_a_dead_runner_gave_up_is_not_begun_anew() -> None:
     class Lossy(StandIn):
         def _workflow_handoff(self, *arguments: Any, **named: Any) -> Json:

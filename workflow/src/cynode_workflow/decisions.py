@@ -13,6 +13,7 @@ from typing import Any
 
 from cynode_workflow.plan import (
     PlanError,
+    approval_of,
     changed,
     current_index,
     find,
@@ -70,11 +71,10 @@ class _Decision:
     def _choose(self) -> None:
         """Starts all steps that can run. A person is asked only when nothing else can go on."""
         free = ready(self.plan)
-        chosen = [step for step in free if not needs_approval(step)]
+        chosen = [step for step in free if not needs_approval(step, self._next_attempt(step))]
         for step in chosen:
             step["status"] = "running"
-            self.attempts[step["name"]] = self.attempts.get(step["name"], 0) + 1
-            number = self.attempts[step["name"]]
+            number = self.attempts[step["name"]] = self._next_attempt(step)
             self._event(
                 "started" if number == 1 else "retried", step, f"attempt {number}", node="dispatch_step"
             )
@@ -85,15 +85,19 @@ class _Decision:
             text = self._question_about(asking)
             self.question = {"kind": "question", "about": "step", "step": asking["name"], "text": text}
         elif free:
-            step = free[0]
+            step, attempt = free[0], self._next_attempt(free[0])
             self.question = {
                 "kind": "approval",
                 "about": "step",
                 "step": step["name"],
-                "text": approval_text(step, self.attempts.get(step["name"], 0) + 1),
+                "text": approval_text(step, attempt),
+                "approves": approval_of(step, attempt),
             }
         elif self.plan and any(step["status"] != "done" for step in self.plan):
             self.error = "no step of the plan can run"
+
+    def _next_attempt(self, step: PlannedStep) -> int:
+        return self.attempts.get(step["name"], 0) + 1
 
     def _apply_result(self, step: PlannedStep) -> None:
         question = self.results.get(step["name"], {}).get("question")
@@ -136,12 +140,11 @@ class _Decision:
         if decision == "reduce_scope" and not changes:
             self._ask(step, reasons)
             return
-        made = self.attempts.get(name, 0)
-        if made >= self.state["policy"]["max_attempts"]:
-            step["status"] = "failed"
-            times = "once" if made == 1 else f"{made} times"
-            self.error = f"step “{name}” was tried {times} without success. Last: {cut(reasons, 1000)}"
-            self._event("failed", step, cut(reasons, 300))
+        # A step that is made smaller after its last attempt has one more, as what it is then.
+        has_more = decision == "reduce_scope" and not step.get("reduced")
+        is_last = self.attempts.get(name, 0) >= self.state["policy"]["max_attempts"]
+        if is_last and not has_more:
+            self._fail(step, reasons)
             return
         if changes and decision in ("revise", "reduce_scope"):
             try:
@@ -149,10 +152,22 @@ class _Decision:
             except PlanError as error:
                 self._ask(step, f"{reasons}; the changed step cannot be run: {error}")
                 return
+        if is_last:
+            step["reduced"] = True
         step["status"] = "pending"
         step["feedback"] = [
             _issue(issue) for issue in review.get("issues") or [] if issue.get("severity") != "minor"
         ]
+
+    def _fail(self, step: PlannedStep, reasons: str) -> None:
+        made = self.attempts.get(step["name"], 0)
+        times = "once" if made == 1 else f"{made} times"
+        smaller = ", the last time with a smaller scope" if step.get("reduced") else ""
+        step["status"] = "failed"
+        self.error = (
+            f"step “{step['name']}” was tried {times} without success{smaller}. Last: {cut(reasons, 1000)}"
+        )
+        self._event("failed", step, cut(reasons, 300))
 
     def _change_before_it_runs(
         self, step: PlannedStep, decision: str, changes: dict[str, Any] | None, reasons: str
@@ -213,7 +228,7 @@ class _Decision:
     def _apply_approval(self, step: PlannedStep, said: Answer, question: Question) -> None:
         step.pop("note", None)
         if said is Answer.YES:
-            step["approved"] = True
+            step["approved"] = question.get("approves", "")
         elif said is Answer.NO:
             step["status"] = "failed"
             self.error = f"step “{step['name']}” was not approved"
@@ -226,9 +241,11 @@ class _Decision:
 
     def _apply_help(self, step: PlannedStep, said: Answer, question: Question) -> None:
         name = step["name"]
-        # A person's word gives the step its attempts and reviews back.
+        # A person's word gives the step its attempts and reviews back, which are approved anew.
         self.attempts[name] = 0
         self.iterations[name] = 0
+        step.pop("approved", None)
+        step.pop("reduced", None)
         if "question" in self.results.get(name, {}):
             # The manager asked, and understands every word of the answer by itself.
             self._remember(step, question)
@@ -276,6 +293,7 @@ def retried(state: State) -> dict[str, Any]:
             attempts[step["name"]] = 0
             iterations[step["name"]] = 0
             step.pop("approved", None)
+            step.pop("reduced", None)
     return {
         "plan": plan,
         "attempts_by_step": attempts,

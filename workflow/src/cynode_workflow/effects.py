@@ -15,6 +15,8 @@ _RETRY_DELAY = 1.0
 # What a manager that is told to stop gets for its last word.
 _LAST_WORD = 5
 _ENDED_JOBS = ("completed", "failed", "canceled")
+# Of a job, and of a handoff.
+_CANCELLED = ("canceled", "cancelled")
 
 
 async def begin_job(context: RunContext, key: str, step: str, run: dict[str, Any]) -> dict[str, Any]:
@@ -22,8 +24,17 @@ async def begin_job(context: RunContext, key: str, step: str, run: dict[str, Any
     return await context.lease.call("workflow.job", {"key": key, "step": step, "run": run, "wait_seconds": 0})
 
 
+def is_cancelled_with_workflow(begun: dict[str, Any]) -> bool:
+    """Returns whether what a call began or joined was ended since its workflow was.
+
+    What a person cancelled alone, and what was given up, was not: it is not begun anew unasked.
+    """
+    ended = begun["job"] if "job" in begun else begun.get("answer") or {}
+    return begun.get("end_reason") == "cancelled" and ended.get("status") in _CANCELLED
+
+
 async def await_job(context: RunContext, key: str, step: str, run: dict[str, Any]) -> dict[str, Any]:
-    """Waits for the end of a job.
+    """Waits for the end of a job, and returns it with why it was ended, if it was.
 
     Its own limits bound how long it runs; the gateway bounds how long it waits for a node.
     """
@@ -33,9 +44,8 @@ async def await_job(context: RunContext, key: str, step: str, run: dict[str, Any
         answer = await context.unless_draining(
             context.lease.call("workflow.job", arguments, wait_seconds=wait)
         )
-        job: dict[str, Any] = answer["job"]
-        if job["status"] in _ENDED_JOBS:
-            return job
+        if answer["job"]["status"] in _ENDED_JOBS:
+            return answer
 
 
 async def begin_handoff(
@@ -48,7 +58,9 @@ async def begin_handoff(
 async def await_handoff(
     context: RunContext, key: str, kind: str, payload: dict[str, Any], step: str | None, seconds: float
 ) -> dict[str, Any]:
-    """Waits for the answer to a handoff, so many seconds from when it was begun, whichever runner began it.
+    """Waits for the answer to a handoff, and returns it with why the handoff was ended, if it was.
+
+    It waits so many seconds from when the handoff was begun, whichever runner began it.
 
     One that does not come in time is given up: the gateway ends it, so that nothing is done for it any more
     when the step is tried again, and answers that it came too late.
@@ -65,9 +77,8 @@ async def await_handoff(
         call = context.lease.call("workflow.handoff", arguments, wait_seconds=wait)
         handed = await context.unless_draining(call)
         began = min(began, called - handed.get("age_ms", 0) / 1000)
-        answer = handed.get("answer")
-        if isinstance(answer, dict):
-            return answer
+        if isinstance(handed.get("answer"), dict):
+            return handed
 
 
 async def hand_off(
@@ -83,7 +94,8 @@ async def hand_off(
     """Hands off, under the keys `base/0`, `base/1`, …, until the answer is no failure that may pass."""
     failures = 0
     for number in range(tries + MAX_CANCELLED):
-        answer = await await_handoff(context, f"{base}/{number}", kind, payload, step, seconds)
+        handed = await await_handoff(context, f"{base}/{number}", kind, payload, step, seconds)
+        answer: dict[str, Any] = handed["answer"]
         if answer.get("status") == "cancelled":
             continue
         if answer.get("status") != "failed" or not (answer.get("error") or {}).get("retryable"):

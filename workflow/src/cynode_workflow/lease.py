@@ -8,6 +8,7 @@ from typing import Any
 
 from cynode_workflow.errors import GatewayAway, GatewayError, LeaseLost, NotActive, NotFound, OldRun
 from cynode_workflow.gateway import Gateway
+from cynode_workflow.texts import without_nul
 from cynode_workflow.traces import TraceContext
 
 # No task has this id: a runner that may take workflows is told so, another one is refused.
@@ -99,7 +100,8 @@ class Lease:
 
     async def release(self, outcome: dict[str, Any], *, instead: bool = False) -> None:
         """Gives the workflow back with what became of it, or `instead` of an outcome that was refused."""
-        named = {"task_id": self.task_id, "epoch": self.epoch, "outcome": outcome}
+        # A workflow whose outcome the gateway refused could never end.
+        named = {"task_id": self.task_id, "epoch": self.epoch, "outcome": without_nul(outcome)}
         try:
             await self._gateway.call(
                 "workflow.lease.release",

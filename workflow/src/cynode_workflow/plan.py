@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, cast
 
 from cynode_workflow.state import PlannedStep, Policy, State, StepResult, cut, cut_with_note, size_of
+from cynode_workflow.texts import has_nul, without_nul
 
 MAX_STEPS = 50
 # In bytes. A message takes 16 KiB for the description with the answers and notes on what was cut.
@@ -56,7 +59,7 @@ def planned(steps: Any) -> list[PlannedStep]:
         raise PlanError("the plan has no steps")
     if len(steps) > MAX_STEPS:
         raise PlanError(f"the plan has {len(steps)} steps; the limit is {MAX_STEPS}")
-    plan = [_planned_step(step) for step in steps]
+    plan = [_planned_step(_of_contract(step)) for step in steps]
     names = [step["name"] for step in plan]
     for name in names:
         if names.count(name) > 1:
@@ -82,7 +85,7 @@ def changed(old: PlannedStep, new: dict[str, Any]) -> PlannedStep:
 
     Criteria are lowered only by naming others: a step without any would pass unseen.
     """
-    step = {field: new[field] for field in STEP_FIELDS if new.get(field) is not None}
+    step = _of_contract(new)
     step["name"] = old["name"]
     step["depends_on"] = old["depends_on"]
     step["criteria"] = new.get("criteria") or old.get("criteria")
@@ -99,8 +102,18 @@ def ready(plan: list[PlannedStep]) -> list[PlannedStep]:
     return [step for step in plan if step["status"] == "pending" and done.issuperset(step["depends_on"])]
 
 
-def needs_approval(step: PlannedStep) -> bool:
-    return bool(step.get("needs_approval")) and not step.get("approved")
+def needs_approval(step: PlannedStep, attempt: int) -> bool:
+    """Returns whether a person has to approve an attempt of a step first."""
+    return bool(step.get("needs_approval")) and step.get("approved") != approval_of(step, attempt)
+
+
+def approval_of(step: PlannedStep, attempt: int) -> str:
+    """Returns what stands for the approval of one attempt of a step as it is: no other one has the same."""
+    given = cast(dict[str, Any], step)
+    runs = {field: given.get(field) for field in (*STEP_FIELDS, "feedback", "answers")}
+    # A surrogate alone is no UTF-8; escaped, it is.
+    text = json.dumps([attempt, runs], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_excused(step: PlannedStep, result: StepResult) -> bool:
@@ -153,9 +166,18 @@ def find(plan: list[PlannedStep], name: str) -> PlannedStep:
     return next(step for step in plan if step["name"] == name)
 
 
+def _of_contract(given: Any) -> Any:
+    """Returns a step with the fields of the contract alone: where it stands is for the runner to say."""
+    if not isinstance(given, dict):
+        return given
+    return {field: given[field] for field in STEP_FIELDS if given.get(field) is not None}
+
+
 def _planned_step(given: Any) -> PlannedStep:
     if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"].strip():
         raise PlanError("a step of the plan has no name")
+    if has_nul(given):
+        raise PlanError(f"step `{without_nul(given['name'])}` holds a NUL character")
     kind: Any = given.get("kind") or ("job" if given.get("script") else "manager")
     if kind not in ("job", "manager"):
         raise PlanError(f"step `{given['name']}` is of kind `{kind}`; there are job and manager")
@@ -177,8 +199,6 @@ def _planned_step(given: Any) -> PlannedStep:
         "outputs",
         "network",
         "seconds",
-        "approved",
-        "feedback",
         "answers",
     ):
         if given.get(field):

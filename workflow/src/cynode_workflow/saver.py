@@ -22,6 +22,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from cynode_workflow.lease import Lease
 from cynode_workflow.state import state_for_people
+from cynode_workflow.texts import without_nul
 
 # The gateway takes this many writes per call.
 MAX_WRITES = 64
@@ -63,8 +64,8 @@ class GatewaySaver(BaseCheckpointSaver[int]):
             "data": _text(data),
             "metadata": get_checkpoint_metadata(config, metadata),
             "last_node": events[-1]["node"] if events else None,
-            "state": state_for_people(values),
-            "events": events,
+            "state": without_nul(state_for_people(values)),
+            "events": without_nul(events),
         }
         async with self._lock:
             if self._failed_write is not None:

@@ -30,13 +30,16 @@ class PlannedStep(TypedDict, total=False):
     depends_on: list[str]
     needs_approval: bool
     status: StepStatus
-    approved: bool
+    # The attempt that a person approved, and what it runs: see `approval_of`.
+    approved: str
     # What the next attempt has to mend: critical and major issues of the last review.
     feedback: list[str]
     # What a person was asked about the step, and answered.
     answers: list[dict[str, str]]
     # How many attempts in a row lost their node.
     lost: int
+    # It was made smaller after its last attempt, and has one more.
+    reduced: bool
     # A person wants it changed before it runs.
     to_change: bool
     # What a person should know who is asked for approval again.
@@ -91,6 +94,8 @@ class Question(TypedDict, total=False):
     about: Literal["plan", "step"]
     step: str
     text: str
+    # Of an approval: what a yes approves.
+    approves: str
     answer: str
 
 

@@ -9,7 +9,13 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from cynode_workflow.context import RunContext
-from cynode_workflow.effects import await_handoff, await_job, failure_of, message_of
+from cynode_workflow.effects import (
+    await_handoff,
+    await_job,
+    failure_of,
+    is_cancelled_with_workflow,
+    message_of,
+)
 from cynode_workflow.nodes.dispatch_step import chat_of, job_of
 from cynode_workflow.state import Event, PlannedStep, State, StepResult, cut
 
@@ -33,7 +39,7 @@ async def collect_result(state: State, runtime: Runtime[RunContext]) -> dict[str
     for step, result in zip(running, ended, strict=True):
         name = step["name"]
         if result is None:
-            # Cancelled together with an earlier run; that attempt does not count.
+            # Cancelled together with the workflow; that attempt does not count.
             step["status"] = "pending"
             attempts[name] = max(0, attempts.get(name, 1) - 1)
             continue
@@ -58,21 +64,18 @@ async def collect_result(state: State, runtime: Runtime[RunContext]) -> dict[str
 
 
 async def _result(context: RunContext, state: State, step: PlannedStep) -> StepResult | None:
-    """Returns the result of a step; `None` if what it began was cancelled together with an earlier run."""
+    """Returns the result of a step; `None` if what it began was cancelled together with the workflow."""
     name = step["name"]
     begun = state["begun"][name]
     if "error" in begun:
         return {"outcome": "failed", "error": f"it could not be started: {begun['error']}"}
-    # A pause cancels nothing: what is cancelled after it, a person cancelled.
-    is_retry = context.acquired["workflow"].get("trigger") == "retry"
-    is_cancelled_with_it = is_retry and begun["run"] < context.lease.run
     if begun["kind"] == "job":
-        job = await await_job(context, begun["key"], name, job_of(step, state))
-        return None if job["status"] == "canceled" and is_cancelled_with_it else _of_job(job)
+        joined = await await_job(context, begun["key"], name, job_of(step, state))
+        return None if is_cancelled_with_workflow(joined) else _of_job(joined["job"])
     limit = step.get("seconds") or state["policy"]["step_seconds"]
     # It was begun, so that its key is all that counts.
-    answer = await await_handoff(context, begun["key"], "chat", chat_of(step, state, {}), name, limit)
-    return None if answer.get("status") == "cancelled" and is_cancelled_with_it else _of_answer(answer)
+    handed = await await_handoff(context, begun["key"], "chat", chat_of(step, state, {}), name, limit)
+    return None if is_cancelled_with_workflow(handed) else _of_answer(handed["answer"])
 
 
 def _of_job(job: dict[str, Any]) -> StepResult:

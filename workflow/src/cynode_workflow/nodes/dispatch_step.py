@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 from langgraph.runtime import Runtime
 
 from cynode_workflow.context import RunContext
-from cynode_workflow.effects import MAX_CANCELLED, begin_handoff, begin_job
+from cynode_workflow.effects import MAX_CANCELLED, begin_handoff, begin_job, is_cancelled_with_workflow
 from cynode_workflow.errors import StaleEpoch, ToolRefused
 from cynode_workflow.nodes.keys import key_base
 from cynode_workflow.plan import described
@@ -44,18 +44,18 @@ async def dispatch_step(sent: Dispatch, runtime: Runtime[RunContext]) -> dict[st
 
 
 async def _begin(context: RunContext, begun: Begun, sent: Dispatch) -> bool:
-    """Begins or joins what the key names. Returns whether that was cancelled together with an earlier run."""
+    """Begins or joins what the key names. Returns whether that was cancelled together with the workflow."""
     step, state = sent["step"], sent["state"]
     name, key = step["name"], begun["key"]
     if step["kind"] == "job":
         begun["kind"] = "job"
         answer = await begin_job(context, key, name, job_of(step, state))
         begun["id"] = answer["job"]["job_id"]
-        return not answer["began"] and answer["job"]["status"] == "canceled"
+        return is_cancelled_with_workflow(answer)
     begun["kind"] = "chat"
     handed = await begin_handoff(context, key, "chat", chat_of(step, state, sent["earlier"]), name)
     begun["id"] = handed["handoff_id"]
-    return not handed["began"] and (handed.get("answer") or {}).get("status") == "cancelled"
+    return is_cancelled_with_workflow(handed)
 
 
 def job_of(step: PlannedStep, state: State) -> dict[str, Any]:
