@@ -16,6 +16,8 @@ const PRIVATE_KEY_ENDS: &str = "-----END";
 const CONTEXT_BYTES: usize = 512;
 /// The context is trimmed when the window has this size.
 const TRIM_AT_BYTES: usize = MAX_HELD_BYTES + 4 * CONTEXT_BYTES;
+/// The context is trimmed even within a secret when the window has this size.
+const MAX_WINDOW_BYTES: usize = 64 * 1024;
 
 /// Replaces secrets in a text that arrives in pieces, as [`redact_by_kind`] does in the whole text. Ordinary
 /// text is passed on at once; what may become a secret is held back until it is clear.
@@ -74,13 +76,12 @@ impl StreamRedactor {
                 added
             }
             // What was passed on turned out to be a part of a secret, such as the name before a password. The
-            // rest of the word is not passed on.
+            // rest of the word is not passed on, nor is what else belongs to the secret.
             None => {
-                let word =
-                    self.window[self.sent..end].find(char::is_whitespace).map_or(end, |at| self.sent + at);
-                self.window.drain(..word);
-                (self.sent, self.sent_text) = (0, String::new());
-                UNKNOWN.to_owned() + &self.pass_on(end - word)
+                let from = end - self.window[self.sent..end].trim_start().len();
+                self.sent = self.window[from..end].find(char::is_whitespace).map_or(end, |at| from + at);
+                self.sent_text = redact_by_kind(&self.window[..self.sent]).into_owned();
+                UNKNOWN.to_owned() + &self.pass_on(end)
             }
         }
     }
@@ -93,9 +94,16 @@ impl StreamRedactor {
         let from = self.window.floor_char_boundary(self.sent - CONTEXT_BYTES);
         // Between words, so that no half of a secret is left that looks like none.
         let word = self.window[from..self.sent].find(char::is_whitespace).map_or(self.sent, |at| from + at);
+        let (before, after) = self.window.split_at(word);
+        let (before, after) = (redact_by_kind(before), redact_by_kind(&after[..self.sent - word]));
+        // Within a secret, the rest of it would not be found any more.
+        let cuts_secret = self.sent_text.strip_prefix(&*before) != Some(&*after);
+        if cuts_secret && self.window.len() < MAX_WINDOW_BYTES {
+            return;
+        }
+        self.sent_text = after.into_owned();
         self.window.drain(..word);
         self.sent -= word;
-        self.sent_text = redact_by_kind(&self.window[..self.sent]).into_owned();
     }
 }
 
@@ -184,6 +192,17 @@ mod tests {
         let text = format!("{}\ntoken: {BODY}, then sk-{BODY}; end", "word ".repeat(5000));
         let out = in_pieces(&text, 11);
         assert!(!out.contains(BODY) && out.ends_with("; end"), "{}", &out[out.len() - 200..]);
+    }
+
+    /// The beginning of a secret is not forgotten before its end.
+    #[test]
+    fn secret_that_is_longer_than_the_context_is_replaced() {
+        let before = "A line of harmless text.\n".repeat(TRIM_AT_BYTES / 25 - 20);
+        let secret = "correct horse battery staple ".repeat(60);
+        let text = format!("{before}password: \"{secret}\" and so on.\n");
+        for size in [7, 64] {
+            assert_eq!(in_pieces(&text, size), redact_by_kind(&text), "in pieces of {size}");
+        }
     }
 
     /// A name before a password is passed on before its `@` is seen; the password is not.

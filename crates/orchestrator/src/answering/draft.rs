@@ -1,19 +1,15 @@
 //! Text that a model is writing, shown before it is known to be the answer, without secrets.
 //!
-//! A secret may arrive in several deltas, so a word is shown only when it is complete, and only if what was
-//! shown before it is still right: `password = ` may be shown, what follows is replaced.
+//! A secret may arrive in several deltas, its name long before its value, and what follows a word may decide
+//! whether it is one. So only complete words are read, and what may become a secret is held back.
 
 use std::time::{Duration, Instant};
 
-use secrets::redact_by_kind;
+use secrets::StreamRedactor;
 use subjects::Delta;
 
 /// Between line ends, text is shown at most this often, because each time it is searched for secrets.
 const MIN_INTERVAL: Duration = Duration::from_millis(200);
-/// Beyond this length, finished lines without secrets are not searched again.
-const MAX_CLEAN_BYTES: usize = 4 * 1024;
-/// Text with a secret is searched again up to this length; afterwards nothing more of it is shown.
-const MAX_BYTES: usize = 64 * 1024;
 
 /// The text of one try of one turn.
 #[derive(Debug, Default)]
@@ -21,13 +17,14 @@ pub(super) struct Draft {
     /// Attempt, turn and try.
     of: Option<(u32, u32, u32)>,
     next_sequence: u64,
-    /// What was written, from the beginning of a line.
-    written: String,
-    /// What was shown of it: the beginning of `written` without its secrets.
-    shown: String,
+    /// What was written and not searched for secrets yet.
+    unread: String,
+    /// Knows what was shown before, and what is held back.
+    redactor: StreamRedactor,
+    /// The last character that was shown.
+    last: Option<char>,
     shown_at: Option<Instant>,
-    /// Nothing more of this try is shown: the text has ended, a delta was lost, or what was
-    /// shown is no longer right.
+    /// Nothing more of this try is shown: the text has ended, or a delta was lost.
     is_closed: bool,
 }
 
@@ -52,11 +49,10 @@ impl Draft {
         self.is_closed |= delta.sequence != self.next_sequence;
         self.next_sequence = delta.sequence + 1;
         if !self.is_closed {
-            self.written.push_str(&delta.text);
+            self.unread.push_str(&delta.text);
             let is_due = self.shown_at.is_none_or(|at| at.elapsed() >= MIN_INTERVAL);
             if is_due || delta.text.contains('\n') {
-                let complete = self.written.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-                out.push_str(&self.show(self.written.floor_char_boundary(complete)));
+                out.push_str(&self.show_words());
             }
         }
         (!out.is_empty()).then_some(out)
@@ -64,44 +60,61 @@ impl Draft {
 
     /// Ends the text, whose last word is now complete. Returns what is to be shown for that.
     pub(super) fn end(&mut self) -> Option<String> {
-        let mut out = if self.is_closed { String::new() } else { self.show(self.written.len()) };
-        let last = if out.is_empty() { self.shown.chars().last() } else { out.chars().last() };
-        if last.is_some_and(|last| last != '\n') {
+        let mut out = String::new();
+        if !self.is_closed {
+            out.push_str(&self.redactor.push(&self.unread));
+            out.push_str(&self.redactor.finish());
+        }
+        if out.chars().last().or(self.last).is_some_and(|last| last != '\n') {
             out.push('\n');
         }
-        self.shown.clear();
-        self.is_closed = true;
+        (self.last, self.is_closed) = (None, true);
         (!out.is_empty()).then_some(out)
     }
 
-    /// Shows the text up to `end`. Returns what is new of it.
-    fn show(&mut self, end: usize) -> String {
-        let redacted = redact_by_kind(&self.written[..end]);
-        let Some(new) = redacted.strip_prefix(self.shown.as_str()) else {
-            self.is_closed = true;
-            return String::new();
-        };
-        let new = new.to_owned();
-        let is_clean = *redacted == self.written[..end];
-        self.shown = redacted.into_owned();
-        if !new.is_empty() {
-            self.shown_at = Some(Instant::now());
+    /// Reads the words that are complete. Returns what is to be shown of the text.
+    fn show_words(&mut self) -> String {
+        let complete = self.unread.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let complete = self.unread.floor_char_boundary(complete);
+        let new = self.redactor.push(&self.unread[..complete]);
+        self.unread.drain(..complete);
+        if let Some(last) = new.chars().last() {
+            (self.last, self.shown_at) = (Some(last), Some(Instant::now()));
         }
-        if is_clean && end > MAX_CLEAN_BYTES {
-            let line = self.shown.rfind('\n').map_or(0, |at| at + 1);
-            self.written.drain(..line);
-            self.shown.drain(..line);
-        }
-        self.is_closed |= self.written.len() > MAX_BYTES;
         new
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::{Rng, SeedableRng, rngs::SmallRng};
+    use secrets::redact_by_kind;
     use subjects::HandoffId;
 
     use super::*;
+
+    const SECRET: &str = "Zq7hunterUUU1x";
+    /// Texts in which only the place of a word tells that it is a secret.
+    const PLACES: [&str; 18] = [
+        "password: SECRET",
+        "password:\nSECRET",
+        "Password\nSECRET",
+        "**Password:**\n\t> `SECRET`",
+        "The token:\n```\nSECRET\n```",
+        "password: \"correct SECRET battery\"",
+        "password: |\n  SECRET",
+        "secret_key = \"\"\"\nSECRET\n\"\"\"",
+        "- name: DB_PASSWORD\n  value: \"SECRET\"",
+        "[{\"name\": \"token\",\n  \"value\": \"SECRET\"}]",
+        "| Password | SECRET | bob |",
+        "<password>SECRET \n</password>",
+        "<add key=\"DbPassword\"\n  value=\"SECRET\"/>",
+        "machine db.example\n  login bob\n  password SECRET\n",
+        "curl https://api.example \\\n  --user 'bob:SECRET'",
+        "mysql --password SECRET shop",
+        "https://bob:SECRET@host/",
+        "-----BEGIN PRIVATE KEY-----\nSECRET\nSECRET\n-----END PRIVATE KEY-----",
+    ];
 
     fn delta(of: (u32, u32, u32), sequence: u64, text: &str) -> Delta {
         let (attempt, turn, r#try) = of;
@@ -151,6 +164,53 @@ mod tests {
                 assert!(!out.contains(&key[key.len() - 10..]), "{size}: {out}");
                 assert!(out.starts_with("Use this: "), "{size}: {out}");
             }
+        }
+    }
+
+    /// Returns a text of many harmless words, lines and lists.
+    fn harmless(random: &mut SmallRng, bytes: usize) -> String {
+        const WORDS: [&str; 8] =
+            ["The fence ", "is green.\n", "At 12:30 ", "* one, ", "two\n\n", "é… ", "(x) ", "a b"];
+        let mut text = String::new();
+        while text.len() < bytes {
+            text.push_str(WORDS[random.random_range(0..WORDS.len())]);
+        }
+        text + "\n"
+    }
+
+    /// G11: what is shown is at any time the beginning of what the whole text is without its secrets, however
+    /// the text is split and however long it is.
+    #[test]
+    fn what_is_shown_is_the_beginning_of_the_redacted_text() {
+        for (seed, place) in PLACES.into_iter().cycle().take(6 * PLACES.len()).enumerate() {
+            let mut random = SmallRng::seed_from_u64(seed as u64);
+            let place = place.replace("SECRET", SECRET);
+            let sizes = [0, 300, 5_000, 22_000];
+            let before = sizes[random.random_range(0..sizes.len())];
+            let (before, after) = (harmless(&mut random, before), harmless(&mut random, 600));
+            let text = format!("{before}{place}\n{after}");
+            let whole = redact_by_kind(&text);
+            assert!(!whole.contains(SECRET), "{place:?} became {whole}");
+
+            let (mut draft, mut out, mut rest) = (Draft::default(), String::new(), text.as_str());
+            for sequence in 0.. {
+                let is_near = rest.len() < place.len() + after.len() + 40;
+                let most = if is_near { 12 } else { 2_000 };
+                let (piece, left) = rest.split_at(rest.floor_char_boundary(random.random_range(1..=most)));
+                rest = left;
+                draft.shown_at = draft.shown_at.filter(|_| random.random_bool(0.5));
+                out.push_str(&draft.push(&delta((1, 0, 1), sequence, piece)).unwrap_or_default());
+                assert!(
+                    whole.starts_with(&out),
+                    "{place:?} in seed {seed} became {:?}",
+                    out.get(before.len()..)
+                );
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            out.push_str(&draft.end().unwrap_or_default());
+            assert_eq!(out, whole, "{place:?} in seed {seed}");
         }
     }
 
