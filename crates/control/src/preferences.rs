@@ -7,7 +7,8 @@ mod scope;
 mod write;
 
 use contract::preference::{Effective, List, Preference};
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, Select};
+use policy::{ADMINISTRATOR, GOVERNING};
+use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, Select};
 use serde_json::Value;
 
 pub use self::administer::{AdminPreferenceWriter, PreferenceTarget};
@@ -47,4 +48,16 @@ fn select(scope: &ScopeRef, key: &str) -> Select<preference::Entity> {
         .filter(preference::Column::ScopeType.eq(scope.scope_type()))
         .filter(preference::Column::ScopeId.eq(scope.id()))
         .filter(preference::Column::Key.eq(key))
+}
+
+/// Returns a condition for what has effect: see [`policy::has_effect`].
+fn with_effect() -> Result<Condition, ToolError> {
+    let mut governing = Condition::any();
+    for key in GOVERNING {
+        let below = check::key_prefix(Some(&format!("{key}.")))?;
+        governing = governing.add(preference::Column::Key.eq(key));
+        governing = governing.add_option(below.map(|below| preference::Column::Key.like(below)));
+    }
+    let by_administrator = preference::Column::UpdatedBy.starts_with(ADMINISTRATOR);
+    Ok(Condition::any().add(governing.not()).add(by_administrator))
 }

@@ -1,15 +1,12 @@
 //! Memory profiles: which one a user has, and which may reach the network.
 
-use policy::{MemoryProfile, NetworkProfiles};
+use policy::{MemoryProfile, NetworkProfiles, has_effect};
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter};
 use serde_json::Value;
 use store::entity::{preference, system_setting};
 use subjects::PreferenceScope;
 
 use super::ToolError;
-
-/// Prefix of the author of an administrator's change. What an agent wrote has no effect.
-const ADMINISTRATOR: &str = "admin:";
 
 /// Returns the memory profile that an administrator has set for a user; `None` if none is set.
 pub(super) async fn of_user(
@@ -23,7 +20,7 @@ pub(super) async fn of_user(
         .filter(preference::Column::Deleted.eq(false))
         .one(db)
         .await?;
-    let Some(set) = set.filter(|set| set.updated_by.starts_with(ADMINISTRATOR)) else { return Ok(None) };
+    let Some(set) = set.filter(|set| has_effect(&set.key, &set.updated_by)) else { return Ok(None) };
     // A name that cannot be read must not become the profile that others share.
     serde_json::from_str::<Option<MemoryProfile>>(&set.value).map_err(|_| {
         let key = MemoryProfile::USER_SETTING;
@@ -42,7 +39,7 @@ pub(super) async fn may_reach_network(
     profile: &MemoryProfile,
 ) -> Result<bool, ToolError> {
     let setting = system_setting::Entity::find_by_id(profile.network_setting()).one(db).await?;
-    let setting = setting.filter(|setting| setting.updated_by.starts_with(ADMINISTRATOR));
+    let setting = setting.filter(|setting| has_effect(&setting.key, &setting.updated_by));
     let decided: NetworkProfiles =
         setting.into_iter().map(|setting| (profile.clone(), setting.value == "true")).collect();
     Ok(decided.allow(profile))

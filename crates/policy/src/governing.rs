@@ -1,7 +1,5 @@
-//! Governing settings: keys that control what agents may do. Only administrators may change them, never
-//! agents.
-
-use super::profile::is_profile_setting;
+//! Governing keys: settings and preferences that control what agents may do. Only administrators may change
+//! them, never agents, and what an agent wrote under one has no effect.
 
 /// A system setting that enables tools. It is off unless an administrator has set it to `true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +11,7 @@ pub enum Switch {
 impl Switch {
     pub const ALL: [Self; 1] = [Self::AgentsMayAddImages];
 
-    pub fn key(self) -> &'static str {
+    pub const fn key(self) -> &'static str {
         match self {
             Self::AgentsMayAddImages => "sandbox.allowed_images.agents_may_add",
         }
@@ -33,13 +31,32 @@ impl Switch {
     }
 }
 
-/// Keys under this prefix configure agents: their instructions, and the models that receive their prompts.
-const AGENTS_PREFIX: &str = "agents";
+/// A governing key, with all keys below it.
+///
+/// [`GOVERNING`] lists all of them, for settings and preferences in every scope. A new key by which an
+/// administrator decides about agents belongs there, or below one that is there.
+pub const GOVERNING: [&str; 3] = [
+    // The instructions of agents, and the models that receive their prompts.
+    "agents",
+    // Which memory profile a user has, and which profiles may reach the network.
+    super::profile::SETTINGS,
+    Switch::AgentsMayAddImages.key(),
+];
+
+/// Prefix of the author of an administrator's change; see `Actor::author` in `admin`.
+pub const ADMINISTRATOR: &str = "admin:";
 
 /// Returns whether a setting or preference with this key controls what agents may do, in any scope.
 pub fn is_governing(key: &str) -> bool {
     // Valid keys are lowercase and have no spaces; any other key is normalised before it is judged.
     let key = key.trim().to_ascii_lowercase();
-    let is_of_agents = key.split('.').next() == Some(AGENTS_PREFIX);
-    Switch::of(&key).is_some() || is_of_agents || is_profile_setting(&key)
+    let is_below = |governing: &str| {
+        key.strip_prefix(governing).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    GOVERNING.into_iter().any(is_below)
+}
+
+/// Returns whether a stored value has effect: that of a governing key only if an administrator wrote it.
+pub fn has_effect(key: &str, author: &str) -> bool {
+    !is_governing(key) || author.starts_with(ADMINISTRATOR)
 }

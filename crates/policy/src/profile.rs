@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 const DEFAULT: &str = "default";
 const MAX_BYTES: usize = 64;
 /// First part of the keys of system settings about profiles.
-const SETTINGS: &str = "profile";
+pub(super) const SETTINGS: &str = "profile";
 const NETWORK_SUFFIX: &str = ".network";
 
 /// The name of a memory profile, which every call of an agent carries (G12). A call that names none has the

@@ -4,7 +4,7 @@ use contract::{
     egress::{Denial, DenialCode},
     preference::resolve,
 };
-use policy::{AgentKind, Facts, Lease};
+use policy::{AgentKind, Facts, Lease, has_effect};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use serde_json::Value;
 use store::entity::preference;
@@ -37,8 +37,9 @@ pub(super) async fn check_provider(
         .filter(scopes.condition().add(of_groups))
         .all(&context.db)
         .await?;
+    let rows = rows.into_iter().filter(|row| has_effect(&row.key, &row.updated_by));
     let (groups, others): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|row| row.scope_type == PreferenceScope::Group.as_str());
+        rows.partition(|row| row.scope_type == PreferenceScope::Group.as_str());
     let effective = resolve(others.into_iter().map(parse_entry)).effective.remove(&key);
     let how = format!(
         "an administrator can allow it with `cynodectl preferences set {key} '[\"{provider}\"]' --scope user \

@@ -7,7 +7,7 @@ use contract::{
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
 
 use super::scope::ScopeSet;
-use policy::Scope;
+use policy::{Scope, has_effect};
 
 use store::entity::preference;
 
@@ -57,7 +57,8 @@ impl BuiltInTool for Effective {
     }
 }
 
-/// Reads a stored entry. Returns why it cannot be used if another program stored an unknown scope or no JSON.
+/// Reads a stored entry. Returns why it cannot be used if another program stored an unknown scope or no JSON,
+/// or if only an administrator may write it and another wrote it.
 pub(crate) fn parse_entry(row: preference::Model) -> Result<Entry, Skipped> {
     let scope_id = Some(row.scope_id).filter(|id| !id.is_empty());
     let skip = |why: String| Skipped {
@@ -68,6 +69,9 @@ pub(crate) fn parse_entry(row: preference::Model) -> Result<Entry, Skipped> {
     };
     let scope = check::parse_stored("scope", &row.scope_type)
         .map_err(|_| skip(format!("`{}` is not a scope", row.scope_type)))?;
+    if !has_effect(&row.key, &row.updated_by) {
+        return Err(skip("only an administrator can write it".to_owned()));
+    }
     let value = serde_json::from_str(&row.value).map_err(|_| skip("the value is not JSON".to_owned()))?;
     Ok(Entry { key: row.key, value, value_type: row.value_type, scope, scope_id, version: row.version })
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subjects::{PreferenceScope, ScopeId};
 
-use super::{ScopeRef, into_preference, scope::ScopeSet, select};
+use super::{ScopeRef, into_preference, scope::ScopeSet, select, with_effect};
 use policy::Scope;
 
 use store::{
@@ -127,7 +127,8 @@ impl BuiltInTool for List {
             && named.groups.is_empty()
             && named.project.is_none()
             && named.task.is_none();
-        let mut query = preference::Entity::find().filter(preference::Column::Deleted.eq(false));
+        let mut query =
+            preference::Entity::find().filter(preference::Column::Deleted.eq(false)).filter(with_effect()?);
         if !names_none || context.caller.bounds().is_some() {
             query = query.filter(named.narrowed(context).await?.condition());
         }

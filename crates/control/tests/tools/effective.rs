@@ -129,7 +129,7 @@ async fn given(stage: &Stage, (scope, id, key): (&str, &str, &str), value: &str,
             version: 1,
             deleted: false,
             updated_at: 1,
-            updated_by: "admin".to_owned(),
+            updated_by: "admin:tok".to_owned(),
         })
         .await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use control::close_lost_calls;
 use data_encoding::HEXLOWER;
 use futures_util::future::join_all;
-use sea_orm::{ActiveValue::Set, EntityTrait, sea_query::Expr};
+use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{
@@ -19,6 +19,7 @@ on_both![
     calls_are_counted_for_the_user_of_the_lease,
     only_an_agent_with_a_valid_token_and_a_valid_lease_of_its_type_may_call,
     narrowest_preference_decides_about_a_provider,
+    preference_that_an_agent_wrote_decides_nothing,
     used_up_budget_is_denied,
     concurrent_calls_do_not_overrun_a_budget,
     lost_calls_count_as_expected_until_they_end,
@@ -64,7 +65,7 @@ async fn prefer(stage: &Stage, scope: &str, id: &str, value: Value) {
         version: 1,
         deleted: false,
         updated_at: 0,
-        updated_by: "test".into(),
+        updated_by: "admin:test".into(),
     };
     preference::Entity::insert(preference::ActiveModel::from(row))
         .on_conflict(
@@ -262,6 +263,23 @@ async fn narrowest_preference_decides_about_a_provider(stage: Stage) {
     assert_eq!(code, "provider_not_allowed");
     let command = format!("cynodectl preferences set {ALLOWED} '[\"openai\"]' --scope user --scope-id ada");
     assert!(message.contains(&command) && message.len() < 280, "{message}");
+}
+
+/// An agent of an earlier release may have allowed itself a provider.
+async fn preference_that_an_agent_wrote_decides_nothing(stage: Stage) {
+    let base = call(&set_up(&stage).await);
+    for (scope, id) in [("user", "ada"), ("group", "g-1")] {
+        prefer(&stage, scope, id, json!(["other"])).await;
+    }
+    preference::Entity::update_many()
+        .col_expr(preference::Column::UpdatedBy, Expr::value("project_manager:tok"))
+        .filter(preference::Column::ScopeType.ne("system"))
+        .exec(stage.store.read())
+        .await
+        .unwrap();
+    let (code, _) = denied(&stage, &base, json!({ "provider": "other" })).await;
+    assert_eq!(code, "provider_not_allowed");
+    assert!(begin(&stage, base).await.get("call").is_some(), "the system's preference counts");
 }
 
 async fn used_up_budget_is_denied(stage: Stage) {

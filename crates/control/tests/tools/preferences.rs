@@ -13,6 +13,7 @@ on_both![
     invalid_preferences_are_refused,
     list_has_the_format_that_the_worker_reads,
     bound_caller_reads_only_its_own_scopes,
+    governing_value_of_an_agent_has_no_effect,
 ];
 
 async fn set(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
@@ -22,6 +23,10 @@ async fn set(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Val
 
 /// Sets a preference that only an administrator may set.
 async fn given(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: Value) {
+    given_by(stage, (scope, id, key), value, "admin:tok").await;
+}
+
+async fn given_by(stage: &Stage, (scope, id, key): (&str, Option<&str>, &str), value: Value, author: &str) {
     stage
         .given(preference::Model {
             id: format!("{scope}-{}-{key}", id.unwrap_or_default()),
@@ -33,7 +38,7 @@ async fn given(stage: &Stage, scope: &str, id: Option<&str>, key: &str, value: V
             version: 1,
             deleted: false,
             updated_at: 1,
-            updated_by: "admin:tok".to_owned(),
+            updated_by: author.to_owned(),
         })
         .await;
 }
@@ -215,4 +220,29 @@ async fn bound_caller_reads_only_its_own_scopes(stage: Stage) {
     let held =
         stage.call(&analyst, "db.preference.effective", json!({ "group_ids": ["g-1"] })).await.unwrap();
     assert_eq!(each(&held, "preferences", "value"), ["task"]);
+}
+
+/// What an agent of an earlier release wrote under a key that controls agents is neither listed for workers
+/// nor resolved; all other keys are.
+async fn governing_value_of_an_agent_has_no_effect(stage: Stage) {
+    let agent = "project_manager:tok-manager";
+    for key in policy::GOVERNING {
+        for key in [key.to_owned(), format!("{key}.more")] {
+            given_by(&stage, ("user", Some("u-1"), &key), json!("evil"), agent).await;
+            given(&stage, "system", None, &key, json!("good")).await;
+        }
+    }
+    for key in ["agents_more", "editor.agents", "profiles.more"] {
+        given_by(&stage, ("user", Some("u-1"), key), json!("free"), agent).await;
+    }
+    let wanted = json!({ "user_id": "u-1" });
+    let listed = stage.ok("db.preference.list", wanted.clone()).await;
+    let resolved = stage.ok("db.preference.effective", wanted).await;
+    for found in [&listed, &resolved] {
+        let mut values = each(found, "preferences", "value");
+        values.sort_unstable();
+        assert_eq!(values, ["free", "free", "free", "good", "good", "good", "good", "good", "good"]);
+    }
+    let skipped = each(&resolved, "skipped", "why");
+    assert!(skipped.len() == 6 && skipped.iter().all(|why| why.contains("administrator")), "{skipped:?}");
 }

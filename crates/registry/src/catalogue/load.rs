@@ -9,8 +9,8 @@ use tracing::warn;
 
 use super::{Backend, Catalogue, Effect, ServedTool, UpstreamTool};
 use policy::{
-    Condition, FAMILIES, Gate, MemoryProfile, NetworkProfiles, Origin, Pattern, Rule, Scope, ScopedId,
-    Switch, Tool,
+    ADMINISTRATOR, Condition, FAMILIES, Gate, MemoryProfile, NetworkProfiles, Origin, Pattern, Rule, Scope,
+    ScopedId, Switch, Tool,
 };
 
 use control::{Does, Entry};
@@ -18,9 +18,6 @@ use store::{
     Store,
     entity::{access_rule, revision, system_setting, tool_setting, upstream, upstream_tool},
 };
-
-/// Prefix of the author of an administrator's change; see `Actor::author` in `admin`.
-const ADMINISTRATOR: &str = "admin:";
 
 pub(super) async fn catalogue(store: &Store, built_in: &[Arc<Entry>]) -> Result<Catalogue, DbErr> {
     let db = store.read();
