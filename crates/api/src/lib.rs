@@ -34,7 +34,7 @@ pub use self::{
     leases::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease},
     memory::{
         ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter,
-        MemoryProfileSize, MemorySearch, MemorySource, PutMemory,
+        MemoryFolder, MemoryProfileSize, MemorySearch, MemorySource, PutMemory,
     },
     nodes::{Drain, Node, NodeCondition, RemovedNode},
     outbox::WaitingMessages,

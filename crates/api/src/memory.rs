@@ -30,9 +30,23 @@ pub struct MemoryChanges {
     /// Paths. One that is not there counts as deleted.
     #[serde(default)]
     pub delete: Vec<String>,
+    /// The ingested folder that is brought up to date. If another one has texts there, nothing is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<MemoryFolder>,
 }
 
-/// What changes did.
+/// A folder whose texts are ingested.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryFolder {
+    /// How all of its paths begin, such as docs/.
+    pub prefix: String,
+    /// What its texts have as source, now or from before.
+    pub sources: Vec<String>,
+}
+
+/// How many texts a set of changes wrote and deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChangedMemories {
@@ -84,7 +98,7 @@ pub struct MemoryContent {
     pub next_cursor: Option<String>,
 }
 
-/// A piece of a text that was found.
+/// A chunk that a search found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FoundMemory {

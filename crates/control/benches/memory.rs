@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted};
+use control::{Memories, MemoryAuthor, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
 use sea_orm::DatabaseExecutor;
@@ -40,7 +40,8 @@ async fn main() {
         let db = DatabaseExecutor::Transaction(&write);
         let book = MemoryBook::new(&db, &profile, clock::now());
         for new in prepared {
-            kept += book.put(&memories.settings, new, false).await.unwrap().source.chunks;
+            kept +=
+                book.put(&memories.settings, new, MemoryAuthor::Administrator).await.unwrap().source.chunks;
         }
         write.commit().await.unwrap();
     }

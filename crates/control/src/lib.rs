@@ -52,7 +52,7 @@ pub use error::ToolError;
 pub use findings::latest_findings;
 pub use lease_issuer::{LeaseIssuer, NewLease};
 pub use memories::{
-    MAX_TEXT_BYTES, Memories, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted,
+    MAX_TEXT_BYTES, Memories, MemoryAuthor, MemoryBook, MemorySettings, NewMemory, PreparedMemory, Wanted,
     delete_expired_memories,
 };
 pub use nodes::NodeBook;

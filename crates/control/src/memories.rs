@@ -2,6 +2,7 @@
 //!
 //! Each memory profile is for itself: its rows, its counters and its index.
 
+mod author;
 mod book;
 mod cache;
 mod chunks;
@@ -11,6 +12,7 @@ mod prepared;
 mod search;
 mod settings;
 
+pub use author::MemoryAuthor;
 pub use book::MemoryBook;
 pub use cache::Memories;
 pub use expiry::delete_expired_memories;

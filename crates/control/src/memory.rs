@@ -9,8 +9,8 @@ use contract::{
 use policy::Scope;
 
 use super::{
-    BuiltInTool, Context, Does, Entry, MemoryBook, NewMemory, PreparedMemory, ToolError, Wanted, check,
-    page::PageRequest,
+    BuiltInTool, Context, Does, Entry, MemoryAuthor, MemoryBook, NewMemory, PreparedMemory, ToolError,
+    Wanted, check, page::PageRequest,
 };
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -44,7 +44,7 @@ impl BuiltInTool for Put {
             expires_at: NewMemory::expiry(input.expires_in_seconds, context.now)?,
         };
         let prepared = PreparedMemory::new(context.profile(), new).await?;
-        book(context).put(&context.memories.settings, prepared, true).await
+        book(context).put(&context.memories.settings, prepared, MemoryAuthor::Agent).await
     }
 }
 
@@ -79,7 +79,7 @@ impl BuiltInTool for Delete {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
-        book(context).delete(&input.path, true).await?;
+        book(context).delete(&input.path, MemoryAuthor::Agent).await?;
         Ok(Deleted { path: input.path })
     }
 }

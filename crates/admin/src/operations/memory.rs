@@ -5,7 +5,7 @@ use api::{
     MemoryProfileSize, MemorySearch, MemorySource, PutMemory,
 };
 use contract::memory::{Memory, Source};
-use control::{MemoryBook, NewMemory, PreparedMemory, ToolError, Wanted};
+use control::{MemoryAuthor, MemoryBook, NewMemory, PreparedMemory, ToolError, Wanted};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy::MemoryProfile;
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder};
@@ -44,6 +44,15 @@ impl Admin {
         if changes.put.len() + changes.delete.len() > MAX_CHANGES {
             return Err(Error::invalid(FIELD, format!("at most {MAX_CHANGES} changes are made at once")));
         }
+        let paths = || changes.put.iter().map(|new| &new.path).chain(&changes.delete);
+        let folder = changes.folder.clone();
+        if let Some(folder) = &folder
+            && !paths().all(|path| path.starts_with(&folder.prefix))
+        {
+            return Err(Error::invalid(FIELD, format!("all paths must begin with `{}`", folder.prefix)));
+        }
+        let author =
+            folder.as_ref().map_or(MemoryAuthor::Administrator, |it| MemoryAuthor::Folder(&it.sources));
         let put: Vec<&str> = changes.put.iter().map(|new| new.path.as_str()).collect();
         let about = json!({ "profile": profile.as_str(), "put": put, "delete": changes.delete });
         let now = clock::now();
@@ -59,15 +68,18 @@ impl Admin {
         let book = MemoryBook::new(&db, &profile, now);
         let mut done = ChangedMemories::default();
         for path in &changes.delete {
-            match book.delete(path, false).await {
+            match book.delete(path, author).await {
                 Ok(()) => done.deleted += 1,
                 Err(ToolError::NotFound { .. }) => {}
                 Err(error) => return Err(convert(error)),
             }
         }
         for new in prepared {
-            let kept = book.put(&self.memories.settings, new, false).await.map_err(convert)?;
+            let kept = book.put(&self.memories.settings, new, author).await.map_err(convert)?;
             *(if kept.changed { &mut done.changed } else { &mut done.unchanged }) += 1;
+        }
+        if let Some(folder) = &folder {
+            book.check_folder(&folder.prefix, &folder.sources).await.map_err(convert)?;
         }
         self.commit(open).await?;
         Ok(done)

@@ -1,6 +1,6 @@
 //! Reads and changes the texts of a memory profile. Tools and administrators go through [`MemoryBook`] alone.
 
-use contract::memory::{Content, INGESTED, Kept, Source};
+use contract::memory::{Content, Kept, Source};
 use policy::MemoryProfile;
 use sea_orm::{
     ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
@@ -11,7 +11,10 @@ use store::{
     entity::{memory_chunk as chunk, memory_profile as profile_row, memory_source as source},
 };
 
-use super::{MemorySettings, PreparedMemory};
+use super::{
+    MemoryAuthor, MemorySettings, PreparedMemory,
+    author::{begins_with, is_ingested, is_of, of_another},
+};
 use crate::{ToolError, check, path};
 
 /// Rows of one statement. Both databases limit the number of values.
@@ -44,13 +47,12 @@ impl<'w> MemoryBook<'w> {
         Self { db, profile, now }
     }
 
-    /// Keeps a text: all of its chunks, in place of those that were under its path. An agent does not replace
-    /// what an administrator ingested.
+    /// Keeps a text: all of its chunks, in place of those that were under its path.
     pub async fn put(
         &self,
         settings: &MemorySettings,
         prepared: PreparedMemory,
-        is_agent: bool,
+        author: MemoryAuthor<'_>,
     ) -> Result<Kept, ToolError> {
         if prepared.profile != *self.profile {
             // The ids of its chunks are made of the profile.
@@ -59,14 +61,14 @@ impl<'w> MemoryBook<'w> {
         }
         let tags = check::to_json("tags", &prepared.new.tags.clone().into(), usize::MAX)?;
         let before = self.find(&prepared.new.path).await?;
-        check_owner(before.as_ref(), is_agent)?;
+        before.as_ref().map_or(Ok(()), |before| author.check(before))?;
         if let Some(before) = before.filter(|before| is_same(before, &prepared, &tags)) {
             return Ok(Kept { source: describe(before)?, changed: false });
         }
         let totals = self.lock().await?;
         // Another gateway may have written before the lock was taken.
         let before = self.find(&prepared.new.path).await?;
-        check_owner(before.as_ref(), is_agent)?;
+        before.as_ref().map_or(Ok(()), |before| author.check(before))?;
         let row = source::Model {
             profile: self.profile.to_string(),
             path: prepared.new.path,
@@ -85,7 +87,7 @@ impl<'w> MemoryBook<'w> {
         let size = Size::of_profile(&totals).plus(new).minus(old);
         size.check(settings, self.profile)?;
         if let Some(before) = &before {
-            self.delete_rows(&before.path).await?;
+            self.delete_rows(&before.path, author.may_replace()).await?;
         }
         let insert = source::Entity::insert(source::ActiveModel::from(row.clone()));
         insert.exec_without_returning(self.db).await?;
@@ -114,30 +116,43 @@ impl<'w> MemoryBook<'w> {
     }
 
     /// Deletes a text with all of its chunks.
-    pub async fn delete(&self, path: &str, is_agent: bool) -> Result<(), ToolError> {
+    pub async fn delete(&self, path: &str, author: MemoryAuthor<'_>) -> Result<(), ToolError> {
         path::check(path)?;
         let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
-        check_owner(Some(&row), is_agent)?;
-        let totals = self.lock().await?;
-        // Another gateway may have written before the lock was taken.
-        let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
-        check_owner(Some(&row), is_agent)?;
-        self.delete_row(&totals, &row).await
+        author.check(&row)?;
+        self.delete_if(path, author).await
     }
 
     /// Deletes a text if it has expired. One that was replaced since it was found to be expired is kept.
     pub async fn delete_expired(&self, path: &str) -> Result<(), ToolError> {
-        let totals = self.lock().await?;
-        match self.find(path).await?.filter(|row| has_expired(row, self.now)) {
-            Some(row) => self.delete_row(&totals, &row).await,
-            None => Ok(()),
+        match self.delete_if(path, MemoryAuthor::Expiry(self.now)).await {
+            Err(ToolError::NotFound { .. }) => Ok(()),
+            done => done,
         }
     }
 
-    async fn delete_row(&self, totals: &profile_row::Model, row: &source::Model) -> Result<(), ToolError> {
-        self.delete_rows(&row.path).await?;
-        let size = Size::of_profile(totals).minus(Size::of(row));
+    /// Deletes a text that its author may delete; to others, it is not there.
+    async fn delete_if(&self, path: &str, author: MemoryAuthor<'_>) -> Result<(), ToolError> {
+        let totals = self.lock().await?;
+        // Another gateway may have written before the lock was taken.
+        let Some(row) = self.find(path).await? else { return Err(not_found(path)) };
+        author.check(&row)?;
+        self.delete_rows(path, author.may_delete()).await?;
+        let size = Size::of_profile(&totals).minus(Size::of(&row));
         self.set_size(size, Some(totals.version)).await
+    }
+
+    /// Fails if a text below a prefix was ingested from another folder than that of these sources. Called
+    /// after the changes, it counts until the transaction ends.
+    pub async fn check_folder(&self, prefix: &str, sources: &[String]) -> Result<(), ToolError> {
+        let of_another_one = source::Entity::find()
+            .filter(source::Column::Profile.eq(self.profile.as_str()))
+            .filter(begins_with(source::Column::Path, prefix))
+            .filter(is_ingested())
+            .filter(is_of(sources).not())
+            .one(self.db)
+            .await?;
+        of_another_one.map_or(Ok(()), |row| Err(of_another(&row.path)))
     }
 
     /// Returns a text, or the piece of it that begins at a cursor.
@@ -224,10 +239,14 @@ impl<'w> MemoryBook<'w> {
         Ok(())
     }
 
-    async fn delete_rows(&self, path: &str) -> Result<(), ToolError> {
-        chunk::Entity::delete_many().filter(self.of_path(path)).exec(self.db).await?;
+    /// Deletes a text that fulfils a condition; fails if there is none.
+    async fn delete_rows(&self, path: &str, condition: Condition) -> Result<(), ToolError> {
         let key = (self.profile.to_string(), path.to_owned());
-        source::Entity::delete_by_id(key).exec(self.db).await?;
+        let delete = source::Entity::delete_by_id(key).filter(condition);
+        if delete.exec(self.db).await?.rows_affected == 0 {
+            return Err(not_found(path));
+        }
+        chunk::Entity::delete_many().filter(self.of_path(path)).exec(self.db).await?;
         Ok(())
     }
 
@@ -316,16 +335,6 @@ fn is_same(before: &source::Model, prepared: &PreparedMemory, tags: &str) -> boo
         && before.source == prepared.new.source
         && before.tags == tags
         && before.expires_at == prepared.new.expires_at
-}
-
-/// Agents write beside what administrators ingest, so that no text of a user can replace it.
-fn check_owner(before: Option<&source::Model>, is_agent: bool) -> Result<(), ToolError> {
-    match before {
-        Some(row) if is_agent && row.source.starts_with(INGESTED) => {
-            Err(ToolError::ReadOnly(format!("{} was ingested by an administrator and", row.path)))
-        }
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn has_expired(row: &source::Model, now: i64) -> bool {

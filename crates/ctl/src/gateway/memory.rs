@@ -4,6 +4,7 @@ mod files;
 mod ingest;
 mod pdf;
 mod read;
+mod rules;
 
 use api::{
     ChangedMemories, FoundMemory, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch, MemorySource,

@@ -1,7 +1,9 @@
 //! Memories through the gateway as a program: tools, REST and `cynodectl`.
 
+mod folders;
 mod ingest;
 mod killed;
+mod rules;
 
 use std::collections::BTreeMap;
 

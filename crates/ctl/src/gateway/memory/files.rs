@@ -1,13 +1,14 @@
 //! The files of a folder that may become memories.
 
 use std::{
-    fs::Metadata,
-    io::{self, ErrorKind},
-    os::unix::fs::MetadataExt,
+    fs::{self, DirEntry, Metadata},
+    io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
-use ignore::WalkBuilder;
+use super::rules::Rules;
 
 /// A file of the folder.
 #[derive(Clone, Debug)]
@@ -31,128 +32,100 @@ pub(super) struct Stamp {
 /// What a walk through a folder found.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
+    /// By path.
     pub(super) files: Vec<Found>,
     /// What was left out, with the reason.
     pub(super) skipped: Vec<(String, String)>,
-    /// Whether something could not be looked at, so that what is missing may still be there.
-    pub(super) is_incomplete: bool,
-    /// Why it is not known what is to be left out.
-    pub(super) unknown_rules: Option<String>,
+    /// Relative paths that could not be looked at: what is missing there may still be there.
+    pub(super) unknown: Vec<PathBuf>,
+    /// How many folders were left out because their rules cannot be read.
+    pub(super) unruled: usize,
 }
 
-/// Lists the files of a folder by path. Symbolic links are not followed; hidden files are left out, and those
-/// that a `.gitignore` or `.ignore` names, in the folder or above it.
-pub(super) fn walk(folder: &Path) -> Walk {
-    let above = folder.ancestors().skip(1).find_map(find_unreadable_rules);
-    let mut walk = Walk { unknown_rules: above, ..Walk::default() };
-    let mut builder = WalkBuilder::new(folder);
-    builder.require_git(false).git_global(false).sort_by_file_path(Path::cmp);
-    for entry in builder.build() {
-        let entry = match entry {
-            Ok(entry) => entry,
+/// Lists the files of a folder, without hidden ones and those that its rules leave out. Symbolic links are
+/// not followed. Fails with the reason if the rules of the folder, or of one above it, cannot be read.
+pub(super) fn walk(folder: &Path) -> Result<Walk, String> {
+    let mut walk = Walk::default();
+    let mut folders = vec![(folder.to_owned(), Rules::of(folder)?)];
+    while let Some((inner, rules)) = folders.pop() {
+        let relative = |path: &Path| path.strip_prefix(folder).unwrap_or(path).to_owned();
+        let entries = match fs::read_dir(&inner) {
+            Ok(entries) => entries,
             Err(error) => {
-                walk.is_incomplete = true;
-                walk.skipped.push(("folder".to_owned(), error.to_string()));
+                walk.lose(relative(&inner), &error);
                 continue;
             }
         };
-        if let Some(error) = entry.error() {
-            walk.skipped.push(("rule".to_owned(), error.to_string()));
+        for entry in entries {
+            let added = entry.and_then(|entry| {
+                let path = relative(&entry.path());
+                walk.add(&entry, path, &rules)
+            });
+            match added {
+                Ok(Some(found)) => folders.push(found),
+                Ok(None) => {}
+                Err(error) => walk.lose(relative(&inner), &error),
+            }
         }
-        let kind = entry.file_type();
-        if kind.is_none_or(|kind| kind.is_dir()) {
-            walk.unknown_rules = walk.unknown_rules.or_else(|| find_unreadable_rules(entry.path()));
-            continue;
+    }
+    walk.files.sort_by(|left, right| left.file.cmp(&right.file));
+    walk.skipped.sort();
+    Ok(walk)
+}
+
+impl Walk {
+    /// Adds what is in a folder. Returns a folder that is to be read, with its rules.
+    fn add(
+        &mut self,
+        entry: &DirEntry,
+        relative: PathBuf,
+        rules: &Rc<Rules>,
+    ) -> io::Result<Option<(PathBuf, Rc<Rules>)>> {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if entry.file_name().as_bytes().starts_with(b".") || rules.leave_out(&path, kind.is_dir()) {
+            return Ok(None);
         }
-        let relative = entry.path().strip_prefix(folder).unwrap_or(entry.path());
         let shown = relative.to_string_lossy().into_owned();
-        if kind.is_some_and(|kind| kind.is_symlink()) {
-            walk.skipped.push((shown, "a symbolic link, which is not followed".to_owned()));
-        } else if !kind.is_some_and(|kind| kind.is_file()) {
-            walk.skipped.push((shown, "not a regular file".to_owned()));
-        } else if let Some(path) = relative.to_str() {
+        if kind.is_dir() {
+            return Ok(match rules.below(&path) {
+                Ok(rules) => Some((path, rules)),
+                Err(why) => {
+                    self.skipped.push((shown, format!("it is not known what to leave out: {why}")));
+                    self.unknown.push(relative);
+                    self.unruled += 1;
+                    None
+                }
+            });
+        }
+        if kind.is_symlink() {
+            self.skipped.push((shown, "a symbolic link, which is not followed".to_owned()));
+        } else if !kind.is_file() {
+            self.skipped.push((shown, "not a regular file".to_owned()));
+        } else if let Ok(text) = relative.clone().into_os_string().into_string() {
             match entry.metadata() {
                 Ok(metadata) => {
-                    let (file, path) = (entry.path().to_owned(), path.to_owned());
-                    walk.files.push(Found { file, path, stamp: Stamp::of(&metadata) });
+                    self.files.push(Found { file: path, path: text, stamp: Stamp::of(&metadata) });
                 }
-                Err(error) => {
-                    walk.is_incomplete = true;
-                    walk.skipped.push((shown, error.to_string()));
-                }
+                Err(error) => self.lose(relative, &error),
             }
         } else {
-            walk.skipped.push((shown, "its name is not UTF-8; rename it".to_owned()));
+            self.skipped.push((shown, "its name is not UTF-8; rename it".to_owned()));
         }
+        Ok(None)
     }
-    walk
-}
 
-/// Returns why the rules of a folder cannot be read. The walk would go on as if there were none.
-fn find_unreadable_rules(folder: &Path) -> Option<String> {
-    let git = match Git::of(folder) {
-        Ok(git) => git,
-        Err(error) => return Some(format!("{}: {error}", folder.join(".git").display())),
-    };
-    let own = [".gitignore", ".ignore"].into_iter().find_map(|name| read_rules(&folder.join(name)).err());
-    own.or_else(|| {
-        let Git { shared, is_followed } = git?;
-        let excluded = shared.join("info").join("exclude");
-        match read_rules(&excluded) {
-            Ok(rules) if !is_followed && has_rule(&rules) => {
-                let why = "the folder's .git does not lead to its rules; copy them into a file .ignore";
-                Some(format!("{}: {why}", excluded.display()))
-            }
-            read => read.err(),
-        }
-    })
-}
-
-/// Reads a file of rules; without one there are none. Fails with the reason if it cannot be read.
-fn read_rules(file: &Path) -> Result<Vec<u8>, String> {
-    match std::fs::read(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound && !file.is_symlink() => Ok(Vec::new()),
-        read => read.map_err(|error| format!("{}: {error}", file.display())),
-    }
-}
-
-fn has_rule(rules: &[u8]) -> bool {
-    let mut lines = rules.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    lines.any(|line| !line.is_empty() && !line.starts_with(b"#"))
-}
-
-/// A repository of Git.
-struct Git {
-    /// What all of its work trees share.
-    shared: PathBuf,
-    /// Whether a walk finds the rules there: only by an absolute path.
-    is_followed: bool,
-}
-
-impl Git {
-    /// Returns the repository whose work tree begins at a folder. There, `.git` may be a file that names
-    /// another folder, and that may name the shared one.
-    fn of(folder: &Path) -> io::Result<Option<Self>> {
-        let git = folder.join(".git");
-        let metadata = match git.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            metadata => metadata?,
+    fn lose(&mut self, relative: PathBuf, error: &io::Error) {
+        let shown = match relative.as_os_str().is_empty() {
+            true => "folder".to_owned(),
+            false => relative.to_string_lossy().into_owned(),
         };
-        if metadata.is_dir() {
-            return Ok(Some(Self { shared: git, is_followed: true }));
-        }
-        let text = std::fs::read_to_string(&git)?;
-        let Some(named) = text.trim().strip_prefix("gitdir: ") else { return Ok(None) };
-        let own = folder.join(named);
-        match std::fs::read_to_string(own.join("commondir")) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Ok(Some(Self { shared: own, is_followed: false }))
-            }
-            shared => {
-                let is_followed = Path::new(named).is_absolute();
-                Ok(Some(Self { shared: own.join(shared?.trim()), is_followed }))
-            }
-        }
+        self.skipped.push((shown, error.to_string()));
+        self.unknown.push(relative);
+    }
+
+    /// Returns whether a relative path may be there although it was not found.
+    pub(super) fn may_have(&self, path: &str) -> bool {
+        self.unknown.iter().any(|unknown| Path::new(path).starts_with(unknown))
     }
 }
 

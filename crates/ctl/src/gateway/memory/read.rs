@@ -97,7 +97,7 @@ mod tests {
         std::fs::write(outer.path().join("secret.md"), "a secret").unwrap();
         let file = folder.join("a.md");
         std::fs::write(&file, "an otter").unwrap();
-        let listed = walk(&folder).files.remove(0).stamp;
+        let listed = walk(&folder).unwrap().files.remove(0).stamp;
         assert_eq!(read(&file, listed).await.unwrap(), "an otter");
         std::fs::remove_file(&file).unwrap();
         symlink(outer.path().join("secret.md"), &file).unwrap();

@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
-use api::{MemoryChanges, MemorySource, PutMemory};
+use api::{ChangedMemories, MemoryChanges, MemoryFolder, MemorySource, PutMemory};
 use contract::memory::INGESTED;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -33,10 +33,11 @@ pub(super) struct Folder<'g> {
     gateway: &'g Gateway,
     command: Ingest,
     root: PathBuf,
-    /// First part of the paths of its memories, with a slash.
-    prefix: String,
-    /// What its memories have as source. It tells the folder from others of its name, and not where it is.
-    source: String,
+    /// The name of the folder in the memory profile.
+    name: String,
+    /// First part of the paths of its memories, with a slash, and what they have as source, now or before.
+    /// The first source is the one of new memories.
+    target: MemoryFolder,
     /// Files as they were when the memories were last brought up to date.
     seen: Option<BTreeMap<String, Stamp>>,
 }
@@ -45,34 +46,70 @@ pub(super) struct Folder<'g> {
 type Known = BTreeMap<String, Option<String>>;
 
 impl<'g> Folder<'g> {
+    /// Finds the folder in the memory profile by where it is, however its path is written. One that is not
+    /// there yet gets a name.
     pub(super) async fn new(
         gateway: &'g Gateway,
         command: Ingest,
         name: String,
         root: PathBuf,
     ) -> Result<Self, Error> {
-        let place = std::path::absolute(&command.folder).unwrap_or_else(|_| root.clone());
-        let place = Sha256::digest(place.as_os_str().as_encoded_bytes());
-        let place = HEXLOWER.encode(place.get(..FOLDER_BYTES).unwrap_or_default());
-        let (prefix, source) = (format!("{name}/"), format!("{INGESTED}{name}#{place}"));
-        let folder = Self { gateway, command, root, prefix, source, seen: None };
-        if !folder.command.moved && folder.list().await?.iter().any(|it| folder.is_of_another(it)) {
-            return Err(Error::OtherFolder(name));
+        let mut places = vec![digest_place(&root)];
+        // Earlier releases took folders for another if their paths were written in another way.
+        places.extend(std::path::absolute(&command.folder).map(|typed| digest_place(&typed)));
+        let there = list(gateway, &command.at.profile, None).await?;
+        let names = names_of(&there, &places);
+        let is_chosen = command.name.is_some() || command.moved || names.contains(&*name);
+        let name = names.first().filter(|_| !is_chosen).map_or(name, |known| (*known).to_owned());
+        for other in names.iter().filter(|other| **other != name) {
+            let other = print::one_line(other);
+            print::note(&format!("the same folder is also below {other}/, from another ingest of it"));
         }
+        let mut sources: Vec<String> =
+            places.iter().map(|place| format!("{INGESTED}{name}#{place}")).collect();
+        sources.dedup();
+        let mut folder = Self { gateway, command, root, target: MemoryFolder::default(), name, seen: None };
+        folder.target = MemoryFolder { prefix: format!("{}/", folder.name), sources };
+        let below = there.into_iter().filter(|memory| memory.path.starts_with(&folder.target.prefix));
+        let others: BTreeSet<String> =
+            below.filter(|memory| folder.is_of_another(memory)).map(|memory| memory.source).collect();
+        if !folder.command.moved && !others.is_empty() {
+            return Err(Error::OtherFolder(folder.name));
+        }
+        folder.target.sources.extend(others);
         Ok(folder)
     }
 
     /// Returns whether a memory was ingested from another folder of the same name.
     fn is_of_another(&self, memory: &MemorySource) -> bool {
-        memory.source.starts_with(INGESTED) && memory.source != self.source
+        memory.source.starts_with(INGESTED) && !self.target.sources.contains(&memory.source)
     }
 
+    fn source(&self) -> &str {
+        self.target.sources.first().map_or(INGESTED, String::as_str)
+    }
+
+    /// Lists what is below the name of the folder. Fails if some of it is of another folder.
     async fn list(&self) -> Result<Vec<MemorySource>, Error> {
-        list(self.gateway, &self.command.at.profile, Some(self.prefix.clone())).await
+        let prefix = Some(self.target.prefix.clone());
+        let there = list(self.gateway, &self.command.at.profile, prefix).await?;
+        match there.iter().any(|memory| self.is_of_another(memory)) {
+            true => Err(Error::OtherFolder(self.name.clone())),
+            false => Ok(there),
+        }
+    }
+
+    /// Makes changes, unless another ingest has taken the name of the folder since it was looked at.
+    async fn change(&self, put: Vec<PutMemory>, delete: Vec<String>) -> Result<ChangedMemories, Error> {
+        let changes = MemoryChanges { put, delete, folder: Some(self.target.clone()) };
+        match change(self.gateway, &self.command.at.profile, &changes).await {
+            Err(refusal @ Error::Refused { .. }) => self.list().await.and(Err(refusal)),
+            done => done,
+        }
     }
 
     pub(super) fn has_changed(&self) -> bool {
-        let walk = walk(&self.root);
+        let Ok(walk) = walk(&self.root) else { return true };
         let now: BTreeMap<&str, Stamp> = walk.files.iter().map(|found| (&*found.path, found.stamp)).collect();
         let Some(seen) = &self.seen else { return true };
         !now.into_iter().eq(seen.iter().map(|(path, stamp)| (&**path, *stamp)))
@@ -83,19 +120,17 @@ impl<'g> Folder<'g> {
         self.seen = None;
         let ingested = self.list().await?.into_iter().filter(|it| it.source.starts_with(INGESTED));
         // One with other tags is sent again.
-        let is_current = |it: &MemorySource| it.tags == self.command.tags && it.source == self.source;
+        let is_current = |it: &MemorySource| it.tags == self.command.tags && it.source == self.source();
         let mut known: Known =
             ingested.map(|it| (it.path.clone(), is_current(&it).then_some(it.digest))).collect();
-        let walk = walk(&self.root);
-        if let Some(why) = walk.unknown_rules {
-            return Err(Error::IgnoreRules(why));
-        }
+        let walk = walk(&self.root).map_err(Error::IgnoreRules)?;
         let seen = walk.files.iter().map(|found| (found.path.clone(), found.stamp)).collect();
-        if walk.files.is_empty() && !walk.is_incomplete && !known.is_empty() && !self.command.allow_empty {
+        let is_empty = walk.files.is_empty() && walk.unknown.is_empty();
+        if is_empty && !known.is_empty() && !self.command.allow_empty {
             self.seen = Some(seen);
             return Err(Error::EmptyFolder(self.command.folder.clone()));
         }
-        let mut summary = Summary::default();
+        let mut summary = Summary::new(walk.unruled);
         self.remove_gone(&walk, &mut known, &mut summary).await?;
         walk.skipped.into_iter().for_each(|(path, why)| summary.skip(path, why));
         self.send_files(walk.files, known, &mut summary).await?;
@@ -105,12 +140,14 @@ impl<'g> Folder<'g> {
 
     /// Removes memories of files that are gone, first: they may make room for others.
     async fn remove_gone(&self, walk: &Walk, known: &mut Known, summary: &mut Summary) -> Result<(), Error> {
-        if walk.is_incomplete {
-            print::note("some folders could not be read; nothing is removed before all can");
-            return Ok(());
+        if !walk.unknown.is_empty() {
+            print::note("some folders could not be read; nothing below them is removed before they can");
         }
         let there: BTreeSet<String> = walk.files.iter().map(|found| self.path_of(&found.path)).collect();
-        let gone: Vec<String> = known.keys().filter(|path| !there.contains(*path)).cloned().collect();
+        let may_be_there =
+            |path: &str| walk.may_have(path.strip_prefix(&*self.target.prefix).unwrap_or(path));
+        let is_gone = |path: &&String| !there.contains(*path) && !may_be_there(path);
+        let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
         known.retain(|path, _| there.contains(path));
         self.remove(&gone, summary).await
     }
@@ -146,7 +183,7 @@ impl<'g> Folder<'g> {
                 continue;
             }
             size += text.len();
-            let (source, tags) = (self.source.clone(), self.command.tags.clone());
+            let (source, tags) = (self.source().to_owned(), self.command.tags.clone());
             let new = PutMemory { path, text, source, tags, expires_in_seconds: None };
             batch.push((new, before.is_some()));
             if batch.len() >= MAX_BATCH || size >= BATCH_BYTES {
@@ -165,8 +202,7 @@ impl<'g> Folder<'g> {
             return Ok(());
         }
         let put = texts.iter().map(|(new, _)| new.clone()).collect();
-        let changes = MemoryChanges { put, delete: Vec::new() };
-        let refusal = match change(self.gateway, &self.command.at.profile, &changes).await {
+        let refusal = match self.change(put, Vec::new()).await {
             Ok(done) => {
                 summary.changed += done.changed + done.unchanged;
                 return Ok(());
@@ -182,7 +218,7 @@ impl<'g> Folder<'g> {
         }
         for (PutMemory { path, .. }, replaces) in texts {
             let removed = if replaces { "; its former text is removed" } else { "" };
-            summary.skip(path.replacen(&self.prefix, "", 1), format!("{refusal}{removed}"));
+            summary.skip(path.replacen(&self.target.prefix, "", 1), format!("{refusal}{removed}"));
             summary.refused += 1;
             if replaces {
                 self.remove(&[path], summary).await?;
@@ -193,15 +229,29 @@ impl<'g> Folder<'g> {
 
     async fn remove(&self, paths: &[String], summary: &mut Summary) -> Result<(), Error> {
         for gone in paths.chunks(DELETED_AT_ONCE) {
-            let changes = MemoryChanges { delete: gone.to_vec(), ..MemoryChanges::default() };
-            summary.removed += change(self.gateway, &self.command.at.profile, &changes).await?.deleted;
+            summary.removed += self.change(Vec::new(), gone.to_vec()).await?.deleted;
         }
         Ok(())
     }
 
     fn path_of(&self, relative: &str) -> String {
-        format!("{}{relative}", self.prefix)
+        format!("{}{relative}", self.target.prefix)
     }
+}
+
+/// Returns what tells folders of the same name apart: it says nothing about where they are.
+fn digest_place(folder: &Path) -> String {
+    let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+    HEXLOWER.encode(digest.get(..FOLDER_BYTES).unwrap_or_default())
+}
+
+/// Returns the names under which a folder was ingested, by where it is.
+fn names_of<'m>(memories: &'m [MemorySource], places: &[String]) -> BTreeSet<&'m str> {
+    let name = |memory: &'m MemorySource| {
+        let (name, place) = memory.source.strip_prefix(INGESTED)?.rsplit_once('#')?;
+        places.iter().any(|known| known == place).then_some(name)
+    };
+    memories.iter().filter_map(name).collect()
 }
 
 /// Returns whether a refusal is about what was sent: another text may be taken. Others concern all texts.

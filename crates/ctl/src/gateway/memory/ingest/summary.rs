@@ -13,6 +13,8 @@ pub(super) struct Summary {
     skipped: Vec<Skipped>,
     /// How many of the skipped ones the gateway refused.
     pub(super) refused: usize,
+    /// How many folders were left out because their rules cannot be read.
+    pub(super) unruled: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -22,14 +24,19 @@ struct Skipped {
 }
 
 impl Summary {
+    pub(super) fn new(unruled: usize) -> Self {
+        Self { unruled, ..Self::default() }
+    }
+
     pub(super) fn skip(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.skipped.push(Skipped { path: path.into(), why: why.into() });
     }
 
-    /// Prints the summary. A run of which the gateway refused a text has failed.
+    /// Prints the summary. A run has failed if the gateway refused a text, or a folder was left out
+    /// because its rules cannot be read.
     pub(super) fn report(&self, json: bool) -> Exit {
         print::progress("");
-        let exit = if self.refused == 0 { Exit::Done } else { Exit::Failed };
+        let exit = if self.refused + self.unruled == 0 { Exit::Done } else { Exit::Failed };
         if json {
             print_json(self);
             return exit;
