@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// An effect may follow without another read if the stream confirmed the tail within this time. To interfere,
 /// another process would have to claim the chain and act on it in that time.
-const TAIL_CONFIRMATION_LIFETIME: Duration = Duration::from_millis(100);
+pub(crate) const TAIL_CONFIRMATION_LIFETIME: Duration = Duration::from_millis(100);
 
 /// When the ownership of a chain was last confirmed.
 #[derive(Debug)]

@@ -18,8 +18,9 @@ use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use broker::{Expect, PublishError, ReadError};
 use bytes::Bytes;
 use subjects::{Pattern, Subject, streams::Layout};
+use tokio::time::Instant;
 
-use crate::{Outages, Streams};
+use crate::{Outages, Streams, ownership::TAIL_CONFIRMATION_LIFETIME};
 
 /// Describes a chain and says what belongs to it.
 pub trait Description: fmt::Debug + Send + Sync {
@@ -66,6 +67,8 @@ pub struct Tail<D> {
     in_stream: usize,
     /// The sequence of the message that `entries` follow; 0 if they are all of the chain.
     follows: u64,
+    /// When the stream last confirmed that the chain ends at `sequence` with our own entry.
+    confirmed_at: Instant,
 }
 
 /// Where the chain ends, compared with the known end.
@@ -95,7 +98,8 @@ impl<D: Description> Tail<D> {
     pub fn new(description: D, entries: Vec<Bytes>, sequence: u64) -> Self {
         let in_stream = entries.len();
         let follows = if entries.is_empty() { sequence } else { 0 };
-        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream, follows }
+        let confirmed_at = Instant::now();
+        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream, follows, confirmed_at }
     }
 
     pub fn description(&self) -> &D {
@@ -117,7 +121,9 @@ impl<D: Description> Tail<D> {
     /// name of the process, since they tell whose entry is found in the stream.
     pub async fn append<O: Outages>(&mut self, streams: &Streams<O>, body: Bytes) -> Result<(), Loss> {
         // Rare paths are boxed to keep the future of running work small.
-        if !self.is_settled() {
+        if self.is_settled() {
+            self.check_sequence(streams).await?;
+        } else {
             Box::pin(self.settle(streams)).await?;
         }
         self.store(streams, Some(&body)).await
@@ -133,10 +139,12 @@ impl<D: Description> Tail<D> {
             let expect = Expect { over: self.description.over(), sequence: self.sequence };
             // If this is dropped during the publish, its result is unknown: the next append finds out first.
             self.unconfirmed.push(body.clone());
+            let sent = Instant::now();
             let is_stored =
                 match streams.publish(stream, &subject, HeaderMap::new, &body, Some(&expect)).await {
                     Ok(stored) => {
                         self.advance(body, stored.sequence);
+                        self.confirmed_at = sent;
                         true
                     }
                     // An earlier try may have been stored although its confirmation was lost, or may be
@@ -175,6 +183,7 @@ impl<D: Description> Tail<D> {
     /// Reads the end of the chain and moves to it if it is ours.
     async fn find_end<O: Outages>(&mut self, streams: &Streams<O>) -> Result<End, Loss> {
         let (stream, over) = (self.stream(streams), self.description.over());
+        let looked_at = Instant::now();
         let last = streams.last_on(stream, &over).await;
         let end = match self.compare(last.as_ref()) {
             End::Known => self.compare_all(&Box::pin(streams.messages_under(stream, &over)).await),
@@ -184,7 +193,9 @@ impl<D: Description> Tail<D> {
             End::Ours(found) => {
                 let sequence = last.map_or(0, |last| last.sequence);
                 self.advance(found.clone(), sequence);
+                self.confirmed_at = looked_at;
             }
+            End::Unchanged => self.confirmed_at = looked_at,
             End::Lost { in_stream, sequence } => {
                 // If the message is no longer in the queue, another process has settled it.
                 if !self.description.check_queued(streams).await {
@@ -196,9 +207,23 @@ impl<D: Description> Tail<D> {
                     self.follows = 0;
                 }
             }
-            End::Unchanged | End::Known | End::Foreign => {}
+            End::Known | End::Foreign => {}
         }
         Ok(end)
+    }
+
+    /// Fails if the message at the known sequence is another process's. A restored stream gives out sequences
+    /// again, which the compare-and-set cannot tell apart. A confirmation of a moment ago is enough, and a
+    /// failed read proves nothing.
+    async fn check_sequence<O: Outages>(&self, streams: &Streams<O>) -> Result<(), Loss> {
+        if self.confirmed_at.elapsed() < TAIL_CONFIRMATION_LIFETIME {
+            return Ok(());
+        }
+        // Boxed like all rare paths.
+        match Box::pin(self.check_overtaken(streams)).await {
+            Ok(true) => Err(Loss::Fenced),
+            Ok(false) | Err(_) => Ok(()),
+        }
     }
 
     /// Reads once whether another process has appended to the chain or ended it.
@@ -280,7 +305,9 @@ impl<D: Description> Tail<D> {
         streams: &Streams<O>,
         still: impl FnOnce() -> Bytes,
     ) -> Result<u64, Loss> {
-        if !self.is_settled() {
+        if self.is_settled() {
+            self.check_sequence(streams).await?;
+        } else {
             Box::pin(self.append(streams, still())).await?;
         }
         Ok(self.sequence)

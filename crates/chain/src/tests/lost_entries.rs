@@ -1,6 +1,7 @@
 //! Streams that were restored from a backup, created again or cut short while the writer of a chain lives.
 
 use super::*;
+use crate::ownership::TAIL_CONFIRMATION_LIFETIME;
 
 const ENTRIES: [&str; 4] = ["claimed", "started", "called", "returned"];
 
@@ -115,7 +116,10 @@ async fn owner_that_began_anew_is_not_taken_for_the_own_chain() {
         }
         assert_eq!(second.sequence(), first.sequence());
         let before = stored(&streams, job).await;
+        tokio::time::sleep(TAIL_CONFIRMATION_LIFETIME).await;
         assert!(first.check_overtaken(&streams).await.unwrap());
+        assert_fenced(first.append(&streams, Bytes::from_static(b"next")).await);
+        assert_fenced(first.close(&streams, Bytes::new).await);
         assert_fenced(first.settle(&streams).await);
         let sequence = first.sequence();
         assert_fenced(first.close_after_conflict(&streams, sequence).await);
